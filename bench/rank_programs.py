@@ -9,7 +9,7 @@ from typing import Any
 
 from bench_step import default_micro_batch, run_config
 from mudd_core.cli.mpirun import Job, find_mpirun, mpirun_argv, this_machine  # bench_step knows where
-from mudd_core.run.build.booking import ALONE, Place, planned_bytes
+from mudd_core.run.build.memory_plan import ALONE, MemoryPlan, Place
 from rank_memory import formula_mib, parameters
 from shapes import SHAPES
 
@@ -66,7 +66,7 @@ def memory_row(row: Row, shape: str, tiny: list[str]) -> Row:
         return found
     config = run_config(s, "transformer_pp", default_micro_batch(s))
     place = Place(world, world) if world > 1 else ALONE
-    plan = {kind: count / 2**20 for kind, count in planned_bytes(config.model, config, place=place).items()}
+    plan = {kind: count / 2**20 for kind, count in MemoryPlan.of(config.model, config, place).bytes().items()}
     plan.pop("evaluation")
     activations = world * (plan["arena"] + plan["packed"])
     found["formula_node"] = formula_mib(parameters(s), 0, world)["a_node"] + activations

@@ -118,16 +118,19 @@ def fake_assembly(
     def assemble(
         config: Config, model: Any, fingerprint: str | None, ranks: Ranks, checkpoints: Path | None
     ) -> Components:
+        fake: Any = SimpleNamespace(parameters={"w": engine.w}, config=SimpleNamespace(family="fake"))
+        tokenizer: Any = object()
+        batches: list[Any] = [1, 2, 3]
         return Components(
-            model=model or SimpleNamespace(parameters={"w": engine.w}, config=SimpleNamespace(family="fake")),
-            tokenizer=object(),
+            model=model or fake,
+            tokenizer=tokenizer,
             engine=engine,
             facts={"data": "fake", **facts},
             validated_slots=60,
             bytes_per_target=2.0,
             flops_per_token=1e3,
             peak=Peak(lambda: 1e12),
-            validation_batches=lambda: iter([1, 2, 3]),
+            validation_batches=lambda: iter(batches),
         )
 
     return assemble

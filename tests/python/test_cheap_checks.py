@@ -13,9 +13,9 @@ import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.engine import memory
-from mudd_core.run.build.booking import check_memory, planned_bytes
 from mudd_core.run.build.components import expected_vocabulary, resolved_model
 from mudd_core.run.build.memory_advice import advice
+from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.store.workdir import Workdir
 from tiny_run import ROOT
 
@@ -51,7 +51,7 @@ def test_a_run_that_cannot_be_leaves_nothing_behind(case: str, tmp_path: Path, t
 
 
 def needs(config: Config) -> int:
-    return sum(planned_bytes(resolved_model(config, expected_vocabulary(config)), config).values())
+    return sum(MemoryPlan.of(resolved_model(config, expected_vocabulary(config)), config).bytes().values())
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_a_smaller_model_is_named_where_the_state_alone_does_not_fit(
     monkeypatch.setattr(memory, "available_bytes", lambda: (have, "free memory"))
     config = mc.load_config(name)
     with pytest.raises(UserError, match="this trains a smaller model") as caught:
-        check_memory(resolved_model(config, 32_000), config)
+        MemoryPlan.of(resolved_model(config, 32_000), config).require()
     named = str(caught.value).partition("; set ")[2].partition(":")[0].split()
     smaller = mc.load_config(name, named)
-    check_memory(resolved_model(smaller, 32_000), smaller)
+    MemoryPlan.of(resolved_model(smaller, 32_000), smaller).require()
 
 
 def test_the_dry_run_of_the_benchmark_fits_into_30_gib() -> None:
     config = mc.load_config("mixtral/mixtral80.py")
     shape = resolved_model(config, 32_000)
-    report = planned_bytes(shape, config)
+    report = MemoryPlan.of(shape, config).bytes()
     assert sum(report.values()) < 30 << 30
     # Packed experts are counted in the scratch: those of one expert, not of a layer.
     assert report["arena"] < 2 << 30
@@ -107,7 +107,7 @@ def test_weights_do_not_shrink_with_the_batch(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(
         UserError, match=r"free memory leaves 2\.000 MiB.*smaller model \(model\.d_model"
     ) as caught:
-        check_memory(resolved_model(config, 4096), config)
+        MemoryPlan.of(resolved_model(config, 4096), config).require()
     assert "train." not in str(caught.value)
 
 
@@ -139,5 +139,5 @@ def test_the_memory_advice_plans_each_model_that_is_too_deep_once() -> None:
 def test_two_thousand_blocks_are_planned_in_seconds() -> None:
     config = mc.load_config("tiny.py", ["model.n_layer=2000"])
     begin = time.process_time()
-    assert planned_bytes(resolved_model(config, 2048), config)["weights"] > 1 << 30
+    assert MemoryPlan.of(resolved_model(config, 2048), config).bytes()["weights"] > 1 << 30
     assert time.process_time() - begin < 20  # about 3 s; 50 s where every node is compared with every other

@@ -27,9 +27,9 @@ from mudd_core.grammars.detect import resolve
 from mudd_core.grammars.hydra.batch_notes import BENCHMARK
 from mudd_core.grammars.hydra.multirun import jobs
 from mudd_core.grammars.resolved import Resolved
-from mudd_core.run.build.booking import check_memory
 from mudd_core.run.build.components import resolved_model
 from mudd_core.run.build.memory_advice import NONE_FITS
+from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.records.events import StepRecord
 from mudd_core.run.records.peak import Peak
 from mudd_core.run.report.mllog_settings import settings_of
@@ -216,7 +216,7 @@ def test_the_dry_run_names_what_fits(have: float, way: str, monkeypatch: pytest.
 
     def checked(*more: str) -> Config:
         config = resolved(*words, *more).config
-        check_memory(resolved_model(config, 32_000), config)
+        MemoryPlan.of(resolved_model(config, 32_000), config).require()
         return config
 
     with pytest.raises(UserError) as caught:

@@ -14,7 +14,7 @@ from mudd_core.checkpoint import dtypes, load_newest
 from mudd_core.config import Config, DataConfig, EvalConfig, TrainConfig, TransformerPPConfig, from_dict
 from mudd_core.config.fields import replace_path
 from mudd_core.run.build.components import resolved_model
-from mudd_core.run.build.stored_types import stored_types
+from mudd_core.run.build.stored_types import stored_in
 from mudd_core.run.loop.trainer import Trainer
 from rank_runs import on_ranks
 from tiny_run import TinyRun
@@ -63,7 +63,7 @@ def test_a_run_keeps_the_types_of_the_file_and_the_numbers_of_fp32(
     assert not any("gain" in name or name == "head" for name in types_in(run))
     saved = from_dict(json.loads((run.workdir / "config.json").read_text()))
     theirs = replace_path(saved, "start.load_parameters_path", str(run.checkpoints / "6" / "items"))
-    assert set(stored_types(resolved_model(saved, 257), theirs)) == set(types_in(run))
+    assert set(stored_in(theirs).of(resolved_model(saved, 257), theirs)) == set(types_in(run))
     wide = TinyRun(tmp_path / "wide", run.text, (*WORDS, start, "train.frozen_dtype=fp32"))
     assert wide.finish() == 0, wide.tail
     assert not types_in(wide) and wide.rows() == run.rows()

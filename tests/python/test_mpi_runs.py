@@ -203,7 +203,8 @@ if comm.rank == 1:
         raise FormatError("part.bin", 12, "torn") if place == "evaluate" else ZeroDivisionError(place)
     owner, name = {{
         "start": (updates, "Recovery"),
-        "forward": (updates.Updates, "take"), "evaluate": (validator, "evaluate"), "save": (state.RunState, "state"),
+        "forward": (updates.Updates, "make_update"),
+        "evaluate": (validator, "evaluate"), "save": (state.RunState, "state"),
     }}[place]
     setattr(owner, name, fail)
 def train():

@@ -12,8 +12,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.engine import memory
 from mudd_core.engine.engine import Engine
-from mudd_core.run.build.booking import Place, check_memory, planned_bytes
 from mudd_core.run.build.components import resolved_model
+from mudd_core.run.build.memory_plan import MemoryPlan, Place
 from rank_runs import on_ranks
 
 SHARED = ("weights", "packed")  # one copy on a node
@@ -30,7 +30,7 @@ def test_the_plan_of_a_rank_is_what_its_engine_books(world: int, on_a_node: int,
         return Engine(config, model).memory_report()
 
     reports = on_ranks(work, world, on_a_node)
-    planned = planned_bytes(shape, config, place=Place(world, on_a_node))
+    planned = MemoryPlan.of(shape, config, Place(world, on_a_node)).bytes()
     for kind, count in reports[0].items():
         nodes = world // on_a_node * count if kind in SHARED else sum(report[kind] for report in reports)
         assert world * planned[kind] == pytest.approx(nodes, rel=0.02), kind
@@ -59,10 +59,10 @@ def test_ranks_that_do_not_fit_a_node_together_are_refused_with_advice(
     config = mc.load_config("tiny.py")
     shape = resolved_model(config, 4096)
     place = Place(4, 4)
-    need = 4 * sum(planned_bytes(shape, config, place=place).values())
+    need = 4 * sum(MemoryPlan.of(shape, config, place).bytes().values())
     monkeypatch.setattr(memory, "available_bytes", lambda: (need, "a test"))
-    check_memory(shape, config, place=place)
+    MemoryPlan.of(shape, config, place).require()
     monkeypatch.setattr(memory, "available_bytes", lambda: (need - 1, "a test"))
     with pytest.raises(UserError, match="the training stays the same") as caught:
-        check_memory(shape, config, place=place)
+        MemoryPlan.of(shape, config, place).require()
     assert caught.value.exit_code == 2

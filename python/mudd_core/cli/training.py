@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mudd_core.run.loop.trainer import Trainer
     from mudd_core.run.ranks.ranks import Ranks
     from mudd_core.run.store.run_store import RunStore
-    from mudd_core.run.store.shared_store import SharedStore
+    from mudd_core.run.store.store import Store
 
 
 def train(request: Request, ranks: Ranks | None = None) -> int:
@@ -110,7 +110,7 @@ def say_notes(request: Request) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
+def _store(request: Request, ranks: Ranks) -> Store:
     """The locked work directory."""
     from mudd_core.run.store.shared_store import open_store
 
@@ -120,7 +120,7 @@ def _store(request: Request, ranks: Ranks) -> RunStore | SharedStore:
     return store
 
 
-def _train(request: Request, store: RunStore | SharedStore, ranks: Ranks) -> int:
+def _train(request: Request, store: Store, ranks: Ranks) -> int:
     from mudd_core.run.build.run_tokenizer import has_text
     from mudd_core.run.loop.sweep import finish, is_done
     from mudd_core.run.loop.trainer import Trainer

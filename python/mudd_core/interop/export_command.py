@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.members import member
 from mudd_core.base.paths import local
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.config import Config, apply_overrides, check_config, split_words
@@ -119,7 +120,7 @@ def _load(config: Config, workdir: Path, step: int | None) -> Model:
     from mudd_core.run.store.saved_state import take_weights
 
     facts = read_facts(workdir)
-    run, steps = facts["run_id"], workdir / "checkpoints"
+    run, steps = member(facts, "run_id", str, workdir / "run.json"), workdir / "checkpoints"
 
     def is_weight(name: str) -> bool:
         return "/" not in name
@@ -130,7 +131,8 @@ def _load(config: Config, workdir: Path, step: int | None) -> Model:
         found = checkpoint.load_step(steps, step, run_id=run, only=is_weight)
     if found is None:
         raise UserError(f"[export] {workdir} has no checkpoint yet")
-    vocab_size = facts.get("vocab_size") or config.model.vocab_size
+    saved = facts.get("vocab_size")
+    vocab_size = saved if isinstance(saved, int) and saved else config.model.vocab_size
     if vocab_size < 1:
         raise FormatError(str(workdir / "run.json"), 0, "member 'vocab_size': expected 1 or more, got none")
     model = Model(resolved_model(config, vocab_size), initialize=False)

@@ -13,6 +13,7 @@ from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.surroundings import program
+from mudd_core.base.types import JsonObject
 from mudd_core.config import (
     Config,
     DataConfig,
@@ -208,7 +209,13 @@ def _save(config: Config, model: Model, workdir: Path, tokenizer: Path | None) -
         store.begin({}, engine.state_parts(writable=True))
         if tokenizer is not None:  # not before the folder is ours, and not behind the checkpoint
             _copy(tokenizer, workdir / "tokenizer.json")
-        state = {"step": 0, "skipped_steps": [], "skips_in_row": 0, "last_loss": None, "seconds": 0.0}
+        state: JsonObject = {
+            "step": 0,
+            "skipped_steps": [],
+            "skips_in_row": 0,
+            "last_loss": None,
+            "seconds": 0.0,
+        }
         if not store.save(0, engine.state_parts(), state):
             print(f"warning: {store.save_error}", file=sys.stderr)
             assert store.save_error is not None

@@ -95,8 +95,8 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     from mudd_core import _core
     from mudd_core.data.pipelines import prepare
     from mudd_core.engine.model import Model
-    from mudd_core.run.build.booking import check_memory
     from mudd_core.run.build.components import expected_vocabulary, resolved_model
+    from mudd_core.run.build.memory_plan import MemoryPlan
     from mudd_core.run.build.rows import row_shape
 
     if not isinstance(config.model, TokenFormerConfig):
@@ -104,7 +104,7 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     check_start(config)
     _core.set_num_threads(config.train.threads)
     probed = with_source_tokenizer(config, None)[0]
-    check_memory(resolved_model(probed, expected_vocabulary(probed)), probed)
+    MemoryPlan.of(resolved_model(probed, expected_vocabulary(probed)), probed).require()
     text = prepare(probed)
     new = resolved_model(config, text.vocab_size)
     assert isinstance(new, TokenFormerConfig)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url
+from mudd_core.base.types import Array, JsonObject
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine import memory
 from mudd_core.engine.flops import peak_flops
 from mudd_core.run.build import start_warnings
-from mudd_core.run.build.booking import ALONE, Place, book, check_memory
+from mudd_core.run.build.booking import book
 from mudd_core.run.build.disk_space import checkpoint_bytes, refuse_full_disk, shortage
+from mudd_core.run.build.memory_plan import ALONE, MemoryPlan, Place
 from mudd_core.run.build.protocols import validated_slots
 from mudd_core.run.build.rows import (
     data_end_note,
@@ -27,7 +29,7 @@ from mudd_core.run.build.rows import (
     validation_batches,
 )
 from mudd_core.run.build.shared_memory import fit_node
-from mudd_core.run.build.stored_types import require_types, types_note
+from mudd_core.run.build.stored_types import require_types, stored_in, types_note
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import LoopEngine
 from mudd_core.run.records.facts import DATA_FACT
@@ -35,7 +37,9 @@ from mudd_core.run.records.peak import TRIES, Peak
 from mudd_core.run.store.identity import seal_fact
 
 if TYPE_CHECKING:
-    from mudd_core.data.pipelines import Prepared
+    from mudd_core.data.pipelines import Prepared, Rows
+    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.engine.model import Model
 
 
 @dataclass(frozen=True)
@@ -49,16 +53,16 @@ class Components:
     data have, where they end before train.steps; else 0. validates: whether the data have rows for validation.
     """
 
-    model: Any
-    tokenizer: Any
+    model: Model
+    tokenizer: Tokenizer | None
     engine: LoopEngine
-    facts: dict[str, Any]
+    facts: JsonObject
     validated_slots: int
     bytes_per_target: float
     flops_per_token: float
     peak: Peak
-    validation_batches: Callable[[], Iterable[Any]]
-    reopened_rows: Callable[[], Any] = lambda: None
+    validation_batches: Callable[[], Iterable[Mapping[str, Array]]]
+    reopened_rows: Callable[[], Rows | None] = lambda: None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     documents: tuple[int, int] = (0, 0)
@@ -118,7 +122,7 @@ def _tokenizer_size(config: Config, copied: bool) -> int:
     return find_tokenizer(config.data.tokenizer, config.data.vocab_size, access).make().vocab_size
 
 
-def with_model_of(model: Any, config: Config) -> Config:
+def with_model_of(model: Model, config: Config) -> Config:
     """The config with the model's shape and precision, and its loss where that is not a mean over counted targets."""
     train = dataclasses.replace(config.train, precision=model.precision)
     config = dataclasses.replace(config, model=model.config, train=train)
@@ -129,7 +133,7 @@ def with_model_of(model: Any, config: Config) -> Config:
 
 def assemble(
     config: Config,
-    model: Any = None,
+    model: Model | None = None,
     fingerprint: str | None = None,
     ranks: Ranks | None = None,
     checkpoints: Path | None = None,
@@ -162,22 +166,24 @@ def assemble(
         memory.require(sum(report.values()) - report["weights"] - report["packed"], "training")
         disk_warning = ranks.together(lambda: check_disk(checkpoint_bytes(report)))
     else:
+        stored = stored_in(config, checkpoints)
 
         def check() -> None:  # of the vocabulary that was asked for: a trained one is at most that large
             shape = resolved_model(config, expected_vocabulary(config, copied=True))
-            report = check_memory(shape, config, checkpoints=checkpoints, place=place)
+            report = MemoryPlan(shape, config, place, stored).require()
             check_disk(checkpoint_bytes(report, place))
 
         text = _shared_data(pipelines.prepare, config, fingerprint, ranks, check)
         shape = resolved_model(config, text.vocab_size)
-        report = ranks.together(lambda: check_memory(shape, config, checkpoints=checkpoints, place=place))
-        memory_warning = fit_node(shape, config, ranks, checkpoints)
+        plan = MemoryPlan(shape, config, place, stored)
+        report = ranks.together(plan.require)
+        memory_warning = fit_node(plan, ranks)
         batcher = training_rows(config, text)
         whole, config = config, ended_by_data(config, batcher)
         if config is not whole:
             steps, ends = config.train.steps, data_end_note(whole, config.train.steps)
         disk_warning = ranks.together(lambda: check_disk(checkpoint_bytes(report, place)))
-        model, engine, _ = book(shape, config, batcher=batcher, comm=ranks.comm, checkpoints=checkpoints)
+        model, engine, _ = book(shape, config, batcher=batcher, comm=ranks.comm, stored=stored)
         model.store.initialize(train.seed)
         ranks.barrier()  # ranks of a node may share the weights
     components = Components(

@@ -11,11 +11,11 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
 from mudd_core.checkpoint import list_steps, space_for, step_folder
 from mudd_core.config import Config
-from mudd_core.run.build.booking import ALONE, Place
+from mudd_core.run.build.memory_plan import ALONE, Place
 
 
 def checkpoint_bytes(report: Mapping[str, int], place: Place = ALONE) -> int:
-    """Return the bytes of a checkpoint. report: of booking.planned_bytes, for one rank of `place`."""
+    """Return the bytes of a checkpoint. report: of MemoryPlan.bytes, for one rank of `place`."""
     return report["weights"] * place.on_a_node + report["moments"] * place.world
 
 

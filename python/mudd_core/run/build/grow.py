@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes, whole_parts
-from mudd_core.config import Config, TokenFormerConfig
+from mudd_core.config import Config, ModelConfig, TokenFormerConfig
 from mudd_core.engine.frozen import set_weight
 from mudd_core.run.build.start_source import Source, read_source, start_path
+from mudd_core.run.records.engine import LoopEngine
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+
 
 # Normalisations that give the same sums when slots with scores of zero are added (and tau is held).
 PRESERVING = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "gelu")
@@ -40,7 +43,7 @@ def real_rows(name: str, stored: int, slot_number: int) -> int:
     return rows
 
 
-def grows(model: Any, name: str) -> bool:
+def grows(model: ModelConfig, name: str) -> bool:
     """True for keys, values and key biases of a TokenFormer's slots."""
     return isinstance(model, TokenFormerConfig) and name.rpartition(".")[2] in _GROWING
 
@@ -59,7 +62,7 @@ def grown(name: str, old: Array, fresh: Array, slot_number: int) -> Array:
 
 
 def start_weights(
-    model: Any, source: Source, *, slot_number: int = -1, how: str = "random"
+    model: Model, source: Source, *, slot_number: int = -1, how: str = "random"
 ) -> dict[str, Array]:
     """The weights by name that a new model with initial values starts from. how: as start.grow_init."""
     result = {}
@@ -85,7 +88,7 @@ def start_weights(
     return result
 
 
-def take_start(config: Config, model: Any, source: Source) -> str:
+def take_start(config: Config, model: Model, source: Source) -> str:
     """Put the weights of a source into a model with initial values; return what was done, for the user."""
     start = config.start
     number = start.load_parameters_path_slot_number
@@ -100,15 +103,15 @@ def take_start(config: Config, model: Any, source: Source) -> str:
     return text
 
 
-def start_from(config: Config, engine: Any) -> tuple[str, Source]:
+def start_from(config: Config, engine: LoopEngine, model: Model) -> tuple[str, Source]:
     """Puts the weights that config.start names into a new run's engine; returns what was done, for the user."""
     start = config.start
     source = read_source(start_path(config), state=start.keep_optimizer)
-    text = take_start(config, engine.model, source)
+    text = take_start(config, model, source)
     if start.keep_optimizer:
         own = [part for part in engine.state_parts() if "/" not in part.name]
         number = start.load_parameters_path_slot_number
-        engine.load_state([*own, *whole_parts(_state(engine, source, number))])
+        engine.load_state([*own, *whole_parts(_state(engine, model.config, source, number))])
     text += ", the optimizer's state taken over" if start.keep_optimizer else ""
     if not start.keep_step:
         return text, source
@@ -119,7 +122,7 @@ def start_from(config: Config, engine: Any) -> tuple[str, Source]:
     return f"{text}, on from step {source.step}", source
 
 
-def _state(engine: Any, source: Source, slot_number: int) -> dict[str, Array]:
+def _state(engine: LoopEngine, model: ModelConfig, source: Source, slot_number: int) -> dict[str, Array]:
     """The optimizer's state of the source, zeros for new slots and for what was frozen there."""
     state = {}
     kept = {name.partition("/")[0] for name in source.tensors if "moment/" in name}
@@ -133,7 +136,7 @@ def _state(engine: Any, source: Source, slot_number: int) -> dict[str, Array]:
         if name not in source.tensors:
             raise UserError(f"[start] {source.path}: '{name}' is missing; the optimizers differ")
         old, parameter = source.tensors[name], name.partition("/")[2]
-        if grows(engine.model.config, parameter):
+        if grows(model, parameter):
             state[name] = grown(name, old, np.zeros(part.global_shape, part.array.dtype), slot_number)
         elif old.shape == part.global_shape:
             state[name] = old
@@ -147,12 +150,18 @@ def old_model_config(new: TokenFormerConfig, source: Source, slot_number: int) -
     base = source.config.model if source.config is not None else dataclasses.replace(new, zoom_dim=0)
     if not isinstance(base, TokenFormerConfig) or base.block != "pattention" or new.block != "pattention":
         raise UserError("[grow] both models: expected a TokenFormer with slots")
-    parts = {"slot_num": "attn.q", "proj_slot_num": "attn.o", "ffn_slot_num": "ffn"}
-    rows: dict[str, Any] = {
-        field: real_rows(f"blocks.0.{part}.key", source.slots(part), slot_number)
-        for field, part in parts.items()
-    }
-    return dataclasses.replace(base, vocab_size=new.vocab_size, max_seq_len=new.max_seq_len, **rows)
+
+    def slots(part: str) -> int:
+        return real_rows(f"blocks.0.{part}.key", source.slots(part), slot_number)
+
+    return dataclasses.replace(
+        base,
+        vocab_size=new.vocab_size,
+        max_seq_len=new.max_seq_len,
+        slot_num=slots("attn.q"),
+        proj_slot_num=slots("attn.o"),
+        ffn_slot_num=slots("ffn"),
+    )
 
 
 def preserving_zoom(old: TokenFormerConfig, new: TokenFormerConfig) -> float:
@@ -172,13 +181,13 @@ def preserving_zoom(old: TokenFormerConfig, new: TokenFormerConfig) -> float:
     return zoom
 
 
-def largest_change(before: Any, after: Any, tokens: Array) -> tuple[float, float]:
+def largest_change(before: Model, after: Model, tokens: Array) -> tuple[float, float]:
     """(largest change of a logit, largest logit before) of two models on token ids [B, T]."""
     old, new = before.logits(tokens), after.logits(tokens)
     return float(np.abs(new - old).max()), float(np.abs(old).max())
 
 
-def with_weights(config: Any, tensors: Mapping[str, Array]) -> Any:
+def with_weights(config: ModelConfig, tensors: Mapping[str, Array]) -> Model:
     """A model of this config with these weights."""
     from mudd_core.engine.model import Model
 

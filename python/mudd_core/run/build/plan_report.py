@@ -10,14 +10,14 @@ from typing import Any
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text, duration, flops_text
 from mudd_core.checkpoint import list_steps
-from mudd_core.config import Config, ModelConfig
+from mudd_core.config import Config
 from mudd_core.data.pipelines.text import cache_to_build
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights, peak_flops
 from mudd_core.engine.frozen import stored_note
 from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 from mudd_core.engine.trainable import trained_note
-from mudd_core.run.build.booking import ALONE, Place, book, memory_advice, planned_bytes
+from mudd_core.run.build.booking import book
 from mudd_core.run.build.components import expected_vocabulary, resolved_model
 from mudd_core.run.build.disk_space import (
     checkpoint_bytes,
@@ -27,6 +27,7 @@ from mudd_core.run.build.disk_space import (
     refuse_full_disk,
     shortage,
 )
+from mudd_core.run.build.memory_plan import ALONE, MemoryPlan, Place
 from mudd_core.run.build.plan_time import ends_with_data, fraction_of_peak, planned_steps
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.build.rows import row_shape
@@ -58,8 +59,9 @@ def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
     if not list_steps(checkpoints):
         config = with_source_tokenizer(config, None)[0]
     shape = resolved_model(config, expected_vocabulary(config))
-    model, engine, report = book(shape, config, only=True, checkpoints=checkpoints)
-    own = report if place.world == 1 else planned_bytes(shape, config, checkpoints, place)
+    plan = MemoryPlan.of(shape, config, place, checkpoints)
+    model, engine, report = book(shape, config, only=True, stored=plan.stored)
+    own = report if place.world == 1 else plan.bytes()
     flops = engine.flops_per_token()
     tokens = train.batch_size * train.seq_len
     steps = planned_steps(config, workdir)
@@ -70,7 +72,7 @@ def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
         f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens"
         + ("" if steps is None else f", {flops_text(flops * tokens * steps)} in all"),
         *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),
-        *_memory_lines(shape, config, {"program": program, **own}, checkpoints, place),
+        *_memory_lines(plan, {"program": program, **own}),
         f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last or 'all'} kept",
         *_disk_lines(config, checkpoints, checkpoint_bytes(report), steps),
         *_time_lines(config, workdir, flops * tokens, place),
@@ -138,17 +140,15 @@ def _time_lines(config: Config, workdir: Path, flops: float, place: Place) -> li
     return lines
 
 
-def _memory_lines(
-    shape: ModelConfig, config: Config, kinds: dict[str, int], checkpoints: Path, place: Place
-) -> list[str]:
+def _memory_lines(plan: MemoryPlan, kinds: dict[str, int]) -> list[str]:
     """The peak of a rank, its parts, and whether a start would be refused."""
-    peak, ranks = sum(kinds.values()), place.on_a_node
+    peak, ranks = sum(kinds.values()), plan.place.on_a_node
     more = ranks * (peak - kinds["program"])
     have, limit = memory.available_bytes()
     whose = "" if ranks == 1 else f" of a rank, {bytes_text(ranks * peak)} of a node of {ranks}"
     lines = [f"  memory        {bytes_text(peak)} at the peak{whose}; {limit} leaves {bytes_text(have)}"]
     if more > have:
-        text = f"DOES NOT FIT: {memory_advice(shape, config, kinds, have, checkpoints, place)}"
+        text = f"DOES NOT FIT: {plan.advice(kinds, have)}"
         lines += textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
     return lines + [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items()]
 

@@ -6,11 +6,12 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Array
 from mudd_core.config import Config
 from mudd_core.config.protocols import PROTOCOLS, protocol_of, validation_batch
 
@@ -59,7 +60,7 @@ def whole_split(config: Config) -> Config:
     return dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_batches=0))
 
 
-def batches_of(config: Config, rows: Rows, tokenizer: Tokenizer | None) -> Iterator[Mapping[str, Any]]:
+def batches_of(config: Config, rows: Rows, tokenizer: Tokenizer | None) -> Iterator[Mapping[str, Array]]:
     """Batches (arrays by name) of the held-out rows: of eval.documents at most, and eval.max_batches."""
     protocol, size, limit = protocol_of(config), validation_batch(config), config.eval.documents
     if not rows.rows:
@@ -109,7 +110,7 @@ def _batches(protocol: str, rows: int, size: int) -> int:
     return max(1, whole)
 
 
-def _first_rows(batches: Iterator[Mapping[str, Any]], rows: int) -> Iterator[Mapping[str, Any]]:
+def _first_rows(batches: Iterator[Mapping[str, Array]], rows: int) -> Iterator[Mapping[str, Array]]:
     """The batches with the targets of later rows ignored."""
     for batch in batches:
         yield _ignoring(batch, np.arange(len(batch["targets"]))[:, None] >= rows)
@@ -117,8 +118,8 @@ def _first_rows(batches: Iterator[Mapping[str, Any]], rows: int) -> Iterator[Map
 
 
 def _first_documents(
-    batches: Iterator[Mapping[str, Any]], documents: int, eos_id: int
-) -> Iterator[Mapping[str, Any]]:
+    batches: Iterator[Mapping[str, Array]], documents: int, eos_id: int
+) -> Iterator[Mapping[str, Array]]:
     """The batches with the targets behind so many ends of documents ignored; it ends with the last document."""
     for batch in batches:
         targets = batch["targets"]
@@ -130,6 +131,6 @@ def _first_documents(
             return
 
 
-def _ignoring(batch: Mapping[str, Any], ignored: Any) -> Mapping[str, Any]:
+def _ignoring(batch: Mapping[str, Array], ignored: Array) -> Mapping[str, Array]:
     targets = np.where(ignored, np.int32(-1), batch["targets"])
     return {**batch, "targets": np.ascontiguousarray(targets, np.int32)}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Array
 from mudd_core.config import Config
 from mudd_core.run.build.protocols import batches_of
 
@@ -65,7 +66,7 @@ def data_end_note(config: Config, steps: int) -> str:
     )
 
 
-def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Any]]:
+def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Array]]:
     """Batches (arrays by name) of the held-out rows, by the protocol of the pipeline."""
     return batches_of(config, text.rows("valid", row_shape(config)), text.tokenizer)
 
@@ -90,7 +91,7 @@ def no_validation(config: Config) -> str:
     return f"the run trains without validation: {why or 'neither data.eval_path nor data.eval_match is set'}"
 
 
-def test_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Any]]:
+def test_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Array]]:
     """Batches of the test split; UserError for data without one."""
     from mudd_core.data.pipelines import test_rows
 

@@ -14,7 +14,7 @@ from mudd_core.data.access import Access, cache_root
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import VOCABULARIES
 from mudd_core.data.tokenizer_source import find_tokenizer
-from mudd_core.run.records.facts import DATA_FACT
+from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.store.json_files import read_facts
 
 
@@ -60,7 +60,7 @@ def own_tokenizer(config: Config, workdir: Path) -> Tokenizer | None:
     if name == "bytes":
         return find_tokenizer(name, 0).make()
     caches = (cache_root(config), workdir.parent / "cache")
-    folders = [workdir, *(cache / (read_facts(workdir).get(DATA_FACT) or ".") for cache in caches)]
+    folders = [workdir, *(cache / (data_fingerprint(read_facts(workdir)) or ".") for cache in caches)]
     for folder in folders:
         if any((folder / file).is_file() for file in VOCABULARIES):
             return find_tokenizer(str(folder.absolute()), 0).make()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import UserError
@@ -13,22 +13,25 @@ from mudd_core.data import pipelines
 from mudd_core.engine.batch_part import cut_batch
 from mudd_core.engine.model import Model
 from mudd_core.run.build.components import resolved_model
-from mudd_core.run.build.stored_types import types_of
-from mudd_core.run.records.facts import DATA_FACT, SEAL_FACT
+from mudd_core.run.build.stored_types import StoredTypes
+from mudd_core.run.records.facts import SEAL_FACT, data_fingerprint
 from mudd_core.run.store.config_source import of_facts
 from mudd_core.run.store.identity import seal_fact
 from mudd_core.run.store.json_files import read_facts
 from mudd_core.run.store.registrations import require_registered
 from mudd_core.run.store.saved_state import take_weights
 
+if TYPE_CHECKING:
+    from mudd_core.data.pipelines import Prepared
 
-def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, Any, int]:
+
+def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Prepared, Model, int]:
     """(data, model, step) of the newest checkpoint of a run, or of one step."""
     facts = read_facts(path)
     if (source := of_facts(facts)) is not None:
         require_registered(source.registers, source.file)
     _core.set_num_threads(config.train.threads)
-    text = pipelines.prepare(config, fingerprint=facts.get(DATA_FACT))
+    text = pipelines.prepare(config, fingerprint=data_fingerprint(facts) or None)
     if facts.get(SEAL_FACT, text.seal) != text.seal and seal_fact(text):
         raise UserError(
             f"[data] the token cache {text.fingerprint} is not the one that {path} was trained with: saved seal "
@@ -50,7 +53,7 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Any, 
         shape,
         seed=config.train.seed,
         precision=config.train.precision,
-        stored=types_of(shape, config, found.types, resumed=True),
+        stored=StoredTypes(found.types, True).of(shape, config),
     )
     train = config.train
     runs, _ = cut_batch(train.batch_size, train.shard_count(), train.micro_batch_size)

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
-from mudd_core.config import Config, ModelConfig
 from mudd_core.engine import memory
 from mudd_core.engine.memory import MIB
-from mudd_core.run.build.booking import Place, planned_bytes
+from mudd_core.run.build.memory_plan import MemoryPlan, Place
 from mudd_core.run.ranks.ranks import Ranks
 
 _WINDOW = 64 * MIB  # the least that weights, and packed weights, are given (node_memory.h)
 
 
-def fit_node(shape: ModelConfig, config: Config, ranks: Ranks, checkpoints: Path | None = None) -> str:
+def fit_node(plan: MemoryPlan, ranks: Ranks) -> str:
     """Make every rank a node of its own where some node has too little shared memory; a warning if so, else "".
 
-    All ranks call it, before the model is made.
+    All ranks call it, before the model is made. plan: of a node with shared memory.
     """
     comm = ranks.comm
     if comm is None or comm.node_size == 1:
         return ""
-    need = _shared_bytes(shape, config, Place(comm.world, comm.node_size), checkpoints)
+    need = _shared_bytes(plan)
     free, on_a_node = min(ranks.gathered(comm.shared_bytes_free)), comm.node_size
     if need <= free:
         return ""
 
     def check() -> None:
-        private = planned_bytes(shape, config, checkpoints, Place(comm.world, 1))
+        private = replace(plan, place=Place(comm.world, 1)).bytes()
         memory.require(
             on_a_node * sum(private.values()),
             f"training by {on_a_node} ranks with private weights",
@@ -42,8 +41,8 @@ def fit_node(shape: ModelConfig, config: Config, ranks: Ranks, checkpoints: Path
     )
 
 
-def _shared_bytes(shape: ModelConfig, config: Config, place: Place, checkpoints: Path | None) -> int:
+def _shared_bytes(plan: MemoryPlan) -> int:
     """Bytes of the windows of a node: one copy of the weights, and the gradients of every rank."""
-    report = planned_bytes(shape, config, checkpoints, place)
+    report = plan.bytes()
     weights = report["weights"] + report["packed"]
-    return place.on_a_node * (weights + report["gradients"]) + 2 * _WINDOW
+    return plan.place.on_a_node * (weights + report["gradients"]) + 2 * _WINDOW

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy.typing as npt
 
 from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.storage import is_bucket, mirror_folder, readable, unreachable
+from mudd_core.base.types import Array
 from mudd_core.checkpoint.steps import MANIFEST
 from mudd_core.checkpoint.weights import SHARDED, is_sharded, load_weights, weight_files
 from mudd_core.config import Config
@@ -21,7 +19,6 @@ from mudd_core.run.store.remote_files import RemoteFiles
 from mudd_core.run.store.saved_run import fetch_run
 
 _WHAT = "[start] load_parameters_path"
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

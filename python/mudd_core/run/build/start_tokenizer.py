@@ -21,7 +21,7 @@ from mudd_core.data.pipelines import Prepared
 from mudd_core.data.pipelines.cached import Cached
 from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer
 from mudd_core.run.build.start_source import run_and_step, start_path
-from mudd_core.run.records.facts import DATA_FACT
+from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.resumed_config import TRAINED
 from mudd_core.run.store.workdir import SOURCE_TOKENIZER
@@ -159,7 +159,7 @@ def tokenizer_of(config: Config) -> SourceTokenizer | None:
     if spec_of(saved.data.pipeline).ids_alone:
         return None
     facts = read_facts(run) if (run / "run.json").is_file() else {}
-    fingerprint, name = facts.get(DATA_FACT), saved.data.tokenizer
+    fingerprint, name = data_fingerprint(facts), saved.data.tokenizer
     if name == TRAINED:
         return _trained(config, saved, fingerprint) if fingerprint else None
     if name == "bytes" and not fingerprint and saved.model.vocab_size != 257:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import FormatError, UserError
@@ -14,33 +15,44 @@ from mudd_core.config import Config, ModelConfig
 from mudd_core.engine.frozen import frozen_types, stored_note
 from mudd_core.run.build.start_source import run_and_step, start_path
 
-
-def stored_types(shape: ModelConfig, config: Config, checkpoints: Path | None = None) -> dict[str, str]:
-    """Name to "bfloat16" or "float16" of the frozen weights that are not fp32 (Model's `stored`).
-
-    checkpoints: the run's folder of them, if it has one. Headers and manifests are read, no tensor.
-    """
-    if not config.train.trainable:
-        return {}
-    found = None if checkpoints is None else _types_of_steps(checkpoints)
-    if found is not None:
-        return types_of(shape, config, found, resumed=True)
-    given = config.start.load_parameters_path and config.train.frozen_dtype == "stored"
-    return types_of(shape, config, _types_of_source(start_path(config)) if given else {}, resumed=False)
-
-
-def types_of(
-    shape: ModelConfig, config: Config, found: Mapping[str, str], *, resumed: bool
-) -> dict[str, str]:
-    """The same where the weights come in the types `found`, named as in safetensors; see frozen_types."""
+if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
+
+@dataclass(frozen=True)
+class StoredTypes:
+    """Types of weights by name, as a run's checkpoints have them, or what it starts from; empty for fresh weights.
+
+    resumed: they are those of the run's own checkpoints.
+    """
+
+    found: Mapping[str, str]
+    resumed: bool
+
+    def of(self, shape: ModelConfig, config: Config) -> dict[str, str]:
+        """Name to "bfloat16" or "float16" of the frozen weights that are not fp32 (Model's `stored`)."""
+        from mudd_core.engine.model import Model
+
+        if not config.train.trainable:
+            return {}
+        return frozen_types(Model(shape, booked_only=True).store, config, self.found, self.resumed)
+
+
+def stored_in(config: Config, checkpoints: Path | None = None) -> StoredTypes:
+    """The types in the run's folder of checkpoints, if it has one with a step, else in what the config starts from.
+
+    Headers and manifests are read, no tensor, and those only where weights are frozen.
+    """
     if not config.train.trainable:
-        return {}
-    return frozen_types(Model(shape, booked_only=True).store, config, found, resumed)
+        return StoredTypes({}, False)
+    found = None if checkpoints is None else _types_of_steps(checkpoints)
+    if found is not None:
+        return StoredTypes(found, True)
+    given = config.start.load_parameters_path and config.train.frozen_dtype == "stored"
+    return StoredTypes(_types_of_source(start_path(config)) if given else {}, False)
 
 
-def types_note(model: Any, config: Config, checkpoints: Path | None) -> str:
+def types_note(model: Model, config: Config, checkpoints: Path | None) -> str:
     """What of a new model is stored in 16 bits, for the user; empty where nothing is."""
     note = stored_note(model.store)
     fresh = checkpoints is None or not checkpoint.list_steps(checkpoints)
@@ -48,7 +60,7 @@ def types_note(model: Any, config: Config, checkpoints: Path | None) -> str:
     return f"{note}; their initial values are rounded to it" if rounds else note
 
 
-def require_types(model: Any, config: Config) -> None:
+def require_types(model: Model, config: Config) -> None:
     """UserError where train.frozen_dtype asks for other types than a given model has."""
     for name, kind in frozen_types(model.store, config, {}, resumed=False).items():
         if (has := model.store.describe(name)["stored"]) != kind:

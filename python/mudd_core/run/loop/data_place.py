@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mudd_core.base.types import Json, JsonObject
+
 MEMBER = "data"
 
 
-def place_of(rows: Any, batch: int) -> dict[str, Any]:
+def place_of(rows: Any, batch: int) -> JsonObject:
     """The member of a checkpoint's state that has the place of a batch; none where its number says enough."""
     from mudd_core.data.rows import Cursored
 
@@ -16,7 +18,7 @@ def place_of(rows: Any, batch: int) -> dict[str, Any]:
     return {} if cursor is None else {MEMBER: dict(cursor)}
 
 
-def go_on(rows: Any, state: Mapping[str, Any]) -> None:
+def go_on(rows: Any, state: Mapping[str, Json]) -> None:
     """Give rows the place of a checkpoint's state."""
     from mudd_core.data.rows import Cursored
 

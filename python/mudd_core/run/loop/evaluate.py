@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from mudd_core.base.types import Array
 from mudd_core.run.build.protocols import token_mean
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import Evaluator
@@ -16,7 +16,7 @@ LN2 = 0.6931471805599453
 
 def evaluate(
     evaluator: Evaluator,
-    batches: Iterable[Any],
+    batches: Iterable[Mapping[str, Array]],
     *,
     step: int,
     bytes_per_target: float,
@@ -38,7 +38,7 @@ def evaluate(
     for count, own in _dealt(batches, ranks):
         if stop():
             return None
-        sums = evaluator.evaluate(own) if ranks.rank < count else (0.0, 0, 0)
+        sums = (0.0, 0, 0) if own is None else evaluator.evaluate(own)
         for one in ranks.gathered(sums)[:count]:
             found.append(tuple(one))
             report(BatchSums(len(found), *found[-1], time.perf_counter() - begin))
@@ -57,9 +57,12 @@ def evaluate(
     )
 
 
-def _dealt(batches: Iterable[Any], ranks: Ranks) -> Iterator[tuple[int, Any]]:
+def _dealt(
+    batches: Iterable[Mapping[str, Array]], ranks: Ranks
+) -> Iterator[tuple[int, Mapping[str, Array] | None]]:
     """By rounds of a batch a rank: how many batches the round has, and this rank's own, None where it has none."""
-    count, own = 0, None
+    count = 0
+    own: Mapping[str, Array] | None = None
     for batch in batches:
         own = batch if count == ranks.rank else own
         count += 1

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mudd_core.base.types import Array
 from mudd_core.engine.batch_part import BatchPart
 from mudd_core.run.loop.lost_source import LostSource
 from mudd_core.run.loop.session import Session
 from mudd_core.run.report.styles import reads_inside
 
 
-def read_inside(run: Session, source: LostSource, number: int, batch: Mapping[str, object] | None) -> bool:
+def read_inside(run: Session, source: LostSource, number: int, batch: Mapping[str, Array] | None) -> bool:
     """Leave the statistics of the next update for the log, where it has them; False if a stop was asked for meanwhile.
 
     number: of the run's own batch. batch: taken instead. Each rank reads its sequences; all ranks call it together.

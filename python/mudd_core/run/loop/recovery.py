@@ -11,9 +11,8 @@ from mudd_core.run.loop.state import RunState
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import LoopEngine, StepReport
 from mudd_core.run.report.run_log import RunLog
-from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.saved_state import reading_state
-from mudd_core.run.store.shared_store import SharedStore
+from mudd_core.run.store.store import Store
 
 
 class Recovery:
@@ -23,7 +22,7 @@ class Recovery:
         self,
         train: TrainConfig,
         engine: LoopEngine,
-        store: RunStore | SharedStore | None,
+        store: Store | None,
         state: RunState,
         log: RunLog,
         ranks: Ranks,

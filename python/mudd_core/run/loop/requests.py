@@ -6,8 +6,7 @@ from mudd_core.config import TrainConfig
 from mudd_core.run.loop import signals
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import StepReport
-from mudd_core.run.store.run_store import RunStore
-from mudd_core.run.store.shared_store import SharedStore
+from mudd_core.run.store.store import Store
 
 STOP, SAVE = 1, 2  # flags of a step
 
@@ -19,7 +18,7 @@ class Requests:
     message of its own, or by `agree`; so all of them stop at the same step.
     """
 
-    def __init__(self, ranks: Ranks, store: RunStore | SharedStore | None, train: TrainConfig) -> None:
+    def __init__(self, ranks: Ranks, store: Store | None, train: TrainConfig) -> None:
         self._ranks, self._store, self._train = ranks, store, train
         self.begin()
 

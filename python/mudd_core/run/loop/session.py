@@ -12,8 +12,7 @@ from mudd_core.run.records.engine import LoopEngine
 from mudd_core.run.records.facts import DATA_FACT
 from mudd_core.run.report.run_log import RunLog
 from mudd_core.run.report.styles import RunFacts
-from mudd_core.run.store.run_store import RunStore
-from mudd_core.run.store.shared_store import SharedStore
+from mudd_core.run.store.store import Store
 
 
 class Session:
@@ -26,7 +25,7 @@ class Session:
         self,
         config: Config,
         components: Components,
-        store: RunStore | SharedStore | None,
+        store: Store | None,
         log: RunLog,
         ranks: Ranks,
         fingerprint: str | None,

@@ -20,7 +20,7 @@ from mudd_core.run.build.protocols import mean_of, whole_split
 from mudd_core.run.build.rows import validation_batches
 from mudd_core.run.build.start_source import check_start, fetch_start, read_source, start_path
 from mudd_core.run.build.start_tokenizer import with_source_tokenizer
-from mudd_core.run.build.stored_types import stored_types
+from mudd_core.run.build.stored_types import stored_in
 from mudd_core.run.loop.evaluate import evaluate
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Validation
@@ -140,7 +140,9 @@ def _loaded(config: Config) -> tuple[Prepared, Model, str]:
     _core.set_num_threads(train.threads)
     text = pipelines.prepare(config)
     shape = resolved_model(config, text.vocab_size)
-    model = Model(shape, seed=train.seed, precision=train.precision, stored=stored_types(shape, config))
+    model = Model(
+        shape, seed=train.seed, precision=train.precision, stored=stored_in(config).of(shape, config)
+    )
     runs, _ = cut_batch(train.batch_size, train.shard_count(), train.micro_batch_size)
     model.evaluated_at_once = train.batch_size // runs
     return text, model, take_start(config, model, read_source(start_path(config)))

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import DataEndError, StopRequestedError
 from mudd_core.base.in_use import InUse, alone
+from mudd_core.base.types import Array
 from mudd_core.checkpoint import final_hash
 from mudd_core.config import Config, check_config, mesh_of
 from mudd_core.config.fields import replace_path
@@ -31,22 +32,26 @@ from mudd_core.run.loop.updates import Updates
 from mudd_core.run.loop.validator import Validator
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import StepRecord, Summary, Validation
-from mudd_core.run.records.facts import DATA_FACT
+from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.run_log import RunLog
 from mudd_core.run.report.styles import reads_weights
 from mudd_core.run.report.trace import Trace
 from mudd_core.run.report.tracker import require_tracker
 from mudd_core.run.store.logs import require_metrics_file
-from mudd_core.run.store.run_store import RunStore
-from mudd_core.run.store.shared_store import SharedStore, open_store
+from mudd_core.run.store.shared_store import open_store
+from mudd_core.run.store.store import Store
+
+if TYPE_CHECKING:
+    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.engine.model import Model
 
 
 class Trainer:
     """Trains one model. In a notebook: `t = mc.Trainer(config); t.step(); t.fit(); t.validate(); t.model`.
 
     config: or the name of its file, as mc.Trainer("tiny.py"). workdir: a folder (resumed if it holds this run) or a
-    RunStore; None writes nothing but the token cache. model: one to train further, in place of config.model; with it,
+    Store; None writes nothing but the token cache. model: one to train further, in place of config.model; with it,
     `t.step(batch)` needs no text at all. A model of interop.load_original whose loss is over all slots keeps it so. For
     one thread at a time, as its model is. comm: the ranks of the run, each with a Trainer of its own, whose methods all
     of them call alike; rank 0 writes and prints. fields: of another program's config, by name, for the first lines of
@@ -56,12 +61,12 @@ class Trainer:
     def __init__(
         self,
         config: Config | str | Path,
-        workdir: str | Path | RunStore | SharedStore | None = None,
-        model: Any = None,
+        workdir: str | Path | Store | None = None,
+        model: Model | None = None,
         *,
         progress: Progress | None = None,
         comm: Comm | None = None,
-        assemble: Callable[[Config, Any, str | None, Ranks, Path | None], Components] = assemble,
+        assemble: Callable[[Config, Model | None, str | None, Ranks, Path | None], Components] = assemble,
         fields: Mapping[str, object] | None = None,
     ) -> None:
         config = run_config(config)
@@ -84,7 +89,7 @@ class Trainer:
                 ranks.together(lambda: fetch_start(self.config) if ranks.first else None)
                 ranks.together(lambda: check_start(self.config))
                 said, warned = self._take_source_tokenizer()
-            fingerprint = store.saved_facts().get(DATA_FACT) if store else None
+            fingerprint = data_fingerprint(store.saved_facts()) or None if store else None
             if not fingerprint:
                 self._resolve_steps()
             shown = (progress if ranks.first else None) or Progress(quiet=True)
@@ -141,18 +146,18 @@ class Trainer:
             self._store.resolve(self.config)
 
     @property
-    def model(self) -> Any:
+    def model(self) -> Model:
         """The model that is trained; its parameters are read-only views."""
         return self._run.components.model
 
     @property
     @alone
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> Tokenizer | None:
         """Text to token ids and back."""
         self._run.need_text()
         return self._run.components.tokenizer
 
-    def validation_batches(self) -> Iterable[Mapping[str, Any]]:
+    def validation_batches(self) -> Iterable[Mapping[str, Array]]:
         """The batches that a validation reads."""
         self._run.need_text()
         return self._run.components.validation_batches()
@@ -170,7 +175,7 @@ class Trainer:
     # ---- one step -----------------------------------------------------------------------------------------
 
     @alone
-    def step(self, batch: Mapping[str, Any] | None = None) -> StepRecord:
+    def step(self, batch: Mapping[str, Array] | None = None) -> StepRecord:
         """One update on the run's next batch, or on a given one of train.batch_size times train.seq_len tokens.
 
         StopRequestedError if a stop dropped it, DivergedError after too many bad ones. A skipped update that sends the
@@ -179,7 +184,7 @@ class Trainer:
         if batch is None:
             self._run.need_text()
         with signals.interrupt_later():
-            record = self._updates.take(batch)
+            record = self._updates.make_update(batch)
         if record is None:
             raise StopRequestedError(f"[train] stop requested; step {self.step_done + 1} was dropped")
         return record
@@ -218,7 +223,7 @@ class Trainer:
                 break
             with self._trace.step(self.step_done):
                 try:
-                    record = self._updates.take(settle=reads_weights(self.config, self.step_done + 1))
+                    record = self._updates.make_update(settle=reads_weights(self.config, self.step_done + 1))
                 except DataEndError as end:
                     self._end_with_data(end)
                     continue

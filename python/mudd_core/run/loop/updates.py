@@ -6,10 +6,10 @@ import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from mudd_core.base.types import Array, Int32
 from mudd_core.engine.mup_statistics import MupStatistics, statistics_of
 from mudd_core.engine.rates import learning_rate
 from mudd_core.run.loop.forward_statistics import read_inside
@@ -23,7 +23,7 @@ from mudd_core.run.records.events import StepRecord
 from mudd_core.run.report.styles import logs_step
 
 
-def batch_hash(arrays: Mapping[str, Any]) -> str:
+def batch_hash(arrays: Mapping[str, Array]) -> str:
     """First 16 digits of a SHA-256 over the arrays of a batch: ids, targets, and what a pipeline has beside them."""
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
@@ -41,7 +41,9 @@ class Updates:
         if run.ranks.first:
             self._statistics = statistics_of(run.config, run.components.model)
 
-    def take(self, batch: Mapping[str, Any] | None = None, *, settle: bool = True) -> StepRecord | None:
+    def make_update(
+        self, batch: Mapping[str, Array] | None = None, *, settle: bool = True
+    ) -> StepRecord | None:
         """Make the next update on the run's own batch or on a given one; None if a stop dropped it.
 
         settle: as Engine.train_step. A record whose step is above step_done: the run went back to a checkpoint.
@@ -60,12 +62,12 @@ class Updates:
 
         statistics = self._statistics if logs_step(run.config, t + 1) else None
 
-        def take() -> StepReport:
+        def step() -> StepReport:
             if statistics is not None:
                 statistics.before(self._inputs(number, batch))
             return run.engine.train_step(number, lr, batch, limits, flags, settle)
 
-        report = take() if batch is not None else self._source.reading(t + 1, take)
+        report = step() if batch is not None else self._source.reading(t + 1, step)
         if report is None:
             return None
         self._requests.heard(report)
@@ -86,9 +88,10 @@ class Updates:
             compare_weights(run.ranks, run.engine.state_parts(), record.step)
         return record
 
-    def _inputs(self, number: int, batch: Mapping[str, Any] | None) -> Any:
+    def _inputs(self, number: int, batch: Mapping[str, Array] | None) -> Int32:
         """Input ids of all rows of the batch of this number, or of the given one."""
         size, run = self._run.config.train.batch_size, self._run
         if batch is None:
-            return run.engine.batcher.arrays(number * size, size)["inputs"]
-        return run.components.model.adapt(batch)["inputs"]
+            inputs: Int32 = run.engine.batcher.arrays(number * size, size)["inputs"]
+            return inputs
+        return np.asarray(run.components.model.adapt(batch)["inputs"], np.int32)

@@ -6,9 +6,9 @@ import hashlib
 import socket
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 from mudd_core.base.errors import ReportedElsewhereError
+from mudd_core.base.types import Array
 from mudd_core.checkpoint import StatePart
 from mudd_core.run.ranks.ranks import Ranks, reported_once
 
@@ -51,5 +51,5 @@ def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int) -> None
     raise reported_once(RuntimeError(message)) if ranks.first else ReportedElsewhereError(0, INTERNAL)
 
 
-def _digest(weight: Any) -> str:
-    return hashlib.blake2b(memoryview(weight).cast("B"), digest_size=16).hexdigest()
+def _digest(weight: Array) -> str:
+    return hashlib.blake2b(memoryview(weight.data).cast("B"), digest_size=16).hexdigest()

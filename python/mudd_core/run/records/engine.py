@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from mudd_core.base.types import Array, Json
 from mudd_core.checkpoint import StatePart
 
 
@@ -52,7 +53,7 @@ def kept(report: StepReport) -> bool:
 class Evaluator(Protocol):
     """A model or an engine, as far as validation goes."""
 
-    def evaluate(self, batch: Any) -> tuple[float, int, int]:
+    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
         """Summed nats, counted and guessed targets of a batch."""
 
 
@@ -65,7 +66,7 @@ class LoopEngine(Evaluator, Protocol):
         self,
         step: int,
         lr: float,
-        batch: Any = None,
+        batch: Mapping[str, Array] | None = None,
         limits: tuple[float, float] | None = None,
         flags: int = 0,
         settle: bool = True,
@@ -82,10 +83,10 @@ class LoopEngine(Evaluator, Protocol):
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         """All that a checkpoint holds; weights have names without a slash. writable: to read one into them."""
 
-    def metrics(self) -> Mapping[str, Any]:
+    def metrics(self) -> Mapping[str, Json]:
         """Metrics of the last step beside its loss, for the metrics row; expert_alarms goes on the progress line."""
 
-    def last_batch(self, step: int) -> Mapping[str, Any]:
+    def last_batch(self, step: int) -> Mapping[str, Array]:
         """All arrays of the batch of this step, the last one taken."""
 
     def load_state(self, parts: Sequence[StatePart]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mudd_core.base.types import Json
 from mudd_core.engine.accuracy import SAMPLE_ACCURACY
 
 
@@ -37,13 +38,18 @@ class StepRecord:
     skipped: bool = False
     rewinds: int = 0
     targets: int = 0
-    metrics: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Json] = field(default_factory=dict)
     statistics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def perplexity(self) -> float:
         """e to the loss."""
         return perplexity(self.loss)
+
+    def metric(self, name: str, missing: float) -> float:
+        """Return a number of `metrics`, or `missing` where it has none of that name."""
+        found = self.metrics.get(name)
+        return float(found) if isinstance(found, int | float) else missing
 
     def row(self) -> dict[str, Any]:
         """The row of metrics.jsonl without statistics; `skipped` only where true, `rewinds` only behind one."""

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from mudd_core.base.errors import SaveError
+from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, Mesh, TrainConfig
 from mudd_core.run.ranks.ranks import Ranks
@@ -19,8 +20,7 @@ from mudd_core.run.report.progress import Progress, step_fields
 from mudd_core.run.report.styles import RunFacts, Style, style_of
 from mudd_core.run.report.tracker import Tracker, tracker_mode
 from mudd_core.run.store.metrics import numbers_of
-from mudd_core.run.store.run_store import RunStore
-from mudd_core.run.store.shared_store import SharedStore
+from mudd_core.run.store.store import Store
 
 
 class RunLog:
@@ -29,7 +29,7 @@ class RunLog:
     def __init__(
         self,
         progress: Progress,
-        store: RunStore | SharedStore | None,
+        store: Store | None,
         train: TrainConfig,
         ranks: Ranks,
         mesh: Mesh,
@@ -40,7 +40,7 @@ class RunLog:
         self._beside: Progress | None = None  # the progress line of a style whose lines are another program's
         self._prints = ranks.first
         self._fields = fields or {}
-        self._job = {"ranks": ranks.world, "mesh": str(mesh)} if ranks.world > 1 else {}
+        self._job: JsonObject = {"ranks": ranks.world, "mesh": str(mesh)} if ranks.world > 1 else {}
         self._warned: list[str] = []
         self._style: Style | None = None
         self._tracker: Tracker | None = None
@@ -81,7 +81,7 @@ class RunLog:
                 with contextlib.suppress(OSError):  # the disk behind standard error may be full
                     print(f"warning: {text}", file=sys.stderr)
 
-    def _log_warnings(self, store: RunStore | SharedStore) -> None:
+    def _log_warnings(self, store: Store) -> None:
         for text in self._warned:
             store.event("warning", text=text)
 
@@ -102,7 +102,7 @@ class RunLog:
             self._benchmark.started(self._style.facts.documents, step, self._world)
         self._say_all(self._style.started())
         facts = self._style.facts
-        if isinstance(self._store, RunStore | SharedStore) and tracker_mode(facts.config.log) != "off":
+        if self._store is not None and tracker_mode(facts.config.log) != "off":
             self._tracker = Tracker(facts.config, self._store.path, self._store.run_id)
 
     def found(self, checkpoint: Checkpoint) -> None:

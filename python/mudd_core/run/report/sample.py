@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import SampleConfig
 
+if TYPE_CHECKING:
+    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.engine.model import Model
+
 
 def write_text(
-    model: Any,
-    tokenizer: Any,
+    model: Model,
+    tokenizer: Tokenizer,
     prompt: str,
     settings: SampleConfig,
     write: Callable[[str], None],

@@ -8,12 +8,13 @@ import gzip
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from mudd_core.base.errors import SaveError
 from mudd_core.base.regular_files import open_to_append
+from mudd_core.base.types import JsonObject
 from mudd_core.config.train import profile_window
 from mudd_core.run.store.workdir import TRACES
 
@@ -28,7 +29,7 @@ class Trace:
     The file appears under its name when the window has ended; what cannot be written ends the trace and not the run.
     """
 
-    def __init__(self, window: str, folder: Path | None, engine: Any, say: Any) -> None:
+    def __init__(self, window: str, folder: Path | None, engine: Any, say: Callable[[str], None]) -> None:
         """folder: the work directory; None or an empty window: nothing is traced. say: takes a line for the user."""
         self._window = profile_window(window) if window and folder is not None else (0, 0)
         self._folder, self._engine, self._say = folder, engine, say
@@ -98,7 +99,7 @@ class Trace:
             self._begin = time.perf_counter()
             self._engine.executor.profile(True, keep_calls=True)
 
-    def _of_step(self, step: int, begin: float, end: float) -> list[dict[str, Any]]:
+    def _of_step(self, step: int, begin: float, end: float) -> list[JsonObject]:
         """The step, the batch in front of each run of the graph, the nodes, and the update behind them."""
         events, last, before = [self._event(f"step {step}", "step", begin, end)], begin, ""
         for label, phase, start, stop in self._engine.executor.take_calls():
@@ -109,11 +110,11 @@ class Trace:
         events.append(self._event("update", "loop", last, end))
         return events
 
-    def _event(self, name: str, kind: str, begin: float, end: float) -> dict[str, Any]:
+    def _event(self, name: str, kind: str, begin: float, end: float) -> JsonObject:
         ts, dur = round(1e6 * (begin - self._begin), 3), round(1e6 * (end - begin), 3)
         return {"name": name, "cat": kind, "ph": "X", "ts": ts, "dur": max(0.0, dur), **_TRACK}
 
-    def _write(self, events: list[dict[str, Any]]) -> None:
+    def _write(self, events: list[JsonObject]) -> None:
         if self._text is None or self._file is None:
             return
         with self._failing():

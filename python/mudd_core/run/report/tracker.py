@@ -13,12 +13,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mudd_core.base.packages import needed
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.config import Config, LogConfig, to_dict
 from mudd_core.run.store.metrics import plain
 
 FINISH_SECONDS = 60.0  # that a run waits for its tracker at the end
 _MODES = ("online", "offline", "disabled")
-_Job = tuple[dict[str, Any], int | None]
+_Job = tuple[JsonObject, int | None]
 
 
 def tracker_mode(log: LogConfig) -> str:
@@ -63,12 +64,12 @@ class Tracker:
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         self._thread.start()
 
-    def log(self, values: Mapping[str, Any], step: int) -> None:
+    def log(self, values: Mapping[str, Json], step: int) -> None:
         """Numbers of a step."""
         if not self._dead.is_set():
             self._jobs.put((plain(dict(values)), step))
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
+    def finish(self, summary: Mapping[str, Json]) -> None:
         """The end of the run; waits for the tracker, but not for ever."""
         if not self._dead.is_set():
             self._jobs.put((plain(dict(summary)), None))

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import mudd_core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.types import JsonObject
 from mudd_core.config import Config, find_config
 from mudd_core.config.load import files_read
 from mudd_core.run.store.registrations import registrations, replay
@@ -37,23 +37,23 @@ class ConfigSource:
         """The config file; empty for none."""
         return next(iter(self.files), "")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """What run.json holds."""
         return asdict(self)
 
 
-def of_facts(facts: dict[str, Any]) -> ConfigSource | None:
+def of_facts(facts: JsonObject) -> ConfigSource | None:
     """The source that run.json names; None where it names none."""
     raw = facts.get(MEMBER)
-    if not isinstance(raw, dict) or not isinstance(raw.get("files"), dict):
+    if not isinstance(raw, dict):
         return None
-    words = raw.get("words")
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+    words, files, names = raw.get("words"), raw.get("files"), raw.get("registers", [])
+    if not (isinstance(words, list) and isinstance(files, dict) and isinstance(names, list)):
         return None
-    names = raw.get("registers", [])
-    if not isinstance(names, list):
+    texts = [word for word in words if isinstance(word, str)]
+    if len(texts) != len(words):
         return None
-    return ConfigSource(words, {str(k): str(v) for k, v in raw["files"].items()}, list(map(str, names)))
+    return ConfigSource(texts, {str(k): str(v) for k, v in files.items()}, list(map(str, names)))
 
 
 @contextmanager

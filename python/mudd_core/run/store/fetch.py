@@ -12,12 +12,12 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import FormatError, SaveError, UserError, is_full_disk, write_error
 from mudd_core.base.members import member
 from mudd_core.base.storage import unreachable
+from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint.steps import MANIFEST, step_folder
 from mudd_core.checkpoint.verify import verify_step
 from mudd_core.run.store.json_files import object_in, read_object
@@ -80,7 +80,7 @@ class Fetch:
         for step in fetched:
             say(f"fetched step {step} from {self._url}")
 
-    def _object(self, name: str, data: bytes) -> dict[str, Any]:
+    def _object(self, name: str, data: bytes) -> JsonObject:
         return object_in(data, f"{self._url}/{name}")
 
     def _run_id(self, names: list[str]) -> str | None:

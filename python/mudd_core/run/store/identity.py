@@ -6,9 +6,10 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.run.records.facts import SEAL_FACT
 from mudd_core.run.store.config_source import MEMBER, ConfigSource
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared
 
 
-def seal_fact(data: Prepared) -> dict[str, Any]:
+def seal_fact(data: Prepared) -> JsonObject:
     """The seal of the token cache among the facts of a run; nothing where a stream reads the text itself."""
     from mudd_core.data.streaming.data import StreamData
 
@@ -24,8 +25,8 @@ def seal_fact(data: Prepared) -> dict[str, Any]:
 
 
 def identity(
-    folder: Path, saved: Mapping[str, Any], facts: Mapping[str, Any], source: ConfigSource | None
-) -> dict[str, Any]:
+    folder: Path, saved: Mapping[str, Json], facts: Mapping[str, Json], source: ConfigSource | None
+) -> JsonObject:
     """What run.json is to say. UserError where a saved fact differs.
 
     saved: run.json of an earlier start, empty for a new run. facts: None where not known.

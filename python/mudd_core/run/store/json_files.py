@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import build, member
 from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.types import JsonObject
 from mudd_core.config import Config, from_dict
 from mudd_core.config.check import type_fault
 from mudd_core.config.fields import walk
@@ -17,7 +17,7 @@ from mudd_core.run.records.facts import DATA_FACT
 from mudd_core.run.store.original_run import original_run_text, reader_state_of
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> JsonObject:
     """A JSON object in a file; UserError if it cannot be read, FormatError if it is none."""
     try:
         return object_in(read_bytes(path, links=False), str(path))
@@ -25,7 +25,7 @@ def read_object(path: Path) -> dict[str, Any]:
         raise UserError(f"[workdir] {path}: {error.strerror}") from error
 
 
-def object_in(data: bytes, name: str) -> dict[str, Any]:
+def object_in(data: bytes, name: str) -> JsonObject:
     """A JSON object in UTF-8; FormatError with the name of the file if it is none."""
     try:
         value = json.loads(data.decode("utf-8"))
@@ -36,7 +36,7 @@ def object_in(data: bytes, name: str) -> dict[str, Any]:
     return value
 
 
-def read_facts(workdir: Path) -> dict[str, Any]:
+def read_facts(workdir: Path) -> JsonObject:
     """What run.json of a run says: run_id and, where the run has text, the fingerprint of its token cache."""
     file = workdir / "run.json"
     facts = read_object(file)

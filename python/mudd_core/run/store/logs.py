@@ -9,10 +9,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from mudd_core.base.errors import SaveError, UserError, write_error, write_reason
 from mudd_core.base.regular_files import open_binary, open_to_append
+from mudd_core.base.types import Json
 from mudd_core.config import Config
 from mudd_core.run.store.metrics import Board, LineFile, MetricsLog, Row
 from mudd_core.run.store.metrics_file import MetricsFile, is_folder, lines_file
@@ -75,7 +75,7 @@ class Logs:
         with self._going_on("tensorboard"):
             self._board.add(step, scalars, texts)
 
-    def event(self, name: str, facts: Mapping[str, Any]) -> None:
+    def event(self, name: str, facts: Mapping[str, Json]) -> None:
         """Something that happened, to events.jsonl, which may differ from that of an unbroken run."""
         assert self._events is not None
         with self._going_on("events.jsonl"):

@@ -6,12 +6,12 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import FormatError, SaveError, write_error
-from mudd_core.base.members import build
+from mudd_core.base.members import build, member
 from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import (
     Config,
@@ -104,11 +104,11 @@ class RunStore:
         """Return whether there is a step to go on from."""
         return bool(checkpoint.list_steps(self.dir.checkpoint_folder))
 
-    def saved_facts(self) -> dict[str, Any]:
+    def saved_facts(self) -> JsonObject:
         """run.json of an earlier start; empty for a new run."""
         return read_facts(self.path) if self.dir.run_file.exists() else {}
 
-    def begin(self, facts: Mapping[str, Any], into: Sequence[StatePart]) -> Checkpoint | None:
+    def begin(self, facts: Mapping[str, Json], into: Sequence[StatePart]) -> Checkpoint | None:
         """Save config and identity of a new run, or load the newest checkpoint of an old one; open the logs.
 
         facts: what the weights depend on besides the config (data fingerprint, vocabulary), None where not known. A
@@ -120,12 +120,12 @@ class RunStore:
         self.open_logs(found.step if found else 0)
         return found
 
-    def identify(self, facts: Mapping[str, Any]) -> str:
+    def identify(self, facts: Mapping[str, Json]) -> str:
         """The first part of `begin`, up to the checkpoint: config and identity are on disk; the run's id."""
         assert self.config is not None
         saved = self.saved_facts()
         run = identity(self.path, saved, facts, self.source)
-        self.run_id = run["run_id"]
+        self.run_id = member(run, "run_id", str, self.dir.run_file)
         # The config first: it is what makes the folder ours, should the run be killed before the next line.
         write_json(self.dir.config_file, to_dict(self.config))
         if run != saved:
@@ -195,12 +195,12 @@ class RunStore:
         """One line of a validation, to the results.txt of log.metrics_file where there is one."""
         self._logs.result(line)
 
-    def event(self, name: str, **facts: Any) -> None:
+    def event(self, name: str, **facts: Json) -> None:
         """Something that happened, to events.jsonl."""
         self._logs.event(name, facts)
 
     def save(
-        self, step: int, parts: Sequence[StatePart], state: Mapping[str, Any], spare: int | None = None
+        self, step: int, parts: Sequence[StatePart], state: Mapping[str, Json], spare: int | None = None
     ) -> bool:
         """Commit a checkpoint, drop old ones but `spare`. False and `save_error` if it failed; older steps stay."""
         assert self.config is not None

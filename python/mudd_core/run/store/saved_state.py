@@ -6,15 +6,19 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.base.members import build, entries
+from mudd_core.base.types import Json
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.dist import Comm
 from mudd_core.run.records.events import Rewind
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
 
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
@@ -52,7 +56,7 @@ def reading_state(found: Checkpoint) -> Iterator[None]:
         raise FormatError(str(file), 0, f"state: {type(error).__name__}: {error}") from error
 
 
-def take_weights(model: Any, found: Checkpoint) -> None:
+def take_weights(model: Model, found: Checkpoint) -> None:
     """Copy a checkpoint's weights into a model; FormatError where names or shapes are not the model's."""
     file = str(found.path / "manifest.json")
     missing = sorted(model.parameters.keys() - found.tensors.keys())
@@ -87,7 +91,7 @@ class Saver:
     comm: Comm | None = None
 
     def save(
-        self, step: int, parts: Sequence[StatePart], state: Mapping[str, Any], spare: int | None
+        self, step: int, parts: Sequence[StatePart], state: Mapping[str, Json], spare: int | None
     ) -> None:
         """Commit a step and drop old ones but `spare`; SaveError if one of both fails."""
         mesh = mesh_of(self.config, 1 if self.comm is None else self.comm.world)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from mudd_core.base.errors import FormatError, ReportedElsewhereError, SaveError
 from mudd_core.base.members import build
 from mudd_core.base.storage import is_url, mapped, mirror_folder
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference, from_dict, to_dict
 from mudd_core.run.ranks.ranks import Ranks
@@ -18,6 +18,7 @@ from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.metrics import Row
 from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.saved_state import Saver, load_newest
+from mudd_core.run.store.store import Store
 
 
 class SharedStore:
@@ -58,7 +59,7 @@ class SharedStore:
         """As RunStore.adopt; the changes are known to rank 0."""
         changed: list[Difference] = []
 
-        def adopted() -> dict[str, Any]:
+        def adopted() -> JsonObject:
             config, found = self.writer.adopt(asked)
             changed.extend(found)
             return to_dict(config)
@@ -80,7 +81,7 @@ class SharedStore:
     def summary(self) -> Summary | None:
         """The summary of a finished run; None while there is something left to do."""
 
-        def found() -> dict[str, Any] | None:
+        def found() -> JsonObject | None:
             summary = self.writer.summary()
             return None if summary is None else dataclasses.asdict(summary)
 
@@ -91,11 +92,11 @@ class SharedStore:
         """Return whether there is a step to go on from."""
         return bool(self._ranks.from_first(lambda: self.writer.has_checkpoint()))
 
-    def saved_facts(self) -> dict[str, Any]:
+    def saved_facts(self) -> JsonObject:
         """run.json of an earlier start; empty for a new run."""
         return dict(self._ranks.from_first(lambda: self.writer.saved_facts()))
 
-    def begin(self, facts: Mapping[str, Any], into: Sequence[StatePart]) -> Checkpoint | None:
+    def begin(self, facts: Mapping[str, Json], into: Sequence[StatePart]) -> Checkpoint | None:
         """As RunStore.begin; every rank reads what it needs."""
         self.run_id = self._ranks.from_first(lambda: self.writer.identify(facts))
         comm = self._ranks.comm
@@ -127,13 +128,13 @@ class SharedStore:
     def _same_step(self, found: Checkpoint | None) -> None:
         self._ranks.agree({"newest checkpoint that verifies": found.step if found else 0})
 
-    def _by_first(self, action: Any) -> None:
+    def _by_first(self, action: Callable[[RunStore], None]) -> None:
         self._ranks.together(lambda: action(self._store) if self._store is not None else None)
 
     def last_validation(self, step: int) -> Validation | None:
         """The validation of this step, if the log has it."""
 
-        def row() -> dict[str, Any] | None:
+        def row() -> JsonObject | None:
             found = self.writer.last_validation(step)
             return None if found is None else dataclasses.asdict(found)
 
@@ -162,7 +163,7 @@ class SharedStore:
         if self._store is not None:
             self._store.log_result(line)
 
-    def event(self, name: str, **facts: Any) -> None:
+    def event(self, name: str, **facts: Json) -> None:
         """Something that happened."""
         if self._store is not None:
             self._store.event(name, **facts)
@@ -178,7 +179,7 @@ class SharedStore:
         return self._store.stop_file if self._store is not None else None
 
     def save(
-        self, step: int, parts: Sequence[StatePart], state: Mapping[str, Any], spare: int | None = None
+        self, step: int, parts: Sequence[StatePart], state: Mapping[str, Json], spare: int | None = None
     ) -> bool:
         """Commit a checkpoint; False on all ranks and `save_error` if it failed on one."""
         assert self.config is not None
@@ -214,14 +215,12 @@ class SharedStore:
             self._store.close()
 
 
-def open_store(
-    workdir: str | Path | RunStore | SharedStore | None, ranks: Ranks, mounts: str = ""
-) -> RunStore | SharedStore | None:
+def open_store(workdir: str | Path | Store | None, ranks: Ranks, mounts: str = "") -> Store | None:
     """The store of a work directory, or the one that is given; None for a run that writes nothing.
 
     mounts: storage.map. A URL that it does not map is mirrored from a folder below runs/remote.
     """
-    if workdir is None or isinstance(workdir, RunStore | SharedStore):
+    if not isinstance(workdir, str | Path):
         return workdir
     remote = ""
     if isinstance(workdir, str):

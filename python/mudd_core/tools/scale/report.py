@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text, flops_text
 from mudd_core.config import Config, ModelConfig, mesh_of
-from mudd_core.run.build.booking import Place, planned_bytes
+from mudd_core.run.build.memory_plan import MemoryPlan, Place
 from mudd_core.tools.scale import cost
 from mudd_core.tools.scale.axes import axes
 from mudd_core.tools.scale.models import shape_of
@@ -99,7 +99,7 @@ def _row(
     training = dataclasses.replace(training, runs=runs)
     found = cost.step(training, tokens, asked.speed, network, nodes)
     alone = training.flops * batch * config.train.seq_len / nodes / asked.speed
-    memory = sum(planned_bytes(shape, wide, place=place).values())
+    memory = sum(MemoryPlan.of(shape, wide, place).bytes().values())
     return Row(nodes, batch, found, alone / found.seconds, memory, mesh)
 
 

@@ -110,12 +110,12 @@ def program_flops(model: TransformerPPConfig | MUDDFormerConfig | MixtralConfig,
 
 
 def _aux_loss(record: StepRecord) -> float:
-    return float(record.metrics.get("aux_loss", 0.0))
+    return record.metric("aux_loss", 0.0)
 
 
 def _accuracy(record: StepRecord) -> float:
     """Return the mean over sequences of the fraction of their targets that are guessed."""
-    return float(record.metrics.get(SAMPLE_ACCURACY, math.nan))
+    return record.metric(SAMPLE_ACCURACY, math.nan)
 
 
 def _eval_accuracy(result: Validation) -> float:

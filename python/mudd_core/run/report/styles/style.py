@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from numpy.typing import NDArray
-
+from mudd_core.base.types import Array
 from mudd_core.config import Config
 from mudd_core.run.records.events import BatchSums, StepRecord, Validation
 from mudd_core.run.records.peak import Peak
@@ -28,7 +26,7 @@ class RunFacts:
     workdir: Path | None
     flops_per_token: float
     peak: Peak
-    weights: Callable[[], Mapping[str, NDArray[Any]]]
+    weights: Callable[[], Mapping[str, Array]]
     documents: tuple[int, int] = (0, 0)
     inside: Callable[[int], dict[str, float]] = lambda step: {}
     ranks: int = 1

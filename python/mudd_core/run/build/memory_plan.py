@@ -1,0 +1,135 @@
+"""Memory of a run, planned before it is allocated: what --plan prints and what a start refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from mudd_core.config import Config, ModelConfig, check_config, mesh_of
+from mudd_core.engine import memory
+from mudd_core.engine.batch_part import BatchPart
+from mudd_core.run.build.booking import book
+from mudd_core.run.build.stored_types import StoredTypes, stored_in
+
+
+@dataclass(frozen=True)
+class Place:
+    """The ranks that the memory of a run is for: how many in all, and on a node."""
+
+    world: int = 1
+    on_a_node: int = 1
+
+    def text(self, config: Config) -> str:
+        """The ranks in words."""
+        shared = "; a node has one copy of the weights, of which a rank's share is counted"
+        mesh = mesh_of(config, self.world)
+        return f"{self.world} as {mesh}, {self.on_a_node} on a node" + (shared if self.on_a_node > 1 else "")
+
+    def config_of_rank(self, config: Config) -> Config:
+        """A config of one process whose graphs are those of the first rank, which has the most sequences."""
+        train = config.train
+        part = BatchPart.of(train.batch_size, train.shard_count(), 0, self.world)
+        validated = config.eval.batch_size or train.batch_size
+        return replace(
+            config,
+            train=replace(train, batch_size=part.samples, logical_shards=part.shards),
+            eval=replace(config.eval, batch_size=validated),
+        )
+
+    def shared(self, report: Mapping[str, int]) -> dict[str, int]:
+        """A rank's share of what one process would need: a node has one copy of the weights."""
+        cut = {"weights": self.on_a_node, "packed": self.on_a_node, "moments": self.world}
+        return {kind: -(-count // cut.get(kind, 1)) for kind, count in report.items()}
+
+
+ALONE = Place()
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The memory of a model in training by the ranks of `place`. stored: types that its frozen weights come in."""
+
+    shape: ModelConfig
+    config: Config
+    place: Place
+    stored: StoredTypes
+
+    @classmethod
+    def of(
+        cls, shape: ModelConfig, config: Config, place: Place = ALONE, checkpoints: Path | None = None
+    ) -> MemoryPlan:
+        """The plan of a run whose folder of checkpoints, if it has one, says how frozen weights are stored."""
+        return cls(shape, config, place, stored_in(config, checkpoints))
+
+    def bytes(self) -> dict[str, int]:
+        """Return the memory by kind that a rank will take on top of the program; takes none of it."""
+        config, place = self.config, self.place
+        if place.world == 1:
+            return book(self.shape, config, only=True, stored=self.stored)[2]
+        mesh_of(config, place.world)  # a changed config may not fit the ranks
+        _, engine, report = book(self.shape, place.config_of_rank(config), only=True, stored=self.stored)
+        if place.world > place.on_a_node:  # whole tables go between nodes, not the rows that were read
+            report["gradients"] = engine.gradient_bytes(gradient_rows=False)
+        return place.shared(report)
+
+    def require(self, what: str = "training") -> dict[str, int]:
+        """Return the bytes by kind; UserError, with advice, if the ranks of a node do not fit into its memory."""
+        least = self._least_bytes()
+        part = f"{what} (weights, gradients and one moment alone)"
+        memory.require(least, part, lambda have: self._settings_for(have, least))
+        report = self.bytes()
+        memory.require(
+            self.place.on_a_node * sum(report.values()), what, lambda have: self.advice(report, have)
+        )
+        return report
+
+    def advice(self, report: Mapping[str, int], have: int) -> str:
+        """Return what to change so that a run whose ranks need `report` fits into `have` bytes."""
+        ranks = self.place.on_a_node
+        _, trained = self._counted()  # the gradients are at least as large as the weights that train
+        settled = (report["weights"] + 4 * trained + report["moments"]) * ranks
+        whole = self.config.optim.moment_dtype == "fp32"  # half of the first of two moments
+        return self._settings_for(have, settled, report["moments"] // 4 * ranks if whole else 0)
+
+    def _settings_for(self, have: int, settled: int, rounding: int = 0) -> str:
+        """As `advice`; settled: bytes of a node that no batch changes; rounding: those that a bf16 moment saves."""
+        from mudd_core.run.build.memory_advice import advice
+
+        shape, ranks = self.shape, self.place.on_a_node
+
+        @cache
+        def least_bytes(own: ModelConfig) -> int:  # no change of the batch changes it
+            return replace(self, shape=own)._least_bytes()
+
+        def needed(changed: Config) -> int:
+            check_config(changed)
+            own = dataclasses.replace(
+                changed.model, vocab_size=shape.vocab_size, max_seq_len=shape.max_seq_len
+            )
+            least = least_bytes(own)
+            if least > have:
+                return least
+            return ranks * sum(replace(self, shape=own, config=changed).bytes().values())
+
+        return advice(self.config, needed, have, settled, rounding)
+
+    def _counted(self) -> tuple[int, int]:
+        """Bytes of the weights, and number of those that train."""
+        from mudd_core.engine.model import Model
+        from mudd_core.engine.trainable import choose_trained
+
+        model = Model(self.shape, booked_only=True, stored=self.stored.of(self.shape, self.config))
+        choose_trained(model, self.config.train.trainable)
+        return model.store.plane_bytes, model.store.trained_elements
+
+    def _least_bytes(self) -> int:
+        """Bytes of a node's weights, gradients and one moment alone.
+
+        Planning the updates of a model far too large takes seconds; counting its weights does not.
+        """
+        weights, trained = self._counted()
+        place = self.place
+        return weights + (4 * place.on_a_node + 2) * trained if place.world > 1 else weights + 6 * trained
