@@ -1,6 +1,7 @@
 // Comm: the ranks of a run as Python sees them.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include "bind/class.h"
 #include "mudd/dist/comm_threads.h"
@@ -18,14 +19,14 @@ namespace {
 using PySite = std::pair<std::string, int>;
 dist::Site site_of(const PySite& site) { return {site.first.c_str(), site.second}; }
 
-py::list all_gather(dist::Comm& comm, const py::bytes& bytes, const PySite& site) {
+py::typing::List<py::bytes> all_gather(dist::Comm& comm, const py::bytes& bytes, const PySite& site) {
   const std::string mine = bytes;
   std::string all(mine.size() * static_cast<size_t>(comm.world()), '\0');
   {
     py::gil_scoped_release release;
     comm.all_gather(mine.data(), std::ssize(mine), all.data(), site_of(site));
   }
-  py::list gathered;
+  py::typing::List<py::bytes> gathered;
   for (int r = 0; r < comm.world(); ++r)
     gathered.append(py::bytes(all.data() + static_cast<size_t>(r) * mine.size(), mine.size()));
   return gathered;

@@ -1,6 +1,7 @@
 // Executor: a planned graph, its values, its gradients and its tables as Python sees them.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include <algorithm>
 #include <cstring>
@@ -55,8 +56,14 @@ py::object summed_gradient(const Executor& e, const std::string& name) {
   return array;
 }
 
-py::list memory_table(const Executor& e) {
-  py::list rows;
+// Rows of the tables, as the stubs give their types.
+using BufferRows = py::typing::List<py::typing::Tuple<py::str, py::str, py::int_, py::int_, py::int_, py::int_>>;
+using CallRows = py::typing::List<py::typing::Tuple<py::str, py::str, py::float_, py::float_>>;
+using ProfileRows = py::typing::List<py::typing::Tuple<py::str, py::str, py::int_, py::float_, py::float_,
+                                                       py::float_, py::float_, py::float_, py::int_>>;
+
+BufferRows memory_table(const Executor& e) {
+  BufferRows rows;
   for (const Buffer& b : e.plan().buffers)
     rows.append(py::make_tuple(b.what, mudd::name_of(b.kind), b.bytes, b.first, b.last, b.offset));
   return rows;
@@ -70,7 +77,7 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
 }
 
 // Three matmuls of the same size for each one forward, where all gradients are computed.
-py::tuple step_flops(const Executor& e) {
+py::typing::Tuple<py::float_, py::float_> step_flops(const Executor& e) {
   double computed = 0, all = 0;
   for (size_t i = 0; i < e.plan().schedule.size(); ++i) computed += e.flops(i);
   for (const GraphNode& node : e.graph().nodes()) all += 3 * node.node->forward_flops();
@@ -81,9 +88,9 @@ const char* name_of(NodePass phase) {
   return phase == NodePass::remake ? "remake" : phase == NodePass::forward ? "forward" : "backward";
 }
 
-py::list taken_calls(Executor& e) {
+CallRows taken_calls(Executor& e) {
   const Busy busy = bind::in_use(e.store());
-  py::list rows;
+  CallRows rows;
   for (const Executor::TimedCall& call : e.take_calls()) {
     const PlanStep& step = e.plan().schedule[call.position];
     rows.append(py::make_tuple(e.graph().nodes()[step.node].label, name_of(step.phase), call.begin, call.end));
@@ -91,8 +98,8 @@ py::list taken_calls(Executor& e) {
   return rows;
 }
 
-py::list profile_table(const Executor& e) {
-  py::list rows;
+ProfileRows profile_table(const Executor& e) {
+  ProfileRows rows;
   for (size_t i = 0; i < e.spans().size(); ++i) {
     const PlanStep& step = e.plan().schedule[i];
     const GraphNode& node = e.graph().nodes()[step.node];

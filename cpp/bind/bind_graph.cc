@@ -1,6 +1,7 @@
 // Graph: what a model function records.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include "bind/attributes.h"
 #include "bind/class.h"
@@ -35,7 +36,10 @@ void bind_graph(py::module_& m) {
               const std::string& label) {
              return g.apply(bind::custom_node(std::move(forward), std::move(backward)), inputs, label);
            })
-      .def("shape", [](const Graph& g, ValueId v) { return py::tuple(py::cast(g.values().at(v).spec.shape)); })
+      .def("shape",
+           [](const Graph& g, ValueId v) -> py::typing::Tuple<py::int_, py::ellipsis> {
+             return py::tuple(py::cast(g.values().at(v).spec.shape));
+           })
       .def("dtype", [](const Graph& g, ValueId v) { return std::string(name_of(g.values().at(v).spec.dtype)); })
       .def("text", &Graph::text);
 }

@@ -1,6 +1,7 @@
 // Durable files: checksums, safetensors, atomic folders.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <pybind11/typing.h>
 
 #include <memory>
 
@@ -115,15 +116,20 @@ void read_tensor(const SafetensorsFile& file, std::size_t index, const py::buffe
   file.reader().read(tensor.begin, info.ptr, tensor.end - tensor.begin, "the tensor");
 }
 
-py::list slices_of(const ShardRecord& record) {
-  py::list out;
+using SliceRows = py::typing::List<py::typing::Tuple<py::int_, py::int_, py::typing::List<py::int_>>>;
+
+SliceRows slices_of(const ShardRecord& record) {
+  SliceRows out;
   for (const ShardRecord::Slice& slice : record.slices)
     out.append(py::make_tuple(slice.begin, slice.end, slice.crcs));
   return out;
 }
 
-py::list tensors_of(const SafetensorsFile& file) {
-  py::list out;
+using TensorRows = py::typing::List<
+    py::typing::Tuple<py::str, py::str, py::typing::Tuple<py::int_, py::ellipsis>, py::int_, py::int_>>;
+
+TensorRows tensors_of(const SafetensorsFile& file) {
+  TensorRows out;
   for (const TensorInfo& t : file.tensors()) {
     out.append(py::make_tuple(t.name, py::str(t.dtype.data(), t.dtype.size()), py::tuple(py::cast(t.shape)),
                               t.begin, t.end));

@@ -209,8 +209,8 @@ void bind_store(py::module_& m) {
           py::arg("seed"), "Fills every parameter from its declared init (Philox, by global element index).")
       .def("names",
            [](const ParamStore& s) {
-             py::list names;
-             for (int i = 0; i < s.parameters().count(); ++i) names.append(s.parameters().at(i).name);
+             std::vector<std::string> names;
+             for (int i = 0; i < s.parameters().count(); ++i) names.push_back(s.parameters().at(i).name);
              return names;
            })
       .def("describe", &describe, py::arg("name"))

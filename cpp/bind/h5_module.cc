@@ -3,6 +3,7 @@
 // docs/data.md, 2.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/typing.h>
 
 #include <array>
 #include <utility>
@@ -78,7 +79,7 @@ py::str read_text(const DatasetFile& file, const std::string& name) {
   throw mudd::FormatError(file.path(), 0, "attribute '" + name + "' is not UTF-8");
 }
 
-py::tuple as_tuple(const DatasetPlace& where) {
+py::typing::Tuple<py::int_, py::int_, py::str> as_tuple(const DatasetPlace& where) {
   return py::make_tuple(where.offset, where.count, name_of(where.type));
 }
 

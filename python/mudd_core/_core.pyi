@@ -18,7 +18,7 @@ class ShardRecord:
     def crc(self) -> int:
         ...
     @property
-    def slices(self) -> list[typing.Any]:
+    def slices(self) -> list[tuple[int, int, list[int]]]:
         """
         (begin, end, block checksums) of each tensor, in order given.
         """
@@ -63,7 +63,7 @@ class SafetensorsFile:
         """
         Fills a writable buffer of its size.
         """
-    def tensors(self) -> list[typing.Any]:
+    def tensors(self) -> list[tuple[str, str, tuple[int, ...], int, int]]:
         """
         (name, dtype, shape, begin, end) of each tensor, in the order of their bytes.
         """
@@ -78,7 +78,7 @@ class Comm:
     """
     What the ranks of a run say to each other.
     """
-    def all_gather(self, mine: bytes, site: tuple[str, int] = ('', 0)) -> list[typing.Any]:
+    def all_gather(self, mine: bytes, site: tuple[str, int] = ('', 0)) -> list[bytes]:
         """
         Bytes of every rank, equally many each, in rank order.
         """
@@ -183,7 +183,7 @@ class ParamStore:
         """
         Fills every parameter from its declared init (Philox, by global element index).
         """
-    def names(self) -> list[typing.Any]:
+    def names(self) -> list[str]:
         ...
     def repack(self) -> None:
         ...
@@ -256,7 +256,7 @@ class Graph:
         ...
     def parameter(self, arg0: ParamStore, arg1: str) -> int:
         ...
-    def shape(self, arg0: int) -> tuple[typing.Any, ...]:
+    def shape(self, arg0: int) -> tuple[int, ...]:
         ...
     def text(self) -> str:
         ...
@@ -278,7 +278,7 @@ class Executor:
         """
     def gradient(self, name: str) -> typing.Any:
         ...
-    def memory_table(self) -> list[typing.Any]:
+    def memory_table(self) -> list[tuple[str, str, int, int, int, int]]:
         """
         (what, kind, bytes, first, last, offset) per buffer.
         """
@@ -286,7 +286,7 @@ class Executor:
         """
         Times every node of the runs that follow.
         """
-    def profile_table(self) -> list[typing.Any]:
+    def profile_table(self) -> list[tuple[str, str, int, float, float, float, float, float, int]]:
         """
         (label, phase, calls, seconds, seconds of the shortest call, last begin, last end, FLOPs a call, bytes a call) in running order.
         """
@@ -300,7 +300,7 @@ class Executor:
         """
     def set(self, arg0: str, arg1: typing.Any) -> None:
         ...
-    def take_calls(self) -> list[typing.Any]:
+    def take_calls(self) -> list[tuple[str, str, float, float]]:
         """
         (label, phase, begin, end) of every call since the last time, with profile(True, keep_calls=True).
         """
@@ -310,7 +310,7 @@ class Executor:
     def arena_bytes(self) -> int:
         ...
     @property
-    def flops(self) -> tuple[typing.Any, ...]:
+    def flops(self) -> tuple[float, float]:
         """
         (FLOPs of the matmuls of one run, the same where every gradient is computed).
         """

@@ -37,7 +37,7 @@ class File:
         """
     def number(self, name: str) -> int:
         ...
-    def place(self, name: str) -> tuple[typing.Any, ...]:
+    def place(self, name: str) -> tuple[int, int, str]:
         """
         (byte offset or -1, count, dtype) of a dataset.
         """
@@ -55,7 +55,7 @@ class File:
         """
         Writes a one-dimensional array from element `first` on.
         """
-def dataset_offset(path: str, dataset: str) -> tuple[typing.Any, ...]:
+def dataset_offset(path: str, dataset: str) -> tuple[int, int, str]:
     """
     (byte offset, count, dtype) of a contiguous dataset; FormatError if it is not contiguous.
     """

@@ -3,6 +3,7 @@
 
 #include "compare.h"
 #include "mudd/kernels/gemm/reference.h"
+#include "mudd/ops/attention/reference.h"
 #include "mudd/ops/rms_norm/reference.h"
 
 using namespace mudd;
@@ -44,5 +45,19 @@ TEST_CASE("rms_norm scales every row to the root mean square of its gain") {
   for (int64_t r = 0; r < 3; ++r) {
     const double inverse = 1.0 / std::sqrt(x.row(r).squaredNorm() / 9 + 1e-6);
     CHECK((y.row(r) - inverse * x.row(r).cwiseProduct(gain.row(0))).norm() < kRounding);
+  }
+}
+
+TEST_CASE("attention is a softmax of q k^T times v") {
+  const int64_t time = 6, dim = 4;
+  const Matrix q = random(6, time, dim), k = random(7, time, dim), v = random(8, time, dim);
+  for (bool causal : {false, true}) {
+    reference::AttentionCase c{.time = time, .dim = dim};
+    c.scale = 0.5, c.causal = causal;
+    Matrix o(time, dim), p = (0.5 * q * k.transpose()).array().exp();
+    if (causal) p = Matrix(p.triangularView<Eigen::Lower>());
+    const Matrix want = p.rowwise().sum().cwiseInverse().asDiagonal() * (p * v);
+    reference::attention<double>(c, q.data(), k.data(), v.data(), o.data(), nullptr);
+    CHECK((o - want).norm() < kRounding);
   }
 }
