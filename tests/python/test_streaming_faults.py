@@ -237,7 +237,7 @@ with Trainer(config_of({kind!r}, Path({str(texts)!r}), "stream", *{words!r}), {s
 
 
 def test_a_file_that_may_not_be_read_is_refused() -> None:
-    head = {"error": "lost", "errno": errno.EACCES, "text": "Permission denied", "file": "a.jsonl"}
+    head = {"error": "lost", "errno": errno.EACCES, "text": "Permission denied", "path": "a.jsonl"}
     error = processes._error_of(head, "a.jsonl", "records 1 to 2")
     assert isinstance(error, UserError) and "cannot read a.jsonl: Permission denied" in str(error)
     assert isinstance(processes._error_of({**head, "errno": errno.ESTALE}, "", ""), OSError)

@@ -41,10 +41,17 @@ class Batcher:
         self._batch_size = batch_size
         self.seq_len = seq_len
         self.core = _core.Batcher(
-            path=str(cache.file), offset=place.offset, count=place.count, width=place.width,
-            vocab_size=cache.vocab_size, block_crcs=place.block_crcs, shuffled=split == "train",
-            seq_len=seq_len, seed=seed, pad_id=cache.eos_id,
-        )  # fmt: skip
+            path=str(cache.file),
+            offset=place.offset,
+            count=place.count,
+            width=place.width,
+            vocab_size=cache.vocab_size,
+            block_crcs=place.block_crcs,
+            shuffled=split == "train",
+            seq_len=seq_len,
+            seed=seed,
+            pad_id=cache.eos_id,
+        )
 
     @property
     def rows(self) -> int:

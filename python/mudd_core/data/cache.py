@@ -19,17 +19,21 @@ import functools
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError
 from mudd_core.base.regular_files import open_binary, read_bytes
+from mudd_core.base.types import Array
 from mudd_core.data.cache_seal import block_crcs, seal_of
 from mudd_core.data.corpus import Split
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_source import stored_file, stored_tokenizer
+
+if TYPE_CHECKING:
+    from mudd_core import _h5
 
 FORMAT = "mudd_core token cache 2"
 FORMAT_UNSEALED = (
@@ -110,7 +114,7 @@ class TokenCache:
     def place(self, split: Split) -> SplitPlace:
         return self.train if split == "train" else self.valid
 
-    def tokens(self, split: Split) -> npt.NDArray[np.unsignedinteger[Any]]:
+    def tokens(self, split: Split) -> Array:
         """All ids of a split, read and compared with their checksums; for analysis, not for training."""
         return _read_checked(self.file, split, "ids")
 
@@ -189,13 +193,17 @@ def _open(folder: Path, sealed: bool) -> TokenCache:
         for s in SPLITS:
             p = cache.place(s)
             _core.verify_tokens(
-                path=path, offset=p.offset, count=p.count, width=p.width, vocab_size=cache.vocab_size,
+                path=path,
+                offset=p.offset,
+                count=p.count,
+                width=p.width,
+                vocab_size=cache.vocab_size,
                 block_crcs=p.block_crcs,
-            )  # fmt: skip
+            )
     return cache
 
 
-def _place(path: str, h5: Any, split: Split) -> SplitPlace:
+def _place(path: str, h5: _h5.File, split: Split) -> SplitPlace:
     offset, count, dtype = h5.place(f"{split}/ids")
     total = h5.number(f"{split}_tokens")
     if dtype not in ("uint16", "uint32") or count != total or (count > 0 and offset < 0):
@@ -211,7 +219,7 @@ def _place(path: str, h5: Any, split: Split) -> SplitPlace:
     )
 
 
-def _opened(file: Path) -> Any:
+def _opened(file: Path) -> _h5.File:
     """The HDF5 file; the library itself would wait at a FIFO."""
     from mudd_core import _h5
 
@@ -229,22 +237,26 @@ def _read(file: Path) -> bytes:
         raise FormatError(str(file), 0, f"cannot be read: {e.strerror}") from None
 
 
-def _read_checked(file: Path, split: Split, name: str) -> npt.NDArray[Any]:
+def _read_checked(file: Path, split: Split, name: str) -> Array:
     from mudd_core import _core
 
     with _opened(file) as h5:
-        values: npt.NDArray[Any] = h5.read(f"{split}/{name}")
+        values: Array = h5.read(f"{split}/{name}")
         wanted = block_crcs(h5, str(file), f"{split}/{name}")
         offset = h5.place(f"{split}/{name}")[0]
     got = _core.crc32c_blocks(values)
     if len(got) != len(wanted):
         raise FormatError(
-            str(file), 0, f"{split}/{name}_crc32c: {len(wanted)} checksums, expected {len(got)}; "
-            f"{way_out(file.parent)}"
-        )  # fmt: skip
+            str(file),
+            0,
+            f"{split}/{name}_crc32c: {len(wanted)} checksums, expected {len(got)}; {way_out(file.parent)}",
+        )
     for i, (g, w) in enumerate(zip(got, wanted, strict=True)):
         if g != w:
-            raise FormatError(str(file), offset + i * BLOCK_BYTES, f"{split}/{name}: block {i} is damaged; "
-                              f"{way_out(file.parent)}")  # fmt: skip
+            raise FormatError(
+                str(file),
+                offset + i * BLOCK_BYTES,
+                f"{split}/{name}: block {i} is damaged; {way_out(file.parent)}",
+            )
     values.flags.writeable = False
     return values

@@ -13,17 +13,21 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import SaveError, UserError
+from mudd_core.base.types import Array, JsonObject
 from mudd_core.data.cache import BLOCK_BYTES, FORMAT, SPLITS, TokenCache, fingerprint_of, open_cache
 from mudd_core.data.cache_seal import seal_of
 from mudd_core.data.corpus import Corpus, Document, Progress, Split
 from mudd_core.data.tokenize import Tokenizer, train_bpe
 from mudd_core.data.tokenizer_source import TokenizerSource, stored_file, stored_tokenizer
+
+if TYPE_CHECKING:
+    from mudd_core import _h5
 
 ENCODE_BYTES = 2**22  # text given to the tokenizer at once
 
@@ -66,9 +70,7 @@ def _build(root: Path, name: str, corpus: Corpus, source: TokenizerSource, progr
         del folder  # what is not committed goes now, not when the traceback does
 
 
-def _fill(
-    work: Path, name: str, corpus: Corpus, source: TokenizerSource, progress: Progress
-) -> dict[str, Any]:
+def _fill(work: Path, name: str, corpus: Corpus, source: TokenizerSource, progress: Progress) -> JsonObject:
     identity = source.identity
     data = _trained(corpus, source.vocab_size, progress) if source.kind == "bpe" else source.data
     if (file := stored_file(identity)) is not None:
@@ -115,7 +117,7 @@ def _spool(
     file: Path,
     documents: tuple[Document, ...],
     tokenizer: Tokenizer,
-    dtype: np.dtype[Any],
+    dtype: np.dtype[np.generic],
     split: Split,
     progress: Progress,
 ) -> Spool:
@@ -152,7 +154,7 @@ def _batches(documents: tuple[Document, ...]) -> Iterator[list[Document]]:
 
 
 def write_h5(
-    file: Path, spools: dict[Split, Spool], dtype: np.dtype[Any], facts: dict[str, str | int]
+    file: Path, spools: dict[Split, Spool], dtype: np.dtype[np.generic], facts: dict[str, str | int]
 ) -> None:
     """tokens.h5; adds the totals to `facts` and writes all of them last."""
     from mudd_core import _core, _h5
@@ -199,7 +201,7 @@ def _blocks(files: Iterable[Path]) -> Iterator[bytes]:
         yield block
 
 
-def _write_array(h5: Any, name: str, values: npt.NDArray[Any]) -> None:
+def _write_array(h5: _h5.File, name: str, values: Array) -> None:
     h5.create_dataset(name, values.dtype, values.size)
     h5.write(name, values)
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.packages import needed
@@ -115,7 +115,7 @@ def _of_hub(settings: DataConfig, access: Access) -> dict[str, str]:
 
 
 @contextmanager
-def _offline(library: Any, wanted: bool) -> Iterator[None]:
+def _offline(library: ModuleType, wanted: bool) -> Iterator[None]:
     """Inside, the library asks no server, and draws no progress."""
     import huggingface_hub.constants as constants
 

@@ -180,9 +180,10 @@ def _part(part: str, argument: str) -> list[Path]:
             return [root]
         if root.is_dir():
             return [
-                Path(os.fsdecode(name)) for f in _walk(os.fsencode(root), b"", False, b"/")
+                Path(os.fsdecode(name))
+                for f in _walk(os.fsencode(root), b"", False, b"/")
                 if Path(os.fsdecode(name := os.path.join(os.fsencode(root), f.name))).name not in _NOT_DATA
-            ]  # fmt: skip
+            ]
         names = sorted(glob.glob(str(root), recursive=True))
     except OSError as error:
         raise UserError(f"[{argument}] cannot read {part!r}: {error.strerror}") from None

@@ -2,7 +2,7 @@
 
 How a stale cache is noticed: a cache is named by the hash of the text, so it is never stale itself. What
 could be stale is the note `listing-<source>.json` that saves reading the text again: it pairs the digest of
-(name, size, mtime, ctime, inode) of every file with the corpus hash. Any difference means that the text is
+(name, size, mtime, ctime, inode) of every file with the corpus hash. A difference means that the text is
 read and hashed again.
 """
 

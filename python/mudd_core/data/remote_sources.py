@@ -7,11 +7,12 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, TypedDict
 
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.regular_files import write_text
-from mudd_core.base.storage import file_system, is_url, mapped, unreachable
+from mudd_core.base.storage import FileSystem, file_system, is_url, mapped, unreachable
+from mudd_core.base.types import JsonObject
 
 _MAGIC = "*?["
 _BLOCK = 1 << 20  # bytes
@@ -48,15 +49,23 @@ def local_copy(text: str, mounts: str, root: Path, argument: str, again: bool) -
     return str(folder / base)
 
 
+class _Note(TypedDict):
+    """What is copied: a URL, the name of its file or of nothing for a folder, and a mark of each file."""
+
+    url: str
+    path: str
+    files: dict[str, str]
+
+
 def _note_file(folder: Path) -> Path:
     """Beside the folder, all of whose files are text; written last."""
     return folder.with_name(f"{folder.name}.json")
 
 
-def _note(folder: Path) -> dict[str, Any] | None:
+def _note(folder: Path) -> _Note | None:
     """What a whole copy is of; None where there is none."""
     try:
-        found = json.loads(_note_file(folder).read_bytes())
+        found: _Note = json.loads(_note_file(folder).read_bytes())
         return found if isinstance(found["files"], dict) and isinstance(found["path"], str) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -92,7 +101,7 @@ def _listed(url: str, argument: str) -> tuple[dict[str, tuple[str, str]], str]:
     return wanted, base
 
 
-def _mark(about: dict[str, Any]) -> str:
+def _mark(about: JsonObject) -> str:
     """Size and whatever the storage says about the content or its time."""
     names = ("ETag", "etag", "md5Hash", "crc32c", "mtime", "LastModified", "updated", "created")
     return ", ".join(
@@ -119,7 +128,7 @@ def _fetch(
             part.unlink(missing_ok=True)
 
 
-def _blocks(files: Any, path: str, url: str, argument: str) -> Iterator[bytes]:
+def _blocks(files: FileSystem, path: str, url: str, argument: str) -> Iterator[bytes]:
     """The content of a file in the storage; UserError where it cannot be read."""
     try:
         source = files.open(path, "rb")
@@ -130,7 +139,7 @@ def _blocks(files: Any, path: str, url: str, argument: str) -> Iterator[bytes]:
             yield block
 
 
-def _read(source: Any, url: str, argument: str) -> bytes:
+def _read(source: BinaryIO, url: str, argument: str) -> bytes:
     try:
         return bytes(source.read(_BLOCK))
     except Exception as error:

@@ -4,16 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
+from mudd_core.base.types import Int32
 from mudd_core.data.corpus import Split
 from mudd_core.data.tokenize import Tokenizer
 
-Int32 = npt.NDArray[np.int32]
+if TYPE_CHECKING:
+    from mudd_core import _core
+
 PARTS = ("positions", "segments", "key_mask")  # that a pipeline may give beside inputs and targets
+
+
+class Place(TypedDict, total=False):
+    """The place of a stream in its data; config/pipelines.py says which members a pipeline has."""
+
+    turn: int
+    places: list[int]
+    epoch: int
+    file: int
+    number: int
+    held: int
+    taken: int
+    draws: int
+    read: int
+    ended: int
+    slots: list[int]
+    origin: list[int]
+
+
+class Cursor(Place):
+    """The place of a batch, as a checkpoint keeps it."""
+
+    version: int
+    pipeline: str
+    batch: int
 
 
 @dataclass(frozen=True)
@@ -29,7 +56,7 @@ class Rows(Protocol):
     """Rows of a split by global sample number, from 0. Training goes on for ever; validation ends with `rows`."""
 
     @property
-    def core(self) -> Any:
+    def core(self) -> _core.BatchSource | None:
         """The source of the core (cpp/mudd/data/batch_source.h); None if `arrays` makes the rows in Python."""
 
     @property
@@ -51,7 +78,7 @@ class Rows(Protocol):
 class Cursored(Protocol):
     """Rows that keep their place in a checkpoint, so that a run that goes on finds it at once."""
 
-    def cursor(self, batch: int) -> Mapping[str, Any] | None:
+    def cursor(self, batch: int) -> Cursor | None:
         """Members of JSON: the place of this batch, or of one before it."""
 
     def go_on(self, cursor: object) -> None:
@@ -102,7 +129,7 @@ class Prepared(Protocol):
 
 
 def filled(
-    core: Any, parts: tuple[str, ...], seq_len: int, first_sample: int, n_samples: int
+    core: _core.BatchSource, parts: tuple[str, ...], seq_len: int, first_sample: int, n_samples: int
 ) -> dict[str, Int32]:
     """New arrays by name from a source of the core."""
     names = ("inputs", "targets", *parts)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.packages import needed
+from mudd_core.base.types import Json
 from mudd_core.data.special_tokens import END_OF_TEXT, SpecialIds, flag_of, named_ids
 from mudd_core.data.tokenize import Growing, Ids
 
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
+
 _BEGINS = ("LlamaTokenizer", "LlamaTokenizerFast")  # programs whose template adds the begin of a document
 _ENDS = ("T5Tokenizer", "T5TokenizerFast")
+T = TypeVar("T")  # what a call of the library gives
 
 
-def _loaded(data: bytes, file: str) -> Any:
+def _loaded(data: bytes, file: str) -> SentencePieceProcessor:
     library = needed("sentencepiece", "[data] tokenizer", f"to read {file}")
     try:
-        model = library.SentencePieceProcessor()
+        model: SentencePieceProcessor = library.SentencePieceProcessor()
         model.LoadFromSerializedProto(data)
         if not data or model.get_piece_size() < 1:
             raise ValueError("it has no pieces")
@@ -31,7 +36,7 @@ def _loaded(data: bytes, file: str) -> Any:
         raise FormatError(file, 0, f"not a sentencepiece model: {str(error)[:200]}") from None
 
 
-def special_of_model(data: bytes, file: str, config: Mapping[str, Any], config_file: str) -> SpecialIds:
+def special_of_model(data: bytes, file: str, config: Mapping[str, Json], config_file: str) -> SpecialIds:
     """Ids and template that tokenizer_config.json gives a model; the model's own where it names none."""
     model = _loaded(data, file)
     named = named_ids(config, {model.id_to_piece(i): i for i in range(model.get_piece_size())}, config_file)
@@ -111,7 +116,7 @@ class SentencePieceTokenizer:
             for of in parts
         ]
 
-    def _guard(self, call: Callable[[], Any]) -> Any:
+    def _guard(self, call: Callable[[], T]) -> T:
         """What a call of the library gives; FormatError where the model makes it fail."""
         try:
             return call()

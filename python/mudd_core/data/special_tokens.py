@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
 from mudd_core.base.errors import FormatError
+from mudd_core.base.types import Json, JsonObject
 
 END_OF_TEXT = "<|endoftext|>"
 # Names under which families keep their end-of-document token, best first, and their begin.
@@ -44,7 +44,7 @@ class SpecialIds:
         return cls(**{name: int(value) for name, value in found.items()})
 
 
-def read_config(data: bytes, file: str) -> dict[str, Any]:
+def read_config(data: bytes, file: str) -> JsonObject:
     """The object in a JSON file beside the vocabulary, of at most 64 MiB; FormatError where it is none."""
     if len(data) > 2**26:
         raise FormatError(file, 0, f"{len(data)} bytes: expected at most {2**26}")
@@ -57,7 +57,7 @@ def read_config(data: bytes, file: str) -> dict[str, Any]:
     return content
 
 
-def token_of(config: Mapping[str, Any], name: str, file: str) -> str | None:
+def token_of(config: Mapping[str, Json], name: str, file: str) -> str | None:
     """The token under a name such as eos_token: a string, or an object whose `content` is one."""
     token = config.get(name)
     if isinstance(token, dict):
@@ -67,7 +67,7 @@ def token_of(config: Mapping[str, Any], name: str, file: str) -> str | None:
     return token
 
 
-def flag_of(config: Mapping[str, Any], name: str, default: bool, file: str) -> bool:
+def flag_of(config: Mapping[str, Json], name: str, default: bool, file: str) -> bool:
     """A true or false member."""
     value = config.get(name, default)
     if value is None:
@@ -77,7 +77,7 @@ def flag_of(config: Mapping[str, Any], name: str, default: bool, file: str) -> b
     return value
 
 
-def named_ids(config: Mapping[str, Any], ids: Mapping[str, int], file: str) -> SpecialIds:
+def named_ids(config: Mapping[str, Json], ids: Mapping[str, int], file: str) -> SpecialIds:
     """The ids of bos_token, eos_token and pad_token; FormatError where one is not in the vocabulary."""
     found: dict[str, int | None] = {}
     for name in ("bos", "eos", "pad"):

@@ -14,19 +14,23 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data.special_tokens import END_NAMES, END_OF_TEXT, SpecialIds, usual_begin, usual_end
-from mudd_core.data.tokenizer_check import check_tokenizer_json
+from mudd_core.data.tokenizer_check import TokenizerJson, check_tokenizer_json
 from mudd_core.data.tokenizer_trial import has_own_form, try_in_child
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Library
 
 LOWEST_BPE_SIZE = 257  # 256 bytes and the end of a document
 
 Ids = npt.NDArray[np.int64]
+T = TypeVar("T")  # what a call of the library gives
 
 
 class Tokenizer(Protocol):
@@ -101,7 +105,7 @@ class JsonTokenizer(_ByteVocabulary):
         content = check_tokenizer_json(data, file)
         self._data = data
         self._file = file
-        self._library: Any = None
+        self._library: Library | None = None
         ids, special = vocabulary(content), special or SpecialIds()
         self.vocab_size = max(ids.values()) + 1
         self.eos_id = _end_of_document(ids, file) if special.eos is None else special.eos
@@ -121,7 +125,7 @@ class JsonTokenizer(_ByteVocabulary):
         """Token of each id."""
         return {i: token for token, i in vocabulary(check_tokenizer_json(self._data, self._file)).items()}
 
-    def _loaded(self) -> Any:
+    def _loaded(self) -> Library:
         if self._library is None:
             import tokenizers  # heavy: only when text is encoded
 
@@ -134,7 +138,7 @@ class JsonTokenizer(_ByteVocabulary):
             self._library = library
         return self._library
 
-    def _guard(self, call: Callable[[], Any]) -> Any:
+    def _guard(self, call: Callable[[], T]) -> T:
         """The library reports bad input as Exception, and a regular expression out of steps as a panic."""
         try:
             return call()
@@ -196,7 +200,7 @@ def byte_alphabet() -> dict[str, int]:
     return {chr(b): b for b in own} | {chr(256 + i): b for i, b in enumerate(others)}
 
 
-def vocabulary(content: dict[str, Any]) -> dict[str, int]:
+def vocabulary(content: TokenizerJson) -> dict[str, int]:
     """Token to id of a checked tokenizer.json, added tokens included."""
     vocab = content["model"]["vocab"]
     ids = dict(vocab) if isinstance(vocab, dict) else {item[0]: i for i, item in enumerate(vocab)}
@@ -204,13 +208,13 @@ def vocabulary(content: dict[str, Any]) -> dict[str, int]:
     return ids
 
 
-def _is_byte_level(content: dict[str, Any]) -> bool:
+def _is_byte_level(content: TokenizerJson) -> bool:
     decoder = content.get("decoder") or {}
     steps = decoder.get("decoders") or [] if decoder.get("type") == "Sequence" else [decoder]
     return content["model"]["type"] == "BPE" and [s.get("type") for s in steps] == ["ByteLevel"]
 
 
-def _pieces_of(content: dict[str, Any], ids: dict[str, int], size: int) -> list[bytes]:
+def _pieces_of(content: TokenizerJson, ids: dict[str, int], size: int) -> list[bytes]:
     """Bytes of each id; added tokens, and tokens outside the byte alphabet, are their own UTF-8."""
     alphabet = byte_alphabet()
     added = {t["content"] for t in content.get("added_tokens") or []}

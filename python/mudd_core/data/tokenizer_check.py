@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import TypedDict
 
 from mudd_core.base.errors import FormatError
+from mudd_core.base.types import Json, JsonObject
 
 MAX_BYTES = 100 * 2**20
 MAX_DEPTH = 64
@@ -22,7 +23,36 @@ MAX_HOLES = 2**20  # ids without a token
 MODELS = ("BPE", "WordLevel", "WordPiece", "Unigram")
 
 
-def check_tokenizer_json(data: bytes, file: str) -> dict[str, Any]:
+class AddedToken(TypedDict):
+    """A token beside the vocabulary of the model."""
+
+    id: int
+    content: str
+
+
+class Model(TypedDict):
+    """The vocabulary: token to id, or for Unigram pairs of token and score."""
+
+    type: str
+    vocab: dict[str, int] | list[tuple[str, float]]
+
+
+class Decoder(TypedDict, total=False):
+    """How tokens become text; decoders: of a Sequence."""
+
+    type: str
+    decoders: list[Decoder] | None
+
+
+class TokenizerJson(TypedDict, total=False):
+    """The members that are read of a tokenizer.json that keeps the rules."""
+
+    model: Model
+    added_tokens: list[AddedToken] | None
+    decoder: Decoder | None
+
+
+def check_tokenizer_json(data: bytes, file: str) -> TokenizerJson:
     """Parsed contents of a tokenizer.json if it keeps the rules, else FormatError."""
     checker = _Checker(file)
     try:
@@ -38,19 +68,25 @@ class _Checker:
     def bad(self, reason: str, offset: int = 0) -> FormatError:
         return FormatError(self.file, offset, f"not a usable tokenizer.json: {reason}")
 
-    def check(self, data: bytes) -> dict[str, Any]:
+    def check(self, data: bytes) -> TokenizerJson:
         if len(data) > MAX_BYTES:
             raise self.bad(f"{len(data)} bytes, at most {MAX_BYTES} are read")
         try:
-            top = json.loads(data.decode("utf-8"), object_pairs_hook=self.unique)
+            parsed = json.loads(data.decode("utf-8"), object_pairs_hook=self.unique)
         except UnicodeDecodeError as e:
             raise self.bad("not UTF-8", e.start) from None
         except json.JSONDecodeError as e:
             raise self.bad(f"not JSON: {e.msg}", e.pos) from None
         except RecursionError:
             raise self.bad(f"nested deeper than {MAX_DEPTH}") from None
+        top: Json = parsed
         if not isinstance(top, dict):
             raise self.bad("the top is not an object")
+        self._rules(top)
+        content: TokenizerJson = parsed
+        return content
+
+    def _rules(self, top: JsonObject) -> None:
         self.depth_and_patterns(top)
         ids = self.model(top.get("model"))
         self.added_tokens(top.get("added_tokens"), ids)
@@ -61,9 +97,8 @@ class _Checker:
         self.decoder(top.get("decoder"))
         self.lengths(top)
         self.template(top.get("post_processor"), ids)
-        return top
 
-    def unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique(self, pairs: list[tuple[str, Json]]) -> JsonObject:
         out = dict(pairs)
         if len(out) != len(pairs):
             names = [name for name, _ in pairs]
@@ -71,14 +106,14 @@ class _Checker:
             raise self.bad(f"key {twice[:80]!r} occurs twice in one object")
         return out
 
-    def depth_and_patterns(self, top: dict[str, Any]) -> None:
-        level: list[Any] = [top]
+    def depth_and_patterns(self, top: JsonObject) -> None:
+        level: list[Json] = [top]
         for depth in range(MAX_DEPTH + 1):
             if not level:
                 return
             if depth == MAX_DEPTH:
                 break
-            below: list[Any] = []
+            below: list[Json] = []
             for value in level:
                 if isinstance(value, dict):
                     pattern = value.get("Regex")
@@ -134,7 +169,7 @@ class _Checker:
                 )
         return ids
 
-    def unigram(self, model: dict[str, Any]) -> dict[str, int]:
+    def unigram(self, model: JsonObject) -> dict[str, int]:
         vocab = model.get("vocab")
         if not isinstance(vocab, list) or len(vocab) >= MAX_VOCABULARY:
             raise self.bad("model.vocab is not a list of a sane length")
@@ -150,16 +185,18 @@ class _Checker:
             raise self.bad(f"model.unk_id {unknown} is outside the vocabulary of {len(vocab)}")
         return ids
 
-    def merges(self, model: dict[str, Any], ids: dict[str, int]) -> None:
+    def merges(self, model: JsonObject, ids: dict[str, int]) -> None:
         merges = model.get("merges")
         if not isinstance(merges, list):
             raise self.bad("model.merges is not a list")
         prefix = model.get("continuing_subword_prefix") or ""
+        if not isinstance(prefix, str):
+            raise self.bad(f"model.continuing_subword_prefix is not a string but {prefix!r}")
         for i, merge in enumerate(merges):
             pair = merge.split(" ") if isinstance(merge, str) else merge
-            if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(p, str) for p in pair):
+            left, right = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
+            if not isinstance(left, str) or not isinstance(right, str):
                 raise self.bad(f"model.merges[{i}] is not a pair of tokens")
-            left, right = pair
             if not right.startswith(prefix):  # the library would cut as many bytes, even inside a letter
                 raise self.bad(
                     f"model.merges[{i}]: {right[:80]!r} does not begin with model.continuing_subword_prefix "
@@ -193,7 +230,7 @@ class _Checker:
         if not all(isinstance(step, dict) for step in steps):
             raise self.bad("decoder.decoders is not a list of objects")
 
-    def lengths(self, top: dict[str, Any]) -> None:
+    def lengths(self, top: JsonObject) -> None:
         cut = top.get("truncation")
         if cut is not None:
             longest = cut.get("max_length") if isinstance(cut, dict) else None

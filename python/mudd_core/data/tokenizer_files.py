@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
+from mudd_core.base.types import JsonObject
 from mudd_core.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from mudd_core.data.special_tokens import END_OF_TEXT
 from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer, byte_alphabet
@@ -27,7 +27,7 @@ def special_ids(tokenizer: Tokenizer) -> dict[str, int | None]:
 def tokenizer_files(tokenizer: Tokenizer, longest: int = 0) -> dict[str, bytes]:
     """Content by file name. longest: ids of the longest sequence of a model, for its tokenizer_config.json."""
     name_of: Callable[[int], str]
-    config: dict[str, Any] = {"clean_up_tokenization_spaces": False}
+    config: JsonObject = {"clean_up_tokenization_spaces": False}
     if longest:
         config["model_max_length"] = longest
     if isinstance(tokenizer, SentencePieceTokenizer):
@@ -53,11 +53,36 @@ def tokenizer_files(tokenizer: Tokenizer, longest: int = 0) -> dict[str, bytes]:
 def _bytes_json(tokenizer: ByteTokenizer) -> bytes:
     """The tokenizer.json of raw bytes: a byte-level BPE without merges."""
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    end = {"id": tokenizer.eos_id, "content": END_OF_TEXT, "special": True, "single_word": False, "lstrip": False,
-           "rstrip": False, "normalized": False}  # fmt: skip
-    model: dict[str, Any] = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-             "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-             "vocab": {**byte_alphabet(), END_OF_TEXT: tokenizer.eos_id}, "merges": []}  # fmt: skip
-    content = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [end], "normalizer": None,
-               "pre_tokenizer": level, "post_processor": None, "decoder": level, "model": model}  # fmt: skip
+    end = {
+        "id": tokenizer.eos_id,
+        "content": END_OF_TEXT,
+        "special": True,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+    }
+    model: JsonObject = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": {**byte_alphabet(), END_OF_TEXT: tokenizer.eos_id},
+        "merges": [],
+    }
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [end],
+        "normalizer": None,
+        "pre_tokenizer": level,
+        "post_processor": None,
+        "decoder": level,
+        "model": model,
+    }
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

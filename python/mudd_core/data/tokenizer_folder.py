@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import open_binary
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.special_tokens import SpecialIds, flag_of, named_ids, read_config, token_of
 from mudd_core.data.tokenize import vocabulary
 from mudd_core.data.tokenizer_check import MAX_BYTES, check_tokenizer_json
@@ -37,7 +37,7 @@ def read_limited(path: str, wanted: str) -> bytes:
         raise UserError(f"[data.tokenizer] expected {wanted}, got {path!r}: {reason}") from None
 
 
-def config_of(folder: Path) -> dict[str, Any]:
+def config_of(folder: Path) -> JsonObject:
     """tokenizer_config.json of a folder; empty where there is none."""
     file = folder / CONFIG
     return (
@@ -45,7 +45,7 @@ def config_of(folder: Path) -> dict[str, Any]:
     )
 
 
-def special_of_json(data: bytes, config: dict[str, Any], folder: Path) -> SpecialIds:
+def special_of_json(data: bytes, config: JsonObject, folder: Path) -> SpecialIds:
     """Ids that the config of a folder names in the vocabulary of its tokenizer.json."""
     if not any(f"{name}_token" in config for name in ("bos", "eos", "pad")):
         return SpecialIds()
@@ -53,7 +53,7 @@ def special_of_json(data: bytes, config: dict[str, Any], folder: Path) -> Specia
     return named_ids(config, ids, str(folder / CONFIG))
 
 
-def joined(folder: Path, config: dict[str, Any]) -> bytes:
+def joined(folder: Path, config: JsonObject) -> bytes:
     """The tokenizer.json of a byte-level vocab.json and merges.txt; FormatError where they are not."""
     kind = config.get("tokenizer_class")
     if kind not in _GPT2_CLASSES:
@@ -68,15 +68,28 @@ def joined(folder: Path, config: dict[str, Any]) -> bytes:
         "add_prefix_space": flag_of(config, "add_prefix_space", False, str(folder / CONFIG)),
     }
     model = {
-        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-        "vocab": vocab, "merges": _merges(folder / "merges.txt"),
-    }  # fmt: skip
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": vocab,
+        "merges": _merges(folder / "merges.txt"),
+    }
     content = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
-        "pre_tokenizer": prefix, "post_processor": None, "decoder": {**_BYTE_LEVEL, "add_prefix_space": True},
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": prefix,
+        "post_processor": None,
+        "decoder": {**_BYTE_LEVEL, "add_prefix_space": True},
         "model": model,
-    }  # fmt: skip
+    }
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
@@ -102,7 +115,7 @@ def _merges(file: Path) -> list[list[str]]:
     return pairs
 
 
-def _added(folder: Path, config: dict[str, Any], vocab: dict[str, Any]) -> list[dict[str, Any]]:
+def _added(folder: Path, config: JsonObject, vocab: JsonObject) -> list[Json]:
     """The special tokens of the folder: added_tokens.json, those of the config, <|endoftext|>."""
     file = folder / "added_tokens.json"
     found = read_config(_read(file), str(file)) if file.is_file() else {}
@@ -116,10 +129,10 @@ def _added(folder: Path, config: dict[str, Any], vocab: dict[str, Any]) -> list[
         if token is not None and token in vocab:
             found.setdefault(token, vocab[token])
     form = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    for token, number in found.items():
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise FormatError(
-                str(file), 0, f"{token[:80]!r}: expected a whole number, got {str(number)[:80]}"
-            )
-    ordered = sorted(found.items(), key=lambda item: item[1])
-    return [{"id": number, "content": token, **form} for token, number in ordered]
+    numbers: list[tuple[int, str]] = []
+    for name, value in found.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise FormatError(str(file), 0, f"{name[:80]!r}: expected a whole number, got {str(value)[:80]}")
+        numbers.append((value, name))
+    numbers.sort(key=lambda one: one[0])
+    return [{"id": number, "content": name, **form} for number, name in numbers]

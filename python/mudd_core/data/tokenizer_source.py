@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.types import JsonObject
 from mudd_core.data import tokenizer_folder
 from mudd_core.data.access import LOCAL, Access
 from mudd_core.data.hub_names import hub_folder, is_hub_name
@@ -113,7 +114,7 @@ def _in_folder(folder: Path) -> TokenizerSource:
     )
 
 
-def _of_model(data: bytes, file: str, config: dict[str, object], config_file: str) -> TokenizerSource:
+def _of_model(data: bytes, file: str, config: JsonObject, config_file: str) -> TokenizerSource:
     from mudd_core.data.sentencepiece_tokenizer import special_of_model
 
     return TokenizerSource("sentencepiece", data, file, special_of_model(data, file, config, config_file))

@@ -13,9 +13,9 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.data.tokenizer_check import TokenizerJson
 
 PROBE = Path(__file__).with_name("tokenizer_probe.py")
 BASE_MEMORY = 2**29  # bytes of address space, for Python and the library
@@ -56,7 +56,7 @@ _OWN_ADDED_TOKEN = {
 }
 
 
-def has_own_form(content: dict[str, Any]) -> bool:
+def has_own_form(content: TokenizerJson) -> bool:
     """True if a checked tokenizer.json differs from those of `train_bpe` only in vocabulary and merges."""
     rest = {key: value for key, value in content.items() if key not in ("model", "added_tokens")}
     model = {key: value for key, value in content["model"].items() if key not in ("vocab", "merges")}

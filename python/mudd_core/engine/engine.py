@@ -155,7 +155,9 @@ class Engine:
             if given is not None:
                 planned.fill({name: array[row : row + graphs.samples] for name, array in given.items()})
             else:
-                _core.fill_inputs(self._rows.core, planned.executor, first)
+                source = self._rows.core
+                assert source is not None  # a step on rows of Python keeps its arrays
+                _core.fill_inputs(source, planned.executor, first)
             planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
             if planned.executor.first_non_finite():
                 return str(planned.executor.first_non_finite())

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypedDict
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from mudd_core.data.cache_folder import locked
 from mudd_core.data.corpus import Progress, Split, is_held_out
 from mudd_core.data.documents.source import DocumentSource, Texts, framed
 from mudd_core.data.source_notes import SourceNote, drop_notes, keep_notes, note_of, require_unchanged
-from mudd_core.data.tokenize import ByteTokenizer, Tokenizer, train_bpe
+from mudd_core.data.tokenize import ByteTokenizer, Ids, Tokenizer, train_bpe
 from mudd_core.data.tokenizer_source import stored_file, stored_tokenizer
 
 
@@ -88,6 +88,23 @@ def documents_cache(
     return open_cache(root / name)
 
 
+class _Source(TypedDict):
+    """A SourceNote as JSON has it."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    sha256: str
+
+
+class _Summary(TypedDict):
+    """What a complete part has: bytes of each split, training documents of each file, its files as they were."""
+
+    bytes: dict[Split, int]
+    train_files: list[int]
+    sources: list[_Source]
+
+
 class _Build:
     def __init__(
         self, root: Path, name: str, source: DocumentSource, tokenizer: Vocabulary, progress: Progress
@@ -130,8 +147,8 @@ class _Build:
     def _summary(self, number: int) -> Path:
         return self._work / f"{number:05}.json"
 
-    def _read(self, number: int) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._summary(number).read_text())
+    def _read(self, number: int) -> _Summary:
+        found: _Summary = json.loads(self._summary(number).read_text())
         return found
 
     def _ids(self, number: int, split: Split) -> Path:
@@ -140,7 +157,7 @@ class _Build:
     def _lengths(self, number: int, split: Split) -> Path:
         return self._work / f"{number:05}.{split}.lengths"
 
-    def _part(self, number: int, group: Texts, maker: Tokenizer, dtype: np.dtype[Any]) -> None:
+    def _part(self, number: int, group: Texts, maker: Tokenizer, dtype: np.dtype[np.generic]) -> None:
         """Tokenizes a group of files; its summary, written last, has the length and size of each document."""
         lengths: dict[Split, list[int]] = {"train": [], "valid": []}
         sizes = dict.fromkeys(SPLITS, 0)
@@ -183,7 +200,7 @@ class _Build:
             spools[split] = Spool(files, int(ends[-1]) if ends.size else 0, ends - lengths, size)
         return spools
 
-    def _commit(self, parts: int, data: bytes, maker: Tokenizer, dtype: np.dtype[Any]) -> None:
+    def _commit(self, parts: int, data: bytes, maker: Tokenizer, dtype: np.dtype[np.generic]) -> None:
         from mudd_core import _core
 
         spools = self._spools(parts)
@@ -228,7 +245,7 @@ def _end_on_request(done: int) -> None:
         )
 
 
-def _check(ids: Any, maker: Tokenizer) -> None:
+def _check(ids: Ids, maker: Tokenizer) -> None:
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < maker.vocab_size:
         raise UserError(
             f"[data.tokenizer] expected ids in [0, {maker.vocab_size}), got {ids.min()} to {ids.max()}"

@@ -8,12 +8,13 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary
+from mudd_core.base.types import Json
 from mudd_core.config.data import DataConfig
 from mudd_core.data.corpus import Split, cut
 from mudd_core.data.formats import FORMATS, Format, documents
@@ -41,7 +42,7 @@ class Texts(Protocol):
     def groups(self) -> Sequence[Texts]:
         """The same in parts that are tokenized one after the other."""
 
-    def identity(self) -> list[Any]:
+    def identity(self) -> list[Json]:
         """What decides the documents, for a digest."""
 
     def whole_files(self) -> Sequence[Path]:
@@ -77,7 +78,7 @@ class TextFiles:
             else:
                 yield from ((number, text.encode()) for text in documents(file, self.column, self.named))
 
-    def identity(self) -> list[Any]:
+    def identity(self) -> list[Json]:
         """Name, size, first and last bytes of the files; their format."""
         return [list(map(file_digest, self.files)), self.named, self.column]
 
@@ -121,7 +122,7 @@ class DocumentSource:
         return sum(file.stat().st_size for t in (self.train, self.valid) for file in t.files)
 
 
-def file_digest(path: Path) -> list[str | int]:
+def file_digest(path: Path) -> list[Json]:
     """Name, size and SHA-256 of the first and last bytes of a file."""
     size = path.stat().st_size
     with open_binary(path) as file:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +28,7 @@ class Index:
     sequence where each document begins; the last entry is the number of sequences.
     """
 
-    kind: np.dtype[Any]
+    kind: np.dtype[np.generic]
     sizes: npt.NDArray[np.int32]
     places: Int64
     documents: Int64
@@ -99,7 +98,7 @@ def records(path: Path, columns: Columns) -> Iterator[Record]:
             yield {"input_ids": np.frombuffer(data, index.kind).astype(np.int64)}
 
 
-def kind_for(vocab_size: int) -> tuple[int, np.dtype[Any]]:
+def kind_for(vocab_size: int) -> tuple[int, np.dtype[np.generic]]:
     """(code, type) in which ids below `vocab_size` are written."""
     code = 8 if vocab_size <= 1 << 16 else 4
     return code, np.dtype(KINDS[code])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ _SHAPE = re.compile(r"'shape': *\(((?: *[0-9]{1,18} *,?){0,8})\)")
 class NpyHeader:
     """Type, shape and offset of the values."""
 
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
     offset: int
 

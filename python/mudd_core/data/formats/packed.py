@@ -9,11 +9,15 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from mudd_core.base.errors import FormatError
 from mudd_core.base.packages import needed
 from mudd_core.data.formats.bounded import expansion_fault, opened
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+    from zstandard import ZstdDecompressor
 
 _ZSTD_INPUT = 1 << 10  # bytes at a time: a block of four bytes may become 128 KiB
 _BUFFER = 1 << 16
@@ -24,7 +28,7 @@ _ZSTD_CHECKSUM = 1 << 2  # in the descriptor of a frame, the byte after its magi
 class _Zstd(io.RawIOBase):
     """Frames of zstd, decompressed as they are read. EOFError if the last one is cut."""
 
-    def __init__(self, file: BinaryIO, decompressor: Any) -> None:
+    def __init__(self, file: BinaryIO, decompressor: ZstdDecompressor) -> None:
         super().__init__()
         self._file, self._decompressor = file, decompressor
         self._frame, self._rest, self._ready = decompressor.decompressobj(), b"", memoryview(b"")
@@ -32,7 +36,7 @@ class _Zstd(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, out: Any) -> int:
+    def readinto(self, out: WriteableBuffer) -> int:
         while not self._ready:
             if self._frame.eof:
                 self._rest = self._frame.unused_data
@@ -45,8 +49,9 @@ class _Zstd(io.RawIOBase):
             if self._frame.eof:
                 self._frame = self._decompressor.decompressobj()
             self._ready = memoryview(self._frame.decompress(data))
-        count = min(len(out), len(self._ready))
-        out[:count] = self._ready[:count]
+        room = memoryview(out)
+        count = min(len(room), len(self._ready))
+        room[:count] = self._ready[:count]
         self._ready = self._ready[count:]
         return count
 
@@ -54,7 +59,7 @@ class _Zstd(io.RawIOBase):
 class _Limited(io.RawIOBase):
     """Decompressed bytes of a file. FormatError where they expand more than text does."""
 
-    def __init__(self, path: Path, file: BinaryIO, stream: Any) -> None:
+    def __init__(self, path: Path, file: BinaryIO, stream: io.RawIOBase | gzip.GzipFile) -> None:
         super().__init__()
         self._path, self._file, self._stream = path, file, stream
         self._count = 0
@@ -62,7 +67,7 @@ class _Limited(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, out: Any) -> int:
+    def readinto(self, out: WriteableBuffer) -> int:
         count = int(self._stream.readinto(out))
         self._count += count
         if (fault := expansion_fault(self._file.tell(), self._count)) is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,10 +11,10 @@ from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import Columns, Format, Record, require_columns
 from mudd_core.data.formats.npy import MAGIC, header_of
 
-_WIDTHS: dict[str, np.dtype[Any]] = {".u16": np.dtype("<u2"), ".u32": np.dtype("<u4")}
+_WIDTHS: dict[str, np.dtype[np.generic]] = {".u16": np.dtype("<u2"), ".u32": np.dtype("<u4")}
 
 
-def place_of(file: BoundedFile) -> tuple[np.dtype[Any], int, int]:
+def place_of(file: BoundedFile) -> tuple[np.dtype[np.generic], int, int]:
     """(type, offset, count) of the ids of a file."""
     if file.size >= len(MAGIC) and file.read(0, len(MAGIC), "the head") == MAGIC:
         head = header_of(file)

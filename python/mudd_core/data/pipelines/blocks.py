@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Int32
 from mudd_core.config import Config
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
@@ -19,9 +20,8 @@ from mudd_core.data.documents.source import Frame
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
 from mudd_core.data.pipelines.document_data import DocumentData, whole_or_streamed
 from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
-from mudd_core.data.rows import Int32, RowShape
+from mudd_core.data.rows import Cursor, RowShape
 from mudd_core.data.streaming.blocks_stream import BlockStream
-from mudd_core.data.streaming.cursor import Cursor
 from mudd_core.data.streaming.data import StreamData
 from mudd_core.data.streaming.filling import filled_rows
 
@@ -56,11 +56,16 @@ class BlocksData(DocumentData):
         if len(begins) < 2:
             raise UserError(f"[data.path] expected text in the {split} documents, got none")
         core = _core.table_rows(
-            token_file(self.cache, split), _core.RowRule("inside"), shape.seq_len,
-            begins=np.array(begins, np.int64), firsts=np.array(firsts, np.int64), counts=np.array(counts, np.int64),
-            buffer=(self.config.data.buffer or BUFFER) if training and shuffled else 0, seed=shape.seed,
+            token_file(self.cache, split),
+            _core.RowRule("inside"),
+            shape.seq_len,
+            begins=np.array(begins, np.int64),
+            firsts=np.array(firsts, np.int64),
+            counts=np.array(counts, np.int64),
+            buffer=(self.config.data.buffer or BUFFER) if training and shuffled else 0,
+            seed=shape.seed,
             wraps=training,
-        )  # fmt: skip
+        )
         return CoreRows(core, shape, self.cache)
 
     def _file_ranges(self, seed: int, shuffled: bool) -> list[tuple[int, int]]:
@@ -90,9 +95,17 @@ class BlocksStreamed(StreamData):
         )  # the order of a cache counts those of validation too
         order = [file for file in _file_order(all_files, shape.seed, shuffled) if file < files]
         return BlockStream(
-            self.processes(self.kept), fill, shape.batch_size, shape.seq_len, CHUNK_DOCUMENTS, order,
-            (data.buffer or BUFFER) if shuffled else 0, shape.seed, data.epochs, cursor,
-        )  # fmt: skip
+            self.processes(self.kept),
+            fill,
+            shape.batch_size,
+            shape.seq_len,
+            CHUNK_DOCUMENTS,
+            order,
+            (data.buffer or BUFFER) if shuffled else 0,
+            shape.seed,
+            data.epochs,
+            cursor,
+        )
 
     def valid_rows(self, cache: TokenCache, shape: RowShape) -> CoreRows:
         return BlocksData(self.config, cache).rows("valid", shape)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import FormatError
+from mudd_core.base.types import Int32
 from mudd_core.data.cache import TokenCache, way_out
 from mudd_core.data.corpus import Split
-from mudd_core.data.rows import Int32, RowShape, filled
-from mudd_core.data.streaming.cursor import Cursor, made
+from mudd_core.data.rows import Cursor, RowShape, filled
+from mudd_core.data.streaming.cursor import made
+
+if TYPE_CHECKING:
+    from mudd_core import _core
 
 
 @dataclass(frozen=True)
 class CoreRows:
     """Rows of a source of the core; `cache` is named where its ids are damaged."""
 
-    core: Any
+    core: _core.BatchSource
     shape: RowShape
     cache: TokenCache
 
     @property
     def rows(self) -> int:
-        return int(self.core.rows)
+        return self.core.rows
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -43,9 +47,11 @@ class CoreRows:
 class PackedRows(CoreRows):
     """Rows of packed documents, whose number the packing decides."""
 
+    core: _core.PackedRows
+
     def batches(self, epochs: int) -> int:
         """All of data.epochs, with the last batch of each worker."""
-        return int(self.core.batches())
+        return self.core.batches()
 
     def cursor(self, batch: int) -> Cursor | None:
         """For a stream that resumes where this cache was read; None at the end of the data."""
@@ -53,18 +59,22 @@ class PackedRows(CoreRows):
             turn, places = self.core.cursor(batch)
         except ValueError:
             return None
-        return made("pack", batch, turn=int(turn), places=[int(place) for place in places])
+        return made("pack", batch, turn=turn, places=list(places))
 
     def go_on(self, cursor: object) -> None:
         """A cache finds the place itself."""
 
 
-def token_file(cache: TokenCache, split: Split) -> Any:
+def token_file(cache: TokenCache, split: Split) -> _core.TokenFileSpec:
     """The ids of a split, for the core."""
     from mudd_core import _core
 
     place = cache.place(split)
     return _core.TokenFileSpec(
-        path=str(cache.file), offset=place.offset, count=place.count, width=place.width,
-        vocab_size=cache.vocab_size, block_crcs=list(place.block_crcs),
-    )  # fmt: skip
+        path=str(cache.file),
+        offset=place.offset,
+        count=place.count,
+        width=place.width,
+        vocab_size=cache.vocab_size,
+        block_crcs=list(place.block_crcs),
+    )

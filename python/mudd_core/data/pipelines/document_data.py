@@ -76,9 +76,11 @@ class DocumentData(Cached, ABC):
             ) from None
         if ends[-1] != self.cache.train.documents or min(counts) < 0:
             raise FormatError(
-                str(file), 0, f"{ends[-1]} documents of its files, not {self.cache.train.documents}; "
-                f"{way_out(self.cache.path)}"
-            )  # fmt: skip
+                str(file),
+                0,
+                f"{ends[-1]} documents of its files, not {self.cache.train.documents}; "
+                f"{way_out(self.cache.path)}",
+            )
         return ends
 
     def require_documents(self, split: Split, least: int, why: str) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.lib.format import write_array_header_1_0
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.types import Int32
 from mudd_core.config import Config, DataConfig
 from mudd_core.data.corpus import Split
 from mudd_core.data.formats import only
@@ -32,7 +33,7 @@ from mudd_core.data.pipelines.ids_data import (
     vocabulary_of,
 )
 from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
-from mudd_core.data.rows import Int32, RowShape
+from mudd_core.data.rows import RowShape
 from mudd_core.data.source_notes import drop_notes, keep_notes, note_of, require_unchanged
 from mudd_core.data.sources import Sources, sources_of
 

@@ -8,19 +8,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Int32, Int64, Json
 from mudd_core.config import Config
 from mudd_core.data.documents.source import file_digest
 from mudd_core.data.loader import changed
-from mudd_core.data.rows import Int32, Rows, RowShape
+from mudd_core.data.rows import Rows, RowShape
 from mudd_core.data.tokenize import Tokenizer
-
-Int64 = npt.NDArray[np.int64]
 
 
 class IdRows(ABC):
@@ -114,7 +112,7 @@ def vocabulary_of(config: Config) -> int:
     return int(config.model.vocab_size)
 
 
-def fingerprint_of(files: Sequence[Path], rule: dict[str, Any], wanted: str | None) -> str:
+def fingerprint_of(files: Sequence[Path], rule: Mapping[str, Json], wanted: str | None) -> str:
     """Name of the content: files and what decides their rows. UserError if a run was started with another one."""
     parts = [[file_digest(path) for path in files], rule]
     found = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -10,18 +10,17 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from mudd_core.base.regular_files import open_regular
+from mudd_core.base.types import Array
 from mudd_core.data.formats.bounded import BoundedFile
 
-Array = npt.NDArray[Any]
 _MAGIC = b"MUDDNUM1"
 _DIGEST, _BLOCK = 32, 1 << 20
-_TYPES: dict[int, np.dtype[Any]] = {4: np.dtype("<u4"), 8: np.dtype("<i8")}
+_TYPES: dict[int, np.dtype[np.generic]] = {4: np.dtype("<u4"), 8: np.dtype("<i8")}
 
 
 class Numbers(Protocol):
@@ -55,7 +54,7 @@ class Stored:
     file: BoundedFile
     offset: int
     size: int
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.generic]
 
     def read(self, first: int, count: int) -> Array:
         width = self.dtype.itemsize

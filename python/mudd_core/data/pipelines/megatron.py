@@ -14,6 +14,7 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.storage import is_url
+from mudd_core.base.types import Int64, JsonObject
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
 from mudd_core.data.access import cache_root
@@ -25,7 +26,6 @@ from mudd_core.data.pipelines import megatron_maps as maps
 from mudd_core.data.pipelines.ids_data import (
     IdData,
     IdRows,
-    Int64,
     fingerprint_of,
     require_batch,
     require_validation,
@@ -225,7 +225,7 @@ def prepare(config: Config, how: Preparation) -> MegatronData:
         require_validation((), config)
     samples = config.train.steps * config.train.batch_size
     tokens = int(train.index.sizes.sum(dtype=np.int64))
-    rule = {"megatron": 1, "shuffle": settings.shuffle, "epochs": settings.epochs}
+    rule: JsonObject = {"megatron": 1, "shuffle": settings.shuffle, "epochs": settings.epochs}
     if not _in_order(train.index, config.train.seq_len):
         rule["of_steps"] = settings.epochs or maps.epochs_for(samples, tokens, config.train.seq_len)
         if valid is train and _rounded_ends(train.index.sizes.size)[-1] != train.index.sizes.size:

@@ -12,18 +12,16 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.base.types import Array, Int32, Int64
 from mudd_core.data.cache_folder import locked
 from mudd_core.data.corpus import Progress
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.megatron import Index
 from mudd_core.data.formats.npy import header_of
-from mudd_core.data.pipelines.ids_data import Int64
 from mudd_core.data.pipelines.kept_numbers import Held, Numbers, opened, write
 
 _NAME = re.compile(r"_indexmap_(\d+)ns_(\d+)sl_(\d+)s_doc_idx\.npy$")
@@ -42,9 +40,7 @@ class Maps:
     order: Numbers | None
     windows: int
 
-    def pieces(
-        self, place: int, sizes: npt.NDArray[np.int32], seq_len: int
-    ) -> Iterator[tuple[int, int, int]]:
+    def pieces(self, place: int, sizes: Int32, seq_len: int) -> Iterator[tuple[int, int, int]]:
         """(sequence, first id, count) of the T + 1 ids of the window at a place of the order."""
         window = place if self.order is None else int(self.order.read(place, 1)[0])
         at, left = window * seq_len, seq_len + 1
@@ -75,8 +71,8 @@ def epochs_for(samples: int, tokens: int, seq_len: int) -> int:
 
 
 def drawn(
-    sizes: npt.NDArray[np.int32], chosen: Int64, epochs: int, seq_len: int, seed: int, progress: Progress
-) -> Iterator[npt.NDArray[Any]]:
+    sizes: Int32, chosen: Int64, epochs: int, seq_len: int, seed: int, progress: Progress
+) -> Iterator[Array]:
     """Documents, sums and order of the windows: documents of all epochs shuffled, then windows, by one RandomState.
 
     Each array is made when it is asked for, so that the one before can be released.
@@ -122,7 +118,7 @@ def map_sizes(documents: int, tokens: int, epochs: int, seq_len: int) -> MapSize
 
 
 def built(
-    sizes: npt.NDArray[np.int32],
+    sizes: Int32,
     chosen: Int64,
     epochs: int,
     seq_len: int,
@@ -160,13 +156,13 @@ def built(
     return Maps(kept, sums_kept.read(0, sums_kept.size), order_kept, order_kept.size)
 
 
-def in_order(sizes: npt.NDArray[np.int32], chosen: Int64, seq_len: int) -> Maps:
+def in_order(sizes: Int32, chosen: Int64, seq_len: int) -> Maps:
     """The windows of these sequences in their order."""
     sums = sums_of(sizes, chosen)
     return Maps(Held(chosen), sums, None, windows_of(sums, seq_len))
 
 
-def sums_of(sizes: npt.NDArray[np.int32], documents: npt.NDArray[Any]) -> Int64:
+def sums_of(sizes: Int32, documents: Array) -> Int64:
     """The ids before document 0, 256, 512, ..., and of all documents."""
     found = [0]
     for first in range(0, documents.size, _STRIDE << 12):
@@ -181,7 +177,7 @@ def windows_of(sums: Int64, seq_len: int) -> int:
     return max(0, int(sums[-1]) - 1) // seq_len
 
 
-def window_starts(sizes: npt.NDArray[np.int32], documents: npt.NDArray[Any], seq_len: int) -> Int64:
+def window_starts(sizes: Int32, documents: Array, seq_len: int) -> Int64:
     """Where each window begins, and where the last one ends."""
     ends = np.cumsum(sizes[documents], dtype=np.int64)
     if not ends.size or not ends[-1]:  # no ids: no window
@@ -220,7 +216,7 @@ def read(paths: tuple[Path, Path, Path], index: Index, seq_len: int) -> Maps:
     return Maps(Held(documents), sums_of(index.sizes, documents), Held(order), int(order.size))
 
 
-def _array(path: Path, columns: int) -> npt.NDArray[Any]:
+def _array(path: Path, columns: int) -> Array:
     with BoundedFile(path) as file:
         head = header_of(file)
         if head.dtype.kind not in "iu" or len(head.shape) != columns or (columns == 2 and head.shape[1] != 2):

@@ -11,12 +11,12 @@ import runpy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Array, Json
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import PIPELINES
@@ -30,7 +30,7 @@ from mudd_core.data.pipelines.pipeline import Preparation
 from mudd_core.data.rows import RowShape
 from mudd_core.data.tokenize import Tokenizer
 
-Item = str | bytes | list[int] | npt.NDArray[Any]
+Item: TypeAlias = "str | bytes | list[int] | Array"
 Reader = Callable[[str], Iterable[Item]]
 _registered: dict[str, Reader] = {}
 
@@ -101,7 +101,7 @@ class ReaderTexts:
         file = Path(self.path)
         return [] if self.empty or not file.is_file() else [file]
 
-    def identity(self) -> list[Any]:
+    def identity(self) -> list[Json]:
         """The reader's code, and the file it reads."""
         try:
             code = inspect.getsource(self.reader)
@@ -156,10 +156,16 @@ class ReaderIds(DocumentData):
         ends = np.append(starts[1:], self.cache.place(split).count)
         shuffled = split == "train" and self.config.data.shuffle == "on"
         core = _core.table_rows(
-            token_file(self.cache, split), _core.RowRule("next"), shape.seq_len,
-            begins=np.arange(count + 1), firsts=starts.astype(np.int64), counts=(ends - starts).astype(np.int64),
-            buffer=(self.config.data.buffer or count) if shuffled else 0, seed=shape.seed, wraps=split == "train",
-        )  # fmt: skip
+            token_file(self.cache, split),
+            _core.RowRule("next"),
+            shape.seq_len,
+            begins=np.arange(count + 1),
+            firsts=starts.astype(np.int64),
+            counts=(ends - starts).astype(np.int64),
+            buffer=(self.config.data.buffer or count) if shuffled else 0,
+            seed=shape.seed,
+            wraps=split == "train",
+        )
         return CoreRows(core, shape, self.cache)
 
 

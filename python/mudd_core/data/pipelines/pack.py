@@ -10,6 +10,7 @@ import hashlib
 from typing import ClassVar
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Int32
 from mudd_core.config import Config
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
@@ -17,8 +18,7 @@ from mudd_core.data.documents.source import Frame
 from mudd_core.data.pipelines.core_rows import CoreRows, PackedRows, token_file
 from mudd_core.data.pipelines.document_data import DocumentData, whole_or_streamed
 from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
-from mudd_core.data.rows import Int32, Rows, RowShape
-from mudd_core.data.streaming.cursor import Cursor
+from mudd_core.data.rows import Cursor, Rows, RowShape
 from mudd_core.data.streaming.data import StreamData
 from mudd_core.data.streaming.filling import filled_rows
 from mudd_core.data.streaming.pack_stream import PackStream
@@ -42,18 +42,34 @@ class PackData(DocumentData):
         file = token_file(self.cache, split)
         if split == "valid":
             core = _core.document_rows(
-                file, _core.RowRule("packed"), shape.seq_len, starts=starts, longest=longest, tail=1, first=0,
-                count=documents, wraps=False,
-            )  # fmt: skip
+                file,
+                _core.RowRule("packed"),
+                shape.seq_len,
+                starts=starts,
+                longest=longest,
+                tail=1,
+                first=0,
+                count=documents,
+                wraps=False,
+            )
             return CoreRows(core, shape, self.cache)
         data = self.config.data
         workers, seed, shuffle = max(1, data.workers), shape.seed % 2**32, data.shuffle != "off"
         key = repr((self.cache.seal, shape.seq_len, shape.batch_size, workers, data.epochs, seed, shuffle))
         index = self.cache.path / f"starts-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
         packed = _core.PackedRows(
-            file, shape.seq_len, starts=starts, longest=longest, tail=1, batch_size=shape.batch_size,
-            workers=workers, epochs=data.epochs, seed=seed, shuffle=shuffle, index=str(index),
-        )  # fmt: skip
+            file,
+            shape.seq_len,
+            starts=starts,
+            longest=longest,
+            tail=1,
+            batch_size=shape.batch_size,
+            workers=workers,
+            epochs=data.epochs,
+            seed=seed,
+            shuffle=shuffle,
+            index=str(index),
+        )
         return PackedRows(packed, shape, self.cache)
 
 
@@ -87,9 +103,17 @@ class PackStreamed(StreamData):
             return filled_rows(rows, rule, PARTS, shape.seq_len, self.vocab_size)
 
         return PackStream(
-            processes, self.records, fill, shape.batch_size, shape.seq_len, max(1, data.workers), data.epochs,
-            shape.seed % 2**32, data.shuffle != "off", cursor,
-        )  # fmt: skip
+            processes,
+            self.records,
+            fill,
+            shape.batch_size,
+            shape.seq_len,
+            max(1, data.workers),
+            data.epochs,
+            shape.seed % 2**32,
+            data.shuffle != "off",
+            cursor,
+        )
 
     def valid_rows(self, cache: TokenCache, shape: RowShape) -> CoreRows:
         return PackData(self.config, cache).rows("valid", shape)

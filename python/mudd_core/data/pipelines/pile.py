@@ -18,20 +18,14 @@ import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.framing import HEADER_BYTES
+from mudd_core.base.types import Int64
 from mudd_core.config import Config
 from mudd_core.config.protocols import WHOLE_BATCHES, protocol_of, validation_batch
 from mudd_core.data.corpus import Split
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import ids_of, require_ids
 from mudd_core.data.formats.tfrecord import feature_of, payload_at
-from mudd_core.data.pipelines.ids_data import (
-    IdData,
-    IdRows,
-    Int64,
-    fingerprint_of,
-    require_batch,
-    vocabulary_of,
-)
+from mudd_core.data.pipelines.ids_data import IdData, IdRows, fingerprint_of, require_batch, vocabulary_of
 from mudd_core.data.pipelines.pile_order import Groups
 from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
 from mudd_core.data.pipelines.record_index import record_offsets

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from mudd_core.data.pipelines.ids_data import Int64
+from mudd_core.base.types import Int64
 
 
 class Groups:

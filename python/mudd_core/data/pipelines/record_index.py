@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from mudd_core.base.regular_files import read_bytes, write_file
+from mudd_core.base.types import Int64
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.tfrecord import offsets
-from mudd_core.data.pipelines.ids_data import Int64
 
 
 def record_offsets(path: Path, cache: Path) -> Int64:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.types import Int32
 from mudd_core.config import Config
 from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Split
@@ -20,8 +21,8 @@ from mudd_core.data.documents.source import Frame, tail_of
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
 from mudd_core.data.pipelines.document_data import DocumentData, whole_or_streamed
 from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
-from mudd_core.data.rows import Int32, RowShape
-from mudd_core.data.streaming.cursor import Cursor, made
+from mudd_core.data.rows import Cursor, RowShape
+from mudd_core.data.streaming.cursor import made
 from mudd_core.data.streaming.data import StreamData
 from mudd_core.data.streaming.documents_stream import DocumentStream
 from mudd_core.data.streaming.filling import filled_rows
@@ -49,10 +50,16 @@ class RowsData(DocumentData):
 
         tokenizer = self.cache.tokenizer
         core = _core.document_rows(
-            token_file(self.cache, stored), _rule(tokenizer), shape.seq_len,
-            starts=self.cache.document_starts(stored), longest=shape.seq_len, tail=_tail(tokenizer, shape),
-            first=first, count=count, wraps=wraps,
-        )  # fmt: skip
+            token_file(self.cache, stored),
+            _rule(tokenizer),
+            shape.seq_len,
+            starts=self.cache.document_starts(stored),
+            longest=shape.seq_len,
+            tail=_tail(tokenizer, shape),
+            first=first,
+            count=count,
+            wraps=wraps,
+        )
         if not wraps:
             return CoreRows(core, shape, self.cache)
         return DocumentRows(core, shape, self.cache, self.file_ends, first, _unit(self.config, shape))

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mudd_core.base.errors import UserError
-from mudd_core.data.rows import Int32
-from mudd_core.data.streaming.cursor import Cursor, data_end, made
+from mudd_core.base.types import Int32
+from mudd_core.data.rows import Cursor
+from mudd_core.data.streaming.cursor import data_end, made
 from mudd_core.data.streaming.in_order import InOrder
 from mudd_core.data.streaming.processes import Processes
 
@@ -92,9 +93,18 @@ class BlockStream:
     """order: of the files. buffer: blocks of the reservoir, 0 or 1 for none."""
 
     def __init__(
-        self, processes: Processes, fill: Fill, batch_size: int, length: int, chunk: int, order: Sequence[int],
-        buffer: int, seed: int, epochs: int, cursor: Cursor | None,
-    ) -> None:  # fmt: skip
+        self,
+        processes: Processes,
+        fill: Fill,
+        batch_size: int,
+        length: int,
+        chunk: int,
+        order: Sequence[int],
+        buffer: int,
+        seed: int,
+        epochs: int,
+        cursor: Cursor | None,
+    ) -> None:
         from mudd_core import _core
 
         self._processes, self._fill, self._size = processes, fill, batch_size

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol, TypeGuard, Unpack
 
 from mudd_core.base.errors import DataEndError
+from mudd_core.base.types import Int32, Json
 from mudd_core.config.pipelines import spec_of
-from mudd_core.data.rows import Int32
+from mudd_core.data.rows import Cursor, Place
 
 VERSION = 1
-Cursor = Mapping[str, Any]
 
 
 class BatchStream(Protocol):
@@ -28,20 +28,20 @@ class BatchStream(Protocol):
         """End its processes."""
 
 
-def made(pipeline: str, batch: int, **members: Any) -> Cursor:
+def made(pipeline: str, batch: int, **members: Unpack[Place]) -> Cursor:
     """A cursor of this version."""
     return {"version": VERSION, "pipeline": pipeline, "batch": batch, **members}
 
 
-def known(cursor: object, pipeline: str) -> Cursor | None:
-    """The cursor where this version of this pipeline can go on from there; others find the place from the beginning."""
+def is_known(cursor: object, pipeline: str) -> TypeGuard[Cursor]:
+    """Whether this version of this pipeline can go on from a cursor; others find the place from the beginning."""
     if not isinstance(cursor, Mapping) or cursor.get("version") != VERSION:
-        return None
+        return False
     fits = cursor.get("pipeline") == pipeline and cursor.keys() >= spec_of(pipeline).cursor_members
-    return cursor if fits and _whole(dict(cursor)) else None
+    return fits and _whole(dict(cursor))
 
 
-def _whole(value: Any) -> bool:
+def _whole(value: Json) -> bool:
     """Whether all numbers of the members are whole and not negative."""
     if isinstance(value, dict):
         return all(isinstance(name, str) and _whole(member) for name, member in value.items())

@@ -18,8 +18,8 @@ from mudd_core.data.cache import TokenCache
 from mudd_core.data.corpus import Progress, Split
 from mudd_core.data.documents.source import DocumentSource, TextFiles
 from mudd_core.data.progress import ConsoleProgress
-from mudd_core.data.rows import Rows, RowShape
-from mudd_core.data.streaming.cursor import BatchStream, Cursor
+from mudd_core.data.rows import Cursor, Rows, RowShape
+from mudd_core.data.streaming.cursor import BatchStream
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Kept, Recipe
 from mudd_core.data.streaming.rows import StreamRows
@@ -72,9 +72,13 @@ class StreamData(ABC):
         if split == "valid":
             return self.valid_rows(self.validation(self.held_first(shape)), shape)
         return StreamRows(
-            self.config.data.pipeline, shape, self.parts, lambda cursor: self.opened(shape, cursor), self.cursors,
+            self.config.data.pipeline,
+            shape,
+            self.parts,
+            lambda cursor: self.opened(shape, cursor),
+            self.cursors,
             self.told,
-        )  # fmt: skip
+        )
 
     def validation(self, first: int) -> TokenCache:
         """The validation documents, or so many of the first ones; made at first use."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mudd_core.base.errors import UserError
-from mudd_core.data.rows import Int32
-from mudd_core.data.streaming.cursor import Cursor, data_end, made
+from mudd_core.base.types import Int32
+from mudd_core.data.rows import Cursor
+from mudd_core.data.streaming.cursor import data_end, made
 from mudd_core.data.streaming.in_order import InOrder
 from mudd_core.data.streaming.processes import Processes
 
@@ -20,9 +21,15 @@ class DocumentStream:
     """held: documents at the beginning of an epoch that do not train. unit: a multiple of the batch."""
 
     def __init__(
-        self, processes: Processes, fill: Fill, batch_size: int, unit: int, held: int, epochs: int,
+        self,
+        processes: Processes,
+        fill: Fill,
+        batch_size: int,
+        unit: int,
+        held: int,
+        epochs: int,
         cursor: Cursor | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._processes, self._fill = processes, fill
         self._size, self._unit, self._held, self._epochs = batch_size, unit, held, epochs
         self._ready: list[Int32] = []  # the rest of a whole unit
@@ -64,9 +71,14 @@ class DocumentStream:
         """Where the unit begins that is being given, and how much of it was."""
         taken = self._unit - len(self._ready) if self._ready else 0
         return made(
-            "rows", self.batch, epoch=self._epoch, file=self._file, number=self._number, held=self._pending,
+            "rows",
+            self.batch,
+            epoch=self._epoch,
+            file=self._file,
+            number=self._number,
+            held=self._pending,
             taken=taken,
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         """End the processes."""

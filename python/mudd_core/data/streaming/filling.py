@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mudd_core.data.rows import Int32, filled
+from mudd_core.base.types import Int32
+from mudd_core.data.rows import filled
 
 if TYPE_CHECKING:
     from mudd_core import _core
@@ -28,6 +29,8 @@ def filled_rows(
         np.concatenate([np.empty(0, np.int32), *documents]),
         np.array([ids.size for ids in documents], np.int64),
         np.array([len(row) for row in rows], np.int64),
-        rule, seq_len, vocab_size,
-    )  # fmt: skip
+        rule,
+        seq_len,
+        vocab_size,
+    )
     return filled(core, parts, seq_len, 0, len(rows))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mudd_core.data.streaming.messages import Head
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Int32
 
@@ -91,7 +92,7 @@ class InOrder:
     def _submit(self, file: int, number: int, count: int, *, wanted: bool = True) -> int:
         path = self._processes.recipe.texts.files[self._order[file]]
         what = f"records {number} to {number + count - 1}" if count < _ALL else f"records from {number} on"
-        job = {"do": "read", "file": self._order[file], "first": number, "count": count, "ids": wanted}
+        job: Head = {"do": "read", "file": self._order[file], "first": number, "count": count, "ids": wanted}
         return self._processes.submit(job, file=str(path), what=what)
 
     def _receive(self, piece: _Piece) -> None:

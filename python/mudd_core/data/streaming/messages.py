@@ -3,17 +3,53 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-Message = tuple[dict[str, Any], list[Array]]
+from mudd_core.base.types import Array
+
+if TYPE_CHECKING:
+    from mudd_core.data.documents.source import Frame
 
 
-def send(pipe: IO[bytes], head: Mapping[str, Any], arrays: Sequence[Array] = ()) -> None:
+class Head(TypedDict, total=False):
+    """The members of all messages: of the recipe, of a job, of its answer, of an error."""
+
+    files: list[str]
+    named: str
+    column: str
+    cuts: bool
+    identity: str
+    tokenizer_file: str
+    frame: Frame
+    kept: Literal["all", "train", "held"]
+    longest: int
+    tail: int
+
+    ticket: int
+    do: str
+    file: int
+    first: int
+    count: int
+    ids: bool
+
+    read: int
+    bytes: int
+    ended: bool
+
+    error: str
+    text: str
+    path: str
+    offset: int
+    errno: int
+
+
+Message: TypeAlias = "tuple[Head, list[Array]]"
+
+
+def send(pipe: IO[bytes], head: Head, arrays: Sequence[Array] = ()) -> None:
     """Write a message whole."""
     shapes = [[array.dtype.str, *array.shape] for array in arrays]
     text = json.dumps([dict(head), shapes]).encode()

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mudd_core.data.rows import Int32
-from mudd_core.data.streaming.cursor import Cursor, data_end, made
+from mudd_core.base.types import Int32
+from mudd_core.data.rows import Cursor
+from mudd_core.data.streaming.cursor import data_end, made
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.records import Records
 
@@ -60,9 +61,18 @@ class PackStream:
     """workers: streams that share the order. Turn t is of stream t mod workers; an ended stream is passed over."""
 
     def __init__(
-        self, processes: Processes, records: Records, fill: Fill, batch_size: int, seq_len: int, workers: int,
-        epochs: int, seed: int, shuffled: bool, cursor: Cursor | None,
-    ) -> None:  # fmt: skip
+        self,
+        processes: Processes,
+        records: Records,
+        fill: Fill,
+        batch_size: int,
+        seq_len: int,
+        workers: int,
+        epochs: int,
+        seed: int,
+        shuffled: bool,
+        cursor: Cursor | None,
+    ) -> None:
         self._processes, self._records, self._fill = processes, records, fill
         self._size, self._length = batch_size, seq_len
         self._workers, self._epochs, self._seed, self._shuffled = workers, epochs, seed, shuffled
@@ -138,8 +148,9 @@ class PackStream:
             files, numbers, places = self._records.find(documents)
             file = str(self._processes.recipe.texts.files[int(files[0])])
             what = f"record {numbers[0]} and {len(documents) - 1} others of the order"
-            job = {"do": "pick"}
-            return self._processes.submit(job, [files, numbers, places], file=file, what=what), len(documents)
+            return self._processes.submit(
+                {"do": "pick"}, [files, numbers, places], file=file, what=what
+            ), len(documents)
 
         return ask
 

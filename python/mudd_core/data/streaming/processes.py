@@ -11,11 +11,12 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Iterable, Sequence
+from typing import IO
 
 from mudd_core.base.errors import FormatError, StopRequestedError, UserError
-from mudd_core.data.streaming.messages import Array, Message, receive, send
+from mudd_core.base.types import Array
+from mudd_core.data.streaming.messages import Head, Message, receive, send
 from mudd_core.data.streaming.recipe import Recipe
 from mudd_core.data.streaming.stopped import watch
 
@@ -76,7 +77,7 @@ class Processes:
         self._over = threading.Event()
         self._end = weakref.finalize(self, _end, self._children, self._over)
 
-    def submit(self, head: Mapping[str, Any], arrays: Sequence[Array] = (), *, file: str, what: str) -> int:
+    def submit(self, head: Head, arrays: Sequence[Array] = (), *, file: str, what: str) -> int:
         """Tell one of the processes something, in turn; the ticket of its answer. file, what: for messages."""
         if not self._children:
             self._start()
@@ -138,9 +139,12 @@ class Processes:
         for number in range(self.count):
             # A session of its own: Ctrl-C is for the run, which then ends these.
             child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                start_new_session=True,
                 env={**os.environ, **_ENVIRONMENT},
-            )  # fmt: skip
+            )
             self._children.append(child)
             assert child.stdin is not None and child.stdout is not None
             threading.Thread(target=_listen, args=(child.stdout, self._inbox, number), daemon=True).start()
@@ -161,13 +165,13 @@ class Processes:
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mudd_core.data.streaming.worker import main; main()"
 
 
-def _error_of(head: Mapping[str, Any], file: str, what: str) -> Exception:
+def _error_of(head: Head, file: str, what: str) -> Exception:
     if head["error"] == "format":
-        return FormatError(head["file"], head["offset"], head["text"])
+        return FormatError(head["path"], head["offset"], head["text"])
     if head["error"] == "user":
         return UserError(head["text"])
     if head["error"] == "lost":
         if head["errno"] in (errno.ENOENT, errno.EIO, errno.ESTALE):  # as run/loop/lost_source.py waits for
-            return OSError(head["errno"], head["text"], head["file"])
-        return UserError(f"[data.path] cannot read {head['file']}: {head['text']}")
+            return OSError(head["errno"], head["text"], head["path"])
+        return UserError(f"[data.path] cannot read {head['path']}: {head['text']}")
     return RuntimeError(f"[data] {file}, {what}: a process that tokenizes failed: {head['text']}")

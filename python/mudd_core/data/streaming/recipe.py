@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,8 @@ import numpy.typing as npt
 from mudd_core.base.errors import UserError
 from mudd_core.data.corpus import is_held_out
 from mudd_core.data.documents.source import Frame, TextFiles, framed
-from mudd_core.data.streaming.messages import Message
-from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.streaming.messages import Head, Message
+from mudd_core.data.tokenize import Ids, Tokenizer
 from mudd_core.data.tokenizer_source import TokenizerSource, stored_tokenizer
 from mudd_core.data.tokenizer_trial import take_for_tried
 
@@ -38,7 +38,7 @@ class Recipe:
     def message(self) -> Message:
         """As it goes to a process."""
         texts, tokenizer = self.texts, self.tokenizer
-        head = {
+        head: Head = {
             "files": [str(file) for file in texts.files],
             "named": texts.named,
             "column": texts.column,
@@ -95,7 +95,7 @@ class Encoder:
                 )
         return [self._cut(row).astype(np.int32) for row in rows]
 
-    def _cut(self, row: Any) -> Any:
+    def _cut(self, row: Ids) -> Ids:
         if self.longest == 0 or row.size <= self.longest:
             return row
         if self.tail == 0:

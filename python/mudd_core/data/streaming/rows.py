@@ -9,9 +9,10 @@ from collections.abc import Callable
 import numpy as np
 
 from mudd_core.base.errors import StopRequestedError
+from mudd_core.base.types import Int32
 from mudd_core.data.corpus import Progress
-from mudd_core.data.rows import Int32, RowShape
-from mudd_core.data.streaming.cursor import BatchStream, Cursor, known
+from mudd_core.data.rows import Cursor, RowShape
+from mudd_core.data.streaming.cursor import BatchStream, is_known
 
 KEPT_BATCHES = 2  # that may be asked for again, as a step that lost its source does
 KEPT_CURSORS = 64
@@ -62,9 +63,8 @@ class StreamRows:
 
     def go_on(self, cursor: object) -> None:
         """Take a place from a checkpoint; one of another version or pipeline is passed over."""
-        found = known(cursor, self.pipeline)
-        if found is not None:
-            self._cursors[found["batch"]] = found
+        if is_known(cursor, self.pipeline):
+            self._cursors[cursor["batch"]] = cursor
 
     def close(self) -> None:
         """End the processes; they start again if a batch is asked for."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core.base.types import Json
 from mudd_core.data.cache import SplitPlace, TokenCache
 from mudd_core.data.corpus import Progress, Split
 from mudd_core.data.documents.build import documents_cache
@@ -66,7 +66,7 @@ class ChosenTexts:
         """None where the first documents are enough."""
         return () if self.count else self.files
 
-    def identity(self) -> list[Any]:
+    def identity(self) -> list[Json]:
         """Files and rule."""
         return ["validation", self.of.identity(), self.frame, self.count]
 

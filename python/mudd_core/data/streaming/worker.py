@@ -11,16 +11,17 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import open_regular
-from mudd_core.data.formats.format import text_of
+from mudd_core.base.types import Array, Int32
+from mudd_core.data.formats.format import Reader, text_of
 from mudd_core.data.streaming.by_number import places_of, reader_of
-from mudd_core.data.streaming.messages import Array, Message, receive, send
+from mudd_core.data.streaming.messages import Head, Message, receive, send
 from mudd_core.data.streaming.recipe import Encoder
 
 
@@ -52,9 +53,9 @@ class Worker:
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._reading: _Reading | None = None
-        self._readers: dict[int, Any] = {}
+        self._readers: dict[int, Reader] = {}
 
-    def do(self, head: dict[str, Any], arrays: list[Array]) -> Message:
+    def do(self, head: Head, arrays: list[Array]) -> Message:
         """The answer to a message. OSError where a file is lost."""
         if head["do"] == "read":
             return self._read(head["file"], head["first"], head["count"], head["ids"])
@@ -71,7 +72,7 @@ class Worker:
         texts = reading.take(count)
         kept = [number for number, text in enumerate(texts) if self._encoder.keeps(text)]
         rows = self._encoder.ids([texts[number] for number in kept])
-        head = {"read": len(texts), "bytes": sum(map(len, texts)), "ended": len(texts) < count}
+        head: Head = {"read": len(texts), "bytes": sum(map(len, texts)), "ended": len(texts) < count}
         return head, [*_joined(rows), np.array(kept, np.int64) + first]
 
     def _at(self, file: int, first: int) -> _Reading:
@@ -114,7 +115,7 @@ class Worker:
         return kept
 
 
-def _joined(rows: list[Any]) -> list[Array]:
+def _joined(rows: list[Int32]) -> list[Array]:
     lengths = np.array([row.size for row in rows], np.int64)
     return [lengths, np.concatenate([np.empty(0, np.int32), *rows])]
 
@@ -124,15 +125,15 @@ def _require(path: Path) -> None:
     os.close(open_regular(path))
 
 
-def _fault(error: BaseException) -> dict[str, Any]:
+def _fault(error: BaseException) -> Head:
     """An error as the run raises it again."""
     if isinstance(error, FormatError):
-        return {"error": "format", "file": error.file, "offset": error.offset, "text": error.reason}
+        return {"error": "format", "path": error.file, "offset": error.offset, "text": error.reason}
     if isinstance(error, UserError):
         return {"error": "user", "text": str(error)}
     if isinstance(error, OSError) and error.errno is not None:
         file = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
-        return {"error": "lost", "errno": error.errno, "text": error.strerror or str(error), "file": file}
+        return {"error": "lost", "errno": error.errno, "text": error.strerror or str(error), "path": file}
     return {"error": "other", "text": f"{type(error).__name__}: {error}"}
 
 

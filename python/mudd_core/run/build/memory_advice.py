@@ -69,8 +69,10 @@ def _smaller_models(config: Config) -> Iterator[list[Changes]]:
     """
     spare: Changes = {"train.recompute": True, "eval.batch_size": 1}
     batches: list[Changes] = [
-        {}, {"train.micro_batch_size": 1, **spare}, {"train.batch_size": 1, "train.micro_batch_size": 0, **spare}
-    ]  # fmt: skip
+        {},
+        {"train.micro_batch_size": 1, **spare},
+        {"train.batch_size": 1, "train.micro_batch_size": 0, **spare},
+    ]
     sizes: list[Changes] = [{"model.n_layer": blocks} for blocks in _halves(config.model.n_layer)]
     least = sizes[-1] if sizes else {}
     if "d_ff" in {field.name for field in dataclasses.fields(config.model)}:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import UserError
+from mudd_core.base.members import member
 from mudd_core.config import Config
 from mudd_core.data import pipelines
 from mudd_core.engine.batch_part import cut_batch
@@ -37,12 +38,16 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Prepa
             f"[data] the token cache {text.fingerprint} is not the one that {path} was trained with: saved seal "
             f"{facts[SEAL_FACT]!r}, now {text.seal!r}; bring the old one back"
         )
-    weights_only: dict[str, Any] = {"run_id": facts["run_id"], "only": lambda name: "/" not in name}
+    run_id = member(facts, "run_id", str, path / "run.json")
+
+    def only(name: str) -> bool:  # weights
+        return "/" not in name
+
     folder = path / "checkpoints"
     if step is not None:
-        found = checkpoint.load_step(folder, step, **weights_only)
+        found = checkpoint.load_step(folder, step, run_id=run_id, only=only)
     else:
-        newest = checkpoint.load_newest(folder, **weights_only)
+        newest = checkpoint.load_newest(folder, run_id=run_id, only=only)
         if newest is None:
             raise UserError(f"[workdir] {path} has no checkpoint yet; train first")
         found = newest

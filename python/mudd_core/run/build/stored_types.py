@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import FormatError, UserError
@@ -74,7 +74,7 @@ def header_types(path: Path) -> dict[str, str]:
     """Types of the tensors in a safetensors file, or a folder of them, that have two and more axes."""
     found: dict[str, str] = {}
     for file in weight_files(path):
-        tensors: list[Any] = _core.SafetensorsFile(str(file)).tensors()
+        tensors = _core.SafetensorsFile(str(file)).tensors()
         found |= {name: dtype for name, dtype, shape, _, _ in tensors if len(shape) > 1}
     return found
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.types import Json, JsonObject
+
+if TYPE_CHECKING:
+    from mudd_core.data.rows import Rows
 
 MEMBER = "data"
 
 
-def place_of(rows: Any, batch: int) -> JsonObject:
+def place_of(rows: Rows | None, batch: int) -> JsonObject:
     """The member of a checkpoint's state that has the place of a batch; none where its number says enough."""
     from mudd_core.data.rows import Cursored
 
     cursor = rows.cursor(batch) if isinstance(rows, Cursored) else None
-    return {} if cursor is None else {MEMBER: dict(cursor)}
+    if cursor is None:
+        return {}
+    plain: JsonObject = json.loads(json.dumps(cursor))  # as a checkpoint has it
+    return {MEMBER: plain}
 
 
-def go_on(rows: Any, state: Mapping[str, Json]) -> None:
+def go_on(rows: Rows | None, state: Mapping[str, Json]) -> None:
     """Give rows the place of a checkpoint's state."""
     from mudd_core.data.rows import Cursored
 
@@ -26,7 +33,7 @@ def go_on(rows: Any, state: Mapping[str, Json]) -> None:
         rows.go_on(state[MEMBER])
 
 
-def end(rows: Any) -> None:
+def end(rows: Rows | None) -> None:
     """End what rows have running beside this process."""
     from mudd_core.data.pipelines.ids_data import FirstBatch
     from mudd_core.data.streaming.rows import StreamRows

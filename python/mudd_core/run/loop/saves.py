@@ -8,7 +8,6 @@ import numpy as np
 
 from mudd_core.base.errors import DivergedError
 from mudd_core.checkpoint import StatePart, dtypes
-from mudd_core.config import Difference
 from mudd_core.run.build.grow import start_from
 from mudd_core.run.loop import data_place
 from mudd_core.run.loop.session import Session
@@ -21,8 +20,8 @@ class Saves:
     def __init__(self, run: Session) -> None:
         self._run = run
 
-    def resume(self, changed: list[Difference]) -> bool:
-        """Go on from the newest checkpoint; False if there is none. changed: fields of the config, for the log."""
+    def resume(self) -> bool:
+        """Go on from the newest checkpoint; False if there is none."""
         run, state = self._run, self._run.state
         if run.store is None:
             return False
@@ -39,7 +38,7 @@ class Saves:
             state.restore(found.state)
             data_place.go_on(run.engine.batcher, found.state)
         state.last_validation = run.store.last_validation(state.step_done)
-        run.log.resumed(found, changed)
+        run.log.resumed(found, run.changed)
         return True
 
     def begin_from_source(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mudd_core.config import Config
+from mudd_core.config import Config, Difference
 from mudd_core.run.build.components import Components, add_text
+from mudd_core.run.build.rows import data_end_note, shortened
 from mudd_core.run.loop import data_place
 from mudd_core.run.loop.state import RunState
 from mudd_core.run.ranks.hang_watch import Watch
@@ -29,10 +30,12 @@ class Session:
         log: RunLog,
         ranks: Ranks,
         fingerprint: str | None,
+        changed: list[Difference],
     ) -> None:
-        """fingerprint: of the token cache that a resumed run was started with."""
+        """fingerprint: of the token cache that a resumed run was started with. changed: fields since then."""
         self.config, self.components = config, components
-        self.store, self.log, self.ranks = store, log, ranks
+        self.store, self.log, self.ranks, self.changed = store, log, ranks, changed
+        self.data_end = components.steps > 0  # the data end before train.steps
         log.warn(components.warnings)
         for note in components.notes:
             log.say(note)
@@ -40,10 +43,8 @@ class Session:
             self.need_text(fingerprint)
         self.state = RunState(config, self.components)
         self.watch = Watch(ranks, config.dist.hang_timeout, self.components.ideal_step(config))
-        self.inside: tuple[int, dict[str, float]] = (
-            0,
-            {},
-        )  # an update and the statistics of its forward pass
+        # An update and the statistics of its forward pass.
+        self.inside: tuple[int, dict[str, float]] = (0, {})
         log.use(self._facts())
 
     @property
@@ -51,10 +52,13 @@ class Session:
         """The engine that makes the updates."""
         return self.components.engine
 
-    def shorten(self, config: Config) -> None:
-        """Take over the config of a run whose data end earlier than it."""
-        self.config = config
-        self.state.shorten(config)
+    def end_with_data(self) -> None:
+        """Make the last update the end of the run, whose data end earlier than its config."""
+        self.log.say(data_end_note(self.config, self.state.step_done))
+        self.data_end = True
+        self.config = shortened(self.config, self.state.step_done)
+        self.log.shorten(self.config.train)
+        self.state.shorten(self.config)
 
     def need_text(self, fingerprint: str | None = None) -> None:
         """Read the config's text, where this run has not done so yet."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from mudd_core.base.types import Json
 from mudd_core.config import Config
 from mudd_core.run.build.components import Components
 from mudd_core.run.loop.update_guard import UpdateGuard
@@ -57,7 +58,7 @@ class RunState:
         self._logged_at = (self.step_done, self._train_seconds)
 
     def took_step(
-        self, report: StepReport, lr: float, seconds: float, metrics: Mapping[str, Any]
+        self, report: StepReport, lr: float, seconds: float, metrics: Mapping[str, Json]
     ) -> StepRecord:
         """Count one more update, which took so many seconds; its record."""
         self.step_done += 1

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from mudd_core.base.regular_files import write_text
 from mudd_core.config import Config
 from mudd_core.run.loop.evaluate import evaluate
 from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.records.engine import Evaluator
 
 TABLE, DONE = "sweep.tsv", "done.txt"
 
@@ -21,7 +21,7 @@ def is_done(workdir: Path) -> bool:
 
 
 def finish(
-    engine: Any, config: Config, workdir: Path, step: int, columns: Mapping[str, str], ranks: Ranks
+    engine: Evaluator, config: Config, workdir: Path, step: int, columns: Mapping[str, str], ranks: Ranks
 ) -> str:
     """Evaluate the whole split and write both files; the table. columns: the settings that distinguish the run."""
     from mudd_core.data import pipelines

@@ -9,10 +9,10 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.launcher_cores import ASKED_BINDING, BY_MPIRUN, bound_by_default, cores_of_launcher
 from mudd_core.base.surroundings import launcher_number
 
-Place = tuple[str, Sequence[int]]  # host and cores
+HostCores = tuple[str, Sequence[int]]  # host and cores
 
 
-def share(mine: Place, places: Sequence[Place], usable: int) -> int:
+def share(mine: HostCores, places: Sequence[HostCores], usable: int) -> int:
     """Threads for a rank at `mine`: the cores of its mask over the ranks of its host that have some of them too.
 
     places: of all ranks. usable: cores that the mask, or the quota of all ranks of the host together, allow.

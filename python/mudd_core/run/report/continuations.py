@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
+from mudd_core.base.types import Array
 from mudd_core.config import SampleConfig
 
+if TYPE_CHECKING:
+    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.engine.model import Model
 
-def prompts_of(batch: Mapping[str, Any], length: int) -> list[list[int]]:
+
+def prompts_of(batch: Mapping[str, Array], length: int) -> list[list[int]]:
     """The first tokens of each row of a batch, cut where its document ends; rows of padding are left out."""
     found = []
     for inputs, targets in zip(batch["inputs"], batch["targets"], strict=True):
@@ -19,8 +24,8 @@ def prompts_of(batch: Mapping[str, Any], length: int) -> list[list[int]]:
 
 
 def write_continuations(
-    model: Any,
-    tokenizer: Any,
+    model: Model,
+    tokenizer: Tokenizer,
     prompts: Sequence[Sequence[int]],
     settings: SampleConfig,
     write: Callable[[str], None],

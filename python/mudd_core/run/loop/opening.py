@@ -1,0 +1,97 @@
+"""Opens a run: its work directory, the config to train, its log, its model and data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from mudd_core.config import Config, check_config, mesh_of
+from mudd_core.config.fields import replace_path
+from mudd_core.run.build.components import Components, with_model_of, with_steps
+from mudd_core.run.build.rows import shortened
+from mudd_core.run.build.start_source import check_start, fetch_start
+from mudd_core.run.build.start_tokenizer import with_source_tokenizer
+from mudd_core.run.loop.session import Session
+from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.records.facts import data_fingerprint
+from mudd_core.run.report.progress import Progress
+from mudd_core.run.report.run_log import RunLog
+from mudd_core.run.report.tracker import require_tracker
+from mudd_core.run.store.logs import require_metrics_file
+from mudd_core.run.store.shared_store import open_store
+from mudd_core.run.store.store import Store
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+
+Assemble: TypeAlias = "Callable[[Config, Model | None, str | None, Ranks, Path | None], Components]"
+
+
+def open_run(
+    asked: Config,
+    workdir: str | Path | Store | None,
+    model: Model | None,
+    ranks: Ranks,
+    progress: Progress | None,
+    fields: Mapping[str, object] | None,
+    assemble: Assemble,
+    opened: ExitStack,
+) -> Session:
+    """Return the run that a Trainer of these arguments trains, its weights not loaded yet.
+
+    opened: gets what is to be closed at the end of the run, and here where this raises.
+    """
+    asked = asked if model is None else with_model_of(model, asked)
+    check_config(asked)
+    mesh = ranks.together(lambda: mesh_of(asked, ranks.world))
+    ranks.together(lambda: require_tracker(asked.log))
+    ranks.together(lambda: require_metrics_file(asked) if ranks.first else None)
+    store = open_store(workdir, ranks, asked.storage.map)
+    if store is not None:
+        opened.callback(store.close)
+    config, changed = store.adopt(asked) if store else (asked, [])
+    said, warned = "", ""
+    if model is None and not (store and store.has_checkpoint()):
+        ranks.together(lambda: fetch_start(config) if ranks.first else None)
+        ranks.together(lambda: check_start(config))
+        config, said, warned = _with_source_tokenizer(config, store, ranks)
+    fingerprint = data_fingerprint(store.saved_facts()) if store else ""
+    if not fingerprint:  # at the first start, train.epochs becomes train.steps
+        config = _kept(with_steps(config, None, ranks), store)
+    log = RunLog(
+        (progress if ranks.first else None) or Progress(quiet=True), store, config.train, ranks, mesh, fields
+    )
+    opened.callback(log.close)
+    log.warn((warned,) if warned else ())
+    if said:
+        log.say(said)
+    ranks.together(lambda: log.watch_clock(config))
+    parts = assemble(config, model, fingerprint or None, ranks, store.path / "checkpoints" if store else None)
+    if parts.steps:
+        config = shortened(config, parts.steps)
+        log.shorten(config.train)
+    run = Session(config, parts, store, log, ranks, fingerprint or None, changed)
+    opened.callback(run.end_rows)
+    return run
+
+
+def _with_source_tokenizer(config: Config, store: Store | None, ranks: Ranks) -> tuple[Config, str, str]:
+    """At a start from other weights, take their tokenizer; return the config, a line for the user and a warning."""
+
+    def taken() -> list[str]:
+        found, *texts = with_source_tokenizer(config, store.path if store is not None else None)
+        return [found.data.tokenizer, *texts]
+
+    name, said, warned = ranks.from_first(taken)
+    if name != config.data.tokenizer:
+        config = _kept(replace_path(config, "data.tokenizer", name), store)
+    return config, said, warned
+
+
+def _kept(config: Config, store: Store | None) -> Config:
+    """The config, which the store takes as the one to save."""
+    if store is not None:
+        store.resolve(config)
+    return config
