@@ -14,7 +14,8 @@ void add(std::span<const KernelRow<UpdateKernels>> rows, std::unique_ptr<Element
   UpdateParameter parameter;
   parameter.lr = 1e-6, parameter.decay = 1e-7;
   const UpdateFactors factors = optimizer->factors(parameter, 1, 1);
-  const double planes = optimizer->moments() == 2 ? 3 : 2;  // w and moments, read and written; the gradient read
+  const double planes =
+      optimizer->spec().moments == 2 ? 3 : 2;  // w and moments, read and written; the gradient read
   register_rows(rows, "update", {.bytes = (8 * planes + 4) * kNumbers}, [=](const UpdateKernels& k) {
     return [&k, factors, w = filled(kNumbers), m = Floats(kNumbers), v = Floats(kNumbers),
             g = filled(kNumbers)]() mutable {
@@ -34,9 +35,9 @@ void add(std::span<const KernelRow<UpdateKernels>> rows, std::unique_ptr<Element
 }  // namespace
 
 void add_updates() {
-  add(adamw_rows(), adamw_optimizer({}));
-  add(lion_rows(), lion_optimizer({}));
-  add(sgd_rows(), sgd_optimizer({}));
+  add(adamw_rows(), adamw_optimizer(OptimizerSettings(adamw_spec())));
+  add(lion_rows(), lion_optimizer(OptimizerSettings(lion_spec())));
+  add(sgd_rows(), sgd_optimizer(OptimizerSettings(sgd_spec())));
 }
 
 }  // namespace mudd::bench

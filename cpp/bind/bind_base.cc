@@ -46,6 +46,15 @@ void bind_base(py::module_& m) {
   m.def(
       "detected_isa", [] { return std::string(mudd::name_of(mudd::detected_isa())); },
       "Instruction-set level of this CPU.");
+  m.def(
+      "isa_levels",
+      [] {
+        std::vector<std::string> levels;
+        for (int i = 0; i <= static_cast<int>(mudd::Isa::amx_bf16); ++i)
+          levels.emplace_back(mudd::name_of(static_cast<mudd::Isa>(i)));
+        return levels;
+      },
+      "All instruction-set levels, the lowest first.");
   m.def("cpu_name", &mudd::cpu_name, "Name of the CPU as it reports itself.");
   m.def("set_num_threads", &mudd::set_num_threads, py::arg("n"),
         "Threads used from now on; 0 asks for the default (OMP_NUM_THREADS or the CPU mask).");

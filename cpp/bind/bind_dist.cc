@@ -130,6 +130,14 @@ void bind_dist(py::module_& m) {
            bind::Keeps<2>(), py::arg("comm"), py::arg("largest"))
       .def("seconds", &dist::CommTimer::seconds, Released(), py::arg("what"), py::arg("bytes"), py::arg("repeats"),
            "Median of this rank; all ranks call it alike.");
+  m.def(
+      "phases",
+      [] {
+        std::vector<std::string> names;
+        for (int i = 0; i < dist::kPhases; ++i) names.emplace_back(dist::name_of(static_cast<dist::Phase>(i)));
+        return names;
+      },
+      "What a rank can say that it does, in the order of a step.");
   m.def("thread_ranks", &thread_ranks, py::arg("world"), py::arg("node_size"), py::arg("debug") = false,
         py::arg("hang_timeout") = 0.0, py::arg("chunk_bytes") = int64_t{1} << 30);
   m.def("join_ranks", &join_ranks, py::arg("transport"), py::arg("debug"), py::arg("hang_timeout"),

@@ -133,33 +133,20 @@ void bind_step(py::module_& m) {
       .def_readonly("spoilt", &StepReport::spoilt)
       .def_readonly("stopped", &StepReport::stopped)
       .def_readonly("flags", &StepReport::flags, "Those that any rank gave, together.");
-  bind::Class<OptimizerSettings>(m, "OptimizerSettings", "Settings of a config; each optimizer reads its own.")
-      .def(py::init([](const std::string& moment, double beta1, double beta2, double eps_root, double momentum,
-                       bool nesterov, double muon_momentum, int muon_steps, const std::string& muon_adjust_lr) {
-             return std::make_unique<OptimizerSettings>(OptimizerSettings{.moment = bind::parse_dtype(moment),
-                                                                          .beta1 = beta1,
-                                                                          .beta2 = beta2,
-                                                                          .eps_root = eps_root,
-                                                                          .momentum = momentum,
-                                                                          .nesterov = nesterov,
-                                                                          .muon_momentum = muon_momentum,
-                                                                          .muon_steps = muon_steps,
-                                                                          .muon_adjust_lr = muon_adjust_lr});
-           }),
-           py::kw_only(), py::arg("moment") = "float32", py::arg("beta1") = 0.9, py::arg("beta2") = 0.95,
-           py::arg("eps_root") = 0.0, py::arg("momentum") = 0.9, py::arg("nesterov") = true,
-           py::arg("muon_momentum") = 0.95, py::arg("muon_steps") = 5,
-           py::arg("muon_adjust_lr") = "match_rms_adamw");
   bind::Class<UpdateGroup>(m, "UpdateGroup", "An optimizer and the names that it updates; none: all others.")
-      .def(py::init([](std::string optimizer, const OptimizerSettings& settings, double weight_decay,
-                       std::vector<std::string> parameters) {
+      .def(py::init([](std::string optimizer, SettingValues settings, const std::string& moment,
+                       double weight_decay, std::vector<std::string> parameters) {
+             const OptimizerSettings checked(optimizer_spec(optimizer), settings, bind::parse_dtype(moment));
              return std::make_unique<UpdateGroup>(UpdateGroup{.optimizer = std::move(optimizer),
-                                                              .settings = settings,
+                                                              .settings = std::move(settings),
+                                                              .moment = checked.moment(),
                                                               .weight_decay = weight_decay,
                                                               .parameters = std::move(parameters)});
            }),
-           py::kw_only(), py::arg("optimizer"), py::arg("settings"), py::arg("weight_decay"),
-           py::arg("parameters") = std::vector<std::string>{});
+           py::kw_only(), py::arg("optimizer"), py::arg("settings") = SettingValues{},
+           py::arg("moment") = "float32", py::arg("weight_decay"),
+           py::arg("parameters") = std::vector<std::string>{},
+           "settings: by the names in optimizer_specs(); defaults for those that are left out.");
   bind::Class<TrainStep>(m, "TrainStep", "All micro-batches, clip, update and repacking in one call.")
       .def(
           py::init([](Executor& e, ValueId loss, ValueId count, std::vector<UpdateGroup> groups, double eps,

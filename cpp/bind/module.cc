@@ -15,6 +15,7 @@ void bind_graph(py::module_& m);
 void bind_executor(py::module_& m);
 void bind_ops(py::module_& m);
 void bind_sample(py::module_& m);
+void bind_optim(py::module_& m);
 void bind_step(py::module_& m);
 void bind_data(py::module_& m);
 void bind_rows(py::module_& m);
@@ -34,6 +35,7 @@ PYBIND11_MODULE(_core, m) {
   bind_sample(m);
   bind_data(m);  // before bind_step, whose signatures name the batcher
   bind_rows(m);
+  bind_optim(m);
   bind_step(m);
   if (&bind_testing != nullptr) bind_testing(m);
 }

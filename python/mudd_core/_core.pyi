@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSettings', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_names', 'peak_gflops', 'permute', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OptimizerSetting', 'OptimizerSpec', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_names', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -417,6 +417,94 @@ class PackedRows(BatchSource):
         """
         Place of the first document of a batch in its worker's stream.
         """
+class Role:
+    """
+    What parameters are for.
+    """
+    @property
+    def kind(self) -> str:
+        """
+        matrix, table (a row for each token) or vector.
+        """
+    @property
+    def name(self) -> str:
+        ...
+class OptimizerSetting:
+    """
+    A setting of an optimizer; its type is that of the default.
+    """
+    @property
+    def below_high(self) -> bool:
+        """
+        high is exclusive.
+        """
+    @property
+    def choices(self) -> list[str]:
+        ...
+    @property
+    def default(self) -> bool | int | float | str:
+        ...
+    @property
+    def field(self) -> str:
+        """
+        Its field in the config's section optim.
+        """
+    @property
+    def help(self) -> str:
+        ...
+    @property
+    def high(self) -> float:
+        ...
+    @property
+    def in_groups(self) -> bool:
+        """
+        Whether a group of optim.groups may have its own.
+        """
+    @property
+    def low(self) -> float:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def unit(self) -> str:
+        """
+        What a whole number counts.
+        """
+class OptimizerSpec:
+    """
+    What an optimizer says of itself.
+    """
+    @property
+    def aliases(self) -> list[str]:
+        ...
+    @property
+    def by_default(self) -> list[str]:
+        """
+        Those of them that optim.name gives it.
+        """
+    @property
+    def moments(self) -> int:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def rest(self) -> str:
+        """
+        The optimizer of all others then.
+        """
+    @property
+    def settings(self) -> list[OptimizerSetting]:
+        ...
+    @property
+    def takes(self) -> list[str]:
+        """
+        The roles of the matrices that it can update; none: every parameter.
+        """
+    @property
+    def whole_matrices(self) -> bool:
+        ...
 class StepReport:
     """
     What one update did.
@@ -453,18 +541,14 @@ class StepReport:
     @property
     def weight_sum(self) -> float:
         ...
-class OptimizerSettings:
-    """
-    Settings of a config; each optimizer reads its own.
-    """
-    def __init__(self, *, moment: str = 'float32', beta1: float = 0.9, beta2: float = 0.95, eps_root: float = 0.0, momentum: float = 0.9, nesterov: bool = True, muon_momentum: float = 0.95, muon_steps: int = 5, muon_adjust_lr: str = 'match_rms_adamw') -> None:
-        ...
 class UpdateGroup:
     """
     An optimizer and the names that it updates; none: all others.
     """
-    def __init__(self, *, optimizer: str, settings: OptimizerSettings, weight_decay: float, parameters: collections.abc.Sequence[str] = []) -> None:
-        ...
+    def __init__(self, *, optimizer: str, settings: collections.abc.Mapping[str, bool | int | float | str] = {}, moment: str = 'float32', weight_decay: float, parameters: collections.abc.Sequence[str] = []) -> None:
+        """
+        settings: by the names in optimizer_specs(); defaults for those that are left out.
+        """
 class TrainStep:
     """
     All micro-batches, clip, update and repacking in one call.
@@ -561,6 +645,10 @@ def isa() -> str:
     """
     Instruction-set level the kernels are chosen for (capped by MUDD_MAX_ISA).
     """
+def isa_levels() -> list[str]:
+    """
+    All instruction-set levels, the lowest first.
+    """
 def join_ranks(transport: typing.Any, debug: bool, hang_timeout: float, chunk_bytes: int, facts: str, join_timeout: float) -> tuple[Comm, str]:
     """
     The Comm over a transport, which all ranks make together, and a warning or ''. facts: lines 'name=value' that all ranks must give alike within join_timeout seconds: RuntimeError on rank 0 if not, PeerError on the others.
@@ -589,6 +677,10 @@ def op_names() -> list[str]:
     """
     Names of all ops.
     """
+def optimizer_specs() -> list[OptimizerSpec]:
+    """
+    All optimizers.
+    """
 def peak_gflops(threads: int, tries: int = 20) -> float:
     """
     GFLOP/s of fp32 multiply-adds in registers at the active level, measured with `threads` threads (2 ms a try).
@@ -596,6 +688,10 @@ def peak_gflops(threads: int, tries: int = 20) -> float:
 def permute(index: int, n: int, seed: int, purpose: str, epoch: int = 0) -> int:
     """
     Image of an index under the keyed permutation of [0, n).
+    """
+def phases() -> list[str]:
+    """
+    What a rank can say that it does, in the order of a step.
     """
 def philox(counter: typing.Annotated[collections.abc.Sequence[int], "FixedSize(4)"], key: typing.Annotated[collections.abc.Sequence[int], "FixedSize(2)"]) -> typing.Annotated[list[int], "FixedSize(4)"]:
     """
@@ -652,6 +748,10 @@ def request_stop() -> None:
 def restore_set_aside(parent: str) -> None:
     """
     Finishes the replacements of folders that a crash broke off.
+    """
+def roles() -> list[Role]:
+    """
+    All roles of parameters.
     """
 def sample(logits: typing.Any, *, temperature: float, top_k: int, top_p: float, seed: int, position: int) -> int:
     """

@@ -50,7 +50,9 @@ struct Store {
   }
 };
 
-std::unique_ptr<Elementwise> optimizer() { return adamw_optimizer({.beta1 = kBeta1, .beta2 = kBeta2}); }
+std::unique_ptr<Elementwise> optimizer() {
+  return adamw_optimizer(OptimizerSettings(adamw_spec(), {{"beta1", kBeta1}, {"beta2", kBeta2}}));
+}
 
 }  // namespace
 

@@ -48,9 +48,9 @@ struct Matrix {
 
 constexpr int64_t kShapes[][2] = {{1, 1}, {1, 9}, {9, 1}, {16, 16}, {17, 33}, {33, 17}, {64, 200}, {130, 48}};
 
-bool update(Matrix& a, const OptimizerSettings& settings) {
-  UpdateParameter p = a.parameter(settings.moment);
-  const auto muon = muon_optimizer(settings);
+bool update(Matrix& a, const SettingValues& settings = {}, DType moment = DType::f32) {
+  UpdateParameter p = a.parameter(moment);
+  const auto muon = make_optimizer("muon", settings, moment);
   const Arena scratch(muon->scratch_bytes({&p, 1}));
   return muon->update({&p, 1}, 1, kScale, scratch.data());
 }
@@ -68,7 +68,7 @@ TEST_CASE("muon follows the double reference, wide and tall, and refreshes the p
       for (uint64_t t = 1; t <= 5; ++t) {
         std::vector<double> g(a.w.size());
         for (size_t i = 0; i < g.size(); ++i) g[i] = (a.g0[i] + static_cast<double>(a.g1[i])) * kScale;
-        CHECK(update(a, {.muon_adjust_lr = adjust}));
+        CHECK(update(a, {{"adjust_lr", adjust}}));
         reference::muon(rows, cols, w, m, g, kLr * factor, kMomentum, kDecay, kSteps);
         a.g0 = numbers(100 + t, rows * cols);
       }
@@ -102,7 +102,7 @@ TEST_CASE("muon gives equal bits for any thread count; a bf16 moment is rounded 
     for (int threads : {1, 2, 3}) {
       set_num_threads(threads);
       Matrix a(200, 150, 11);
-      for (int t = 0; t < 3; ++t) CHECK(update(a, {.moment = moment}));
+      for (int t = 0; t < 3; ++t) CHECK(update(a, {}, moment));
       if (first.empty()) first = a.w;
       CHECK(first == a.w);
     }
@@ -114,10 +114,10 @@ TEST_CASE("muon reports what is not finite, and refuses bad settings") {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     Matrix a(20, 30, 5), b(20, 30, 5);
     a.w[599] = bad, b.m[17] = bad;
-    CHECK_FALSE(update(a, {}));
-    CHECK_FALSE(update(b, {}));
+    CHECK_FALSE(update(a));
+    CHECK_FALSE(update(b));
   }
-  CHECK_THROWS_AS(muon_optimizer({.muon_momentum = 1}), Error);
-  CHECK_THROWS_AS(muon_optimizer({.muon_steps = 0}), Error);
-  CHECK_THROWS_AS(muon_optimizer({.muon_adjust_lr = "other"}), Error);
+  CHECK_THROWS_AS(make_optimizer("muon", {{"momentum", 1.0}}), Error);
+  CHECK_THROWS_AS(make_optimizer("muon", {{"steps", int64_t{0}}}), Error);
+  CHECK_THROWS_AS(make_optimizer("muon", {{"adjust_lr", "other"}}), Error);
 }

@@ -23,26 +23,31 @@ constexpr double kBeta1 = 0.9, kBeta2 = 0.95, kLr = 1e-2, kDecay = 1e-3, kScale 
 // An elementwise optimizer and the rows of its kernels.
 struct Case {
   std::span<const KernelRow<UpdateKernels>> rows;
+  const OptimizerSpec& spec;
   std::unique_ptr<Elementwise> (*make)(const OptimizerSettings& settings);
-  int moments;
 };
-const Case kAdamw{adamw_rows(), adamw_optimizer, 2}, kLion{lion_rows(), lion_optimizer, 1},
-    kSgd{sgd_rows(), sgd_optimizer, 1};
+const Case kAdamw{adamw_rows(), adamw_spec(), adamw_optimizer}, kLion{lion_rows(), lion_spec(), lion_optimizer},
+    kSgd{sgd_rows(), sgd_spec(), sgd_optimizer};
 const Case kCases[] = {kAdamw, kLion, kSgd};
 
-OptimizerSettings settings(DType moment = DType::f32) {
-  return {.moment = moment, .beta1 = kBeta1, .beta2 = kBeta2, .momentum = kBeta1};
+// The settings of a test, with those in `more`.
+OptimizerSettings settings(const Case& c, DType moment = DType::f32, const SettingValues& more = {}) {
+  SettingValues given = more;
+  const SettingValues all = {{"beta1", kBeta1}, {"beta2", kBeta2}, {"momentum", kBeta1}};
+  for (const auto& [name, value] : all)
+    if (c.spec.find(name)) given.emplace(name, value);
+  return OptimizerSettings(c.spec, given, moment);
 }
 
-UpdateFactors factors(const Case& c, const OptimizerSettings& s = settings()) {
+UpdateFactors factors(const Case& c, const SettingValues& more = {}) {
   UpdateParameter p;
   p.lr = kLr, p.decay = kDecay;
-  return c.make(s)->factors(p, 3, kScale);
+  return c.make(settings(c, DType::f32, more))->factors(p, 3, kScale);
 }
 
 template <class Reference>
 void follow(const KernelRow<UpdateKernels>& row, const Case& optimizer, Reference reference,
-            const OptimizerSettings& s = settings()) {
+            const SettingValues& more = {}) {
   for (int64_t n : {0, 1, 7, 8, 9, 15, 16, 17, 33}) {
     std::vector<float> w = numbers(1, n), m(w.size());
     auto exact_w = widen(w), exact_m = widen(m);
@@ -51,7 +56,7 @@ void follow(const KernelRow<UpdateKernels>& row, const Case& optimizer, Referenc
       std::vector<double> g(w.size());
       for (size_t i = 0; i < g.size(); ++i) g[i] = (g0[i] + double(g1[i])) * kScale;
       const float* grads[] = {g0.data(), g1.data()};
-      row.kernels->update(n, w.data(), m.data(), nullptr, grads, 2, factors(optimizer, s));
+      row.kernels->update(n, w.data(), m.data(), nullptr, grads, 2, factors(optimizer, more));
       reference(n, exact_w.data(), exact_m.data(), g.data());
     }
     CHECK(distance(w, exact_w, w.size()) <= tolerance("optimizer.state"));
@@ -80,14 +85,11 @@ TEST_CASE("lion and sgd rows follow their double references for 20 updates") {
     follow(row, kSgd, [](int64_t n, double* w, double* m, const double* g) {
       reference::sgd(n, w, m, g, kLr, kBeta1, kDecay);
     });
-    OptimizerSettings plain = settings();
-    plain.nesterov = false;
-    follow(
-        row, kSgd,
-        [](int64_t n, double* w, double* m, const double* g) {
-          reference::sgd(n, w, m, g, kLr, kBeta1, kDecay, false);
-        },
-        plain);
+    follow(row, kSgd,
+           [](int64_t n, double* w, double* m, const double* g) {
+             reference::sgd(n, w, m, g, kLr, kBeta1, kDecay, false);
+           },
+           {{"nesterov", false}});
   });
 }
 
@@ -122,7 +124,7 @@ TEST_CASE("the sweep says whether all that it wrote is finite, wherever the bad 
     f.eps = 0;  // lanes behind the last element are then 0 / 0
     for_each_row(optimizer.rows, [&](const auto& row) {
       for (const int64_t n : {1, 8, 17, 33}) {
-        const size_t planes = optimizer.moments + 1;
+        const size_t planes = optimizer.spec.moments + 1;
         for (int64_t at = -1; at < n; ++at)
           for (size_t plane = 0; plane < planes; ++plane)
             for (const float number : bad) {
@@ -165,7 +167,7 @@ TEST_CASE("update reports one bad number among many tasks and threads") {
       UpdateParameter p;
       p.rows = rows, p.cols = cols, p.w = w.data(), p.m = m.data(), p.lr = kLr;
       p.grads[0] = g.data(), p.n_grads = 1;
-      CHECK(sgd_optimizer(settings())->update({&p, 1}, 1, kScale, nullptr) == (at < 0));
+      CHECK(sgd_optimizer(settings(kSgd))->update({&p, 1}, 1, kScale, nullptr) == (at < 0));
     }
   }
   set_num_threads(0);
@@ -184,7 +186,8 @@ TEST_CASE("update with one moment or a bf16 one: packs fresh, any thread count g
         UpdateParameter p;
         p.rows = rows, p.cols = cols, p.w = w.data(), p.m = m.data(), p.lr = kLr;
         p.grads[0] = g.data(), p.n_grads = 1, p.packed_plain = packed.data();
-        for (int t = 1; t <= 3; ++t) optimizer.make(settings(moment))->update({&p, 1}, t, kScale, nullptr);
+        for (int t = 1; t <= 3; ++t)
+          optimizer.make(settings(optimizer, moment))->update({&p, 1}, t, kScale, nullptr);
         std::vector<float> fresh(packed.size());
         pack_weight(w.data(), rows, cols, false, fresh.data());
         CHECK(fresh == packed);
@@ -196,10 +199,25 @@ TEST_CASE("update with one moment or a bf16 one: packs fresh, any thread count g
 }
 
 TEST_CASE("names of optimizers") {
-  for (const char* name : {"adamw", "adam_pax"}) CHECK(make_optimizer(name, {})->moments() == 2);
-  for (const char* name : {"lion", "sgd", "muon"}) CHECK(make_optimizer(name, {})->moments() == 1);
-  for (const char* name : {"adamw", "lion", "sgd"}) CHECK_FALSE(make_optimizer(name, {})->whole_matrices());
-  CHECK(make_optimizer("muon", {})->whole_matrices());
-  CHECK_THROWS_AS(make_optimizer("adam", {}), Error);
-  CHECK_THROWS_AS(make_optimizer("sgd", {.moment = DType::i32}), Error);
+  for (const char* name : {"adamw", "adam_pax"}) CHECK(make_optimizer(name)->spec().moments == 2);
+  for (const char* name : {"lion", "sgd", "muon"}) CHECK(make_optimizer(name)->spec().moments == 1);
+  for (const char* name : {"adamw", "lion", "sgd"}) CHECK_FALSE(optimizer_spec(name).whole_matrices);
+  CHECK(optimizer_spec("muon").whole_matrices);
+  CHECK_THROWS_AS(make_optimizer("adam"), Error);
+  CHECK_THROWS_AS(make_optimizer("sgd", {}, DType::i32), Error);
+}
+
+TEST_CASE("settings are checked against the spec: name, type, bounds, choices") {
+  const auto fails = [](const char* optimizer, const char* name, const SettingValue& value, const char* message) {
+    CHECK_THROWS_WITH_AS(make_optimizer(optimizer, {{name, value}}), message, Error);
+  };
+  fails("sgd", "beta1", 0.5, "[sgd] there is no setting 'beta1'");
+  fails("lion", "beta1", 1.0, "[lion] beta1: expected a number in [0, 1), got 1");
+  fails("adamw", "beta2", -0.5, "[adamw] beta2: expected a number in [0, 1), got -0.5");
+  fails("adamw", "beta2", true, "[adamw] beta2: expected a number");
+  fails("sgd", "nesterov", 1.0, "[sgd] nesterov: expected a value of its default's type");
+  fails("muon", "steps", int64_t{100}, "[muon] steps: expected a number in [1, 99], got 100");
+  fails("muon", "adjust_lr", "other", "[muon] adjust_lr: expected one of match_rms_adamw, original, got 'other'");
+  CHECK(OptimizerSettings(lion_spec(), {{"beta1", int64_t{0}}}).number("beta1") == 0);
+  CHECK(OptimizerSettings(lion_spec()).number("beta2") == 0.95);
 }

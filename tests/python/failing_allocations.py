@@ -45,7 +45,7 @@ def main() -> None:
         "ParamStore": _core.ParamStore,
         "FaultFiles": _core.testing.FaultFiles,
         "RowRule": lambda: _core.RowRule("next"),
-        "OptimizerSettings": _core.OptimizerSettings,
+        "UpdateGroup": lambda: _core.UpdateGroup(optimizer="adamw", weight_decay=0.1),
         "NodeGradients": lambda: _core.NodeGradients(comm),
         "CommTimer": lambda: _core.CommTimer(comm, 8),
         "NodeMemory": lambda: _core.NodeMemory(comm),

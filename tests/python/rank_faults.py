@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mpi_ranks import ENVIRONMENT
+from mudd_core import _core
 from tiny_run import TinyRun
 
 STEPS = ("train.steps=40", "train.save_every=10", "train.eval_every=20")
 MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none")
-PHASES = ("data", "forward", "backward", "reduce", "verdict", "update", "gather")
+PHASES = tuple(phase for phase in _core.phases() if phase not in ("idle", "save", "evaluate"))  # of a step
 # Points of a save and the ranks that pass them: every rank writes its files, rank 0 the rest.
 SAVE_POINTS = (
     ("after_mkdir", (0,)),

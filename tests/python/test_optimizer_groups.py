@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from mudd_core.base.errors import UserError
-from mudd_core.config import Config, OptimConfig, TrainConfig, check_config, config_hash
-from mudd_core.config.groups import OPTIMIZERS, parse_groups
+from mudd_core.config import Config, OptimConfig, TrainConfig, check_config, config_hash, optim
+from mudd_core.config.groups import OPTIMIZERS, SPECS, parse_groups
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.optimizer_groups import optimizer_groups
 from reference import numpy_updates
@@ -84,6 +84,27 @@ def test_strings_that_are_no_groups_are_refused(text: str, fault: str) -> None:
 def test_a_config_may_name_every_optimizer_of_the_core_and_no_other() -> None:
     with pytest.raises(ValueError, match=f"name: expected one of {', '.join(OPTIMIZERS)}, got 'adam'"):
         trained("llama_gqa", 0, name="adam")
+
+
+def test_every_setting_of_an_optimizer_is_a_field_of_the_config_with_its_default() -> None:
+    for spec in SPECS.values():
+        for one in spec.settings:
+            value = getattr(OptimConfig(), one.field)
+            assert type(value) is type(one.default) and value == one.default, (spec.name, one.name)
+
+
+def test_a_setting_that_the_config_does_not_declare_becomes_a_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(optim._SETTINGS, "warmth", [("fire", SPECS["lion"].settings[0])])
+
+    @dataclasses.dataclass(frozen=True)
+    @optim._with_new_settings
+    class Section:
+        lr: float = 1.0
+
+    fields = {field.name: field for field in dataclasses.fields(Section)}
+    assert fields["warmth"].default == 0.9 and fields["warmth"].metadata["later"]
+    assert fields["warmth"].metadata["text"] == "fire: weight of the moment in the direction"
+    assert (fields["warmth"].metadata["low"], fields["warmth"].metadata["high"]) == (0.0, 1.0)
 
 
 def test_a_group_has_selectors_and_settings() -> None:

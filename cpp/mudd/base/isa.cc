@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "mudd/base/check.h"
 #include "mudd/base/test_build.h"
@@ -84,9 +85,12 @@ const char* read_emulation() {
 const char* name_of(Isa level) { return kNames[static_cast<int>(level)]; }
 
 Isa parse_isa(const std::string& name) {
-  for (int i = 0; i < 5; ++i)
+  std::string known;
+  for (size_t i = 0; i < std::size(kNames); ++i) {
     if (name == kNames[i]) return static_cast<Isa>(i);
-  fail("isa", "MUDD_MAX_ISA: expected one of portable, avx2, avx512, avx512_bf16, amx_bf16, got '", name, "'");
+    known += (i == 0 ? "" : ", ") + std::string(kNames[i]);
+  }
+  fail("isa", "MUDD_MAX_ISA: expected one of ", known, ", got '", name, "'");
 }
 
 Isa detected_isa() {

@@ -19,10 +19,12 @@ void reached(Phase phase) {
 const char* name_of(Phase phase) { return kNames[static_cast<int>(phase)]; }
 
 Phase parse_phase(const std::string& name) {
-  for (int i = 0; i < kPhases; ++i)
+  std::string known;
+  for (int i = 0; i < kPhases; ++i) {
     if (name == kNames[i]) return static_cast<Phase>(i);
-  fail("ranks", "phase: expected idle, data, forward, backward, reduce, verdict, update, gather, save or evaluate",
-       ", got '", name, "'");
+    known += (i == 0 ? "" : ", ") + std::string(kNames[i]);
+  }
+  fail("ranks", "phase: expected ", known, ", got '", name, "'");
 }
 
 }  // namespace mudd::dist

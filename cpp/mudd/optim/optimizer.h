@@ -1,5 +1,5 @@
-// Optimizer: the update of a group of matrices with their moments. A step asks it which parameters it can take,
-// how many moments they have and how much scratch it needs. The formula of each is in its folder.
+// Optimizer: the update of a group of matrices with their moments. Its spec says which parameters it can take and
+// how many moments they have. The formula of each is in its folder.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "mudd/base/row_gradient.h"
 #include "mudd/base/types.h"
+#include "mudd/optim/optimizer_spec.h"
 #include "mudd/optim/update_kernels.h"
 #include "mudd/params/parameter.h"
 
@@ -30,7 +30,7 @@ struct UpdateParameter {
   const RowTotal* grad_rows[kMaxGradientUses] = {};  // a plane that is given by its rows; null: grads[i]
   int64_t grad_begin = 0;                            // of this part in the tables of grad_rows, in elements
   int n_grads = 0;
-  void* m = nullptr;                  // first moment, of the type in the optimizer's settings
+  void* m = nullptr;                  // first moment, of type Optimizer::moment()
   float* v = nullptr;                 // second moment; null where there is none
   void* packed_plain = nullptr;       // panels of W (see gemm.h), refreshed from the new w; null: none kept
   void* packed_transposed = nullptr;  // panels of W^T
@@ -42,25 +42,12 @@ struct UpdateParameter {
   UpdateFactors factors;              // the same
 };
 
-// A config's settings; each optimizer reads its own.
-struct OptimizerSettings {
-  DType moment = DType::f32;         // type of the first moment: f32 or bf16
-  double beta1 = 0.9, beta2 = 0.95;  // adamw, lion
-  double eps_root = 0;               // adamw
-  double momentum = 0.9;             // sgd
-  bool nesterov = true;              // sgd
-  double muon_momentum = 0.95;
-  int muon_steps = 5;  // of Newton and Schulz's iteration
-  std::string muon_adjust_lr = "match_rms_adamw";
-};
-
 class Optimizer {
  public:
+  explicit Optimizer(const OptimizerSettings& settings) : settings_(settings) {}
   virtual ~Optimizer() = default;
-  virtual bool takes(const Parameter&) const { return true; }  // whether it can update the parameter
-  virtual int moments() const = 0;                             // 1, or 2 with a second one in fp32
-  // Whether it needs all of a matrix at once; otherwise parts of it may be updated in different processes.
-  virtual bool whole_matrices() const { return false; }
+  const OptimizerSpec& spec() const { return settings_.spec(); }
+  DType moment() const { return settings_.moment(); }
   // That update needs for these matrices.
   virtual int64_t scratch_bytes(std::span<const UpdateParameter>) const { return 0; }
   // Update number n (from 1) of every matrix, its moments and its packed copies; grad_scale: what the summed
@@ -68,10 +55,13 @@ class Optimizer {
   // moment that was written is not finite (all are written all the same).
   virtual bool update(std::span<UpdateParameter> matrices, int64_t n, double grad_scale,
                       std::byte* scratch) const = 0;
+
+ protected:
+  OptimizerSettings settings_;
 };
 
-// The optimizer of this name, of the table in optimizer.cc. adam_pax of the MUDDFormer code is adamw: the same
-// arithmetic (docs/maths/optimizers.md, 2).
-std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const OptimizerSettings& settings);
+// The optimizer of this name or alias. moment: the type of the first moment.
+std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const SettingValues& settings = {},
+                                          DType moment = DType::f32);
 
 }  // namespace mudd

@@ -89,7 +89,7 @@ bool Elementwise::update(std::span<UpdateParameter> parameters, int64_t n, doubl
     const auto after = std::upper_bound(parameters.begin(), parameters.end(), task,
                                         [](int64_t t, const UpdateParameter& p) { return t < p.first_task; });
     const UpdateParameter& p = *(after - 1);  // an empty parameter has no task and shares first_task with the next
-    if (!run_task(kernels_, settings_.moment, p, Cut(p), task - p.first_task))
+    if (!run_task(kernels_, moment(), p, Cut(p), task - p.first_task))
       finite.store(false, std::memory_order_relaxed);
   });
   return finite.load();

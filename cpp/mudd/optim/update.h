@@ -15,15 +15,11 @@ namespace mudd {
 class Elementwise : public Optimizer {
  public:
   Elementwise(const UpdateKernels& kernels, const OptimizerSettings& settings)
-      : settings_(settings), kernels_(kernels) {}
-  int moments() const override { return 1; }
+      : Optimizer(settings), kernels_(kernels) {}
   bool update(std::span<UpdateParameter> matrices, int64_t n, double grad_scale,
               std::byte* scratch) const override;
   // Of update n.
   virtual UpdateFactors factors(const UpdateParameter& parameter, int64_t n, double grad_scale) const = 0;
-
- protected:
-  OptimizerSettings settings_;
 
  private:
   const UpdateKernels& kernels_;

@@ -24,7 +24,8 @@ struct UpdateKernels {
                       const UpdateFactors& factors);
 };
 
-class Elementwise;         // update.h
-struct OptimizerSettings;  // optimizer.h
+class Elementwise;        // update.h
+class OptimizerSettings;  // optimizer_spec.h
+struct OptimizerSpec;     // the same
 
 }  // namespace mudd

@@ -5,16 +5,22 @@
 namespace mudd {
 namespace {
 
-constexpr const char* kRoles[] = {"embedding", "matrix", "gain", "bias", "head", "router", "slots", "mix"};
+constexpr RoleInfo kRoles[] = {{"embedding", "table"}, {"matrix", "matrix"}, {"gain", "vector"},
+                               {"bias", "vector"},     {"head", "table"},    {"router", "matrix"},
+                               {"slots", "matrix"},    {"mix", "matrix"}};
 
 }  // namespace
 
-const char* name_of(Role role) { return kRoles[static_cast<int>(role)]; }
+std::span<const RoleInfo> roles() { return kRoles; }
+const char* name_of(Role role) { return kRoles[static_cast<int>(role)].name; }
 
 Role parse_role(const std::string& name) {
-  for (int i = 0; i < 8; ++i)
-    if (name == kRoles[i]) return static_cast<Role>(i);
-  fail("parameter", "role: expected embedding, matrix, gain, bias, head, router, slots or mix, got '", name, "'");
+  std::string known;
+  for (size_t i = 0; i < std::size(kRoles); ++i) {
+    if (name == kRoles[i].name) return static_cast<Role>(i);
+    known += (i == 0 ? "" : ", ") + std::string(kRoles[i].name);
+  }
+  fail("parameter", "role: expected one of ", known, ", got '", name, "'");
 }
 
 bool may_be_narrow(const Parameter& p) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,11 @@ namespace mudd {
 
 // What a parameter is for; decay, init and rates derive from it (contracts 11).
 enum class Role : uint8_t { embedding, matrix, gain, bias, head, router, slots, mix };
+struct RoleInfo {
+  const char* name;
+  const char* kind;  // matrix, table (a row for each token) or vector: what optim.decay chooses by
+};
+std::span<const RoleInfo> roles();  // in the order of Role
 const char* name_of(Role role);
 Role parse_role(const std::string& name);
 

@@ -32,8 +32,7 @@ class GroupSearch {
 
 std::function<bool(const Parameter&)> whole_matrices(const UpdateOptions& options) {
   std::vector<bool> whole;
-  for (const UpdateGroup& g : options.groups)
-    whole.push_back(make_optimizer(g.optimizer, g.settings)->whole_matrices());
+  for (const UpdateGroup& g : options.groups) whole.push_back(optimizer_spec(g.optimizer).whole_matrices);
   return [group_of = GroupSearch(options.groups), whole](const Parameter& p) {
     const size_t g = group_of(p.name);
     return g < whole.size() && whole[g];
@@ -60,19 +59,20 @@ WeightUpdate::WeightUpdate(Executor& executor, const UpdateOptions& options, con
 void WeightUpdate::make_groups() {
   const ParamStore& store = executor_.store();
   check(!options_.groups.empty(), "train_step", "groups: expected at least one");
-  moment_ = options_.groups.front().settings.moment;
+  moment_ = options_.groups.front().moment;
   for (const UpdateGroup& g : options_.groups) {
-    check(g.settings.moment == moment_, "train_step", "groups: expected first moments of one type");
+    check(g.moment == moment_, "train_step", "groups: expected first moments of one type");
     for (const std::string& name : g.parameters)
       check(store.parameters().find(name) >= 0, "train_step", "groups: there is no parameter '", name, "'");
-    groups_.push_back({.optimizer = make_optimizer(g.optimizer, g.settings), .weight_decay = g.weight_decay});
+    groups_.push_back(
+        {.optimizer = make_optimizer(g.optimizer, g.settings, g.moment), .weight_decay = g.weight_decay});
   }
   const GroupSearch group_of_name(options_.groups);
   for (int i = 0; i < store.parameters().count(); ++i) {
     const Parameter& p = store.parameters().at(i);
     group_.push_back(group_of_name(p.name));
     check(group_[i] < groups_.size(), "train_step", p.name, ": is in no group of parameters");
-    check(!p.trainable || group_of(i).optimizer->takes(p), "train_step", p.name, ": ",
+    check(!p.trainable || group_of(i).optimizer->spec().can_take(p), "train_step", p.name, ": ",
           options_.groups[group_[i]].optimizer, " takes no parameters of its role and shape");
   }
 }
@@ -82,7 +82,7 @@ void WeightUpdate::book_moments(const GradientSync& sync) {
   ParamStore& store = executor_.store();
   std::vector<Part> members[kMaxMoments];
   for (int i : store.parameters().trained())
-    for (int k = 0; k < group_of(i).optimizer->moments(); ++k) members[k].push_back(sync.part(i));
+    for (int k = 0; k < group_of(i).optimizer->spec().moments; ++k) members[k].push_back(sync.part(i));
   moments_ = options_.moment_planes;
   const bool fresh = moments_.empty();
   for (size_t k = 0; k < kMaxMoments && !members[k].empty(); ++k) {
@@ -124,7 +124,7 @@ void WeightUpdate::add_matrix(const GradientSync& sync, const Part& part, int64_
   a.fan_out = p.fan_out;
   const int64_t in_part = begin - part.begin;
   a.m = store.planes().data(moments_[0], i) + in_part * size_of(moment_);
-  if (group.optimizer->moments() > 1) a.v = store.planes().floats(moments_[1], i) + in_part;
+  if (group.optimizer->spec().moments > 1) a.v = store.planes().floats(moments_[1], i) + in_part;
   a.packed = store.compute();
   a.eps = options_.eps * p.eps_scale;
   group.matrices.push_back(a);

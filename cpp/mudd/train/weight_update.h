@@ -17,13 +17,14 @@ namespace mudd {
 // An optimizer and what it updates.
 struct UpdateGroup {
   std::string optimizer = "adamw";
-  OptimizerSettings settings = {};
+  SettingValues settings = {};
+  DType moment = DType::f32;  // type of the first moment, the same for all groups
   double weight_decay = 0.1;
   std::vector<std::string> parameters = {};  // names; empty: all that no other group names
 };
 
 struct UpdateOptions {
-  std::vector<UpdateGroup> groups = {UpdateGroup{}};  // all with the same type of the first moment
+  std::vector<UpdateGroup> groups = {UpdateGroup{}};
   double eps = 1e-8;
   double peak_lr = 0;              // independent decay is weight_decay * lr / peak_lr: the schedule's factor
   std::vector<int> moment_planes;  // of an earlier step of the same run; empty: new ones

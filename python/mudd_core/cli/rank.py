@@ -34,7 +34,7 @@ from mudd_core.run.ranks.rank_cores import widen
 from mudd_core.run.ranks.ranks import Ranks, everybodys, exit_code, known_to_all
 from mudd_core.run.store.registrations import replay
 
-ISA_LEVELS = ("portable", "avx2", "avx512", "avx512_bf16", "amx_bf16")
+ISA_LEVELS = tuple(_core.isa_levels())
 
 
 def main(words: Sequence[str]) -> int:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from mudd_core import _core
 from mudd_core.config.values import number
 
-# Every optimizer of the core, with the settings below one that a group may give it.
-_BELOW_ONE = {
-    "adamw": ("beta1", "beta2"),
-    "adam_pax": ("beta1", "beta2"),
-    "lion": ("beta1", "beta2"),
-    "sgd": ("momentum",),
-    "muon": ("momentum",),
-}
-OPTIMIZERS = tuple(_BELOW_ONE)
-ROLES = ("embedding", "matrix", "gain", "bias", "head", "router", "slots", "mix")
+# By name and alias.
+SPECS = {name: spec for spec in _core.optimizer_specs() for name in (spec.name, *spec.aliases)}
+OPTIMIZERS = tuple(SPECS)
+_ROLES = tuple(role.name for role in _core.roles())
 
 
 @dataclass(frozen=True)
@@ -47,8 +43,8 @@ def _parse_group(part: str) -> GroupSpec:
         if not equals:
             selectors.append(word)
         elif key.removeprefix("!").strip() == "role":
-            if value not in ROLES:
-                raise ValueError(f"expected a role of {', '.join(ROLES)}, got '{word}'")
+            if value not in _ROLES:
+                raise ValueError(f"expected a role of {', '.join(_ROLES)}, got '{word}'")
             selectors.append(f"{'!' if key.startswith('!') else ''}role={value}")
         elif key in settings:
             raise ValueError(f"expected {key} once in the group '{part.strip()}'")
@@ -60,7 +56,9 @@ def _parse_group(part: str) -> GroupSpec:
 
 
 def _setting(optimizer: str, key: str, text: str) -> float:
-    known = ("lr_factor", "weight_decay", *_BELOW_ONE[optimizer])
+    own = {setting.name: setting for setting in SPECS[optimizer].settings if setting.in_groups}
+    known = ("lr_factor", "weight_decay", *own)
     if key not in known:
         raise ValueError(f"expected settings of {', '.join(known)} for {optimizer}, got '{key}={text}'")
-    return number(key, text, 0, below=1 if key in _BELOW_ONE[optimizer] else None)
+    low, high = (own[key].low, own[key].high) if key in own else (0.0, math.inf)
+    return number(key, text, low, below=high if math.isfinite(high) else None)

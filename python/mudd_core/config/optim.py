@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
+from mudd_core import _core
 from mudd_core.config.fields import opt
 from mudd_core.config.groups import OPTIMIZERS
 
+_Section = TypeVar("_Section")
+
+
+def _settings() -> dict[str, list[tuple[str, _core.OptimizerSetting]]]:
+    """Field of the config -> the optimizers that read it, each with its setting."""
+    found: dict[str, list[tuple[str, _core.OptimizerSetting]]] = {}
+    for spec in _core.optimizer_specs():
+        for one in spec.settings:
+            found.setdefault(one.field, []).append((spec.name, one))
+    return found
+
+
+_SETTINGS = _settings()
+
+
+def _setting(field: str, *, flags: tuple[str, ...] = (), later: bool = True) -> Any:
+    """A field whose default, bounds and meaning are those of the optimizers' settings that it is for."""
+    readers = _SETTINGS[field]
+    first = readers[0][1]
+    bound = int if isinstance(first.default, int) else float
+    number = not isinstance(first.default, bool | str)
+    return opt(
+        first.default,
+        "; ".join(f"{name}: {one.help}" for name, one in readers),
+        first.unit,
+        low=bound(first.low) if number else None,
+        high=bound(first.high) if number and math.isfinite(first.high) else None,
+        choices=tuple(first.choices),
+        flags=flags,
+        later=later,
+    )
+
+
+def _with_new_settings(section: type[_Section]) -> type[_Section]:
+    """Add a field for each setting of an optimizer that the section does not declare."""
+    for field in _SETTINGS.keys() - section.__annotations__.keys():
+        section.__annotations__[field] = type(_SETTINGS[field][0][1].default)
+        setattr(section, field, _setting(field))
+    return section
+
 
 @dataclass(frozen=True)
+@_with_new_settings
 class OptimConfig:
     """Optimizer and learning rate."""
 
@@ -19,24 +63,12 @@ class OptimConfig:
         choices=OPTIMIZERS,
     )
     lr: float = opt(1e-3, "peak learning rate", "per update", low=0.0, flags=("learning_rate",))
-    beta1: float = opt(
-        0.9,
-        "decay of the first moment; lion: weight of the moment in the direction",
-        low=0.0,
-        high=1.0,
-        flags=("adamw_beta1",),
-    )
-    beta2: float = opt(
-        0.95, "decay of the second moment; lion: of its moment", low=0.0, high=1.0, flags=("adamw_beta2",)
-    )
-    momentum: float = opt(0.9, "sgd: fraction of its moment that stays", low=0.0, high=1.0)
-    nesterov: bool = opt(
-        True, "sgd: step along gradient + momentum x moment; false: along the moment", later=True
-    )
+    beta1: float = _setting("beta1", flags=("adamw_beta1",), later=False)
+    beta2: float = _setting("beta2", flags=("adamw_beta2",), later=False)
+    momentum: float = _setting("momentum", later=False)
+    nesterov: bool = _setting("nesterov")
     eps: float = opt(1e-8, "added to the root of the second moment", low=0.0, flags=("adamw_eps",))
-    eps_root: float = opt(
-        0.0, "adamw: added to the bias-corrected second moment below its root", low=0.0, later=True
-    )
+    eps_root: float = _setting("eps_root")
     moment_dtype: str = opt(
         "fp32",
         "how the first moment is stored; bf16 is rounded after the update was formed",
@@ -83,19 +115,9 @@ class OptimConfig:
         later=True,
     )
     decay_steps: int = opt(0, "wsd: updates of the final decay; 0 = a tenth of the schedule", "steps", low=0)
-    muon_momentum: float = opt(
-        0.95, "muon: fraction of its moment that stays (Nesterov)", low=0.0, high=1.0, later=True
-    )
-    muon_steps: int = opt(
-        5, "muon: Newton-Schulz steps that make its update orthogonal", "steps", low=1, high=99, later=True
-    )
-    muon_adjust_lr: str = opt(
-        "match_rms_adamw",
-        "muon: factor of a matrix's rate; match_rms_adamw 0.2 sqrt(longer side), so that the rate "
-        "of adamw fits; original sqrt(max(1, fan_out / fan_in))",
-        choices=("match_rms_adamw", "original"),
-        later=True,
-    )
+    muon_momentum: float = _setting("muon_momentum")
+    muon_steps: int = _setting("muon_steps")
+    muon_adjust_lr: str = _setting("muon_adjust_lr")
     groups: str = opt(
         "",
         "parameters with an optimizer of their own, such as 'lion: head, lr_factor=0.1; sgd: role=gain, "

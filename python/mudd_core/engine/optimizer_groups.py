@@ -4,39 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, OptimConfig
-from mudd_core.config.groups import GroupSpec, parse_groups
+from mudd_core.config.fields import Scalar
+from mudd_core.config.groups import SPECS, GroupSpec, parse_groups
 from mudd_core.engine.name_patterns import choose_names
-
-if TYPE_CHECKING:
-    from mudd_core import _core
-
-_BLOCK_MATRICES = ("matrix", "slots")  # what optim.name=muon gives to muon
-_MUON_ROLES = (*_BLOCK_MATRICES, "router", "mix")
 
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """An optimizer with its settings and the names of the parameters that it updates.
-
-    settings: of the config, or the group's own: beta1, beta2, momentum (muon's too).
-    """
+    """An optimizer with its settings, the config's or its own, and the names of the parameters that it updates."""
 
     optimizer: str
     names: tuple[str, ...]
     lr_factor: float
     weight_decay: float
-    settings: dict[str, float]
+    settings: dict[str, Scalar]
 
 
 def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[ParameterGroup]:
     """The groups that share a model's parameters, empty ones left out.
 
-    UserError for a selector that matches nothing, a parameter in two groups, and parameters that muon cannot take.
+    UserError for a selector that matches nothing, a parameter in two groups, and one that its optimizer cannot take.
     """
+    if optim.name not in SPECS:
+        raise UserError(f"[config] optim.name: expected one of {', '.join(SPECS)}, got '{optim.name}'")
     about = {name: store.describe(name) for name in store.names()}
     roles = {name: str(one["role"]) for name, one in about.items()}
     groups: list[ParameterGroup] = []
@@ -50,19 +44,22 @@ def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[Parame
                     f"{_written(spec)}; leave it out of one of them with '!{name}'"
                 )
             owner[name] = spec
-            if spec.optimizer == "muon" and not _is_matrix(roles[name], about[name]["shape"], _MUON_ROLES):
+            takes = SPECS[spec.optimizer].takes
+            if takes and not _is_matrix(roles[name], about[name]["shape"], takes):
+                others = [one.name for one in SPECS.values() if not one.takes]
                 raise UserError(
-                    f"[config] optim.groups: muon takes matrices of blocks, got '{name}' of role {roles[name]} and "
-                    f"shape {list(about[name]['shape'])}; leave it out with '!{name}', or name it in a group of "
-                    "adamw, lion or sgd"
+                    f"[config] optim.groups: {spec.optimizer} takes matrices of blocks, got '{name}' of role "
+                    f"{roles[name]} and shape {list(about[name]['shape'])}; leave it out with '!{name}', or name it "
+                    f"in a group of {', '.join(dict.fromkeys(others))}"
                 )
         groups.append(_group(spec.optimizer, names, optim, spec.settings))
     rest = [name for name in roles if name not in owner]
-    if optim.name == "muon":
-        matrices = [name for name in rest if _is_matrix(roles[name], about[name]["shape"], _BLOCK_MATRICES)]
-        groups.append(_group("muon", matrices, optim, {}))
+    main = SPECS[optim.name]
+    if main.by_default:
+        matrices = [name for name in rest if _is_matrix(roles[name], about[name]["shape"], main.by_default)]
+        groups.append(_group(optim.name, matrices, optim, {}))
         rest = [name for name in rest if name not in set(matrices)]
-    groups.append(_group("adamw" if optim.name == "muon" else optim.name, rest, optim, {}))
+    groups.append(_group(main.rest or optim.name, rest, optim, {}))
     return [group for group in groups if group.names]
 
 
@@ -73,21 +70,12 @@ def by_name(groups: list[ParameterGroup]) -> dict[str, ParameterGroup]:
 
 def core_groups(groups: list[ParameterGroup], config: Config) -> list[_core.UpdateGroup]:
     """The groups as the core's TrainStep takes them."""
-    from mudd_core import _core
-
-    optim = config.optim
-    moment = {"fp32": "float32", "bf16": "bfloat16"}[optim.moment_dtype]
+    moment = {"fp32": "float32", "bf16": "bfloat16"}[config.optim.moment_dtype]
     return [
         _core.UpdateGroup(
             optimizer=group.optimizer,
-            settings=_core.OptimizerSettings(
-                moment=moment,
-                muon_steps=optim.muon_steps,
-                muon_adjust_lr=optim.muon_adjust_lr,
-                eps_root=optim.eps_root,
-                nesterov=optim.nesterov,
-                **group.settings,
-            ),
+            settings=group.settings,
+            moment=moment,
             weight_decay=group.weight_decay,
             parameters=list(group.names),
         )
@@ -96,21 +84,17 @@ def core_groups(groups: list[ParameterGroup], config: Config) -> list[_core.Upda
 
 
 def _group(optimizer: str, names: list[str], optim: OptimConfig, own: dict[str, float]) -> ParameterGroup:
-    settings = {"beta1": optim.beta1, "beta2": optim.beta2}
-    settings |= {"momentum": optim.momentum, "muon_momentum": optim.muon_momentum}
-    for key in ("beta1", "beta2", "momentum"):
-        if key in own:
-            settings["muon_momentum" if optimizer == "muon" and key == "momentum" else key] = own[key]
+    """A group of these names. own: the settings that it does not take from the config."""
     return ParameterGroup(
         optimizer,
         tuple(names),
         own.get("lr_factor", 1.0),
         own.get("weight_decay", optim.weight_decay),
-        settings,
+        {one.name: own.get(one.name, getattr(optim, one.field)) for one in SPECS[optimizer].settings},
     )
 
 
-def _is_matrix(role: str, shape: Sequence[int], roles: tuple[str, ...]) -> bool:
+def _is_matrix(role: str, shape: Sequence[int], roles: Sequence[str]) -> bool:
     return role in roles and len(shape) >= 2
 
 

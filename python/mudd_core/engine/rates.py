@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, ModelConfig, MupConfig
 from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 
-if TYPE_CHECKING:
-    from mudd_core import _core
-
+# Which kinds of roles decay.
 _DECAYS = {
-    "matrices": {"matrix", "router", "slots", "mix"},
-    "no_norm_no_bias": {"matrix", "router", "slots", "mix", "embedding", "head"},
-    "all": {"matrix", "router", "slots", "mix", "embedding", "head", "gain", "bias"},
+    "matrices": ("matrix",),
+    "no_norm_no_bias": ("matrix", "table"),
+    "all": ("matrix", "table", "vector"),
 }
 
 
 def learning_rate(config: Config, t: int) -> float:
     """Learning rate of update t, counted from 0."""
-    from mudd_core import _core
-
     optim = config.optim
     if optim.after_schedule == "zero" and t >= config.schedule_steps:
         return 0.0
@@ -59,6 +54,7 @@ def assign_scales(store: _core.ParamStore, config: Config, groups: list[Paramete
     if optim.decay not in _DECAYS:
         raise UserError(f"[config] optim.decay: expected one of {', '.join(_DECAYS)}, got '{optim.decay}'")
     group_of = by_name(groups)
+    decaying = {role.name for role in _core.roles() if role.kind in _DECAYS[optim.decay]}
     for name in store.names():
         about = store.describe(name)
         rate = rate_scale(config.model, optim.rule, about["role"], about["fan_in"])
@@ -66,6 +62,6 @@ def assign_scales(store: _core.ParamStore, config: Config, groups: list[Paramete
             name,
             lr=rate * group_of[name].lr_factor,
             eps=rate if optim.eps_scaling else 1.0,
-            decay=1.0 if about["role"] in _DECAYS[optim.decay] else 0.0,
+            decay=1.0 if about["role"] in decaying else 0.0,
             independent=optim.decay_mode == "independent",
         )

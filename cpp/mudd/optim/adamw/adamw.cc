@@ -27,24 +27,46 @@ namespace {
 
 class Adamw final : public Elementwise {
  public:
-  explicit Adamw(const OptimizerSettings& settings) : Elementwise(choose(adamw_rows()), settings) {}
-  int moments() const override { return 2; }
+  explicit Adamw(const OptimizerSettings& settings)
+      : Elementwise(choose(adamw_rows()), settings),
+        beta1_(settings.number("beta1")),
+        beta2_(settings.number("beta2")),
+        eps_root_(settings.number("eps_root")) {}
   UpdateFactors factors(const UpdateParameter& p, int64_t n, double grad_scale) const override {
-    const double first = bias_correction(settings_.beta1, n), second = bias_correction(settings_.beta2, n);
+    const double first = bias_correction(beta1_, n), second = bias_correction(beta2_, n);
     return {.grad_scale = static_cast<float>(grad_scale),
-            .beta1 = static_cast<float>(settings_.beta1),
-            .one_minus_beta1 = static_cast<float>(1 - settings_.beta1),
-            .beta2 = static_cast<float>(settings_.beta2),
-            .one_minus_beta2 = static_cast<float>(1 - settings_.beta2),
+            .beta1 = static_cast<float>(beta1_),
+            .one_minus_beta1 = static_cast<float>(1 - beta1_),
+            .beta2 = static_cast<float>(beta2_),
+            .one_minus_beta2 = static_cast<float>(1 - beta2_),
             .decay = static_cast<float>(p.decay),
             .step_size = static_cast<float>(p.lr / first),
             .root_scale = static_cast<float>(1 / math::sqrt(second)),
             .eps = static_cast<float>(p.eps),
-            .eps_root = static_cast<float>(settings_.eps_root * second)};
+            .eps_root = static_cast<float>(eps_root_ * second)};
   }
+
+ private:
+  double beta1_, beta2_, eps_root_;
 };
 
 }  // namespace
+
+// adam_pax of the MUDDFormer code is the same arithmetic (docs/maths/optimizers.md, 2).
+const OptimizerSpec& adamw_spec() {
+  static const OptimizerSpec spec{
+      .name = "adamw",
+      .aliases = {"adam_pax"},
+      .moments = 2,
+      .settings = {fraction("beta1", 0.9, "decay of the first moment"),
+                   fraction("beta2", 0.95, "decay of the second moment"),
+                   {.name = "eps_root",
+                    .fallback = 0.0,
+                    .help = "added to the bias-corrected second moment below its root",
+                    .field = "eps_root"}},
+      .make = [](const OptimizerSettings& s) -> std::unique_ptr<Optimizer> { return adamw_optimizer(s); }};
+  return spec;
+}
 
 std::unique_ptr<Elementwise> adamw_optimizer(const OptimizerSettings& settings) {
   return std::make_unique<Adamw>(settings);
@@ -70,12 +92,10 @@ UpdateGradients adamw_backward(const UpdateFactors& f, const UpdateElement& e) {
 std::unique_ptr<Node> make_adamw(const Attributes& a) {
   a.only("lr,beta1,beta2,eps,decay,step");
   UpdateParameter p;
-  OptimizerSettings s;
   p.lr = a.number("lr", 1e-3);
   p.decay = a.number("decay", 0.0);
   p.eps = a.number("eps", 1e-8);
-  s.beta1 = a.number("beta1", 0.9);
-  s.beta2 = a.number("beta2", 0.95);
+  const OptimizerSettings s(adamw_spec(), {{"beta1", a.number("beta1", 0.9)}, {"beta2", a.number("beta2", 0.95)}});
   check(std::isfinite(p.lr) && std::isfinite(p.decay) && std::isfinite(p.eps), "adamw",
         "lr, decay, eps: expected finite numbers");
   const UpdateFactors f = adamw_optimizer(s)->factors(p, a.integer("step", 1), 1);

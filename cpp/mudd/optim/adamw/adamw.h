@@ -29,6 +29,7 @@ namespace mudd {
 #include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<UpdateKernels>> adamw_rows();
+const OptimizerSpec& adamw_spec();
 std::unique_ptr<Elementwise> adamw_optimizer(const OptimizerSettings& settings);
 
 // 1 - beta^t for the t-th update, t from 1, without libm.

@@ -23,6 +23,7 @@ namespace mudd {
 #include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<UpdateKernels>> lion_rows();
+const OptimizerSpec& lion_spec();
 std::unique_ptr<Elementwise> lion_optimizer(const OptimizerSettings& settings);
 
 }  // namespace mudd

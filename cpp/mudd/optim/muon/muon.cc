@@ -64,21 +64,11 @@ void polynomial(const float* gram, float* square, int64_t rows) {
 
 class Muon final : public Optimizer {
  public:
-  explicit Muon(const OptimizerSettings& settings) : settings_(settings) {
-    check(settings.muon_steps >= 1 && settings.muon_steps < 100, "muon", "steps: expected 1 to 99, got ",
-          settings.muon_steps);
-    check(settings.muon_momentum >= 0 && settings.muon_momentum < 1, "muon",
-          "momentum: expected a number in [0, 1), got ", settings.muon_momentum);
-    check(settings.muon_adjust_lr == "original" || settings.muon_adjust_lr == "match_rms_adamw", "muon",
-          "adjust_lr: expected original or match_rms_adamw, got '", settings.muon_adjust_lr, "'");
-  }
-
-  bool takes(const Parameter& p) const override {
-    const bool matrix = p.role == Role::matrix || p.role == Role::slots;
-    return (matrix || p.role == Role::router || p.role == Role::mix) && p.shape.size() >= 2;
-  }
-  int moments() const override { return 1; }
-  bool whole_matrices() const override { return true; }
+  explicit Muon(const OptimizerSettings& settings)
+      : Optimizer(settings),
+        momentum_(settings.number("momentum")),
+        steps_(static_cast<int>(settings.whole("steps"))),
+        original_rate_(settings.word("adjust_lr") == "original") {}
 
   int64_t scratch_bytes(std::span<const UpdateParameter> matrices) const override {
     int64_t bytes = 0;
@@ -123,7 +113,7 @@ class Muon final : public Optimizer {
     parallel_rows(p.rows, p.cols, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin * p.cols; i < end * p.cols; ++i) at.x[i] *= scale;
     });
-    orthogonalize(at.x, std::min(p.rows, p.cols), std::max(p.rows, p.cols), settings_.muon_steps, at.rest);
+    orthogonalize(at.x, std::min(p.rows, p.cols), std::max(p.rows, p.cols), steps_, at.rest);
     finite &= apply(p, at.x, turned);
     if (p.packed_plain) pack_weight(p.w, p.rows, p.cols, false, p.packed_plain, p.packed);
     if (p.packed_transposed) pack_weight(p.w, p.rows, p.cols, true, p.packed_transposed, p.packed);
@@ -132,8 +122,8 @@ class Muon final : public Optimizer {
 
   // Updates the moment and writes U to x, transposed if rows > cols. False: a moment is not finite.
   bool momentum(const UpdateParameter& p, float grad_scale, float* x) const {
-    const auto keep = static_cast<float>(settings_.muon_momentum);
-    const auto rest = static_cast<float>(1 - settings_.muon_momentum);
+    const auto keep = static_cast<float>(momentum_);
+    const auto rest = static_cast<float>(1 - momentum_);
     for (int i = 0; i < p.n_grads; ++i)
       check(p.grads[i] != nullptr, "muon", "gradient: expected a whole matrix, got rows of a table");
     std::atomic<bool> finite{true};
@@ -160,12 +150,12 @@ class Muon final : public Optimizer {
   }
 
   void read(const UpdateParameter& p, int64_t at, int64_t n, float* to) const {
-    if (settings_.moment == DType::f32) std::memcpy(to, static_cast<const float*>(p.m) + at, n * sizeof(float));
+    if (moment() == DType::f32) std::memcpy(to, static_cast<const float*>(p.m) + at, n * sizeof(float));
     else convert_kernels().widen(n, static_cast<const bf16*>(p.m) + at, to);
   }
   // Rounds `from` as it is stored.
   void write(const UpdateParameter& p, int64_t at, int64_t n, float* from) const {
-    if (settings_.moment == DType::f32) {
+    if (moment() == DType::f32) {
       std::memcpy(static_cast<float*>(p.m) + at, from, n * sizeof(float));
       return;
     }
@@ -176,8 +166,7 @@ class Muon final : public Optimizer {
   bool apply(const UpdateParameter& p, const float* x, bool turned) const {
     const double sides = static_cast<double>(std::max(p.rows, p.cols));
     const double ratio = static_cast<double>(p.fan_out) / static_cast<double>(std::max<int64_t>(1, p.fan_in));
-    const double adjust =
-        settings_.muon_adjust_lr == "original" ? math::sqrt(std::max(1.0, ratio)) : 0.2 * math::sqrt(sides);
+    const double adjust = original_rate_ ? math::sqrt(std::max(1.0, ratio)) : 0.2 * math::sqrt(sides);
     const auto step = static_cast<float>(p.lr * adjust), decay = static_cast<float>(p.decay);
     std::atomic<bool> finite{true};
     parallel_rows(p.rows, p.cols, [&](int64_t begin, int64_t end) {
@@ -194,13 +183,37 @@ class Muon final : public Optimizer {
     return finite.load();
   }
 
-  OptimizerSettings settings_;
+  double momentum_;
+  int steps_;
+  bool original_rate_;  // of adjust in muon.h
 };
 
 }  // namespace
 
-std::unique_ptr<Optimizer> muon_optimizer(const OptimizerSettings& settings) {
-  return std::make_unique<Muon>(settings);
+const OptimizerSpec& muon_spec() {
+  static const OptimizerSpec spec{
+      .name = "muon",
+      .whole_matrices = true,
+      .takes = {Role::matrix, Role::slots, Role::router, Role::mix},
+      .by_default = {Role::matrix, Role::slots},
+      .rest = "adamw",
+      .settings = {fraction("momentum", 0.95, "fraction of its moment that stays (Nesterov)", "muon_momentum"),
+                   {.name = "steps",
+                    .fallback = int64_t{5},
+                    .help = "Newton-Schulz steps that make its update orthogonal",
+                    .unit = "steps",
+                    .field = "muon_steps",
+                    .low = 1,
+                    .high = 99},
+                   {.name = "adjust_lr",
+                    .fallback = std::string("match_rms_adamw"),
+                    .help =
+                        "factor of a matrix's rate; match_rms_adamw 0.2 sqrt(longer side), so that the rate of "
+                        "adamw fits; original sqrt(max(1, fan_out / fan_in))",
+                    .field = "muon_adjust_lr",
+                    .choices = {"match_rms_adamw", "original"}}},
+      .make = [](const OptimizerSettings& s) -> std::unique_ptr<Optimizer> { return std::make_unique<Muon>(s); }};
+  return spec;
 }
 
 int64_t orthogonalize_bytes(int64_t rows, int64_t cols) { return PolarScratch(nullptr, rows, cols).bytes; }

@@ -18,7 +18,7 @@
 
 namespace mudd {
 
-std::unique_ptr<Optimizer> muon_optimizer(const OptimizerSettings& settings);
+const OptimizerSpec& muon_spec();
 
 // Newton and Schulz's iteration on X [rows, cols], rows <= cols, of Frobenius norm 1 at most: `steps` times in
 // fp32. scratch: orthogonalize_bytes, on a cache line. The result is in x.

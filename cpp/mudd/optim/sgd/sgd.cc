@@ -19,17 +19,36 @@ namespace {
 
 class Sgd final : public Elementwise {
  public:
-  explicit Sgd(const OptimizerSettings& settings) : Elementwise(choose(sgd_rows()), settings) {}
+  explicit Sgd(const OptimizerSettings& settings)
+      : Elementwise(choose(sgd_rows()), settings),
+        momentum_(settings.number("momentum")),
+        nesterov_(settings.flag("nesterov")) {}
   UpdateFactors factors(const UpdateParameter& p, int64_t, double grad_scale) const override {
     return {.grad_scale = static_cast<float>(grad_scale),
-            .momentum = static_cast<float>(settings_.momentum),
+            .momentum = static_cast<float>(momentum_),
             .decay = static_cast<float>(p.decay),
             .step_size = static_cast<float>(p.lr),
-            .nesterov = settings_.nesterov};
+            .nesterov = nesterov_};
   }
+
+ private:
+  double momentum_;
+  bool nesterov_;
 };
 
 }  // namespace
+
+const OptimizerSpec& sgd_spec() {
+  static const OptimizerSpec spec{
+      .name = "sgd",
+      .settings = {fraction("momentum", 0.9, "fraction of its moment that stays"),
+                   {.name = "nesterov",
+                    .fallback = true,
+                    .help = "step along gradient + momentum x moment; false: along the moment",
+                    .field = "nesterov"}},
+      .make = [](const OptimizerSettings& s) -> std::unique_ptr<Optimizer> { return sgd_optimizer(s); }};
+  return spec;
+}
 
 std::unique_ptr<Elementwise> sgd_optimizer(const OptimizerSettings& settings) {
   return std::make_unique<Sgd>(settings);
@@ -38,12 +57,11 @@ std::unique_ptr<Elementwise> sgd_optimizer(const OptimizerSettings& settings) {
 std::unique_ptr<Node> make_sgd(const Attributes& a) {
   a.only("lr,momentum,decay");
   UpdateParameter p;
-  OptimizerSettings s;
   p.lr = a.number("lr", 1e-2);
   p.decay = a.number("decay", 0.0);
-  const double momentum = s.momentum = a.number("momentum", 0.9);
+  const double momentum = a.number("momentum", 0.9);
+  const OptimizerSettings s(sgd_spec(), {{"momentum", momentum}});
   check(std::isfinite(p.lr) && std::isfinite(p.decay), "sgd", "lr, decay: expected finite numbers");
-  check(momentum >= 0 && momentum < 1, "sgd", "momentum: expected a number in [0, 1), got ", momentum);
   const UpdateSlopes slopes = {{{static_cast<float>(1 - p.decay), 0},
                                 {static_cast<float>(-p.lr * (1 + momentum)), 1},
                                 {static_cast<float>(-p.lr * momentum * momentum), static_cast<float>(momentum)}}};

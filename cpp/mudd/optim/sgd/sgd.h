@@ -21,6 +21,7 @@ namespace mudd {
 #include "mudd/base/kernel_rows.inc"
 
 std::span<const KernelRow<UpdateKernels>> sgd_rows();
+const OptimizerSpec& sgd_spec();
 std::unique_ptr<Elementwise> sgd_optimizer(const OptimizerSettings& settings);
 
 }  // namespace mudd

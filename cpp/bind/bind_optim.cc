@@ -1,0 +1,58 @@
+// The tables of optimizers and roles, which Python makes its choices and checks from.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "bind/class.h"
+#include "mudd/optim/optimizer_spec.h"
+
+namespace py = pybind11;
+using namespace mudd;
+
+namespace {
+
+std::vector<std::string> names_of(const std::vector<Role>& roles) {
+  std::vector<std::string> names;
+  for (const Role role : roles) names.emplace_back(name_of(role));
+  return names;
+}
+
+}  // namespace
+
+void bind_optim(py::module_& m) {
+  bind::Class<RoleInfo>(m, "Role", "What parameters are for.")
+      .def_readonly("name", &RoleInfo::name)
+      .def_readonly("kind", &RoleInfo::kind, "matrix, table (a row for each token) or vector.");
+  m.def("roles", [] { return std::vector<RoleInfo>(roles().begin(), roles().end()); }, "All roles of parameters.");
+  bind::Class<Setting>(m, "OptimizerSetting", "A setting of an optimizer; its type is that of the default.")
+      .def_readonly("name", &Setting::name)
+      .def_readonly("default", &Setting::fallback)
+      .def_readonly("help", &Setting::help)
+      .def_readonly("unit", &Setting::unit, "What a whole number counts.")
+      .def_readonly("field", &Setting::field, "Its field in the config's section optim.")
+      .def_readonly("in_groups", &Setting::in_groups, "Whether a group of optim.groups may have its own.")
+      .def_readonly("low", &Setting::low)
+      .def_readonly("high", &Setting::high)
+      .def_readonly("below_high", &Setting::below_high, "high is exclusive.")
+      .def_readonly("choices", &Setting::choices);
+  bind::Class<OptimizerSpec>(m, "OptimizerSpec", "What an optimizer says of itself.")
+      .def_readonly("name", &OptimizerSpec::name)
+      .def_readonly("aliases", &OptimizerSpec::aliases)
+      .def_readonly("moments", &OptimizerSpec::moments)
+      .def_readonly("whole_matrices", &OptimizerSpec::whole_matrices)
+      .def_property_readonly(
+          "takes", [](const OptimizerSpec& s) { return names_of(s.takes); },
+          "The roles of the matrices that it can update; none: every parameter.")
+      .def_property_readonly(
+          "by_default", [](const OptimizerSpec& s) { return names_of(s.by_default); },
+          "Those of them that optim.name gives it.")
+      .def_readonly("rest", &OptimizerSpec::rest, "The optimizer of all others then.")
+      .def_readonly("settings", &OptimizerSpec::settings);
+  m.def(
+      "optimizer_specs",
+      [] {
+        std::vector<OptimizerSpec> specs;
+        for (const OptimizerSpec* spec : optimizer_specs()) specs.push_back(*spec);
+        return specs;
+      },
+      "All optimizers.");
+}

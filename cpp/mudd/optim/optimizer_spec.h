@@ -1,0 +1,80 @@
+// OptimizerSpec: what an optimizer says of itself. The folders of cpp/mudd/optim make the table (CMake); Python
+// makes its choices, its config fields and its checks from the same table.
+#pragma once
+
+#include <limits>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "mudd/base/types.h"
+#include "mudd/params/parameter.h"
+
+namespace mudd {
+
+class Optimizer;
+class OptimizerSettings;
+
+using SettingValue = std::variant<bool, int64_t, double, std::string>;
+using SettingValues = std::map<std::string, SettingValue>;
+
+// A setting of an optimizer: its type is that of the default.
+struct Setting {
+  std::string name;
+  SettingValue fallback;
+  std::string help;
+  std::string unit = {};   // what a whole number counts
+  std::string field;       // of the config's section optim
+  bool in_groups = false;  // whether a group of optim.groups may have its own
+  double low = 0, high = std::numeric_limits<double>::infinity();  // of a number; inclusive
+  bool below_high = false;                                         // high is exclusive
+  std::vector<std::string> choices = {};                           // of a string
+};
+
+// A number in [0, 1), such as a decay of moments; the config's field has the same name unless `field` says
+// another.
+Setting fraction(std::string name, double fallback, std::string help, std::string field = "");
+
+struct OptimizerSpec {
+  std::string name;
+  std::vector<std::string> aliases = {};
+  int moments = 1;               // 2: with a second one in fp32
+  bool whole_matrices = false;   // it needs all of a matrix at once; otherwise processes may update parts of it
+  std::vector<Role> takes = {};  // matrices of these roles; empty: every parameter
+  std::vector<Role> by_default = {};  // those of them that optim.name=<name> gives it
+  std::string rest = {};              // the optimizer of all others then
+  std::vector<Setting> settings = {};
+  std::unique_ptr<Optimizer> (*make)(const OptimizerSettings& settings) = nullptr;
+
+  const Setting* find(const std::string& setting) const;
+  bool can_take(const Parameter& parameter) const;
+};
+
+// The settings of one optimizer: the given values once they are checked, and defaults for all others.
+class OptimizerSettings {
+ public:
+  // moment: the type of the first moment, f32 or bf16. Error for a name or value that the spec does not allow.
+  explicit OptimizerSettings(const OptimizerSpec& spec, const SettingValues& given = {},
+                             DType moment = DType::f32);
+
+  const OptimizerSpec& spec() const { return spec_; }
+  DType moment() const { return moment_; }
+  double number(const std::string& name) const { return std::get<double>(values_.at(name)); }
+  int64_t whole(const std::string& name) const { return std::get<int64_t>(values_.at(name)); }
+  bool flag(const std::string& name) const { return std::get<bool>(values_.at(name)); }
+  const std::string& word(const std::string& name) const { return std::get<std::string>(values_.at(name)); }
+
+ private:
+  const OptimizerSpec& spec_;
+  DType moment_;
+  SettingValues values_;
+};
+
+std::span<const OptimizerSpec* const> optimizer_specs();
+// By a name or an alias; Error for any other.
+const OptimizerSpec& optimizer_spec(const std::string& name);
+
+}  // namespace mudd
