@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Scalar = int | float | bool | str
-Field = TypeVar("Field", int, float, bool, str)
+Field = TypeVar("Field", bound=Scalar)
 Section = TypeVar("Section", bound="DataclassInstance")
 
 
