@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url
@@ -24,7 +24,9 @@ from mudd_core.run.store.metrics import Row
 from mudd_core.run.store.saved_run import named_run
 
 if TYPE_CHECKING:
+    from mudd_core.data.pipelines import Prepared
     from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.engine.model import Model
     from mudd_core.run.build.memory_plan import Place
     from mudd_core.run.records.events import Validation
 
@@ -90,7 +92,7 @@ def _saved_run(request: Request) -> tuple[Config, Path]:
     return named_run(request.options, request.words, known_words(), section)
 
 
-def _loaded(request: Request) -> tuple[Config, Any, Any, int]:
+def _loaded(request: Request) -> tuple[Config, Prepared, Model, int]:
     """(config, data, model, step) of the newest checkpoint of the run, or of --step."""
     from mudd_core.run.build.saved_model import load_run
 
@@ -126,7 +128,7 @@ def sample(request: Request) -> int:
     return 0
 
 
-def _write_continuations(config: Config, text: Any, model: Any, tokenizer: Tokenizer) -> None:
+def _write_continuations(config: Config, text: Prepared, model: Model, tokenizer: Tokenizer) -> None:
     """Write text behind the rows of the first validation batch."""
     from mudd_core.run.build.rows import validation_batches
     from mudd_core.run.report.continuations import prompts_of, write_continuations

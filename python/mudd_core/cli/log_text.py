@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from mudd_core.base.errors import SaveError, StopRequestedError, write_error
 from mudd_core.base.regular_files import open_to_append
@@ -24,7 +24,7 @@ class Tee:
     Attributes: lost, the error of standard output, or None.
     """
 
-    def __init__(self, stream: Any, path: Path, on_loss: Callable[[], None]) -> None:
+    def __init__(self, stream: TextIO, path: Path, on_loss: Callable[[], None]) -> None:
         self._stream, self._path, self._on_loss = stream, path, on_loss
         self._file = open_to_append(path, buffering=0)
         self._line = ""

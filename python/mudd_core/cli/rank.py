@@ -9,11 +9,11 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from mudd_core import __version__, _core
 from mudd_core.base.errors import ReportedElsewhereError, UserError
 from mudd_core.base.surroundings import require_levels
+from mudd_core.base.types import JsonObject
 from mudd_core.cli.argv import parse
 from mudd_core.cli.names import CODE_FILE
 from mudd_core.cli.request import Request
@@ -138,7 +138,7 @@ def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
 
     request = Request()
 
-    def read() -> dict[str, Any]:
+    def read() -> JsonObject:
         nonlocal request
         request = parse(words)
         if request.command != "train":  # only_eval=True, which a launcher does not see
@@ -149,11 +149,11 @@ def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
         return {
             "command": request.command,
             "config": to_dict(request.required_config()),
-            "words": request.words,
-            "options": request.options,
-            "typed": request.typed,
+            "words": [*request.words],
+            "options": {**request.options},
+            "typed": [*request.typed],
             "file": "" if request.source is None else request.source.file,
-            "registers": [] if request.source is None else request.source.registers,
+            "registers": [] if request.source is None else [*request.source.registers],
         }
 
     sent = ranks.from_first(read)

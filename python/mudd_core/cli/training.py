@@ -28,6 +28,7 @@ from mudd_core.run.records.events import Summary
 from mudd_core.run.report.progress import Progress
 
 if TYPE_CHECKING:
+    from mudd_core.run.loop.trainer import Trainer
     from mudd_core.run.ranks.ranks import Ranks
     from mudd_core.run.store.run_store import RunStore
     from mudd_core.run.store.store import Store
@@ -254,7 +255,7 @@ def write_now(text: str) -> None:
     sys.stdout.flush()
 
 
-def _prompt(trainer: Any) -> str | None:
+def _prompt(trainer: Trainer) -> str | None:
     """The first words of a held-out text; empty where it has none, None for data that are ids."""
     tokenizer = trainer.tokenizer
     if tokenizer is None:

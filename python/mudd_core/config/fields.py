@@ -6,7 +6,7 @@ import dataclasses
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mudd_core.base.types import Json
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Scalar = int | float | bool | str
-C = TypeVar("C", bound="DataclassInstance")
+Field = TypeVar("Field", bound=Scalar)
+Section = TypeVar("Section", bound="DataclassInstance")
 
 
 LARGEST = 2**31 - 1  # largest width, and largest value of an int field that has no bound of its own
@@ -22,7 +23,7 @@ LONGEST = 1_600_000  # tokens of a sequence: up to here angles of positions are 
 
 
 def opt(
-    default: Scalar,
+    default: Field,
     text: str,
     unit: str = "",
     *,
@@ -33,7 +34,7 @@ def opt(
     later: bool = False,
     flags: tuple[str, ...] = (),
     effect: str = "logits",
-) -> Any:
+) -> Field:
     """Declare a config field: its default and what help, checks and resume need.
 
     text: its meaning, one sentence. unit: what the number counts. low, high: inclusive bounds. choices: the accepted
@@ -74,16 +75,16 @@ class FieldInfo:
     hashed: bool  # counts in config_hash
 
 
-_hints: dict[type, dict[str, Any]] = {}
+_hints: dict[type, dict[str, type]] = {}
 
 
-def _types(cls: type) -> dict[str, Any]:
+def _types(cls: type) -> dict[str, type]:
     if cls not in _hints:
         _hints[cls] = typing.get_type_hints(cls)
     return _hints[cls]
 
 
-def walk(section: Any, prefix: str = "") -> Iterator[FieldInfo]:
+def walk(section: DataclassInstance, prefix: str = "") -> Iterator[FieldInfo]:
     """Every leaf of a (nested) config dataclass instance, in declaration order.
 
     A class names inherited fields that are newer than some of its saved runs in `later_fields`.
@@ -92,7 +93,7 @@ def walk(section: Any, prefix: str = "") -> Iterator[FieldInfo]:
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
         path = prefix + field.name
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
             yield from walk(value, path + ".")
             continue
         meta = field.metadata
@@ -112,13 +113,13 @@ def walk(section: Any, prefix: str = "") -> Iterator[FieldInfo]:
         )
 
 
-def with_defaults(section: Any, names: Iterable[str]) -> Any:
+def with_defaults(section: Section, names: Iterable[str]) -> Section:
     """A copy of the config with these fields at their defaults."""
     declared = {field.name: field.default for field in dataclasses.fields(section)}
     return dataclasses.replace(section, **{name: declared[name] for name in names})
 
 
-def replace_path(section: Any, path: str, value: Scalar) -> Any:
+def replace_path(section: Section, path: str, value: Scalar) -> Section:
     """A copy of the config with the leaf at the dotted path set."""
     head, _, rest = path.partition(".")
     if rest:
@@ -126,6 +127,6 @@ def replace_path(section: Any, path: str, value: Scalar) -> Any:
     return dataclasses.replace(section, **{head: value})
 
 
-def with_fields(section: C, values: Mapping[str, Json]) -> C:
+def with_fields(section: Section, values: Mapping[str, Json]) -> Section:
     """A copy of the section with these fields; the checks of configs look at their types."""
     return dataclasses.replace(section, **values)

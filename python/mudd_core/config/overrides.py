@@ -145,8 +145,7 @@ def _with_shards_in_a_run(config: AnyConfig, shards: int) -> AnyConfig:
     """The config with train.micro_batch as earlier versions read it, and a note of its new name."""
     size = config.train.sequences_of(shards)
     print(f"note: train.micro_batch={shards} counts shards; train.micro_batch_size={size} counts sequences")
-    changed: AnyConfig = replace_path(config, "train.micro_batch_size", size)
-    return changed
+    return replace_path(config, "train.micro_batch_size", size)
 
 
 def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConfig:

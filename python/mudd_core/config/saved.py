@@ -7,18 +7,18 @@ import hashlib
 import json
 import typing
 from collections.abc import Mapping
-from typing import Any
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.families import FAMILIES
-from mudd_core.config.fields import replace_path, walk
+from mudd_core.config.fields import Scalar, replace_path, walk
 from mudd_core.config.pipelines import spec_of
 from mudd_core.config.protocols import protocol_of
 from mudd_core.config.schema import Config
 from mudd_core.config.sections import section_of
 
 
-def to_dict(config: Config) -> dict[str, Any]:
+def to_dict(config: Config) -> JsonObject:
     """Nested plain values; `model` carries its family, and a protocol that `auto` chose differently once its name."""
     values = dataclasses.asdict(config)
     if spec_of(config.data.pipeline).earlier_protocol:
@@ -45,7 +45,7 @@ def config_hash(config: Config) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-def _build(cls: type, raw: Any, path: str) -> Any:
+def _build(cls: type, raw: Json, path: str) -> object:
     if not isinstance(raw, Mapping):
         raise UserError(f"[config] {path or 'config'}: expected a JSON object, got {type(raw).__name__}")
     if path == "model" and "family" not in raw:
@@ -53,14 +53,14 @@ def _build(cls: type, raw: Any, path: str) -> Any:
     if path:  # sections have no sections of their own
         return section_of(cls, raw, path)
     hints = typing.get_type_hints(cls)
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for name, value in raw.items():
         nested = name == "model" or (name in hints and dataclasses.is_dataclass(hints[name]))
         values[name] = _build(hints[name], value, name) if nested else value
     return section_of(cls, values, path)
 
 
-def from_dict(raw: Any) -> Config:
+def from_dict(raw: Json) -> Config:
     """The config of `to_dict`; absent fields keep their default, unknown ones are refused.
 
     `auto` of a pipeline whose protocol `to_dict` names today was another protocol in earlier versions.
@@ -78,8 +78,8 @@ class Difference:
     """A field that two configs set differently."""
 
     path: str
-    saved: Any
-    asked: Any
+    saved: Scalar | None
+    asked: Scalar | None
     free_on_resume: bool
 
     def __str__(self) -> str:
@@ -115,5 +115,6 @@ def merge_for_resume(saved: Config, asked: Config) -> tuple[Config, list[Differe
             "Use the saved values, or another --workdir for the new run."
         )
     for change in changed:
-        saved = replace_path(saved, change.path, change.asked)
+        if change.asked is not None:
+            saved = replace_path(saved, change.path, change.asked)
     return saved, changed

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.packages import needed
+from mudd_core.base.types import JsonObject
 from mudd_core.config import Config, MupConfig, find_config, read_config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.keys import Row, Value, rows_of
@@ -97,7 +98,7 @@ def _read(name: str, rows: Mapping[str, Row]) -> _File:
     if _is_original(path):
         needed("ml_collections", f"[config] {path}", "for its ConfigDict")
         with _importable(path):
-            found: Any = file_result(path)
+            found = file_result(path)
         if not isinstance(found, Config):
             return _of_dict(path, found, rows)
         config = found
@@ -130,10 +131,18 @@ def _importable(path: Path) -> Iterator[None]:
         sys.path.remove(root)
 
 
-def _of_dict(path: Path, found: Any, rows: Mapping[str, Row]) -> _File:
-    if not hasattr(found, "to_dict"):
+@runtime_checkable
+class _ConfigDict(Protocol):
+    """A ConfigDict of ml_collections, which need not be installed."""
+
+    def to_dict(self) -> JsonObject:
+        """Its keys and values."""
+
+
+def _of_dict(path: Path, found: object, rows: Mapping[str, Row]) -> _File:
+    if not isinstance(found, _ConfigDict):
         raise UserError(f"[config] {path}: get_config(): expected a ConfigDict, got {type(found).__name__}")
-    there: dict[str, Any] = found.to_dict()
+    there = found.to_dict()
     known = {name: value for name, value in there.items() if name in rows}
     return _File(read_config(_BASE), str(path), known, tuple(name for name in there if name not in rows))
 
@@ -218,5 +227,4 @@ def _continued(config: Config, asked: Asked, source: str) -> Config:
         return config
     config = replace_path(config, "start.load_parameters_path", str(path))
     config = replace_path(config, "start.keep_optimizer", True)
-    changed: Config = replace_path(config, "start.keep_step", True)
-    return changed
+    return replace_path(config, "start.keep_step", True)

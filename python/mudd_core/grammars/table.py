@@ -144,8 +144,7 @@ def _with(grammar: str, row: Row, config: Config, path: str, value: Scalar) -> C
         value = int(value)
     if type(value) is not info.kind:
         raise mismatch(f"[{grammar}] {row.name}", KINDS[info.kind], value)
-    changed: Config = replace_path(config, path, value)
-    return changed
+    return replace_path(config, path, value)
 
 
 def with_own_words(

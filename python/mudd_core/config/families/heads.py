@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class HasHeads(Protocol):
@@ -18,11 +21,13 @@ class HasHeads(Protocol):
         """Query heads."""
 
 
-class _HeadsOfDataclass(HasHeads, Protocol):
-    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+if TYPE_CHECKING:
+
+    class _HeadsOfDataclass(HasHeads, DataclassInstance, Protocol):
+        """The config of a family."""
 
 
-_M = TypeVar("_M", bound=_HeadsOfDataclass)
+_M = TypeVar("_M", bound="_HeadsOfDataclass")
 
 
 def head_width(model: HasHeads) -> int:

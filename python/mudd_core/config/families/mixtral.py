@@ -38,8 +38,7 @@ class MixtralConfig(ExpertFields, _Fields):
 
     def settled(self) -> MixtralConfig:
         """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
-        settled: MixtralConfig = with_defaults(with_heads(self), self.inert_expert_fields())
-        return settled
+        return with_defaults(with_heads(self), self.inert_expert_fields())
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""

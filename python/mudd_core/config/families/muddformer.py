@@ -167,8 +167,7 @@ class MUDDFormerConfig(ExpertFields, _Fields):
             inert.append("hidden")  # the widths of the rule, written out
         elif self.hidden:
             inert += ["hidden_round", "last_expand"]
-        settled: MUDDFormerConfig = with_defaults(with_heads(self), inert)
-        return settled
+        return with_defaults(with_heads(self), inert)
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""

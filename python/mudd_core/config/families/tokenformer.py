@@ -147,8 +147,7 @@ class TokenFormerConfig(Sizes):
         inert += [] if self.tie_embeddings else ["normalize_logits"]
         inert += ["gelu"] if self.normalize_type in ("l2_norm", "softmax") else []
         inert += ["slot_eps"] if self.normalize_type in ("softmax", "gelu") else []
-        settled: TokenFormerConfig = with_defaults(resolved, inert)
-        return settled
+        return with_defaults(resolved, inert)
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""

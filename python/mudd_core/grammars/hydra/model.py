@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import read_text
+from mudd_core.base.types import Json
 from mudd_core.config import GPT2Config, MixtralConfig, ModelConfig, TransformerPPConfig
 from mudd_core.config.fields import walk
 from mudd_core.config.keys.hydra import NAME, RANDOM, SHAPE
@@ -101,7 +101,7 @@ def _read(file: Path) -> ModelConfig:
         raise UserError(f"[hydra] {file}: {error}") from None
 
 
-def _shape(settings: Mapping[str, Any]) -> ModelConfig:
+def _shape(settings: Mapping[str, Json]) -> ModelConfig:
     found = model_config(settings)
     if isinstance(found, MixtralConfig):
         # Balance over each logical shard, as configs/mixtral: over a whole batch it would need one run of the graph.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import yaml
 
@@ -18,7 +17,7 @@ from mudd_core.grammars.hydra.values import Node
 class _Dumper(yaml.SafeDumper):
     """Quotes strings that OmegaConf would read as numbers."""
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: Node) -> bool:
         """Write every value out."""
         return True
 
