@@ -134,7 +134,8 @@ def test_statistics_of_connections_are_those_of_the_updates_own_forward_pass(
     with Trainer(load_config("muddformer/tiny.py", [*words, "train.stop_at=4"]), None) as trainer:
         trainer.fit()
         inputs = trainer.engine.batcher.arrays(4 * 4, 4)["inputs"]
-        made, parameters = muddformer_weights(trainer.model, trainer.model.config, inputs), trainer.model.parameters
+        made = muddformer_weights(trainer.model, trainer.model.config, inputs)
+        parameters = trainer.model.parameters
         outputs = {layer: block_output(trainer.model, inputs, layer) for layer in range(2)}
         for layer, dynamic in made.items():
             weights = dynamic.reshape(*inputs.shape, -1) + parameters[f"blocks.{layer}.mix.bias"].reshape(-1)
