@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import importlib.util
+import json
 import os
 import random
 import resource
@@ -20,7 +21,7 @@ import tempfile
 import time
 import traceback
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -47,6 +48,14 @@ NAMES = (
     "arrayrecord",
     "yaml",
 )
+# Prints the tables that config reads at import and the modules of the readers lack: they compile no optimizer.
+TABLES = """
+import json, mudd_core._core as core
+def plain(one):
+    return {name: getattr(one, name) for name in dir(one) if not name.startswith("_")}
+specs = [dict(plain(one), settings=[plain(setting) for setting in one.settings]) for one in core.optimizer_specs()]
+print(json.dumps({"optimizer_specs": specs, "roles": [plain(one) for one in core.roles()]}))
+"""
 RUN_SECONDS = 10
 MEMORY_SLACK = 64 * 2**10  # KiB a run may add to the peak of the process beside 4 x its input
 
@@ -63,6 +72,20 @@ def take_modules(folder: str) -> None:
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
         setattr(mudd_core, name, module)
+    for table, rows in core_tables().items():
+        setattr(sys.modules["mudd_core._core"], table, lambda rows=rows: rows)
+
+
+def core_tables() -> dict[str, list[SimpleNamespace]]:
+    """The tables of the installed `_core`, read in a process of its own: two modules cannot bind the same types."""
+    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    printed = subprocess.run([sys.executable, "-c", TABLES], env=plain, capture_output=True, text=True)
+    if printed.returncode != 0:
+        sys.exit(f"{printed.stderr}fuzz: the installed package does not import; type ./run setup first")
+    tables: dict[str, list[SimpleNamespace]] = json.loads(
+        printed.stdout, object_hook=lambda fields: fields if "roles" in fields else SimpleNamespace(**fields)
+    )
+    return tables
 
 
 class Coverage:
