@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from mudd_core._core import OpInput, OpSpec
 from mudd_core.base.types import Array
 from mudd_core.graph import tape
 from mudd_core.graph.recording import Like, Value
 from mudd_core.graph.tape import Tensor
+
+if TYPE_CHECKING:
+    from mudd_core._core import OpInput, OpSpec
 
 Option = bool | int | float | str
 Gradient: TypeAlias = "Array | Tensor | None"

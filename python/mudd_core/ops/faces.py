@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature, cleandoc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mudd_core._core import OpInput, OpOption, op_specs
+from mudd_core._core import op_specs
 from mudd_core.ops.call import Op, apply, backward
 from mudd_core.ops.docstrings import DOCSTRINGS
+
+if TYPE_CHECKING:
+    from mudd_core._core import OpInput, OpOption
 
 Function = Callable[..., Any]
 

@@ -48,13 +48,16 @@ NAMES = (
     "arrayrecord",
     "yaml",
 )
-# Prints the tables that config reads at import and the modules of the readers lack: they compile no optimizer.
+# Prints the tables that the package reads at import and the modules of the readers lack: these compile no op.
 TABLES = """
 import json, mudd_core._core as core
 def plain(one):
-    return {name: getattr(one, name) for name in dir(one) if not name.startswith("_")}
-specs = [dict(plain(one), settings=[plain(setting) for setting in one.settings]) for one in core.optimizer_specs()]
-print(json.dumps({"optimizer_specs": specs, "roles": [plain(one) for one in core.roles()]}))
+    if isinstance(one, (list, tuple)):
+        return [plain(item) for item in one]
+    if one is None or isinstance(one, (bool, int, float, str)):
+        return one
+    return {name: plain(getattr(one, name)) for name in dir(one) if not name.startswith("_")}
+print(json.dumps({name: plain(getattr(core, name)()) for name in ("op_specs", "optimizer_specs", "roles")}))
 """
 RUN_SECONDS = 10
 MEMORY_SLACK = 64 * 2**10  # KiB a run may add to the peak of the process beside 4 x its input
