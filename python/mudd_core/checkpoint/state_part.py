@@ -12,6 +12,11 @@ from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes
 
 
+def is_weight(name: str) -> bool:
+    """True for the name of a weight; a tensor of the optimizer's state is named `plane/name`."""
+    return "/" not in name
+
+
 @dataclass(frozen=True)
 class StatePart:
     """Elements [begin, begin + array.size) of the row-major tensor `name` of shape global_shape.

@@ -15,6 +15,7 @@ from mudd_core.base.regular_files import read_text
 from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.load import load_step
+from mudd_core.checkpoint.state_part import is_weight
 from mudd_core.checkpoint.steps import MANIFEST
 
 _INDEX = "model.safetensors.index.json"
@@ -36,7 +37,7 @@ def load_weights(path: Path | str, *, keep_bf16: bool = False) -> dict[str, Arra
     files = weight_files(path)
     if not files:
         step = int(path.name.removeprefix("step-")) if path.name.removeprefix("step-").isdecimal() else -1
-        weights = load_step(path.parent, step, only=lambda name: "/" not in name).tensors
+        weights = load_step(path.parent, step, only=is_weight).tensors
         return weights if keep_bf16 else {name: _widened(array) for name, array in weights.items()}
     warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=2)
     weights = {}

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.members import member
 from mudd_core.base.paths import local
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.config import Config, apply_overrides, check_config, split_words
@@ -113,22 +112,13 @@ def _parser() -> ToolArguments:
 
 def _load(config: Config, workdir: Path, step: int | None) -> Model:
     """The model of a run's checkpoint."""
-    from mudd_core import checkpoint
     from mudd_core.engine.model import Model
     from mudd_core.run.build.components import resolved_model
     from mudd_core.run.store.json_files import read_facts
-    from mudd_core.run.store.saved_state import take_weights
+    from mudd_core.run.store.saved_state import saved_weights, take_weights
 
     facts = read_facts(workdir)
-    run, steps = member(facts, "run_id", str, workdir / "run.json"), workdir / "checkpoints"
-
-    def is_weight(name: str) -> bool:
-        return "/" not in name
-
-    if step is None:
-        found = checkpoint.load_newest(steps, run_id=run, only=is_weight)
-    else:
-        found = checkpoint.load_step(steps, step, run_id=run, only=is_weight)
+    found = saved_weights(workdir, facts, step)
     if found is None:
         raise UserError(f"[export] {workdir} has no checkpoint yet")
     saved = facts.get("vocab_size")

@@ -15,7 +15,7 @@ import numpy as np
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array
-from mudd_core.checkpoint import dtypes, whole_parts
+from mudd_core.checkpoint import dtypes, is_weight, whole_parts
 from mudd_core.config import Config, ModelConfig, TokenFormerConfig
 from mudd_core.engine.frozen import set_weight
 from mudd_core.run.build.start_source import Source, read_source, start_path
@@ -67,7 +67,7 @@ def start_weights(
     """The weights by name that a new model with initial values starts from. how: as start.grow_init."""
     result = {}
     names = model.parameters
-    extra = sorted(name for name in source.tensors if "/" not in name and name not in names)
+    extra = sorted(name for name in source.tensors if is_weight(name) and name not in names)
     if extra:
         raise UserError(
             f"[start] {source.path}: '{extra[0]}' has no place in this model ({len(extra)} left over)"
@@ -109,7 +109,7 @@ def start_from(config: Config, engine: LoopEngine, model: Model) -> tuple[str, S
     source = read_source(start_path(config), state=start.keep_optimizer)
     text = take_start(config, model, source)
     if start.keep_optimizer:
-        own = [part for part in engine.state_parts() if "/" not in part.name]
+        own = [part for part in engine.state_parts() if is_weight(part.name)]
         number = start.load_parameters_path_slot_number
         engine.load_state([*own, *whole_parts(_state(engine, model.config, source, number))])
     text += ", the optimizer's state taken over" if start.keep_optimizer else ""
@@ -128,7 +128,7 @@ def _state(engine: LoopEngine, model: ModelConfig, source: Source, slot_number: 
     kept = {name.partition("/")[0] for name in source.tensors if "moment/" in name}
     for part in engine.state_parts():
         name = part.name
-        if "/" not in name:
+        if is_weight(name):
             continue
         if name not in source.tensors and name.partition("/")[0] in kept:  # its parameter was frozen
             state[name] = np.zeros(part.global_shape, part.array.dtype)

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mudd_core import _core, checkpoint
+from mudd_core import _core
 from mudd_core.base.errors import UserError
-from mudd_core.base.members import member
 from mudd_core.config import Config
 from mudd_core.data import pipelines
 from mudd_core.engine.batch_part import cut_batch
@@ -20,7 +19,7 @@ from mudd_core.run.store.config_source import of_facts
 from mudd_core.run.store.identity import seal_fact
 from mudd_core.run.store.json_files import read_facts
 from mudd_core.run.store.registrations import require_registered
-from mudd_core.run.store.saved_state import take_weights
+from mudd_core.run.store.saved_state import saved_weights, take_weights
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared
@@ -38,19 +37,9 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Prepa
             f"[data] the token cache {text.fingerprint} is not the one that {path} was trained with: saved seal "
             f"{facts[SEAL_FACT]!r}, now {text.seal!r}; bring the old one back"
         )
-    run_id = member(facts, "run_id", str, path / "run.json")
-
-    def only(name: str) -> bool:  # weights
-        return "/" not in name
-
-    folder = path / "checkpoints"
-    if step is not None:
-        found = checkpoint.load_step(folder, step, run_id=run_id, only=only)
-    else:
-        newest = checkpoint.load_newest(folder, run_id=run_id, only=only)
-        if newest is None:
-            raise UserError(f"[workdir] {path} has no checkpoint yet; train first")
-        found = newest
+    found = saved_weights(path, facts, step)
+    if found is None:
+        raise UserError(f"[workdir] {path} has no checkpoint yet; train first")
     for passed in found.passed_over:
         print(f"warning: {passed}", file=sys.stderr)
     shape = resolved_model(config, text.vocab_size)

@@ -104,7 +104,7 @@ def read_source(path: str | Path, *, state: bool = False) -> Source:
     run, step = run_and_step(path, state)
     if run is None:
         return Source(path, load_weights(path, keep_bf16=True), None, False)
-    wanted = (lambda name: True) if state else (lambda name: "/" not in name)
+    wanted = (lambda name: True) if state else checkpoint.is_weight
     folder = run / "checkpoints"
     if step < 0:
         found = checkpoint.load_newest(folder, only=wanted)

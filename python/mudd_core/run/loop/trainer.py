@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import DataEndError, StopRequestedError
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.types import Array
-from mudd_core.checkpoint import final_hash
+from mudd_core.checkpoint import final_hash, is_weight
 from mudd_core.config import Config
 from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model, run_config
@@ -215,7 +215,7 @@ class Trainer:
     def final_hash(self) -> str:
         """SHA-256 over all weights; equal for equal runs."""
         parts = self.engine.state_parts()
-        return final_hash((part for part in parts if "/" not in part.name), self._run.ranks.comm)
+        return final_hash((part for part in parts if is_weight(part.name)), self._run.ranks.comm)
 
     @alone
     def save(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from mudd_core.base.errors import ReportedElsewhereError
 from mudd_core.base.types import Array
-from mudd_core.checkpoint import StatePart
+from mudd_core.checkpoint import StatePart, is_weight
 from mudd_core.run.ranks.ranks import Ranks, reported_once
 
 INTERNAL = 70
@@ -28,7 +28,7 @@ def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int) -> None
     """
     comm = ranks.comm
     assert comm is not None
-    weights = {part.name: part.array for part in parts if "/" not in part.name}
+    weights = {part.name: part.array for part in parts if is_weight(part.name)}
     own = sorted(weights)[comm.node_rank :: comm.node_size]
     found = ranks.gathered([socket.gethostname(), [_digest(weights[name]) for name in own]])
     faults = []

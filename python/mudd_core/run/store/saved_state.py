@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError, SaveError, UserError
-from mudd_core.base.members import build, entries
+from mudd_core.base.members import build, entries, member
 from mudd_core.base.types import Json
-from mudd_core.checkpoint import Checkpoint, StatePart
+from mudd_core.checkpoint import Checkpoint, StatePart, is_weight
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.dist import Comm
 from mudd_core.run.records.events import Rewind
@@ -54,6 +54,14 @@ def reading_state(found: Checkpoint) -> Iterator[None]:
         raise
     except _WRONG as error:
         raise FormatError(str(file), 0, f"state: {type(error).__name__}: {error}") from error
+
+
+def saved_weights(path: Path, facts: Mapping[str, Json], step: int | None) -> Checkpoint | None:
+    """The weights of a run's newest checkpoint, None where it has none, or those of one step."""
+    run_id, folder = member(facts, "run_id", str, path / "run.json"), path / "checkpoints"
+    if step is None:
+        return checkpoint.load_newest(folder, run_id=run_id, only=is_weight)
+    return checkpoint.load_step(folder, step, run_id=run_id, only=is_weight)
 
 
 def take_weights(model: Model, found: Checkpoint) -> None:
