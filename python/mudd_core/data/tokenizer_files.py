@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 from mudd_core.base.types import JsonObject
+from mudd_core.data.bpe_form import MODEL
 from mudd_core.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from mudd_core.data.special_tokens import END_OF_TEXT
 from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer, byte_alphabet
@@ -63,14 +64,7 @@ def _bytes_json(tokenizer: ByteTokenizer) -> bytes:
         "normalized": False,
     }
     model: JsonObject = {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
+        **MODEL,
         "vocab": {**byte_alphabet(), END_OF_TEXT: tokenizer.eos_id},
         "merges": [],
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import open_binary
 from mudd_core.base.types import Json, JsonObject
+from mudd_core.data.bpe_form import BYTE_LEVEL, MODEL, SPECIAL_TOKEN
 from mudd_core.data.special_tokens import SpecialIds, flag_of, named_ids, read_config, token_of
 from mudd_core.data.tokenize import vocabulary
 from mudd_core.data.tokenizer_check import MAX_BYTES, check_tokenizer_json
@@ -18,7 +19,6 @@ MODELS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 FILES = ("tokenizer.json", CONFIG, "vocab.json", "merges.txt", *MODELS, "added_tokens.json")
 # Programs whose vocab.json and merges.txt are byte-level as GPT-2's are.
 _GPT2_CLASSES = (None, "GPT2Tokenizer", "GPT2TokenizerFast", "GPTNeoXTokenizer", "GPTNeoXTokenizerFast")
-_BYTE_LEVEL = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
 
 
 def read_limited(path: str, wanted: str) -> bytes:
@@ -64,18 +64,11 @@ def joined(folder: Path, config: JsonObject) -> bytes:
     vocab = read_config(_read(folder / "vocab.json"), str(folder / "vocab.json"))
     added = _added(folder, config, vocab)
     prefix = {
-        **_BYTE_LEVEL,
+        **BYTE_LEVEL,
         "add_prefix_space": flag_of(config, "add_prefix_space", False, str(folder / CONFIG)),
     }
     model = {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": False,
+        **MODEL,
         "vocab": vocab,
         "merges": _merges(folder / "merges.txt"),
     }
@@ -87,7 +80,7 @@ def joined(folder: Path, config: JsonObject) -> bytes:
         "normalizer": None,
         "pre_tokenizer": prefix,
         "post_processor": None,
-        "decoder": {**_BYTE_LEVEL, "add_prefix_space": True},
+        "decoder": {**BYTE_LEVEL, "add_prefix_space": True},
         "model": model,
     }
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
@@ -128,11 +121,10 @@ def _added(folder: Path, config: JsonObject, vocab: JsonObject) -> list[Json]:
     for token in (*named, "<|endoftext|>"):
         if token is not None and token in vocab:
             found.setdefault(token, vocab[token])
-    form = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     numbers: list[tuple[int, str]] = []
     for name, value in found.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise FormatError(str(file), 0, f"{name[:80]!r}: expected a whole number, got {str(value)[:80]}")
         numbers.append((value, name))
     numbers.sort(key=lambda one: one[0])
-    return [{"id": number, "content": name, **form} for number, name in numbers]
+    return [{"id": number, "content": name, **SPECIAL_TOKEN} for number, name in numbers]

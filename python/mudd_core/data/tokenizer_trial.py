@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.data.bpe_form import BYTE_LEVEL, MODEL, SPECIAL_TOKEN
 from mudd_core.data.tokenizer_check import TokenizerJson
 
 PROBE = Path(__file__).with_name("tokenizer_probe.py")
@@ -27,32 +28,14 @@ CHILD_ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"
 
 _tried: set[str] = set()  # SHA-256 of the files that passed, in this process
 
-_BYTE_LEVEL = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
 _OWN_FORM = {
     "version": "1.0",
     "truncation": None,
     "padding": None,
     "normalizer": None,
-    "pre_tokenizer": {**_BYTE_LEVEL, "add_prefix_space": False},
+    "pre_tokenizer": {**BYTE_LEVEL, "add_prefix_space": False},
     "post_processor": None,
-    "decoder": {**_BYTE_LEVEL, "add_prefix_space": True},
-}
-_OWN_MODEL = {
-    "type": "BPE",
-    "dropout": None,
-    "unk_token": None,
-    "continuing_subword_prefix": None,
-    "end_of_word_suffix": None,
-    "fuse_unk": False,
-    "byte_fallback": False,
-    "ignore_merges": False,
-}
-_OWN_ADDED_TOKEN = {
-    "single_word": False,
-    "lstrip": False,
-    "rstrip": False,
-    "normalized": False,
-    "special": True,
+    "decoder": {**BYTE_LEVEL, "add_prefix_space": True},
 }
 
 
@@ -63,9 +46,9 @@ def has_own_form(content: TokenizerJson) -> bool:
     added = content.get("added_tokens") or []
     return (
         rest == _OWN_FORM
-        and model == _OWN_MODEL
+        and model == MODEL
         and len(added) == 1
-        and {k: v for k, v in added[0].items() if k not in ("id", "content")} == _OWN_ADDED_TOKEN
+        and {k: v for k, v in added[0].items() if k not in ("id", "content")} == SPECIAL_TOKEN
     )
 
 
