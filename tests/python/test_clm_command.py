@@ -8,23 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from document_sizes import MIXTRAL
 from mudd_core.cli import main
 from mudd_core.config import from_dict
 from printed_hints import require_sample_command_works
-
-SHAPE = {
-    "model_type": "mixtral",
-    "hidden_size": 16,
-    "intermediate_size": 16,
-    "num_hidden_layers": 1,
-    "vocab_size": 257,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "num_local_experts": 2,
-    "num_experts_per_tok": 1,
-    "max_position_embeddings": 64,
-    "router_aux_loss_coef": 0.02,
-}
 
 
 def write_documents(file: Path, count: int) -> None:
@@ -40,7 +27,7 @@ def write_documents(file: Path, count: int) -> None:
 def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
-    Path("shape.json").write_text(json.dumps(SHAPE), encoding="utf-8")
+    Path("shape.json").write_text(json.dumps(MIXTRAL), encoding="utf-8")
     for number in (768, 769):
         write_documents(Path(f"c4/c4-train.{number:05d}-of-01024.json"), 30)
     write_documents(Path("val/c4-validation_24567exp.json"), 12)
