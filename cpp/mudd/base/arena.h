@@ -11,8 +11,8 @@ constexpr int64_t kAlignment = 64;  // cache line, and the widest vector
 
 constexpr int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Memory cut into pieces, each on a cache line of its own. From null every piece is null and only used() counts,
-// so that one function both books scratch and takes it.
+// Hands out cache-line-aligned pieces of one allocation. With a null base each piece is null and used() still adds
+// up, so that the same function sizes the scratch and takes it.
 class Pieces {
  public:
   explicit Pieces(std::byte* base) : base_(base) {}

@@ -11,7 +11,7 @@
 
 namespace mudd {
 
-// One element in backward: the inputs beside w, and the gradients of the outputs (0 where one is absent).
+// One element in backward: the inputs other than w, and the output gradients (0 for an absent one).
 struct UpdateElement {
   float gradient = 0, first = 0, second = 0;
   float dw = 0, dfirst = 0, dsecond = 0;

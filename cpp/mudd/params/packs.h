@@ -1,5 +1,5 @@
-// Packs: the packed copies of weights that GEMMs read, in the compute type. Whoever writes a master must repack
-// it.
+// Packs: the packed copies of weights that GEMMs read, in the compute type. Code that writes a master weight
+// must repack it.
 #pragma once
 
 #include <cstddef>
