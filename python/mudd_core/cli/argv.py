@@ -87,10 +87,8 @@ def _read_options(request: Request, words: Sequence[str], command: str) -> None:
     for item in arguments:
         name = {"-h": "--help", "-V": "--version"}.get(item.option, item.option)
         if name not in OPTIONS or (name in _FIELDS_TOO and command not in OPTIONS[name][2]):
-            request.words.append(item.raw)
             # Its value must not be read as an option of this program.
-            if item.switch and (behind := arguments.plain_value()) is not None:
-                request.words.append(behind)
+            request.words += arguments.typed(item) if item.switch else [item.raw]
             continue
         value = item.value
         if OPTIONS[name][0] and value is None and (value := arguments.value()) is None:

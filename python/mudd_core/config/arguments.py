@@ -11,7 +11,7 @@ _MARK = re.compile(r"--?|\+\+?|~|")
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument. mark: `--`, `-`, `++`, `+`, `~` or empty. value: behind the equals sign, None without one."""
+    """One argument. mark: `--`, `-`, `++`, `+`, `~` or empty. value: after the equals sign, None without one."""
 
     raw: str
     mark: str
@@ -60,6 +60,11 @@ class Arguments:
         """Take the next argument unless it is an option or an assignment."""
         return self.value() if self._rest and is_plain(self._rest[0]) else None
 
+    def typed(self, item: Argument) -> list[str]:
+        """The argument as typed; without a value of its own, followed by the next one if that is plain."""
+        after = self.plain_value() if item.value is None else None
+        return [item.raw] if after is None else [item.raw, after]
+
     def next(self) -> Argument | None:
         """The next argument, which stays."""
         return self._rest[0] if self._rest else None
@@ -71,7 +76,7 @@ def is_plain(item: Argument) -> bool:
 
 
 def with_values(words: Sequence[str]) -> Iterator[tuple[Argument, str]]:
-    """Every argument with its value, or with the argument behind it where it has none; empty at the end."""
+    """Every argument with its value, or with the argument after it where it has none; empty at the end."""
     for i, word in enumerate(words):
         item = argument(word)
         yield item, "".join(words[i + 1 : i + 2]) if item.value is None else item.value

@@ -25,9 +25,7 @@ def split_flags(grammar: str, words: Sequence[str], rows: Mapping[str, Row]) -> 
         if key not in rows:
             if not (item.mark in ("-", "--") or text is not None) or ("." not in key and key not in ours):
                 raise UserError(f"[{grammar}] {word}: unknown name '{key}'{nearest(key, [*rows, *ours])}")
-            own.append(word)
-            if text is None and (behind := arguments.plain_value()) is not None:
-                own.append(behind)
+            own += arguments.typed(item)
             continue
         if text is None:
             text = _behind(grammar, word, rows[key], arguments)

@@ -97,9 +97,7 @@ def _split(asked: Asked, rows: Mapping[str, Row], page: str) -> tuple[Typed, lis
     for item in arguments:
         word, name, text = item.raw, item.option, item.value
         if item.mark in ("-", "--") or "." in name:
-            own.append(word)
-            if text is None and (behind := arguments.plain_value()) is not None:
-                own.append(behind)
+            own += arguments.typed(item)
         elif not name and text is not None:
             notes.append(f"'{word}': an argument without a name is left out")
         elif text is None:
