@@ -45,7 +45,9 @@ def _output(one: OpOutput) -> str:
 
 def _option(option: OpOption) -> str:
     values = ", ".join(f"`{choice}`" for choice in option.choices) if option.choices else option.expected
-    return _row(f"`{option.name}`", type(option.default).__name__, f"`{option.default!r}`", values, option.help)
+    return _row(
+        f"`{option.name}`", type(option.default).__name__, f"`{option.default!r}`", values, option.help
+    )
 
 
 def _listed(notes: list[str]) -> str:
