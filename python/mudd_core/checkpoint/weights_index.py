@@ -1,4 +1,4 @@
-"""model.safetensors.index.json: which file of a folder has which tensor, as Hugging Face writes it; read and written."""
+"""Reads and writes model.safetensors.index.json: which file of a folder has which tensor, as Hugging Face has it."""
 
 from __future__ import annotations
 

@@ -41,7 +41,9 @@ def write_folder(
             if len(shards) > 1:
                 where = {member[0]: file for file, members in shards.items() for member in members}
                 total = sum(array.nbytes for array in weights.values())
-                _core.replace_file(str(work / weights_index.NAME), weights_index.index_text(where, total).encode())
+                _core.replace_file(
+                    str(work / weights_index.NAME), weights_index.index_text(where, total).encode()
+                )
             for name, data in (files or {}).items():
                 _core.replace_file(str(work / name), data)
             writer.commit("config.json", json.dumps(dict(settings), indent=2) + "\n")

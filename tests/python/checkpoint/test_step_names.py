@@ -20,7 +20,9 @@ def test_a_step_is_read_from_its_own_name(step: int) -> None:
     assert step_of(step_name(step)) == step
 
 
-@pytest.mark.parametrize("name", ["7", "step-", "step-07", "step-7.old", "step--1", "step-1e3", "step-7\n", "checkpoint_7"])
+@pytest.mark.parametrize(
+    "name", ["7", "step-", "step-07", "step-7.old", "step--1", "step-1e3", "step-7\n", "checkpoint_7"]
+)
 def test_other_names_are_no_steps(name: str, tmp_path: Path) -> None:
     assert step_of(name) is None
     path = tmp_path / "checkpoints" / name
