@@ -17,6 +17,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -114,9 +115,10 @@ def _imported(node: ast.AST) -> Iterator[str]:
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _python_files() -> Iterator[tuple[str, ast.Module]]:
-    for file in sorted((ROOT / "python" / "mudd_core").rglob("*.py")):
-        yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text())
+@cache
+def _python_files() -> tuple[tuple[str, ast.Module], ...]:
+    files = sorted((ROOT / "python" / "mudd_core").rglob("*.py"))
+    return tuple((file.relative_to(ROOT).as_posix(), ast.parse(file.read_text())) for file in files)
 
 
 def python_edges(container: str = "mudd_core") -> Iterator[Edge]:
