@@ -9,7 +9,7 @@ import re
 from inspect import cleandoc
 from pathlib import Path
 
-from mudd_core._core import OpInput, Option, OpOutput, OpSpec, op_specs
+from mudd_core._core import OpInput, OpOutput, OpSpec, Option, op_specs
 from mudd_core.ops.docstrings import DOCSTRINGS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "ops.md"
