@@ -89,9 +89,9 @@ def _item(line: str) -> Item:
 
 @cache
 def _tests_of(file: str) -> frozenset[str]:
-    """Names of the tests in a file of tests/python; none where there is no such file."""
-    path = TESTS / "python" / file
-    if not path.is_file():
+    """Names of the tests in a file below tests/python; none where there is no such file."""
+    path = next((TESTS / "python").rglob(file), None)
+    if path is None:
         return frozenset()
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return frozenset(

@@ -22,13 +22,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / name) for name in ("testing_build", "python")] + [str(ROOT / "python")]
-os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:3])
+FOLDERS = ("tests/testing_build", "tests/python", "tests/python/engine", "python")
+sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[: len(FOLDERS)])
 
-from mpi_ranks import mpirun_process, window_files  # noqa: E402
+from mpi_ranks import mpirun_process, ranks_of, window_files  # noqa: E402
 from mudd_core.config import to_dict  # noqa: E402
 from rank_faults import MPIRUN, Kills, instants, run_of, same  # noqa: E402
-from test_mpi_runs import ranks_of  # noqa: E402
 from test_ranks import FAMILIES, config_of  # noqa: E402
 from test_ranks_mpi import PROGRAM, SHORT, end_of  # noqa: E402
 from tiny_run import TinyRun, write_text  # noqa: E402

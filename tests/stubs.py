@@ -1,7 +1,7 @@
 """Type stubs of the extension modules, from what pybind11 knows about them.
 
 `python tests/stubs.py` writes python/mudd_core/_core.pyi, _h5.pyi, _mpi.pyi and ops/__init__.pyi (`./run stubs`);
-tests/python/test_stubs.py fails while the committed files differ.
+tests/python/project/test_stubs.py fails while the committed files differ.
 """
 
 from __future__ import annotations

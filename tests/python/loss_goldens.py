@@ -12,10 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).resolve().parents[2]
+from places import HELPERS, ROOT, TESTS
+
 FOLDER = ROOT / "tests" / "goldens" / "losses"
 # Cases of small_models.CASES by file: <prefix><level>.txt. A later case has a file of its own.
 FILES = {
@@ -69,7 +69,7 @@ def lines(cache: str) -> Iterator[str]:
 
 def lines_at(level: str, cache: str) -> list[str]:
     """The lines of a level, from a process of its own: the level is chosen once a process."""
-    paths = [str(ROOT / "python"), str(Path(__file__).parent), str(ROOT / "tests")]
+    paths = [str(ROOT / "python"), str(HELPERS), str(TESTS)]
     paths += [os.environ[name] for name in ("PYTHONPATH",) if name in os.environ]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MUDD_")}
     environment |= {"PYTHONPATH": os.pathsep.join(paths), **LEVELS[level]}

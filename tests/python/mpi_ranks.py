@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from places import HELPERS
+from tiny_run import TinyRun
+
 needs_mpi = pytest.mark.skipif(
     shutil.which("mpirun") is None or importlib.util.find_spec("mudd_core._mpi") is None,
     reason="Open MPI is not installed",
@@ -35,7 +38,7 @@ def mpirun_process(ranks: int, program: str, *words: str, **variables: str) -> s
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
-        cwd=Path(__file__).parent,
+        cwd=HELPERS,
     )
 
 
@@ -49,3 +52,20 @@ def mpirun(ranks: int, program: str, *words: str, **variables: str) -> tuple[int
 def window_files() -> list[str]:
     """Files that windows leave behind while their job lives."""
     return [path.name for path in Path("/dev/shm").glob("osc_sm*")]
+
+
+def ranks_of(run: TinyRun) -> dict[int, int]:
+    """Process number by rank, of the run that lives."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().split(b"\0")
+            variables = dict(
+                one.split(b"=", 1) for one in (entry / "environ").read_bytes().split(b"\0") if b"=" in one
+            )
+        except (OSError, NotADirectoryError):
+            continue
+        started_here = f"--workdir={run.workdir}".encode() in line and b"OMPI_COMM_WORLD_RANK" in variables
+        if started_here and not line[0].endswith(b"mpirun"):
+            found[int(variables[b"OMPI_COMM_WORLD_RANK"])] = int(entry.name)
+    return found

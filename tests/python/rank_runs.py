@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,7 +13,9 @@ import numpy as np
 import mudd_core as mc
 from mudd_core import _core, dist
 from mudd_core.config import Config
+from mudd_core.config.fields import replace_path
 from mudd_core.engine.engine import Engine
+from tiny_run_config import get_config
 
 Result = TypeVar("Result")
 
@@ -121,3 +124,13 @@ def moments(engine: Engine) -> list[tuple[str, int, bytes]]:
         for part in engine.state_parts()
         if "_moment/" in part.name
     ]
+
+
+def config_of(text: Path, **fields: Any) -> Config:
+    """A run of 8 steps on a text, with these fields of the config."""
+    config = get_config()
+    short = {"train.steps": 8, "train.save_every": 4, "train.eval_every": 4, "train.log_every": 2}
+    data = {"data.path": str(text), "data.cache_dir": str(text.parent / "cache")}
+    for path, value in {**short, **data, **fields}.items():
+        config = replace_path(config, path, value)
+    return config

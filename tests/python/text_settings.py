@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SOURCES = Path(__file__).parents[2] / "python"
+from places import ROOT
+
+SOURCES = ROOT / "python"
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-CONFIG = ROOT / "tests" / "python" / "tiny_run_config.py"
+from places import HELPERS, ROOT
+
+CONFIG = HELPERS / "tiny_run_config.py"
 # Fields of metrics.jsonl that tell of time; all others must be equal bit for bit.
 TIMES = ("seconds", "tokens_per_second", "peak_share")
 

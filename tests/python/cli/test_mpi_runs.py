@@ -1,0 +1,214 @@
+"""Runs by processes under mpirun, as a user starts them: bits, stops, lost and stopped ranks, ranks that differ."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mpi_ranks import ENVIRONMENT, mpirun, needs_mpi, ranks_of, window_files
+from places import HELPERS, ROOT, TESTS
+from tiny_run import TinyRun
+
+pytestmark = needs_mpi
+STEPS = ("train.steps=40", "train.save_every=10", "train.eval_every=20")
+MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none", "-n")
+
+
+def run_of(folder: Path, text: Path, *words: str, prefix: tuple[str, ...] = ()) -> TinyRun:
+    return TinyRun(folder, text, (*STEPS, *words), ENVIRONMENT, prefix=prefix)
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    """The unbroken run of one process."""
+    run = run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text)
+    assert run.finish() == 0, run.tail
+    return run
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays() -> Iterator[None]:
+    before = set(window_files())
+    yield
+    end = time.monotonic() + 10
+    while set(window_files()) - before and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not set(window_files()) - before
+
+
+def same(run: TinyRun, whole: TinyRun) -> bool:
+    return run.summary()["final_hash"] == whole.summary()["final_hash"] and run.rows() == whole.rows()
+
+
+def test_launch_with_ranks_is_the_run_of_one_process(whole: TinyRun, tiny_text: Path, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", tiny_text, "--ranks=2")
+    assert run.finish() == 0, run.tail
+    assert same(run, whole) and run.output.count("final hash") == 1 and "2 ranks on 1 node" in run.output
+    assert run.output.count("\nstep ") >= 40, "a line for each step: the first rank is on no terminal"
+
+
+def test_mpirun_starts_the_same_program(whole: TinyRun, tiny_text: Path, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", tiny_text, prefix=(*MPIRUN, "4"))
+    assert run.finish() == 0, run.tail
+    assert same(run, whole) and run.output.count("final hash") == 1
+
+
+def test_ranks_that_are_nodes_of_their_own_have_the_bits_of_one_process(
+    whole: TinyRun, tiny_text: Path, tmp_path: Path
+) -> None:
+    run = run_of(tmp_path / "run", tiny_text, "--ranks=2", "dist.node=rank")
+    assert run.finish() == 0, run.tail
+    assert same(run, whole) and "2 ranks on 2 nodes" in run.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_of_the_launcher_saves_and_another_world_goes_on(
+    whole: TinyRun, tiny_text: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    run = run_of(tmp_path / "run", tiny_text, "--ranks=2")
+    process = run.start()
+    run.wait_for_step(process, 5)
+    process.send_signal(number)
+    assert process.wait(30) == 75, run.tail
+    assert "stopped by SIGUSR1 at step" in run.output and "--ranks=2" in run.output
+    rest = run_of(tmp_path / "run", tiny_text, "--ranks=4")
+    assert rest.finish() == 0, rest.tail
+    assert same(rest, whole)
+
+
+def test_usr1_to_one_rank_stops_all_at_the_same_step(whole: TinyRun, tiny_text: Path, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", tiny_text, prefix=(*MPIRUN, "2"))
+    process = run.start()
+    run.wait_for_step(process, 5)
+    os.kill(ranks_of(run)[1], signal.SIGUSR1)
+    assert process.wait(30) == 75, run.tail
+    rest = run_of(tmp_path / "run", tiny_text)
+    assert rest.finish() == 0, rest.tail
+    assert same(rest, whole)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_killed_rank_ends_the_job_and_a_restart_goes_on(
+    whole: TinyRun, tiny_text: Path, tmp_path: Path, lost: int
+) -> None:
+    run = run_of(tmp_path / "run", tiny_text, "--ranks=2", "--max-restarts=1")
+    process = run.start()
+    run.wait_for_step(process, 15)
+    killed = time.monotonic()
+    os.kill(ranks_of(run)[lost], signal.SIGKILL)
+    run.wait_for_text(process, "start 1 of 1 again with 2 ranks", 10)
+    assert time.monotonic() - killed < 5
+    assert process.wait(60) == 0, run.tail
+    assert "resumed from step 10" in run.output and same(run, whole)
+
+
+def test_a_stopped_rank_is_named_by_the_watchdog(tiny_text: Path, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", tiny_text, "--ranks=2", "dist.hang_timeout=2", "train.steps=4000")
+    process = run.start()
+    run.wait_for_step(process, 5)
+    os.kill(ranks_of(run)[1], signal.SIGSTOP)
+    assert process.wait(20) == 70, run.tail
+    assert "rank 1" in run.output and "rank 0" in run.output, run.tail
+
+
+def test_other_arguments_on_one_rank_are_refused(tiny_text: Path, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", tiny_text, prefix=(*MPIRUN, "1"))
+    other = [*run.command()[len(run.prefix) :], "train.seed=1"]
+    run.words = (*run.words, ":", "-n", "1", *other)
+    assert run.finish() == 2, run.tail
+    assert "[ranks] rank 1 on " in run.output and "arguments: expected" in run.output
+    assert run.output.count("error:") == 1 and not run.workdir.exists()
+
+
+@pytest.mark.parametrize("same_level", [False, True])
+def test_a_lower_level_on_one_rank(tiny_text: Path, tmp_path: Path, same_level: bool) -> None:
+    words = ("train.steps=3", *(["dist.isa=same"] if same_level else []))
+    run = run_of(tmp_path / "run", tiny_text, *words, prefix=(*MPIRUN, "1", "-x", "MUDD_MAX_ISA=avx512"))
+    run.words = (*run.words, ":", "-n", "1", "-x", "MUDD_MAX_ISA=portable", *run.command()[len(run.prefix) :])
+    code = run.finish()
+    assert code == (2 if same_level else 0), run.tail
+    if same_level:
+        assert "[ranks] rank 1 on " in run.output and "got 'portable'" in run.output
+    else:
+        assert "has level portable only, so all ranks use it" in run.output and "level portable" in run.output
+
+
+def test_processes_that_mpi_knows_nothing_of_are_refused(tiny_text: Path, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", tiny_text)
+    assert run.finish(SLURM_NTASKS="4") == 2
+    assert "[launch] SLURM_NTASKS: expected 1 process, got 4" in run.output and not run.workdir.exists()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_binding_that_mpirun_made_by_itself_is_widened(tiny_text: Path, tmp_path: Path, ranks: int) -> None:
+    cores = len(os.sched_getaffinity(0))
+    run = run_of(tmp_path / "run", tiny_text, "train.steps=2", "train.threads=0")
+    run.prefix = ("env", "-u", "OMP_NUM_THREADS", "mpirun", "--oversubscribe", "-n", str(ranks))
+    assert run.finish() == 0, run.tail
+    assert f" {max(1, cores // ranks)} threads" in run.output
+
+
+def test_threads_of_the_environment_count_for_ranks(tiny_text: Path, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", tiny_text, "train.steps=2", "train.threads=0")
+    run.prefix = ("env", "OMP_NUM_THREADS=3", "mpirun", "--oversubscribe", "-n", "2")
+    assert run.finish() == 0, run.tail
+    assert " 3 threads" in run.output and "3 threads share" in run.output
+
+
+def test_a_comparison_of_families_is_no_work_for_ranks(tmp_path: Path) -> None:
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT / "python")}
+    run = TinyRun(tmp_path / "run", tmp_path)
+    command = [*MPIRUN, "2", *run.command()[:2], "bakeoff", f"--out={tmp_path / 'out'}"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "bakeoff runs in one process" in done.stderr
+
+
+FAILING = """
+import os, sys, tempfile
+from pathlib import Path
+sys.path[:0] = {paths!r}
+from mudd_core.base.errors import FormatError
+from mudd_core.cli.rank import ended, leave
+from mudd_core.dist import launched
+from mudd_core.run.loop import state, trainer, updates, validator
+from mudd_core.run.ranks.ranks import Ranks
+from rank_runs import config_of
+
+place, workdir, text = sys.argv[1:]
+comm = launched()
+if comm.rank == 1:
+    def fail(*_, **__):
+        raise FormatError("part.bin", 12, "torn") if place == "evaluate" else ZeroDivisionError(place)
+    owner, name = {{
+        "start": (updates, "Recovery"),
+        "forward": (updates.Updates, "make_update"),
+        "evaluate": (validator, "evaluate"), "save": (state.RunState, "state"),
+    }}[place]
+    setattr(owner, name, fail)
+def train():
+    with trainer.Trainer(config_of(Path(text)), workdir, comm=comm) as run:
+        run.fit()
+    return 0
+code = ended(train, Ranks(comm))
+leave(comm)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("place", ["start", "forward", "evaluate", "save"])
+def test_an_exception_in_one_rank_ends_the_job_at_once(tiny_text: Path, tmp_path: Path, place: str) -> None:
+    program = FAILING.format(paths=[str(HELPERS), str(TESTS)])
+    begin = time.monotonic()
+    code, _, errors = mpirun(2, program, place, str(tmp_path / "run"), str(tiny_text))
+    assert code == (65 if place == "evaluate" else 70), errors
+    assert time.monotonic() - begin < 15, "a second or two of start, and no wait"
+    assert errors.count("[ranks] rank 1 (") == 1 and errors.count("rank 0") == 0, errors
+    assert errors.count("Traceback") == (0 if place == "evaluate" else 1), errors
+    phase = {"start": "idle", "forward": "idle", "evaluate": "evaluate", "save": "save"}[place]
+    assert f"({phase}) failed: " in errors, errors

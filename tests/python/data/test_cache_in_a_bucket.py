@@ -1,0 +1,53 @@
+"""data.cache_dir=gs://...: the caches of several machines in a bucket that each of them mounts (storage.map)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from document_sizes import OF_MU_TRANSFORMER
+from places import ROOT
+
+
+def launched(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "launch.py"), *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def trained(folder: Path, text: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A run of mu-Transformer's first command in a folder of its own, as on another machine."""
+    folder.mkdir()
+    sizes = [f"--config.{word}" for word in OF_MU_TRANSFORMER.split()]
+    own = [f"data.path={text}", "data.tokenizer=bytes", "train.threads=1", "--workdir=w", *words]
+    return launched(folder, "--config=mu_transformer/configs/small.py", "--mode=train", *sizes, *own)
+
+
+def test_a_bucket_without_a_mount_is_refused_with_the_way_out(tiny_text: Path, tmp_path: Path) -> None:
+    done = trained(tmp_path / "a", tiny_text, "data.cache_dir=gs://bucket/cache")
+    assert done.returncode == 2 and not (tmp_path / "a" / "w").exists()
+    assert "data.cache_dir: expected a local path, got the URL 'gs://bucket/cache'" in done.stderr
+    assert "mount it (storage.map)" in done.stderr
+
+
+def test_a_mounted_bucket_holds_the_cache_for_every_machine(tiny_text: Path, tmp_path: Path) -> None:
+    words = ("data.cache_dir=gs://bucket/cache", f"storage.map=gs://bucket={tmp_path / 'mount'}")
+    (tmp_path / "mount").mkdir()
+    first = trained(tmp_path / "a", tiny_text, *words)
+    assert first.returncode == 0, first.stderr
+    (cache,) = (entry for entry in (tmp_path / "mount" / "cache").iterdir() if entry.is_dir())
+    before = {file.name: file.stat().st_mtime_ns for file in cache.iterdir()}
+    assert not (tmp_path / "a" / "runs").exists()
+    second = trained(tmp_path / "b", tiny_text, *words)
+    assert second.returncode == 0 and "encoding" in first.stderr and "encoding" not in second.stderr
+    assert {file.name: file.stat().st_mtime_ns for file in cache.iterdir()} == before
+    hashes = {done.stdout.strip().rsplit(" ", 1)[-1] for done in (first, second)}
+    assert len(hashes) == 1 and len(hashes.pop()) == 64
+    (run,) = (tmp_path / "b" / "w").iterdir()
+    sampled = launched(tmp_path / "b", "sample", f"--workdir={run}", "--prompt", "a", "--max-tokens", "4")
+    assert sampled.returncode == 0, sampled.stderr

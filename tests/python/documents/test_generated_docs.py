@@ -1,0 +1,29 @@
+"""The pages have what the code has; `./run docs` mends them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import generated_docs
+
+
+def test_every_page_is_what_run_docs_writes() -> None:
+    pages = generated_docs.pages()
+    assert len(pages) == 8
+    for path, text in pages.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: ./run docs writes it anew"
+
+
+def test_a_page_that_is_stale_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = next(generated_docs.key_tables.PAGES.glob("jax*.md"))
+    whole, stale = page.read_text(encoding="utf-8"), tmp_path / page.name
+    stale.write_text(whole.replace("| `batch_size` | `16` |", "| `batch_size` | `17` |"), encoding="utf-8")
+    monkeypatch.setattr(generated_docs.key_tables, "PAGES", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert stale.read_text(encoding="utf-8") != whole
+    generated_docs.main()
+    assert capsys.readouterr().out == f"written: {page.name}\n" and stale.read_text(encoding="utf-8") == whole

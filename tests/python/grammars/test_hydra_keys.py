@@ -1,0 +1,116 @@
+"""Every mapped key of the benchmark's configs decides something: a config without it and one with it differ."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+import documents
+from mudd_core.config.fields import walk
+from mudd_core.config.keys import Row, rows_of
+from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.detect import resolve
+from mudd_core.grammars.resolved import Resolved
+from places import TESTS
+
+BASE = ("model.config_path=mixtral80.json",)
+# Row: other words of the command, with and without the key; the word of the key.
+WORDS: dict[str, tuple[tuple[str, ...], str]] = {
+    "model": ((), "model={config_path:mixtral80.json}"),
+    "sched": (BASE, "sched=CosineAnnealing"),
+    "dataset": (BASE, "dataset=wikitext"),
+    "experiment": (BASE, "+experiment=gbs256_tpu"),
+    "hydra.run.dir": (BASE, "hydra.run.dir=/elsewhere"),
+    "full_precision": (BASE, "full_precision=true"),
+    "optimizer": (BASE, "optimizer=SGD"),
+    "shuffle": (BASE, "shuffle=false"),
+    "do_first_eval": (BASE, "do_first_eval=true"),
+    "gradient_accumulation_steps": ((*BASE, "global_train_batch_size=4"), "gradient_accumulation_steps=2"),
+    "sched.name": (BASE, "sched.name=CosineAnnealing"),
+    "sched.warmup_ratio": (BASE, "sched.warmup_ratio=0.5"),
+    "sched.warmup_steps": ((*BASE, "~sched.warmup_ratio"), "+sched.warmup_steps=5"),
+    "sched.min_lr": ((*BASE, "sched=CosineAnnealing"), "sched.min_lr=1e-5"),
+    "model.config_path": (("model.name_or_path=gpt2",), "model.config_path=mixtral80.json"),
+    "model.name_or_path": (BASE, "model.name_or_path=gpt2"),
+    "model.random_init": (("model.name_or_path=gpt2",), "+model.random_init=true"),
+    "model.dtype": (BASE, "model.dtype=float32"),
+    "dataset.dataset_name": (BASE, "dataset.dataset_name=wikitext"),
+    "dataset.dataset_config_name": (
+        (*BASE, "dataset=wikitext"),
+        "dataset.dataset_config_name=wikitext-103-raw-v1",
+    ),
+}
+MAPPED = [row for row in rows_of("hydra").values() if row.fate == "mapped"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def hub() -> Iterator[None]:
+    with documents.hub():
+        yield
+
+
+def resolved(*words: str) -> Resolved:
+    found = resolve(Asked("clm", "", words, {}, os.environ))
+    assert found is not None
+    return found
+
+
+def command(row: Row) -> tuple[tuple[str, ...], str]:
+    value = row.default if isinstance(row.default, int | float) and row.default > 0 else 3
+    number = value * 2 if isinstance(value, int) else value / 2
+    text = "/data" if row.default is None or isinstance(row.default, str) else str(number)
+    text = "9" if row.name == "n_eval_examples" else text
+    return WORDS.get(row.name, (BASE, f"{row.name}={text}"))
+
+
+@pytest.mark.parametrize("row", MAPPED, ids=lambda row: row.name)
+def test_a_mapped_key_changes_what_the_command_comes_to(row: Row) -> None:
+    others, word = command(row)
+    if row.name == "model":
+        before, after = resolved("model.name_or_path=gpt2"), resolved("model.name_or_path=gpt2", word)
+    else:
+        before, after = resolved(*others), resolved(*others, word)
+    assert (before.config, before.workdir, before.writes.keys()) != (
+        after.config,
+        after.workdir,
+        after.writes.keys(),
+    )
+    old = {info.path: info.value for info in walk(before.config)}
+    changed = {info.path for info in walk(after.config) if info.value != old.get(info.path)}
+    named = {path for path in row.fields if not path.startswith("(")}
+    assert changed & named or not named, (changed, named)
+
+
+@pytest.mark.parametrize("row", [row for row in rows_of("hydra").values() if row.fate == "noted"])
+def test_a_noted_key_is_one_line_and_changes_nothing(row: Row) -> None:
+    plain = resolved(*BASE)
+    mark = "" if row.name not in ("config_path", "dry_run") else "+"
+    after = resolved(*BASE, f"{mark}{row.name}={'[X]' if isinstance(row.default, list) else 7}")
+    assert after.config == plain.config
+    assert [note for note in after.notes if row.text in note] and len(after.notes) == len(plain.notes) + 1
+
+
+def test_a_folder_beside_a_data_set_of_the_hub_is_noted() -> None:
+    """The benchmark's program reads the folders of c4_mlperf alone."""
+    assert not [
+        note for note in resolved(*BASE, "dataset.dataset_name=wikitext").notes if "read only" in note
+    ]
+    for mark, word in (("+", "train_dataset_path=/x"), ("+", "eval_dataset_path=/x")):
+        notes = resolved(*BASE, "dataset=wikitext", f"{mark}dataset.{word}").notes
+        assert f"dataset.{word}: read only with dataset=c4_mlperf, not with wikitext" in notes
+        assert not [n for n in resolved(*BASE, f"dataset.{word}").notes if "read only" in n]
+
+
+@pytest.mark.parametrize("row", [row for row in rows_of("hydra").values() if row.fate == "refused"])
+def test_a_refused_key_names_itself_and_the_way_out(row: Row) -> None:
+    with pytest.raises(ValueError, match=rf"{row.name}=2: not supported; ") as caught:
+        resolved(*BASE, f"{row.name}=2")
+    assert row.text in str(caught.value)
+
+
+def test_the_names_of_the_page_are_all_in_the_table() -> None:
+    text = (TESTS / "data" / "documents" / "hydra_keys.txt").read_text()
+    names = [line.strip() for line in text.splitlines() if line.strip() and line[0] != "#"]
+    assert len(names) > 60 and not set(names) - rows_of("hydra").keys()

@@ -1,0 +1,119 @@
+"""`./run`: its help, what it refuses before it installs anything, and how it shows the progress of long commands."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from places import ROOT
+
+COMMANDS = ("train", "test", "lint", "stubs", "docs", "fuzz", "sanitize", "soak", "setup")
+
+
+def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(ROOT / "run"), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize("script", ["run", ".ci/run"])
+def test_scripts_are_executable_posix_shell(script: str) -> None:
+    path = ROOT / script
+    assert os.access(path, os.X_OK)
+    assert path.read_text().startswith("#!/bin/sh\n")
+    subprocess.run(["sh", "-n", str(path)], check=True)
+
+
+@pytest.mark.parametrize("words", [(), ("help",), ("--help",), ("-h",)])
+def test_help_names_every_command(words: tuple[str, ...]) -> None:
+    done = call(*words)
+    assert done.returncode == 0 and done.stderr == ""
+    for command in COMMANDS:
+        assert f"./run {command}" in done.stdout
+
+
+@pytest.mark.parametrize("word", ["trian", "--version", "-x"])
+def test_an_unknown_command_is_2_and_lists_the_commands(word: str) -> None:
+    done = call(word)
+    assert done.returncode == 2 and done.stdout == ""
+    assert f"unknown command '{word}'" in done.stderr
+    for command in COMMANDS:
+        assert f"./run {command}" in done.stderr
+
+
+def test_an_incomplete_python_is_refused_by_name(tmp_path: Path) -> None:
+    old = tmp_path / "python-old"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    done = call("setup", PYTHON=str(old))
+    assert done.returncode == 2
+    assert str(old) in done.stderr
+    assert "installing" not in done.stdout
+
+
+def shell(script: str, folder: Path, **streams: int) -> subprocess.CompletedProcess[str]:
+    """Run a script that has sourced scripts/progress.sh, in a folder of its own."""
+    text = f"set -eu; steps=2; . {ROOT / 'scripts' / 'progress.sh'}\n{script}"
+    options = streams or {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run(["sh", "-c", text], cwd=folder, text=True, check=False, timeout=60, **options)
+
+
+@pytest.mark.parametrize(
+    "log, text",
+    [
+        ("[3/10] Building CXX object a.o\nwarning: 7/9\n", "[3/10] 1:00, about 2:20 left"),
+        ("  [88/187] Building CXX object a.o\n", "[88/187] 1:00, about 1:07 left"),  # through pip -v
+        ("[0/2] Re-checking globbed directories...\n", "[0/2] 1:00"),
+        (" 12/81 Test #12: a ....   Passed\n      Start 13: b\n", "[12/81] 1:00, about 5:45 left"),
+        (
+            "Collecting a\n  Downloading https://host/b/a-1.whl (18 MB)\n\n",
+            "1:00 Downloading a-1.whl (18 MB)",
+        ),
+    ],
+)
+def test_progress_is_a_count_and_the_time_left_or_the_last_line(tmp_path: Path, log: str, text: str) -> None:
+    (tmp_path / "log").write_text(log)
+    assert shell("progress log 60", tmp_path).stdout == text + "\n"
+
+
+def test_a_log_has_a_line_a_minute_and_a_followed_command_its_status(tmp_path: Path) -> None:
+    """The clock runs fifteen times as fast here: each look at it is 15 seconds later."""
+    script = """
+    date() { echo "$(($(cat now) + 15))" >now; cat now; }
+    sleep() { command sleep 0.01; }
+    echo 0 >now
+    step one
+    slow='echo "[1/2] a"; until [ "$(cat now)" -gt 200 ]; do sleep 0.01; done; exit 5'
+    follow log sh -c "$slow" || echo "rc $?"
+    step two
+    """
+    lines = shell(script, tmp_path).stdout.splitlines()
+    assert lines[0] == "run: step 1/2: one" and lines[-2:] == ["rc 5", "run: step 2/2: two"]
+    progress = [line for line in lines if line.startswith("run:   [1/2] ")]
+    assert [line.split()[2].rstrip(",") for line in progress[:3]] == ["1:00", "2:00", "3:00"]
+    assert lines[-3].startswith("run:   took ")
+
+
+def test_a_terminal_shows_the_progress_in_one_line(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    done = shell("follow log sh -c 'echo \"[1/2] a\"; sleep 2.5'", tmp_path, stdout=theirs)
+    os.close(theirs)
+    shown = os.read(ours, 10000).decode()
+    os.close(ours)
+    assert done.returncode == 0
+    assert "\r\x1b[Krun:   [1/2] 0:0" in shown and "\n" not in shown and shown.endswith("\r\x1b[K")
+
+
+def test_setup_knows_its_extras() -> None:
+    done = call("setup", "sedes")
+    assert done.returncode == 2
+    assert "expected extras of seeds, hub, cloud and wandb, got sedes" in done.stderr

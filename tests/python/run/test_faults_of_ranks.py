@@ -1,0 +1,151 @@
+"""Faults of a run by several ranks that no other test has: stops from outside, a full disk, a bad number for ever."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpi_ranks import needs_mpi, ranks_of
+from mudd_core import checkpoint
+from mudd_core.base.errors import DivergedError
+from mudd_core.run.loop.trainer import Trainer
+from rank_faults import MPIRUN, job_of, run_of, same
+from rank_runs import config_of, on_ranks
+from tiny_run import TinyRun
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    """The unbroken run of one process."""
+    run = run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text)
+    assert run.finish() == 0, run.tail
+    return run
+
+
+@needs_mpi
+@pytest.mark.parametrize("way", ["USR1 to mpirun", "STOP"])
+def test_a_stop_from_outside_is_one_of_all_ranks(
+    whole: TinyRun, tiny_text: Path, tmp_path: Path, way: str
+) -> None:
+    run = run_of(tmp_path / "run", tiny_text, prefix=(*MPIRUN, "-n", "2"))
+    process = run.start()
+    run.wait_for_step(process, 5)
+    if way == "STOP":
+        (run.workdir / "STOP").touch()
+    else:
+        process.send_signal(signal.SIGUSR1)
+    assert process.wait(30) == 75, run.tail
+    stopped = run.rows()[-1]["step"]
+    assert checkpoint.list_steps(run.checkpoints)[-1] == stopped
+    (run.workdir / "STOP").unlink(missing_ok=True)
+    assert run.finish() == 0, run.tail
+    assert f"resumed from step {stopped}" in run.output and same(run, whole)
+
+
+@needs_mpi
+def test_a_full_disk_of_one_rank_costs_no_step_and_ends_with_74(
+    whole: TinyRun, tiny_text: Path, memory_path: Path
+) -> None:
+    run = run_of(memory_path / "run", tiny_text, prefix=(*MPIRUN, "-n", "2"))
+    process = run.start()
+    try:
+        run.wait_for_step(process, 12)
+        resource.prlimit(ranks_of(run)[1], resource.RLIMIT_FSIZE, (20_000, 20_000))
+        assert process.wait(60) == 74, run.tail
+    finally:
+        process.kill()
+    assert "could not be saved" in run.output and run.step_printed() == 40, run.tail
+    kept = checkpoint.list_steps(run.checkpoints)
+    assert kept and kept[-1] < 40 and not list(run.checkpoints.glob("*.tmp-*"))
+    assert run.finish() == 0, run.tail
+    assert same(run, whole)
+
+
+def with_memory(size: str) -> tuple[str, ...]:
+    """What runs a command with a /dev/shm of this size."""
+    return ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"', "sh")
+
+
+SMALL = with_memory("64m")
+
+
+def may_mount() -> bool:
+    """Whether this process may give a command a /dev/shm of its own."""
+    return (
+        shutil.which("unshare") is not None and subprocess.run([*SMALL, "true"], check=False).returncode == 0
+    )
+
+
+@needs_mpi
+@pytest.mark.skipif(
+    not may_mount(), reason="no right to mount; test_comm_mpi.py asks for too much memory instead"
+)
+def test_little_shared_memory_means_messages_and_one_warning(
+    whole: TinyRun, tiny_text: Path, tmp_path: Path
+) -> None:
+    run = run_of(tmp_path / "run", tiny_text, prefix=(*SMALL, *MPIRUN, "-n", "2"))
+    assert run.finish() == 0, run.tail
+    assert run.output.count("ranks of one host exchange messages instead") == 1
+    assert "2 ranks on 2 nodes" in run.output and same(run, whole)
+
+
+@needs_mpi
+@pytest.mark.skipif(
+    not may_mount(), reason="no right to mount; test_ranks.py splits a node of threads instead"
+)
+def test_a_model_too_large_for_shared_memory_means_messages_and_one_warning(
+    tiny_text: Path, tmp_path: Path
+) -> None:
+    words = ("train.steps=2", "model.vocab_size=20000", "model.d_model=512", "train.save=false")
+
+    def done(name: str, prefix: tuple[str, ...]) -> TinyRun:
+        run = run_of(tmp_path / name, tiny_text, *words, prefix=prefix)
+        assert run.finish() == 0, run.tail
+        return run
+
+    ranks = done("ranks", (*with_memory("180m"), *MPIRUN, "-n", "2"))
+    assert ranks.output.count("ranks of one host exchange messages instead") == 1, ranks.tail
+    assert "MiB free, shared memory needs" in ranks.output and "2 ranks on 2 nodes" in ranks.output
+    assert same(ranks, done("alone", ()))
+
+
+@needs_mpi
+def test_another_emulated_level_on_one_rank_is_refused(tiny_text: Path, tmp_path: Path) -> None:
+    run = job_of(tmp_path / "run", tiny_text, 2, MUDD_EMULATE={1: "portable"})
+    assert run.finish() == 2, run.tail
+    assert "[ranks] rank 1 on " in run.output and "MUDD_EMULATE" in run.output
+    assert not run.workdir.exists()
+
+
+def test_bad_numbers_of_one_rank_for_ever_end_all_and_name_it(tiny_text: Path) -> None:
+    def work(comm: Any) -> str:
+        with Trainer(config_of(tiny_text, **{"train.steps": 100}), comm=comm) as run:
+            train = run.config.train
+            shape = (train.batch_size, train.seq_len)
+            batch = {"inputs": np.full(shape, 5, np.int32), "targets": np.full(shape, 6, np.int32)}
+            batch["inputs"][-1] = 7  # a sample of the last rank
+            table = np.array(run.model.parameters["embed"])
+            table[7] = np.nan
+            comm.barrier()
+            if comm.rank == 0:
+                run.model.set_parameter("embed", table)
+            comm.barrier()
+            try:
+                for _ in range(100):
+                    record = run.step(batch)
+                    assert record.skipped and np.array_equal(
+                        run.model.parameters["embed"], table, equal_nan=True
+                    )
+            except DivergedError as error:
+                return str(error)
+        return ""
+
+    said = on_ranks(work, 2)
+    assert all("embedding (forward) on rank 1 (" in text for text in said), said

@@ -1,0 +1,121 @@
+"""Whole runs by several ranks with the real engine: text, validation, checkpoints, resumes; bits as of one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from event_files import tags_of
+from mudd_core.base.errors import ReportedElsewhereError, UserError
+from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.records.events import Summary
+from rank_runs import config_of, on_ranks
+from tiny_run import TIMES
+
+SLOW = {"longest_message": 1 << 12, "late": 0.002}  # a network (dist.threads)
+
+
+def run(
+    folder: Path,
+    text: Path,
+    world: int,
+    node_size: int | None = None,
+    network: dict[str, Any] | None = None,
+    **fields: Any,
+) -> Summary:
+    def work(comm: Any) -> Summary:
+        with Trainer(config_of(text, **fields), folder, comm=comm) as trainer:
+            return trainer.fit()
+
+    summaries = on_ranks(work, world, node_size, **(network or {}))
+    assert len({summary.final_hash for summary in summaries}) == 1
+    first: Summary = summaries[0]
+    return first
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in lines]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_worlds_give_the_run_of_one_process(tiny_text: Path, tmp_path: Path, precision: str) -> None:
+    fields = {"train.precision": precision}
+    want = run(tmp_path / "one", tiny_text, 1, **fields)
+    for world in (2, 4):
+        got = run(tmp_path / str(world), tiny_text, world, **fields)
+        assert (got.final_hash, got.loss, got.val_loss) == (want.final_hash, want.loss, want.val_loss)
+        assert rows(tmp_path / str(world)) == rows(tmp_path / "one")
+
+
+@pytest.mark.parametrize(("world", "on_a_node"), [(2, 1), (4, 1), (4, 2)])
+def test_nodes_give_the_run_of_one_process(
+    tiny_text: Path, tmp_path: Path, world: int, on_a_node: int
+) -> None:
+    want = run(tmp_path / "one", tiny_text, 1)
+    assert run(tmp_path / "many", tiny_text, world, on_a_node, SLOW).final_hash == want.final_hash
+    assert rows(tmp_path / "many") == rows(tmp_path / "one")
+
+
+def test_the_log_reads_no_weight_that_has_not_come(tiny_text: Path, tmp_path: Path) -> None:
+    fields = {"log.style": "maxtext", "log.weights": True, "model.vocab_size": 2000, "train.save": False}
+    run(tmp_path / "one", tiny_text, 1, **fields)
+    run(tmp_path / "two", tiny_text, 2, 1, SLOW, **fields)
+    one, two = (tags_of(tmp_path / name / "tensorboard") for name in ("one", "two"))
+    norms = [tag for tag in one if "param" in tag]
+    assert len(norms) > 10 and all(two[tag] == one[tag] for tag in norms)
+
+
+def test_a_mesh_with_data_has_the_same_bits_and_may_change(tiny_text: Path, tmp_path: Path) -> None:
+    want = run(tmp_path / "one", tiny_text, 1)
+    mesh = {"mesh.fsdp": 2, "mesh.data": 2}
+    assert run(tmp_path / "many", tiny_text, 4, 2, **mesh, **{"train.stop_at": 4}).step == 4
+    assert run(tmp_path / "many", tiny_text, 2, 1).final_hash == want.final_hash
+
+
+@pytest.mark.parametrize("worlds", [(1, 2, 4, 1), (4, 1, 2, 4)])
+def test_a_run_goes_on_in_any_world(tiny_text: Path, tmp_path: Path, worlds: tuple[int, ...]) -> None:
+    want = run(tmp_path / "one", tiny_text, 1)
+    for world, stop in zip(worlds, (2, 4, 6, 0), strict=True):
+        got = run(tmp_path / "run", tiny_text, world, **{"train.stop_at": stop})
+        assert got.step == (stop or 8)
+    assert got.final_hash == want.final_hash and rows(tmp_path / "run") == rows(tmp_path / "one")
+
+
+def test_a_run_starts_from_weights_of_another(tiny_text: Path, tmp_path: Path) -> None:
+    run(tmp_path / "old", tiny_text, 2)
+    start = {"start.load_parameters_path": str(tmp_path / "old")}
+    want = run(tmp_path / "one", tiny_text, 1, **start)
+    assert run(tmp_path / "two", tiny_text, 2, **start).final_hash == want.final_hash
+
+
+def test_the_ranks_make_one_token_cache(tiny_text: Path, tmp_path: Path) -> None:
+    run(tmp_path / "run", tiny_text, 4, **{"data.cache_dir": str(tmp_path / "cache"), "train.steps": 1})
+    assert len([entry for entry in (tmp_path / "cache").iterdir() if entry.is_dir()]) == 1
+
+
+def test_another_text_on_one_rank_is_refused(
+    tiny_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.txt").write_text("another text, which is long enough for some tokens. " * 400)
+
+    def work(comm: Any) -> Exception | None:
+        text = {"data.path": str(other)} if comm.rank == 1 else {}
+        try:
+            Trainer(config_of(tiny_text, **text), comm=comm).close()
+        except (UserError, ReportedElsewhereError) as error:
+            return error
+        return None
+
+    first, second = on_ranks(work, 2)
+    assert (
+        isinstance(first, UserError)
+        and "[ranks] rank 1 on " in str(first)
+        and "text and tokenizer" in str(first)
+    )
+    assert isinstance(second, ReportedElsewhereError) and second.exit_code == 2

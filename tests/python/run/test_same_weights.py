@@ -1,0 +1,62 @@
+"""Weights that several nodes hold are compared; a node that holds others is named.
+
+The weight is a frozen one: of a trained one, every step brings the owner's bytes to all other nodes again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mudd_core.base.errors import ReportedElsewhereError
+from mudd_core.run.loop.trainer import Trainer
+from rank_runs import config_of, on_ranks
+
+
+def train(text: Path, world: int, node_size: int, flips: int | None = 3) -> list[str]:
+    """What the ranks ended with, where rank `flips` flips one bit of its weights behind step 3."""
+
+    def work(comm: Any) -> str:
+        settings = {
+            "dist.compare_every": 2,
+            "train.trainable": "head",
+            "train.steps": 6,
+            "train.eval_every": 0,
+        }
+        with Trainer(config_of(text, **settings), comm=comm) as run:
+            for _ in range(3):
+                run.step()
+            if comm.rank == flips:
+                name = "embed"
+                array = np.array(run.model.parameters[name])
+                array.reshape(-1).view(np.uint32)[7] ^= 1 << 3
+                parts = run.engine.state_parts(writable=True)
+                next(part for part in parts if part.name == name).array[...] = array
+            try:
+                run.step()
+            except ReportedElsewhereError as error:
+                return str(error.exit_code)
+            except RuntimeError as error:
+                return str(error)
+        return "same"
+
+    return on_ranks(work, world, node_size)
+
+
+def test_a_flipped_bit_of_one_node_is_found_and_its_rank_named(tiny_text: Path) -> None:
+    first, *others = train(tiny_text, 4, 1)
+    assert "got different ones on rank 3 on " in first and "after step 4" in first, first
+    assert others == ["70"] * 3
+
+
+@pytest.mark.parametrize("node_size", [1, 2])
+def test_of_two_nodes_both_are_named(tiny_text: Path, node_size: int) -> None:
+    first, *_ = train(tiny_text, 2 * node_size, node_size, 1 if node_size == 1 else 3)
+    assert "rank 0 on " in first and f" or rank {node_size} on " in first, first
+
+
+def test_nodes_that_agree_go_on(tiny_text: Path) -> None:
+    assert train(tiny_text, 4, 2, None) == ["same"] * 4

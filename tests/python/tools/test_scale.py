@@ -1,0 +1,153 @@
+"""launch.py scale: its formulas, its refusals, and the tables of docs/scale.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mudd_core as mc
+from mudd_core.cli import main
+from mudd_core.engine.engine import Engine
+from mudd_core.engine.model_shape import resolved_model
+from mudd_core.tools.scale import cost, models
+from mudd_core.tools.scale.axes import axes
+from mudd_core.tools.scale.page import tables
+from places import ROOT
+from rank_runs import batch_of, on_ranks
+
+PAGE = ROOT / "docs" / "scale.md"
+NET = cost.Network("a test", 1e-3, 1e9)
+# 2 GFLOP a token at 1 TFLOP/s: 500 tokens take 1 s.
+MODEL = cost.Training(weights=25_000_000, last=5_000_000, flops=2e9)
+
+
+def test_the_page_has_the_tables_of_the_tool(capsys: pytest.CaptureFixture[str]) -> None:
+    begin, end = "<!-- launch.py scale --tables -->", "<!-- end of the tables -->"
+    assert PAGE.read_text().split(begin)[1].split(end)[0].strip() == tables()
+    assert main(["scale", "--tables"]) == 0
+    assert capsys.readouterr().out.strip() == tables()
+
+
+def test_a_step_is_computation_and_what_it_does_not_cover() -> None:
+    alone = cost.step(MODEL, 500, 1e12, NET, 1)
+    assert (alone.seconds, alone.exposed) == (1.0, 0.0)
+    two = cost.step(MODEL, 500, 1e12, NET, 2)
+    # 100 MB over 1 GB/s, half of it stays: 50 ms, and a round of 1 ms; of the table a fifth.
+    assert two.sums == two.gather == pytest.approx(0.051)
+    assert two.exposed == pytest.approx(0.011 + 0.011 + two.totals) and two.totals < 0.0011
+    many = cost.step(MODEL, 500, 1e12, NET, 1024)
+    assert many.sums == pytest.approx(0.1 * 1023 / 1024 + 0.010)
+    # Little computation hides little: a tenth of the tokens, and only the last of four runs.
+    short = cost.step(cost.Training(25_000_000, 5_000_000, 2e9, runs=4), 50, 1e12, NET, 2)
+    assert short.exposed == pytest.approx(0.102 - 0.1 / 4 + short.totals)
+
+
+def test_least_tokens_make_the_ratio_that_hides() -> None:
+    least = cost.least_tokens(MODEL, 1e12, NET)
+    assert cost.ratio(MODEL, least, 1e12, NET) == pytest.approx(cost.HIDDEN_UP_TO)
+    assert least == pytest.approx(8 * 25e6 / 1e9 * 1e12 / 2e9 / 0.6)
+
+
+def test_bytes_between_nodes_are_those_of_a_step() -> None:
+    words = ["train.threads=1", "model.n_layer=1", "model.vocab_size=512", "train.seq_len=16"]
+    config = mc.load_config("tiny.py", words)
+    config = dataclasses.replace(config, model=resolved_model(config, 512))
+    nodes = 4
+
+    def work(comm: Any) -> dict[str, tuple[int, int]]:
+        engine = Engine(config, mc.Model(config.model, comm=comm))
+        engine.train_step(0, 1e-3, batch_of(config, 0))
+        return comm.counters()  # type: ignore[no-any-return]
+
+    weights = models.training_of(config, config.model).weights
+    table = 512 * config.model.d_model  # of its gradient only rows that some sample has read go
+    rows = config.train.batch_size // nodes * 16 * config.model.d_model  # of a rank, at most
+    found = on_ranks(work, nodes, 1)
+    sent = {purpose: sum(counters[purpose][1] for counters in found) for purpose in ("sum", "gather")}
+    each = (nodes - 1) * 4  # of so small a model the owners' parts are not quite equal
+    assert sent["gather"] == pytest.approx(each * weights, rel=0.02)
+    least, most = each * (weights - table), each * (weights - table + nodes * rows)
+    assert 0.98 * least < sent["sum"] < min(1.02 * most, each * weights)
+
+
+def test_experts_at_home_pay_and_tensor_does_not() -> None:
+    config = mc.load_config("mixtral/mixtral87.py")
+    shape = models.shape_of(config, resolved_model(config, 32000))
+    rows = {row.name: row for row in axes(shape, 8000, 4e12, cost.Network("", 0, 1.1e9))}
+    assert rows["expert 8"].ratio < 0.6 < rows["data, zero 1"].ratio
+    assert not rows["tensor 4"].hidden and rows["tensor 4"].ratio > rows["expert 8"].ratio
+
+
+def test_the_experts_of_a_muddformer_are_on_the_expert_axis() -> None:
+    config = mc.load_config("muddformer/405m_moe.py")
+    shape = models.shape_of(config, config.model)
+    assert (shape.experts, shape.chosen) == (24 * 16 * 3 * 1024 * 1408, 2)
+    dense = mc.load_config("muddformer/405m.py")
+    assert models.shape_of(dense, dense.model).experts == 0
+
+
+def test_a_report_tells_step_memory_mesh_and_its_limits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"step": step, "tokens_per_second": rate} for step, rate in ((1, 1.0), (2, 100.0), (3, 5000.0))]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["scale", "--config=tiny.py", f"--workdir={tmp_path}", "--nodes=16", "--net=1g"]
+    assert main([*words, "--ranks-per-node=2"]) == 0
+    text = capsys.readouterr().out
+    assert "16 nodes of 2 ranks, 1 Gb/s" in text and "the median of 3 rows" in text
+    numbers = [line.split() for line in text.split("sequences")[1].splitlines() if line[:6].strip().isdigit()]
+    assert [row[0] for row in numbers] == ["1", "2", "4", "8", "16"] and numbers[-1][1] == "32"
+    # 8 sequences of 128 tokens at 100 tokens a second.
+    assert float(numbers[0][2]) == pytest.approx(8 * 128 / 100, rel=1e-3)
+    assert "data 1 x fsdp 32, zero 1" in text and "tensor 4" in text and "not built" in text
+    assert "the config has 8 sequences" in text and "no stragglers" in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl"]
+
+
+def test_a_measured_network_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "commbench.json"
+    file.write_text(json.dumps({"between_nodes": {"latency": 5e-6, "bandwidth": 3e9}}))
+    for net in (file, tmp_path):
+        assert main(["scale", "--config=tiny.py", "--flops=1e11", "--nodes=2", f"--net={net}"]) == 0
+        assert "5 us, 3 GB/s a node" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "--config=FILE is missing"),
+        (("--config=tiny.py", "--flops=1e9", "--step-seconds=1"), "--flops and --step-seconds: expected one"),
+        (("--config=tiny.py", "--workdir=no_such_run"), "expected a run whose metrics say its speed"),
+        (("--config=tiny.py", "--flops=1e9", "--net=7g"), "--net: expected 1g, 10g, 25g, 100g or a file"),
+        (("--config=tiny.py", "--flops=1e9", "--nodes=6"), "[mesh] 6 ranks do not divide"),
+        (("--config=tiny.py", "--flops=0"), "--flops"),
+        (("--config=tiny.py", "--flops=1e9", "--nodes=1024", "--ranks-per-node=2"), "at most 1024 ranks"),
+        (("--config=tiny.py", "--flops=1e9", "--nods=2"), "--nodes"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["scale", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "expected a file of commbench"),
+        ('{"between_nodes": null}', "measured on one node"),
+        ('{"between_nodes": {"latency": 1e-6, "bandwidth": 0}}', "a bandwidth in bytes a second"),
+    ],
+)
+def test_a_file_that_commbench_did_not_write_is_refused(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "net.json"
+    file.write_text(text)
+    assert main(["scale", "--config=tiny.py", "--flops=1e9", f"--net={file}"]) == 2
+    assert message in capsys.readouterr().err
