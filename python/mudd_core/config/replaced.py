@@ -7,8 +7,6 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
 from mudd_core.base.errors import UserError
 from mudd_core.config.check import check_config, type_fault
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk, with_section
@@ -19,6 +17,7 @@ from mudd_core.config.suggest import nearest_field
 from mudd_core.config.values import KINDS, mismatch
 
 if TYPE_CHECKING:
+    import numpy as np
     from _typeshed import DataclassInstance
 
 # A field's value; of a section its dataclass, or a dict of its fields.
@@ -69,9 +68,9 @@ def _section(config: Config, name: str, value: Value) -> DataclassInstance:
     wanted = type(getattr(config, name))
     found = section_of(wanted, value, name) if isinstance(value, Mapping) else value
     of_model = name == "model" and hasattr(found, "family")
-    if dataclasses.is_dataclass(found) and not isinstance(found, type):
-        if of_model or isinstance(found, wanted):
-            return found
+    right = of_model or isinstance(found, wanted)
+    if right and dataclasses.is_dataclass(found) and not isinstance(found, type):
+        return found
     raise mismatch(f"[config] {name}", f"{wanted.__name__} or a dict of its fields", value)
 
 
@@ -89,7 +88,8 @@ def _field(config: Config, name: str) -> FieldInfo:
 
 def _scalar(info: FieldInfo, value: Value) -> Scalar:
     """The value as the field has it: a NumPy number as Python's own, a path as a string."""
-    plain = value.item() if isinstance(value, np.generic) else value
+    item = getattr(value, "item", None)  # without importing NumPy
+    plain = item() if callable(item) else value
     plain = os.fspath(plain) if isinstance(plain, os.PathLike) and info.kind is str else plain
     if not isinstance(plain, int | float | str):
         raise mismatch(f"[config] {info.path}", KINDS[info.kind], value)

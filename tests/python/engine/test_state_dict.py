@@ -40,6 +40,7 @@ def aliases(model: mc.Model, trainer: mc.Trainer) -> Iterator[tuple[str, NDArray
 @pytest.mark.parametrize("stored", [{}, {"embed": "bfloat16", "head": "float16"}])
 def test_no_writable_alias_of_a_weight_leaves_the_package(stored: dict[str, str]) -> None:
     config = mc.load_config("tiny.py", {"train.batch_size": 1, "train.seq_len": 3, "model": vars(SHAPE)})
+    config = config.replace("train.trainable", ",".join(f"!{name}" for name in stored))
     model = mc.Model(SHAPE, stored=stored)
     with mc.Trainer(config, model=model) as trainer:
         before, places = trainer.final_hash(), set()
@@ -95,7 +96,9 @@ def test_16_bit_weights_round_with_a_warning_and_refuse_infinity_before_they_wri
     model = mc.Model(SHAPE, stored={"embed": "float16"})
     state = model.state_dict(copy=True)
     state["embed"][...] = 1 + 2**-20
-    with pytest.warns(UserWarning, match=r"\[load_state_dict\] embed: 32 of 32 values were rounded to float16"):
+    with pytest.warns(
+        UserWarning, match=r"\[load_state_dict\] embed: 32 of 32 values were rounded to float16"
+    ):
         model.load_state_dict(state)
     state["embed"][...], state["head"][...] = 1e6, 3
     with pytest.raises(ValueError, match="expected weights that float16 can hold"):

@@ -50,7 +50,10 @@ def test_a_dict_of_an_originals_file_has_its_own_keys() -> None:
         ({"train.steps": None}, "[config] train.steps: expected a whole number, got None"),
         ({"train.steps": -1}, "[config] train.steps: expected at least 1, got -1"),
         ({"model": 3}, "[config] model: expected TransformerPPConfig or a dict of its fields, got 3"),
-        ({"train": TINY.optim}, "[config] train: expected TrainConfig or a dict of its fields, got OptimConfig("),
+        (
+            {"train": TINY.optim},
+            "[config] train: expected TrainConfig or a dict of its fields, got OptimConfig(",
+        ),
         ({"model": {"family": "bert"}}, "[config] model.family: expected one of"),
     ],
 )
