@@ -10,17 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.arguments import Argument, Arguments, argument, is_plain
 from mudd_core.config.families import ModelConfig
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
-from mudd_core.config.schema import Config
 from mudd_core.config.suggest import nearest, nearest_field, nearest_option
 from mudd_core.config.values import flag, number, whole
 
-AnyConfig = TypeVar("AnyConfig", bound=Config)
+if TYPE_CHECKING:
+    from mudd_core.config.schema import Config
+
+AnyConfig = TypeVar("AnyConfig", bound="Config")
 # A name that several sections have means the first of these: --seed is train.seed, --vocab-size is data.vocab_size.
 _SECTIONS = (
     "train",

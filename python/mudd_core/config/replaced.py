@@ -11,7 +11,6 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.check import check_config, type_fault
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk, with_section
 from mudd_core.config.overrides import field_path, require_consistent
-from mudd_core.config.schema import Config
 from mudd_core.config.sections import section_of
 from mudd_core.config.suggest import nearest_field
 from mudd_core.config.values import KINDS, mismatch
@@ -19,6 +18,8 @@ from mudd_core.config.values import KINDS, mismatch
 if TYPE_CHECKING:
     import numpy as np
     from _typeshed import DataclassInstance
+
+    from mudd_core.config.schema import Config
 
 # A field's value; of a section its dataclass, or a dict of its fields.
 Value: TypeAlias = "Scalar | os.PathLike[str] | np.generic | DataclassInstance | Mapping[str, Value]"
