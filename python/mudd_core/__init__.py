@@ -88,9 +88,9 @@ if not TYPE_CHECKING:  # a type checker reads the imports above, so that a name 
         elif name in _HOME:
             value = getattr(importlib.import_module(f"mudd_core.{_HOME[name]}"), name)
         else:
-            from mudd_core.config.suggest import nearest
-
-            raise AttributeError(f"module 'mudd_core' has no attribute '{name}'{nearest(name, __all__)}")
+            suggest = importlib.import_module("mudd_core.config.suggest")
+            hint = suggest.nearest(name, __all__)
+            raise AttributeError(f"module 'mudd_core' has no attribute '{name}'{hint}")
         globals()[name] = value
         return value
 
