@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from mudd_core._core import set_num_threads as set_num_threads
     from mudd_core.config import Config as Config
     from mudd_core.config import GPT2Config as GPT2Config
+    from mudd_core.config import MixtralConfig as MixtralConfig
+    from mudd_core.config import MUDDFormerConfig as MUDDFormerConfig
+    from mudd_core.config import MupConfig as MupConfig
+    from mudd_core.config import TokenFormerConfig as TokenFormerConfig
     from mudd_core.config import TransformerPPConfig as TransformerPPConfig
+    from mudd_core.config.known_configs import list_configs as list_configs
     from mudd_core.engine.model import Model as Model
     from mudd_core.grammars.load import load_config as load_config
     from mudd_core.graph.scopes import precision as precision
@@ -64,12 +69,17 @@ _load_openmp()
 _HOME = {
     "Config": "config",
     "GPT2Config": "config",
+    "MUDDFormerConfig": "config",
+    "MixtralConfig": "config",
     "Model": "engine.model",
+    "MupConfig": "config",
     "Tensor": "graph.tape",
     "Trainer": "run.loop.trainer",
+    "TokenFormerConfig": "config",
     "TransformerPPConfig": "config",
     "custom": "ops",
     "isa": "_core",
+    "list_configs": "config.known_configs",
     "load_config": "grammars.load",
     "num_threads": "_core",
     "precision": "graph.scopes",
