@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-# Builds in children of a fresh process. Each ends with SIGKILL at the n-th time that Python opens, renames or removes a
-# file below the folder of the caches: for n of 1, 5, 9 and so on ("every"), each followed by an undisturbed start, or at the second
-# rename of each of "many" starts, which complete one part (or the tokenizer) each.
+# Builds in children of a fresh process. "every": the n-th file operation of Python below the folder of the caches is a
+# SIGKILL, for n of 1, 5, 9 and so on, and an undisturbed start follows. "many": the second rename of each start is one,
+# so that each completes the tokenizer or one part.
 DRIVER = """
 import os, shutil, signal, sys
 from pathlib import Path

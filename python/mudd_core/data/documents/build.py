@@ -19,7 +19,7 @@ from typing import TypedDict
 import numpy as np
 
 from mudd_core.base.errors import FormatError, SaveError, UserError
-from mudd_core.data.cache import FORMAT, SPLITS, TokenCache, fingerprint_of, open_cache
+from mudd_core.data.cache import SPLITS, TokenCache, fingerprint_of, open_cache
 from mudd_core.data.cache_file import Spool, write_h5
 from mudd_core.data.cache_folder import build_locked, is_current
 from mudd_core.data.corpus import Progress, Split, is_held_out
@@ -196,11 +196,8 @@ class _Build:
                 out.close()
         for split in SPLITS:
             _write_anew(self._lengths(number, split), np.array(lengths[split], np.uint32).tobytes())
-        summary: _Summary = {
-            "bytes": sizes,
-            "train_files": [files[file] for file in range(len(part.files))],
-            "sources": [_Source(**asdict(note)) for note in notes],
-        }
+        counts = [files[file] for file in range(len(part.files))]
+        summary = {"bytes": sizes, "train_files": counts, "sources": list(map(asdict, notes))}
         _replace(self._summary(number), json.dumps(summary).encode())
 
     def _spools(self, summaries: list[_Summary]) -> dict[Split, Spool]:

@@ -110,9 +110,9 @@ def grouped(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[tuple[T
 class CacheForm:
     """What differs between the token caches of documents in files and those of plain text.
 
-    content: SHA-256 of all documents; empty where the sizes and edges of their files name them. documents: of each split,
-    where that is known before they are read. header: members of cache.json before its totals. indent: of cache.json.
-    lists_files: whether cache.json has the number of training documents of each file.
+    content: SHA-256 of all documents; empty where the sizes and edges of their files name them. documents: number in
+    each split, where it is known before they are read. header: members of cache.json before its totals. indent: of
+    cache.json. lists_files: whether cache.json has the number of training documents of each file.
     """
 
     content: str = ""
