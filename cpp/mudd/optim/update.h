@@ -1,10 +1,11 @@
-// The elementwise optimizers (optim/adamw, optim/lion, optim/sgd): one sweep over all their parameters that clips,
+// The elementwise optimizers: one sweep over all their parameters that clips,
 // updates and repacks.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "mudd/base/kernel_table.h"
 #include "mudd/optim/optimizer.h"
 #include "mudd/optim/update_kernels.h"
 
@@ -14,14 +15,18 @@ namespace mudd {
 // packed copies once each.
 class Elementwise : public Optimizer {
  public:
-  Elementwise(const UpdateKernels& kernels, const OptimizerSettings& settings)
-      : Optimizer(settings), kernels_(kernels) {}
+  using Rows = std::span<const KernelRow<UpdateKernels>>;
+  Elementwise(Rows rows, const OptimizerSettings& settings)
+      : Optimizer(settings), rows_(rows), kernels_(choose(rows)) {}
   bool update(std::span<UpdateParameter> matrices, int64_t n, double grad_scale,
               std::byte* scratch) const override;
   // Of update n.
   virtual UpdateFactors factors(const UpdateParameter& parameter, int64_t n, double grad_scale) const = 0;
+  // All kernels of this optimizer, for its tests and benchmarks.
+  Rows rows() const { return rows_; }
 
  private:
+  Rows rows_;
   const UpdateKernels& kernels_;
 };
 

@@ -1,4 +1,4 @@
-// What the kernels of the elementwise optimizers (optim/adamw, optim/lion, optim/sgd) share.
+// What the kernels of the elementwise optimizers share.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ namespace {
 class Adamw final : public Elementwise {
  public:
   explicit Adamw(const OptimizerSettings& settings)
-      : Elementwise(choose(adamw_rows()), settings),
+      : Elementwise(adamw_rows(), settings),
         beta1_(settings.number("beta1")),
         beta2_(settings.number("beta2")),
         eps_root_(settings.number("eps_root")) {}
@@ -56,6 +56,7 @@ class Adamw final : public Elementwise {
 const OptimizerSpec& adamw_spec() {
   static const OptimizerSpec spec{
       .name = "adamw",
+      .help = "also by its name in the MUDDFormer code, adam_pax",
       .aliases = {"adam_pax"},
       .moments = 2,
       .settings = {fraction("beta1", 0.9, "decay of the first moment"),

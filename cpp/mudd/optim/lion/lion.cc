@@ -17,9 +17,7 @@ namespace {
 class Lion final : public Elementwise {
  public:
   explicit Lion(const OptimizerSettings& settings)
-      : Elementwise(choose(lion_rows()), settings),
-        beta1_(settings.number("beta1")),
-        beta2_(settings.number("beta2")) {}
+      : Elementwise(lion_rows(), settings), beta1_(settings.number("beta1")), beta2_(settings.number("beta2")) {}
   UpdateFactors factors(const UpdateParameter& p, int64_t, double grad_scale) const override {
     return {.grad_scale = static_cast<float>(grad_scale),
             .beta1 = static_cast<float>(beta1_),
@@ -39,6 +37,7 @@ class Lion final : public Elementwise {
 const OptimizerSpec& lion_spec() {
   static const OptimizerSpec spec{
       .name = "lion",
+      .help = "steps by the sign of its moment",
       .settings = {fraction("beta1", 0.9, "weight of the moment in the direction"),
                    fraction("beta2", 0.95, "decay of its moment")},
       .make = [](const OptimizerSettings& s) -> std::unique_ptr<Optimizer> { return lion_optimizer(s); }};

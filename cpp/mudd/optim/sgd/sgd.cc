@@ -17,7 +17,7 @@ namespace {
 class Sgd final : public Elementwise {
  public:
   explicit Sgd(const OptimizerSettings& settings)
-      : Elementwise(choose(sgd_rows()), settings),
+      : Elementwise(sgd_rows(), settings),
         momentum_(settings.number("momentum")),
         nesterov_(settings.flag("nesterov")) {}
   UpdateFactors factors(const UpdateParameter& p, int64_t, double grad_scale) const override {
@@ -38,6 +38,7 @@ class Sgd final : public Elementwise {
 const OptimizerSpec& sgd_spec() {
   static const OptimizerSpec spec{
       .name = "sgd",
+      .help = "with Nesterov momentum",
       .settings = {fraction("momentum", 0.9, "fraction of its moment that stays"),
                    {option::flag("nesterov", true,
                                  "step along gradient + momentum x moment; false: along the moment"),
