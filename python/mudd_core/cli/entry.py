@@ -22,6 +22,7 @@ from mudd_core.cli.argv import asks_for_many, config_of, parse, starts_ranks, to
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.request import Request
 from mudd_core.cli.standard_streams import flushed, named_streams, replace_unknown_characters, restart_in_utf8
+from mudd_core.config.own_files import fault_in_own_file
 from mudd_core.grammars import detect
 
 
@@ -136,6 +137,9 @@ def _run(words: Sequence[str]) -> int:
         code = getattr(error, "exit_code", None)
         if is_full_disk(error):
             code = SaveError.exit_code
+        if code is None and (fault := fault_in_own_file(error)):
+            _tell(f"error: {fault}")
+            return UserError.exit_code
         if code is None:
             _tell(f"{traceback.format_exc()}error: internal error: {type(error).__name__}: {error}")
             return 70

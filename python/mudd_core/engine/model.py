@@ -20,7 +20,7 @@ from mudd_core.engine.argument_check import checked_weight, require_model_config
 from mudd_core.engine.batch_check import OPTIONAL, checked_batch, checked_ids
 from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.frozen import Weights, set_weight
-from mudd_core.engine.generate import Generator, check_sampling, ring_positions
+from mudd_core.engine.generate import Generator, check_sampling, make_generator, ring_positions
 from mudd_core.engine.planned import ExecutorOptions, Planned, declare_parameters, plan_graph
 from mudd_core.graph import scopes
 
@@ -266,7 +266,7 @@ class Model:
         check_sampling(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p)
         positions = ring_positions(self.config, ids.size + max_tokens, window)
         if self._generator is None or self._generator.positions != positions:
-            self._generator = Generator(self.config, self.store, self.in_use, positions)
+            self._generator = make_generator(self.config, self.store, self.in_use, positions)
             if note := self.config.decoding_note:
                 warnings.warn(f"[generate] {note}", stacklevel=3)
         return self._generator.run(
