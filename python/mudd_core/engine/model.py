@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from operator import index
 from typing import Unpack
 
@@ -13,41 +13,47 @@ import numpy.typing as npt
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.types import Array
-from mudd_core.config import ModelConfig
+from mudd_core.config import Config, ModelConfig
 from mudd_core.dist import Comm
 from mudd_core.engine import immediate
-from mudd_core.engine.argument_check import checked_weight, require_model_config
+from mudd_core.engine.argument_check import require_model_config
 from mudd_core.engine.batch_check import OPTIONAL, checked_batch, checked_ids
 from mudd_core.engine.evaluation import evaluated, piece_size
-from mudd_core.engine.frozen import Weights, set_weight
 from mudd_core.engine.generate import Generator, check_sampling, make_generator, ring_positions
+from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
+from mudd_core.engine.parameters import Parameters
 from mudd_core.engine.planned import ExecutorOptions, Planned, declare_parameters, plan_graph
 from mudd_core.graph import scopes
 
 
-class Model:
+class Model(Parameters):
     """A language model of any family; for one thread at a time (RuntimeError in the other).
 
-    config: a model config with vocab_size and max_seq_len filled in. seed: of the initial weights.
+    config: a model config with vocab_size and max_seq_len filled in, or a whole Config, whose tokenizer and train
+    section then fill in these, seed and precision. seed: of the initial weights; None is 0.
     booked_only: for planning, of any size: takes no memory and cannot run.
-    precision: "fp32", or "bf16" for activations and operands of products in bf16 (weights themselves stay fp32).
+    precision: "fp32" (None), or "bf16" for activations and operands of matmuls in bf16; weights themselves stay fp32.
     comm: of the ranks that train together: those of a node share one copy of the weights. All make the same calls.
     stored: "bfloat16" or "float16" for each matrix to be frozen for good and stored so, in half the memory.
     """
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: ModelConfig | Config,
         *,
-        seed: int = 0,
+        seed: int | None = None,
         initialize: bool = True,
         booked_only: bool = False,
-        precision: str = "fp32",
+        precision: str | None = None,
         comm: Comm | None = None,
         stored: Mapping[str, str] | None = None,
     ) -> None:
+        if isinstance(config, Config):
+            seed = config.train.seed if seed is None else seed
+            precision = precision or config.train.precision
+            config = resolved_model(config, config.model.vocab_size or expected_vocabulary(config))
         require_model_config(config)
-        seed = index(seed)
+        seed, precision = index(seed or 0), precision or "fp32"
         self.config = config
         self.in_use = InUse("model")  # its Trainer holds it too
         self.normalize = "valid"  # the denominator of loss and gradients, as loss.normalize
@@ -69,42 +75,6 @@ class Model:
         self.store.allocate(booked_only, _core.NodeMemory(comm.core) if comm and shared else None)
         if initialize and not booked_only:
             self.store.initialize(seed)
-
-    # ---- parameters -----------------------------------------------------------------------------------------
-
-    @property
-    def parameters(self) -> Mapping[str, Array]:
-        """Name to float32 weights (contracts 13), read-only; write through set_parameter.
-
-        Views of the masters. Of a weight stored in 16 bits each access makes a copy, with the same values.
-        """
-        return Weights(self.store)
-
-    @alone
-    def set_parameter(self, name: str, value: npt.ArrayLike) -> None:
-        """Replaces the weights of one parameter (numbers of the same shape, as float32 or in 16 bits) and repacks them.
-
-        A UserWarning says if values were rounded, to the 16 bits that a frozen parameter is stored in.
-        """
-        try:
-            array = checked_weight(name, value, self.store.describe(name)["shape"])
-            if rounded := set_weight(self.store, name, array):
-                kind = self.store.describe(name)["stored"]
-                text = f"[set_parameter] {name}: {rounded:,} of {array.size:,} values were rounded to {kind}"
-                warnings.warn(text, stacklevel=3)
-        except KeyError:
-            raise KeyError(f"[model] parameter: there is no '{name}'") from None
-
-    @property
-    def n_parameters(self) -> int:
-        """Number of weights."""
-        return int(self.store.elements)
-
-    @alone
-    def train_only(self, names: Sequence[str]) -> None:
-        """Freeze all other parameters: training graphs give no gradients of them from now on (train.trainable)."""
-        self.store.train_only(list(names))
-        self._trained = () if len(names) == len(self.store.names()) else tuple(names)
 
     # ---- graphs ---------------------------------------------------------------------------------------------
 
@@ -156,6 +126,10 @@ class Model:
         planned.executor.run()
         result = np.array(planned.executor.get(planned.outputs[0]))
         return result[0] if not isinstance(tokens, Mapping) and np.ndim(tokens) == 1 else result
+
+    def __call__(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array:
+        """The logits of token ids or of a batch: `model(ids)` is model.logits(ids)."""
+        return self.logits(tokens)
 
     @alone
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
