@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mudd_core import data as data
@@ -92,17 +92,22 @@ _HOME = {
 _MODULES = ("data", "interop", "nn", "ops")
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if name in _MODULES:
-        value: Any = importlib.import_module(f"mudd_core.{name}")
-    elif home is not None:
-        value = getattr(importlib.import_module(f"mudd_core.{home}"), name)
-    else:
-        raise AttributeError(f"module 'mudd_core' has no attribute '{name}'")
-    globals()[name] = value
-    return value
+__all__ = sorted((*_HOME, *_MODULES))
+
+if not TYPE_CHECKING:  # a type checker reads the imports above, so that a name that is not there is an error
+
+    def __getattr__(name):
+        if name in _MODULES:
+            value = importlib.import_module(f"mudd_core.{name}")
+        elif name in _HOME:
+            value = getattr(importlib.import_module(f"mudd_core.{_HOME[name]}"), name)
+        else:
+            suggest = importlib.import_module("mudd_core.config.suggest")
+            hint = suggest.nearest(name, __all__)
+            raise AttributeError(f"module 'mudd_core' has no attribute '{name}'{hint}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, *_MODULES})
+    return [*__all__, "__version__"]
