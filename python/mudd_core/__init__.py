@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from mudd_core.models.hidden import Batch as Batch
     from mudd_core.models.hidden import Cache as Cache
     from mudd_core.models.hidden import Hidden as Hidden
+    from mudd_core.interop.load_run import load as load
+    from mudd_core.interop.load_run import load_run as load_run
     from mudd_core.ops import custom as custom
     from mudd_core.run.loop.trainer import Trainer as Trainer
 
@@ -90,7 +92,9 @@ _HOME = {
     "custom": "ops",
     "isa": "_core",
     "list_configs": "config.known_configs",
+    "load": "interop.load_run",
     "load_config": "grammars.load",
+    "load_run": "interop.load_run",
     "num_threads": "_core",
     "opt": "config.fields",
     "precision": "graph.scopes",
