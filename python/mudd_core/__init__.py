@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from mudd_core.grammars.load import load_config as load_config
     from mudd_core.graph.scopes import precision as precision
     from mudd_core.graph.tape import Tensor as Tensor
+    from mudd_core.interop.load_run import load as load
+    from mudd_core.interop.load_run import load_run as load_run
     from mudd_core.models.hidden import Batch as Batch
     from mudd_core.models.hidden import Cache as Cache
     from mudd_core.models.hidden import Hidden as Hidden
-    from mudd_core.interop.load_run import load as load
-    from mudd_core.interop.load_run import load_run as load_run
     from mudd_core.ops import custom as custom
     from mudd_core.run.loop.trainer import Trainer as Trainer
 

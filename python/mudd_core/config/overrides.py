@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mudd_core.base.errors import UserError
 from mudd_core.config.arguments import Argument, Arguments, argument, is_plain, with_values
 from mudd_core.config.families import ModelConfig, in_family, named_family
+from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
 from mudd_core.config.own_files import split_name
 from mudd_core.config.suggest import nearest, nearest_field, nearest_option
@@ -23,7 +24,6 @@ from mudd_core.config.values import flag, number, whole
 if TYPE_CHECKING:
     from mudd_core.config.schema import Config
 
-FAMILY = "model.family"
 AnyConfig = TypeVar("AnyConfig", bound="Config")
 # A name that several sections have means the first of these: --seed is train.seed, --vocab-size is data.vocab_size.
 _SECTIONS = (

@@ -64,6 +64,9 @@ def test_a_changed_file_is_named_and_the_copy_resumes(tiny_text: Path, tmp_path:
     assert code == 0 and "final hash" in said, said
     code, said = command("sample", f"--workdir={work}", "--prompt=ab", "sample.max_tokens=3")
     assert code == 0, said
+    opened = "import sys, mudd_core as mc; print(type(mc.load_run(sys.argv[1]).model.config).__name__)"
+    done = subprocess.run([sys.executable, "-c", opened, str(work)], capture_output=True, text=True)
+    assert done.stdout.strip() == "Plus", done.stderr
 
 
 def test_a_copy_that_was_changed_is_refused(tiny_text: Path, tmp_path: Path) -> None:
