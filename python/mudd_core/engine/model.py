@@ -15,14 +15,17 @@ from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.types import Array
 from mudd_core.config import ModelConfig
 from mudd_core.dist import Comm
-from mudd_core.engine import immediate
+from mudd_core.engine import immediate, watched
 from mudd_core.engine.argument_check import checked_weight, require_model_config
 from mudd_core.engine.batch_check import OPTIONAL, checked_batch, checked_ids
+from mudd_core.engine.capture import Captured, captured
 from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.frozen import Weights, set_weight
-from mudd_core.engine.generate import Generator, check_sampling, ring_positions
+from mudd_core.engine.generate import Generator, check_sampling, ring_positions, sampler
 from mudd_core.engine.planned import ExecutorOptions, Planned, declare_parameters, plan_graph
+from mudd_core.engine.value_names import value_names
 from mudd_core.graph import scopes
+from mudd_core.graph.watching import Patch
 
 
 class Model:
@@ -60,6 +63,8 @@ class Model:
         self.store = _core.ParamStore(scopes.COMPUTE[precision])
         self._plans: dict[tuple[Hashable, ...], Planned] = {}
         self._generator: Generator | None = None
+        self._names: dict[str, str] = {}  # of the values inside, once somebody asks
+        self._patches: list[watched.Patches] = []  # in force, the innermost last
         declare_parameters(config, self.store, stored)
         names = self.store.names()
         trained = tuple(name for name in names if name not in (stored or ()))
@@ -145,17 +150,23 @@ class Model:
 
         A batch (see loss_and_gradients) may stand in place of the ids.
         """
-        if isinstance(tokens, Mapping):
-            arrays, optional = self.checked(self.adapt(tokens))
+        arrays, optional = self._given(tokens)
+        if self._patches:
+            result = watched.patched_logits(self, self._in_force(), arrays)
+        else:
             planned = self.plan("logits", *arrays["inputs"].shape, optional=optional)
             planned.fill(arrays)
-        else:
-            ids = checked_ids(tokens, "tokens", self.config)
-            planned = self.plan("logits", *ids.shape)
-            planned.fill({"inputs": ids})
-        planned.executor.run()
-        result = np.array(planned.executor.get(planned.outputs[0]))
+            planned.executor.run()
+            result = np.array(planned.executor.get(planned.outputs[0]))
         return result[0] if not isinstance(tokens, Mapping) and np.ndim(tokens) == 1 else result
+
+    def _given(
+        self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]
+    ) -> tuple[dict[str, Array], tuple[str, ...]]:
+        """The arrays of ids or of a batch, and the names of its optional parts."""
+        if isinstance(tokens, Mapping):
+            return self.checked(self.adapt(tokens))
+        return {"inputs": checked_ids(tokens, "tokens", self.config)}, ()
 
     @alone
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
@@ -165,6 +176,8 @@ class Model:
 
         It goes in pieces of at most `evaluated_at_once` sequences; their size changes memory, never bits.
         """
+        if self._patches:
+            return watched.patched_evaluation(self, self._in_force(), batch)
         optional = tuple(name for name in OPTIONAL if name in batch)
         planned = self.plan_evaluation(*batch["inputs"].shape, optional=optional)
         return evaluated(planned, batch)
@@ -181,11 +194,14 @@ class Model:
         As in training: a mixture's auxiliary losses are in it (evaluate leaves them out).
         """
         arrays, optional = self.checked(self.adapt(batch))
-        planned = self.plan("evaluate", *arrays["inputs"].shape, shards=shards, optional=optional)
-        planned.fill(arrays)
-        planned.executor.run()
-        loss, count = planned.sums()
-        return loss / self._denominator(count, arrays)
+        if self._patches:
+            loss, count = watched.patched_loss(self, self._in_force(), arrays, shards)
+        else:
+            planned = self.plan("evaluate", *arrays["inputs"].shape, shards=shards, optional=optional)
+            planned.fill(arrays)
+            planned.executor.run()
+            loss, count = planned.sums()
+        return loss / self.denominator(count, arrays)
 
     @alone
     def loss_and_gradients(
@@ -229,14 +245,61 @@ class Model:
     def _divided(
         self, loss: float, count: float, gradients: Iterable[tuple[str, Array]], arrays: Mapping[str, Array]
     ) -> tuple[float, dict[str, Array]]:
-        denominator = self._denominator(count, arrays)
+        denominator = self.denominator(count, arrays)
         scale = np.float32(1.0 / denominator)
         return loss / denominator, {name: gradient * scale for name, gradient in gradients}
 
-    def _denominator(self, count: float, arrays: Mapping[str, Array]) -> float:
+    def denominator(self, count: float, arrays: Mapping[str, Array]) -> float:
+        """What sums over a batch are divided by: its counted targets or all its slots, as `normalize` says."""
         if self.normalize == "all_slots":
             return float(arrays["targets"].size)
         return max(1.0, count)
+
+    # ---- a look inside ---------------------------------------------------------------------------------------
+
+    def names(self) -> dict[str, str]:
+        """Name to shape, such as "[B, T, 64]", of the values inside that capture and patch know, in their order."""
+        if not self._names:
+            self._names = value_names(self.config)
+        return dict(self._names)
+
+    @alone
+    def capture(
+        self,
+        tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike],
+        names: str | Sequence[str] = "*",
+        *,
+        targets: npt.ArrayLike | None = None,
+        gradients: bool = False,
+    ) -> Captured:
+        """The values inside, name to array, of a forward pass over ids [B, T] (or [T], as [1, T]) or a batch.
+
+        names: patterns of names() (`*`, `?`, `[ab]`, `!` before one excludes); only these are kept, and computed where
+        no op stores them. targets [B, T]: `loss` is that of the batch, and with gradients=True `gradients` has its
+        gradients by these values, and by the parameters whose names the patterns choose, frozen ones too. Nothing is
+        dropped at random. UserError with the nearest names for a pattern that matches none.
+        """
+        if targets is not None:
+            tokens = (
+                {"inputs": tokens, "targets": targets}
+                if not isinstance(tokens, Mapping)
+                else {**tokens, "targets": targets}
+            )
+        arrays, _ = self._given(tokens)
+        patterns = [names] if isinstance(names, str) else list(names)
+        return captured(self, arrays, patterns, self._in_force(), gradients=gradients)
+
+    def patch(self, functions: Mapping[str, Patch]) -> watched.Patching:
+        """`with` it: evaluation goes on with what a function makes of each value, by a pattern of names().
+
+        A function gets the array [B, T, ...] of a value and returns one of the same shape. logits, loss, evaluate,
+        generate (which then computes every token anew, without a cache) and capture see it; training steps and
+        loss_and_gradients do not. Of several for a name the innermost or last one is taken.
+        """
+        return watched.Patching(functions, list(self.names()), self._patches)
+
+    def _in_force(self) -> dict[str, Patch]:
+        return {name: function for patches in self._patches for name, function in patches.items()}
 
     @alone
     def generate(
@@ -265,6 +328,11 @@ class Model:
             raise ValueError(f"[generate] tokens: expected one sequence, got {ids.shape[0]}")
         check_sampling(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p)
         positions = ring_positions(self.config, ids.size + max_tokens, window)
+        if self._patches:
+            sample = sampler(
+                temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, ids_below=ids_below
+            )
+            return watched.patched_tokens(self, self._in_force(), ids[0], max_tokens, sample, positions)
         if self._generator is None or self._generator.positions != positions:
             self._generator = Generator(self.config, self.store, self.in_use, positions)
             if note := self.config.decoding_note:

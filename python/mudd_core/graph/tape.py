@@ -105,15 +105,20 @@ class Tensor:
         _backward_from([(self, seed)])
 
 
-def backward(*losses: Tensor) -> None:
-    """Walk the tape back from several losses at once, as the planned executor does: the gradient of their sum."""
+def backward(*losses: Tensor, watched: Sequence[Tensor] = ()) -> list[Array | None]:
+    """Walk the tape back from several losses at once, as the planned executor does: the gradient of their sum.
+
+    Returns the gradients of the watched results, None for one that the losses do not depend on.
+    """
     for loss in losses:
         if loss._record is None:
             raise ValueError("[backward] losses: expected results of ops on tensors that require gradients")
-    _backward_from([(loss, np.ones(loss.shape, loss.dtype)) for loss in losses])
+    return _backward_from([(loss, np.ones(loss.shape, loss.dtype)) for loss in losses], watched)
 
 
-def _backward_from(seeds: Sequence[tuple[Tensor, Array]]) -> None:
+def _backward_from(
+    seeds: Sequence[tuple[Tensor, Array]], watched: Sequence[Tensor] = ()
+) -> list[Array | None]:
     records = _reachable([tensor._record for tensor, _ in seeds if tensor._record is not None])
     leaves: dict[int, tuple[Tensor, list[tuple[int, Array]]]] = {}
     with ExitStack() as held:
@@ -126,12 +131,14 @@ def _backward_from(seeds: Sequence[tuple[Tensor, Array]]) -> None:
             for record in records:
                 if any(d is not None for d in record.dout):
                     _walk(record, leaves)
+            found = [tensor._record.dout[tensor._output] if tensor._record else None for tensor in watched]
         finally:
             for record in records:
                 record.dout = [None] * len(record.dout)
         for leaf, uses in leaves.values():
             total = sum_in_order([use for _, use in sorted(uses, key=lambda pair: pair[0])])
             leaf.grad = total if leaf.grad is None else leaf.grad + total
+    return found
 
 
 def _guards(records: Sequence[_Record]) -> Iterator[InUse]:

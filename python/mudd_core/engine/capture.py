@@ -1,0 +1,99 @@
+"""What a model computes inside, as NumPy arrays by name: Model.capture."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mudd_core import nn
+from mudd_core.base.types import Array
+from mudd_core.config import ModelConfig
+from mudd_core.engine.planned import tree_sum
+from mudd_core.engine.value_names import LOGITS, chosen_values
+from mudd_core.engine.watched import Patches, loss_sums, watched
+from mudd_core.graph.recording import taped
+from mudd_core.graph.watching import Watcher
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+
+# Config fields of random numbers that are drawn where gradients are wanted: a capture is an evaluation.
+_RANDOM = ("embd_dropout", "attn_dropout", "resid_dropout", "drop_path", "jitter")
+
+
+class Captured(dict[str, Array]):
+    """Name to array of the values of one forward pass.
+
+    loss: in nats, where there were targets. gradients: of that loss, by the names of values and of parameters.
+    """
+
+    def __init__(
+        self, values: Mapping[str, Array], gradients: Mapping[str, Array], loss: float | None
+    ) -> None:
+        super().__init__(values)
+        self.gradients, self.loss = dict(gradients), loss
+
+    def __repr__(self) -> str:
+        """One line for each array."""
+        lines = [f"{name} {array.dtype}{list(array.shape)}" for name, array in self.items()]
+        if self.loss is not None:
+            lines.append(f"loss {self.loss:.6g} nats, {len(self.gradients)} gradients")
+        return "\n".join(lines)
+
+
+def captured(
+    model: Model, arrays: Mapping[str, Array], patterns: Sequence[str], patches: Patches, *, gradients: bool
+) -> Captured:
+    """The values that the patterns choose, for the int32 arrays [B, T] of a batch; with targets the loss too.
+
+    gradients: also those of the loss by these values, and by the parameters that the patterns choose.
+    """
+    if gradients and "targets" not in arrays:
+        raise ValueError(
+            "[capture] targets: gradients need them: capture(ids[:, :-1], targets=ids[:, 1:], gradients=True)"
+        )
+    if gradients and patches:
+        raise ValueError(
+            "[capture] gradients: a patch is in force, and its functions have none; leave it first"
+        )
+    values = list(model.names())
+    parameters = model.store.names() if gradients else []
+    chosen = dict.fromkeys(chosen_values(list(patterns), [*values, *parameters], "[capture] names"))
+    keep = [name for name in values if name in chosen]
+    config = _without_noise(model.config) if gradients else model.config
+    watcher = Watcher(model.store, keep, patches, gradients)
+    loss, found = None, {}
+    with watched(model, watcher, arrays, config=config) as hidden:
+        if LOGITS in chosen:
+            nn.sow(LOGITS, hidden.logits())
+        if "targets" in arrays:
+            targets = arrays["targets"]
+            nats, count, _ = loss_sums(hidden, patches, targets, 1)
+            aux = [taped(hidden.aux.loss(targets))] if hidden.aux else []
+            denominator = model.denominator(tree_sum(count.data), arrays)
+            loss = (tree_sum(nats.data) + sum(tree_sum(one.data) for one in aux)) / denominator
+            if gradients:
+                found = watcher.gradients(nats, *(one for one in aux if one.recorded))
+                if LOGITS in chosen:
+                    found[LOGITS] = _of_logits(watcher.kept[LOGITS].data, targets)
+                scale = np.float32(1.0 / denominator)
+                found = {name: gradient * scale for name, gradient in found.items() if name in chosen}
+    return Captured({name: watcher.kept[name].data for name in keep}, found, loss)
+
+
+def _without_noise(config: ModelConfig) -> ModelConfig:
+    fields = {field.name for field in dataclasses.fields(config)}
+    return dataclasses.replace(config, **{name: 0.0 for name in _RANDOM if name in fields})
+
+
+def _of_logits(logits: Array, targets: Array) -> Array:
+    """The gradient of the summed nats by the logits [B, T, V]; the loss never stores these."""
+    p = np.exp(logits - logits.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    rows, columns = np.nonzero(targets >= 0)
+    p[rows, columns, targets[rows, columns]] -= 1
+    made: Array = p * (targets >= 0)[..., None]
+    return made
