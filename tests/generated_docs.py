@@ -1,4 +1,4 @@
-"""What the pages in docs/ have from the code: commands, keys, tested items, the picture of the layers, tables of scale.
+"""What the pages in docs/ have from the code: commands, keys, tested items, layers, ops, tables of scale.
 
 python tests/generated_docs.py    write them anew, and print the pages that changed (./run docs)
 """
@@ -12,6 +12,7 @@ import architecture
 import command_tables
 import covered
 import key_tables
+import op_tables
 from mudd_core.tools.scale.page import tables
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -27,6 +28,7 @@ def pages() -> dict[Path, str]:
     found[architecture.PAGE] = covered.drawn(
         architecture.redrawn(architecture.PAGE.read_text(encoding="utf-8"))
     )
+    found[op_tables.PAGE] = op_tables.drawn(op_tables.PAGE.read_text(encoding="utf-8"))
     scale = DOCS / "scale.md"
     before, rest = scale.read_text(encoding="utf-8").split(_BEGIN)
     found[scale] = f"{before}{_BEGIN}\n{tables()}\n{_END}{rest.split(_END)[1]}"

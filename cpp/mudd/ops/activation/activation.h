@@ -1,5 +1,4 @@
-// activation: y[r,c] = A(x[r,c]) with A one of silu, gelu_tanh, gelu_erf, relu, squared_relu
-// (formulas and sources: base/simd/activations.h) or one of pointwise.h. Options: activation.cc.
+// activation: y[r,c] = A(x[r,c]) with A one of base/simd/activations.h (formulas and sources) or of pointwise.h.
 //
 // Input: x_RC fp32 (any row stride). Output: y_RC. Saved: nothing; backward reads x again:
 //   dx = dy A'(x).

@@ -6,18 +6,15 @@
 //
 // Inputs: q [B, T, H*hd], k, v [B, T, G*hd] fp32 or bf16 (or with four axes [B, T, H, hd]; any row stride),
 //   segments i32 [B, T] (optional), key_mask i32 [B, T] (optional; 0 hides a key).
-//   With option cache: k_cache, v_cache [B, G, Tmax, hd] fp32, contiguous, instead of segments a key_mask [B,
-//   Tmax]; k and v are first written at rows cache_length + t, then query t sees the keys 0 .. cache_length + t.
-//   With option ring too, the key of a single query behind Tmax others takes the row cache_length mod Tmax, that
-//   of the oldest one, and the query sees all rows.
+//   k_cache, v_cache [B, G, Tmax, hd] fp32 (optional), contiguous; with them no segments, and a key_mask
+//   [B, Tmax]. k and v are first written at rows cache_length + t, then query t sees the keys 0 .. cache_length
+//   + t. With option ring too, the key of a single query after Tmax others takes the row cache_length mod Tmax,
+//   that of the oldest one, and the query sees all rows.
 // Output: o, shape of q. Saved per row, f32 [B, H, T] (not with cache): softmax: log2 of its sum of
 // 2^(score log2 e); the others: the factor f of P = A(s) f.
 // Visible: key index <= query index (option causal), and same segment, and key_mask[key] != 0.
 // A row that sees nothing has zero output and gradient.
-// Options: n_head, n_kv_head (needed with three axes), scale (0: 1/sqrt(hd)), causal (true), cache (false), ring
-// (false), activation
-// ("softmax"), divisor (0: T; with a cache, give the model's longest sequence, because T changes while decoding),
-// eps (1e-5).
+// With a cache, give divisor the model's longest sequence, because T changes while decoding.
 //
 // Backward, with P the probabilities and delta_t = sum_d do[t,d] o[t,d]:
 //   dv = P^T do,   dS = P * (do v^T - delta) * scale,   dq = dS k,   dk = dS^T q.
@@ -25,7 +22,7 @@
 // Where P rounds to 1 (a row that sees one key) dS is exactly zero, as in exact arithmetic; not with eps > 0.
 // dq sums over keys, dk and dv over heads of the group, then queries, in an order fixed by T alone.
 //
-// Option dropout (0; only where gradients are wanted, off in evaluation): P is multiplied by m / (1 - rate) before
+// Option dropout (only where gradients are wanted, off in evaluation): P is multiplied by m / (1 - rate) before
 // v, after its sums; then dP = m (do v^T) / (1 - rate), and delta is as above. Draws (base/dropout.h): position t,
 // element (head, key), place: option purpose.
 //

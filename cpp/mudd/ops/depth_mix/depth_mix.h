@@ -10,8 +10,7 @@
 //
 // Inputs (Input below): bias [C, l], C in 1..4; w1 [D, K], w2 [K, C l], both or none; generator_gain [D]; gains
 // [D] of the leading streams (a gap is an error); newest like a state; then the l states [..., D], any row
-// stride. Outputs: C streams, each like a state. States, streams and their gradients may lie in bf16. Options:
-// direct, post_norm (false), activation (gelu_tanh), eps (generator, 1e-6), norm_eps (streams, 1e-6). Saved: A, u
+// stride. Outputs: C streams, each like a state. States, streams and their gradients may lie in bf16. Saved: A, u
 // w1 (in the compute type), the inverse rms of the newest state and of the normalised streams. Backward walks a
 // token's states twice while they are in cache: P_c of the normalised streams again, then for each state the dot
 // products with the stream gradients G_c (dA) and the sum of A[c, j] G_c into its gradient, then through the

@@ -2,7 +2,6 @@
 // (Srivastava et al. 2014; base/dropout.h has the draws: position t, element d).
 //
 // Inputs: x_BTD fp32 or bf16, residual_BTD (optional). Output: y_BTD; it may take over the residual, or else x.
-// Attributes: rate (0) in [0, 1), purpose ("dropout": the place among the draws).
 // Only where the gradient of x is wanted: elsewhere m is one and nothing is scaled.
 // Saved: nothing; backward draws again: dx = m dy / (1 - rate), dresidual = dy (the executor passes it on).
 #pragma once

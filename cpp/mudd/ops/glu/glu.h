@@ -1,6 +1,5 @@
 // glu: y[r,f] = A(gate[r,f]) * up[r,f], the gated unit of Shazeer 2020 (silu: SwiGLU, gelu: GEGLU, ...).
-// Attribute "activation": silu (default), gelu_tanh, gelu_erf, relu, squared_relu; formulas in
-// base/simd/activations.h.
+// Formulas of A: base/simd/activations.h.
 //
 // Inputs: gate_RF, up_RF fp32 (any row stride: two halves of one slab are fine). Output: y_RF.
 // Saved: nothing; backward reads gate and up again:

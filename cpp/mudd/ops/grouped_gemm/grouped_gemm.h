@@ -4,13 +4,11 @@
 //   h_s = A(x_t Wg_e) * (x_t Wu_e) * gate_s   for slot s = (t, r) with e = experts[t, r]
 //   y_t = residual_t + sum_r h_s Wd_e,        r = 0 .. k-1 in order
 // A token without any expert (all of its slots are -1) gives residual_t + x_t (full_drop passthrough) or
-// residual_t.
+// residual_t (zero).
 //
 // Inputs: x_BTD, gates fp32 [B, T, k], experts i32 [B, T, k] (-1: no expert), Wg and Wu fp32 [E, D, F], Wd
 //   fp32 [E, F, D] (all three weight-like), residual_BTD (optional). Output: y_BTD; it may take over the residual.
-// Attributes: activation (silu, ...), full_drop passthrough | zero, packed_at_once (bytes of weights that are
-// packed at
-//   a time where the node packs them, at least one expert; 256 MiB: no cache holds more. It changes no bit).
+// packed_at_once changes no bit; at least one expert is packed at a time. No cache holds more than its default.
 // Rows are B T k at most; how many an expert has is read at run time, none included.
 // In bf16 the three products are of bf16 operands; the results of a token's slots are added in fp32.
 // Saved: x Wg and x Wu of every slot (2 F numbers of the compute type each), the order of the slots.

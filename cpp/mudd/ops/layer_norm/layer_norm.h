@@ -1,7 +1,6 @@
 // layer_norm: y[r,:] = scale * ((x[r,:] - mean[r]) * inv[r] * (gain_offset + gain) + bias), mean[r] = mean_d
 // x[r,d], inv[r] = (mean_d (x[r,d] - mean[r])^2 + eps)^(-1/2).   Ba, Kiros and Hinton 2016, biased variance.
-// Attributes eps (1e-5), gain_offset (0; 1 where the parameter is the gain's distance from 1), scale (1). The
-// variance is a second pass over the row (in cache): no cancellation.
+// The variance is a second pass over the row (in cache): no cancellation.
 //
 // Inputs: x_RD fp32 (any row stride), gain_D fp32 (optional: all ones), bias_D fp32 (optional: none).
 // Output: y_RD. Saved: stats_R2, mean and inv of each row.

@@ -1,8 +1,7 @@
 // linear: y = act(x w + bias) + residual, all in the epilogue of one GEMM.
 //
-// Inputs: x_RK fp32 (any row stride), w [K, N] (attribute transposed: [N, K], y = x w^T as in logits = h E^T),
+// Inputs: x_RK fp32 (any row stride), w [K, N] (option transposed: [N, K], y = x w^T as in logits = h E^T),
 // bias_N (optional), residual_RN (optional). Output: y_RN; it may take over the residual's memory.
-// Attributes: activation (none, silu, gelu_tanh, gelu_erf, relu, squared_relu), transposed (false).
 // Saved: the pre-activation x w + bias, only when an activation needs it (rounded in bf16, and then the activation
 // is that of the rounded number). Without a residual y is recomputed from it in backward instead of being kept; in
 // fp32 its slope takes the place of the pre-activation then, because both need the same exponential.

@@ -8,9 +8,7 @@
 // Inputs: targets i32 [B, T], then the metrics fp32 [B, 4 E + 3] of each layer.
 // Outputs, f64 [S], sums as those of cross_entropy (contracts 3), n_s the targets of shard s that count:
 //   0 n_s (balance A + z Z),  1 n_s A,  2 n_s Z.
-// Attributes: form pooled | per_layer, scope shard | batch (what the averages run over: each logical shard by
-// itself,
-//   or all of them), balance, z (coefficients), top_k.
+// The averages run over each logical shard alone (option scope shard) or over all of them (batch).
 // Gradients of output 0: of the probability sums and of the squared log-sums; counts have none.
 #pragma once
 

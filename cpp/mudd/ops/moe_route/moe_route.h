@@ -12,12 +12,9 @@
 //   0 gates fp32 [B, T, k], best first, 0 for a slot that capacity drops; not normalised again after dropping
 //   1 experts i32 [B, T, k], -1 for a dropped slot
 //   2 metrics fp32 [B, 4 E + 3], sums over each sample (RouteMetrics names the columns)
-// Attributes: top_k (2); jitter (0); layer (0: counter of the random numbers);
-//   capacity_factor f (0: no expert ever drops), capacity_scope sequence | shard: an expert takes at most
-//     floor(T k f / E) slots of a sequence, or ceil(tokens k f / E) of a shard;
-//   drop_policy position (slots t k + r in their order; late ones are dropped) | probs (the largest gates are
-//   kept;
-//     ties: the earlier token).
+// With capacity_factor f > 0 an expert takes at most floor(T k f / E) slots of a sequence (option capacity_scope),
+// or ceil(tokens k f / E) of a shard. drop_policy position drops the last of the slots t k + r, probs those with
+// the smallest gates (ties: the later token).
 // Saved: p, the gates and experts before dropping, the norms of the softmax; with jitter nothing more (drawn
 // again). Backward, with dg the gradient of the gates where kept, G that of the probability sums, Z of the squared
 // lse:

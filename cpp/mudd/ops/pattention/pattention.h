@@ -10,12 +10,10 @@
 //
 // Inputs: x [..., d_in] fp32 (any row stride), key [n, d_in], value [n, d_out], key_bias [n] (optional),
 // value_bias [d_out] (optional), residual (optional, like y), then key, value, key_bias, value_bias of further
-// projections. Outputs: y of each projection. Attributes: norm (l2_norm_gelu), gelu (gelu_tanh | gelu_erf), eps
-// (1e-5), zoom (0), scale_factor (1), keep_scores (true: A waits for backward; false: it is computed again, the
-// same bits), drop_path (0) and purpose: where gradients are wanted, whole samples of y (not of the residual) are
-// dropped with probability drop_path <= 1 and the others scaled by 1 / (1 - drop_path), drawn by (seed, purpose,
-// step, sample). Saved: A of each projection (keep_scores) and two numbers a row: the norm and 0, or max and
-// 1/sum, or mean and 1/deviation. Backward (docs/maths/tokenformer.md, 7), dS = scale_factor dy W^T:
+// projections. Outputs: y of each projection. drop_path: where gradients are wanted, whole samples of y (not of
+// the residual) are dropped and the others scaled by 1 / (1 - drop_path), drawn by (seed, purpose, step, sample).
+// Saved: A of each projection (keep_scores) and two numbers a row: the norm and 0, or max and 1/sum, or mean and
+// 1/deviation. Backward (docs/maths/tokenformer.md, 7), dS = scale_factor dy W^T:
 //   dW = S^T dy,   dA = the slope of Theta times dS,   dK = dA^T x,   dx = sum over projections of dA K
 //   dkey_bias = column sums of dA,   dvalue_bias = of dy,   dresidual = dy (the executor passes it).
 // Rows go through in blocks: scores, Theta and the values' product of a block while it is in cache. A row depends

@@ -6,8 +6,7 @@
 //
 // Inputs: x [B, T, H*hd] or [B, T, H, hd] fp32 (any row stride), positions i32 [B, T] (optional: cache_length +
 // t). Output: y as x; it may take over x's memory. Saves nothing: backward rotates dy by the negative angle.
-// Options: n_head (needed with three axes), base (10000), fraction (1), max_positions (default T): positions are
-// in [0, max_positions); other positions are an Error.
+// Positions are in [0, max_positions); other positions are an Error.
 #pragma once
 
 #include <cstdint>

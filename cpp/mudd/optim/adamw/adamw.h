@@ -12,8 +12,7 @@
 // rounded. A bf16 first moment is rounded when it is stored; the update uses the unrounded one
 // (docs/maths/mup.md, 2.2).
 //
-// Node: inputs w, gradient, first, second (fp32, one shape), outputs the new w, first and second. Options lr,
-// beta1, beta2, eps, decay (fraction of w taken away, not multiplied by lr), step (number of the update, from 1).
+// Node: inputs w, gradient, first, second (fp32, one shape), outputs the new w, first and second.
 // Backward with D = sqrt(v) root + eps, root = 1 / sqrt(bias_correction2), r = lr / bias_correction1:
 //   dm = dfirst - r dy / D,   dv = dsecond + r dy m root / (2 D^2 sqrt(v))    0 where v = 0
 //   dw = (1 - decay) dy,   dgradient = (1 - beta1) dm + 2 (1 - beta2) g dv,   beta1 dm,   beta2 dv

@@ -7,9 +7,8 @@
 //   w = fma(-decay, w, w)
 //   w = fma(-lr, sign(d), w)                sign(0) = 0
 //
-// Node: inputs w, gradient, moment (fp32, one shape), outputs new w, new moment. Options lr, beta1, beta2, decay
-// (fraction of w that is removed, not multiplied by lr). Backward, dy and dm the gradients of the outputs (the
-// sign is flat):
+// Node: inputs w, gradient, moment (fp32, one shape), outputs new w, new moment. Backward, dy and dm the
+// gradients of the outputs (the sign is flat):
 //   dw = (1 - decay) dy,   dgradient = (1 - beta2) dm,   dmoment = beta2 dm.
 #pragma once
 

@@ -6,8 +6,8 @@
 //   w = fma(-decay, w, w)                   decoupled, unlike torch's weight_decay
 //   w = fma(-lr, fma(momentum, m, g), w)   without Nesterov's look ahead (settings): w = fma(-lr, m, w)
 //
-// Node: inputs w, gradient, moment (fp32, one shape), outputs new w, new moment. Options lr, momentum, decay
-// (fraction of w that is removed, not multiplied by lr). Backward, dy and dm the gradients of the outputs:
+// Node: inputs w, gradient, moment (fp32, one shape), outputs new w, new moment. Backward, dy and dm the
+// gradients of the outputs:
 //   dw = (1 - decay) dy,   dgradient = dm - lr (1 + momentum) dy,   dmoment = momentum dm - lr momentum^2 dy.
 #pragma once
 

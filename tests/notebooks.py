@@ -1,0 +1,97 @@
+"""Runs the notebooks and holds their kept outputs against new ones; `--write` keeps the new ones.
+
+Text must be equal, and numbers within a tolerance: instruction set levels differ in the last bits. A cell with the
+tag `varies` shows times, rates or sampled text; of its outputs the kinds alone must be equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+RELATIVE, ABSOLUTE = (
+    0.02,
+    2e-3,
+)  # what 60 steps make of another order of sums, and the last digit that is printed
+
+
+def notebooks() -> list[Path]:
+    """The notebooks of the repository, by name."""
+    return sorted(FOLDER.glob("*.ipynb"))
+
+
+def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
+    """The notebook with the outputs of a fresh kernel that runs in this folder, without what names this machine."""
+    notebook, before = (nbformat.read(path, as_version=4) for _ in range(2))
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    notebook.metadata = before.metadata
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)  # times
+        if cell.cell_type == "code":  # the progress of reading data, with paths
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    return notebook
+
+
+def differences(kept: nbformat.NotebookNode, made: nbformat.NotebookNode) -> Iterator[str]:
+    """One line for each cell whose outputs are not those that are kept."""
+    for number, (old, new) in enumerate(zip(kept.cells, made.cells, strict=True)):
+        if old.cell_type != "code":
+            continue
+        before, after = _shown(old), _shown(new)
+        if [kind for kind, _ in before] != [kind for kind, _ in after]:
+            yield f"cell {number}: kinds of output {before} were kept, now {after}"
+        elif "varies" not in old.metadata.get("tags", []):
+            for (kind, text), (_, other) in zip(before, after, strict=True):
+                if not near(text, other):
+                    yield f"cell {number}: {kind} was {text[:2000]!r}, now {other[:2000]!r}"
+
+
+def near(text: str, other: str) -> bool:
+    """Whether two texts differ in nothing but numbers that are close to each other."""
+    if NUMBER.sub("#", text) != NUMBER.sub("#", other):
+        return False
+    pairs = zip(NUMBER.findall(text), NUMBER.findall(other), strict=True)
+    return all(math.isclose(_value(a), _value(b), rel_tol=RELATIVE, abs_tol=ABSOLUTE) for a, b in pairs)
+
+
+def _value(text: str) -> float:
+    return float(text.replace(",", "").rstrip("."))
+
+
+def _shown(cell: nbformat.NotebookNode) -> list[tuple[str, str]]:
+    """Kind and text of each output, in order; streams of one name are one."""
+    shown: list[tuple[str, str]] = []
+    for output in cell.outputs:
+        if output.output_type == "stream":
+            if shown and shown[-1][0] == output.name:
+                shown[-1] = (output.name, shown[-1][1] + output.text)
+            else:
+                shown.append((output.name, output.text))
+        else:
+            shown += [(kind, "".join(text)) for kind, text in sorted(output.data.items())]
+    return shown
+
+
+def main() -> None:
+    """Write the outputs of all notebooks, or of those that are named, again."""
+    import tempfile
+
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--write", nargs="*", metavar="NAME", required=True)
+    names = parser.parse_args().write
+    for path in notebooks():
+        if not names or path.stem in names:
+            with tempfile.TemporaryDirectory() as folder:
+                nbformat.write(executed(path, Path(folder)), path)
+
+
+if __name__ == "__main__":
+    main()
