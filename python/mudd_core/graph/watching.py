@@ -44,8 +44,18 @@ class Watcher(Immediate):
         if name in self._patches:
             value = Tensor(patched(name, self._patches[name], np.asarray(_array(value))))
         if name in self._keep:
-            self.kept[name] = value if isinstance(value, Tensor) else Tensor(_array(value))
+            self.kept[name] = self._watched(value)
+            return self.kept[name]
         return value
+
+    def _watched(self, value: Like) -> Tensor:
+        """The value as a tensor; with gradients one that only the ops after this point read."""
+        tensor = value if isinstance(value, Tensor) else Tensor(_array(value))
+        if not self._gradients or tensor.dtype != np.float32:
+            return tensor
+        made = tape.call_custom(lambda x: np.array(x), lambda d, _: np.array(d), [tensor])
+        assert isinstance(made, Tensor)
+        return made
 
     def sow_made(self, name: str, make: Callable[[], Like]) -> None:
         """Make and keep a value that the model's path does not have."""
