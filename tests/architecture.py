@@ -1,5 +1,7 @@
 """The layers of the code: checks that imports and includes point down, and draws them for docs/architecture.md.
 
+Modules on one layer may import each other, but never in a circle, by imports inside functions neither.
+
 A name of a C++ type in a header is defined once, so that a reader who sees the name knows the type.
 
     python tests/architecture.py            report every import or include that points up; exit code 1 if there is one
@@ -14,7 +16,8 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,9 +72,12 @@ def cpp_edges() -> Iterator[Edge]:
             continue
         name = file.relative_to(ROOT).as_posix()
         user = name.split("/")[2] if name.startswith("cpp/mudd/") else name.split("/")[1]
-        for used in re.findall(r'#include "mudd/(\w+)/', file.read_text()):
-            if used != user:
-                yield Edge(name, user, used)
+        yield from (Edge(name, user, used) for used in included(file.read_text()) if used != user)
+
+
+def included(text: str) -> list[str]:
+    """The layers whose headers a C++ file includes: folders of cpp/mudd/, and those beside it (bind, testing)."""
+    return re.findall(r'#include (?:["<]mudd/|")(\w+)/', text)
 
 
 def type_names(file: str, text: str) -> Iterator[tuple[str, bool]]:
@@ -105,13 +111,14 @@ def cpp_files() -> Iterator[tuple[str, str]]:
 def _imported(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module:
+    elif isinstance(node, ast.ImportFrom) and node.module:  # ruff refuses relative ones (TID252)
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _python_files() -> Iterator[tuple[str, ast.Module]]:
-    for file in sorted((ROOT / "python" / "mudd_core").rglob("*.py")):
-        yield file.relative_to(ROOT).as_posix(), ast.parse(file.read_text())
+@cache
+def _python_files() -> tuple[tuple[str, ast.Module], ...]:
+    files = sorted((ROOT / "python" / "mudd_core").rglob("*.py"))
+    return tuple((file.relative_to(ROOT).as_posix(), ast.parse(file.read_text())) for file in files)
 
 
 def python_edges(container: str = "mudd_core") -> Iterator[Edge]:
@@ -128,6 +135,46 @@ def python_edges(container: str = "mudd_core") -> Iterator[Edge]:
                 inside = ".".join(parts[:depth]) == container and len(parts) > depth
                 if inside and parts[depth] in layers and parts[depth] != user:
                     yield Edge(name, user, parts[depth])
+
+
+def _only_typed(tree: ast.Module) -> set[int]:
+    """The ids of the nodes below `if TYPE_CHECKING`, which import nothing when the program runs."""
+    blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If))
+    typed = (block for block in blocks if ast.unparse(block.test) == "TYPE_CHECKING")
+    return {id(node) for block in typed for statement in block.body for node in ast.walk(statement)}
+
+
+def module_imports() -> dict[str, set[str]]:
+    """The modules of the package that each module imports when the program runs, those inside functions too."""
+    trees = {
+        name.removeprefix("python/").removesuffix(".py").replace("/", ".").removesuffix(".__init__"): tree
+        for name, tree in _python_files()
+    }
+    uses: dict[str, set[str]] = {}
+    for module, tree in trees.items():
+        typed = _only_typed(tree)
+        names = (name for node in ast.walk(tree) if id(node) not in typed for name in _imported(node))
+        found = {name if name in trees else name.rpartition(".")[0] for name in names}
+        uses[module] = (found & trees.keys()) - {module}
+    return uses
+
+
+def circles(uses: Mapping[str, set[str]]) -> list[str]:
+    """One line for each circle of imports, found from its first module on."""
+    done: set[str] = set()
+    found: list[str] = []
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        if module in path:
+            found.append(" imports ".join((*path[path.index(module) :], module)) + ": a circle")
+        elif module not in done:
+            for used in sorted(uses.get(module, ())):
+                visit(used, (*path, module))
+            done.add(module)
+
+    for module in sorted(uses):
+        visit(module, ())
+    return found
 
 
 def upward(edges: Iterable[Edge], layers: tuple[str, ...]) -> list[str]:
@@ -201,6 +248,7 @@ def faults() -> list[str]:
     found = upward(cpp_edges(), CPP_LAYERS)
     for container, layers in python_layers().items():
         found += upward(python_edges(container), layers)
+    found += circles(module_imports())
     found += repeated_types(cpp_files())
     now, listed = set(lazy_imports()), set(listed_imports())
     found += [

@@ -129,12 +129,16 @@ void bind_specs(py::module_& m) {
       .def_property_readonly("repeated", &OpOutput::repeated)
       .def_property_readonly("has_gradient", &OpOutput::has_gradient)
       .def_property_readonly("loss", &OpOutput::loss);
-  bind::Class<OpOption>(m, "OpOption", "An option of an op; the type of `default` is that of its values.")
-      .def_readonly("name", &OpOption::name)
-      .def_readonly("default", &OpOption::fallback)
-      .def_readonly("help", &OpOption::help)
-      .def_readonly("choices", &OpOption::choices)
-      .def_property_readonly("expected", &OpOption::expected, "Allowed values in words.");
+  bind::Class<Option>(m, "Option", "An option of an op or optimizer; the type of `default` is that of its values.")
+      .def_readonly("name", &Option::name)
+      .def_readonly("default", &Option::fallback)
+      .def_readonly("help", &Option::help)
+      .def_readonly("choices", &Option::choices)
+      .def_property_readonly(
+          "low", [](const Option& o) { return o.bounds.low; }, "Smallest number, or -inf.")
+      .def_property_readonly(
+          "high", [](const Option& o) { return o.bounds.high; }, "Largest number, or inf.")
+      .def_property_readonly("expected", &Option::expected, "Allowed values in words.");
   bind::Class<OpSpec>(m, "OpSpec", "The declaration of an op.")
       .def_readonly("name", &OpSpec::name)
       .def_readonly("inputs", &OpSpec::inputs)

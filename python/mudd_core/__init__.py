@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mudd_core import data as data
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from mudd_core._core import set_num_threads as set_num_threads
     from mudd_core.config import Config as Config
     from mudd_core.config import GPT2Config as GPT2Config
+    from mudd_core.config import MixtralConfig as MixtralConfig
+    from mudd_core.config import MUDDFormerConfig as MUDDFormerConfig
+    from mudd_core.config import MupConfig as MupConfig
+    from mudd_core.config import TokenFormerConfig as TokenFormerConfig
     from mudd_core.config import TransformerPPConfig as TransformerPPConfig
+    from mudd_core.config.known_configs import list_configs as list_configs
     from mudd_core.engine.model import Model as Model
     from mudd_core.grammars.load import load_config as load_config
     from mudd_core.graph.scopes import precision as precision
@@ -64,12 +69,17 @@ _load_openmp()
 _HOME = {
     "Config": "config",
     "GPT2Config": "config",
+    "MUDDFormerConfig": "config",
+    "MixtralConfig": "config",
     "Model": "engine.model",
+    "MupConfig": "config",
     "Tensor": "graph.tape",
     "Trainer": "run.loop.trainer",
+    "TokenFormerConfig": "config",
     "TransformerPPConfig": "config",
     "custom": "ops",
     "isa": "_core",
+    "list_configs": "config.known_configs",
     "load_config": "grammars.load",
     "num_threads": "_core",
     "precision": "graph.scopes",
@@ -78,17 +88,22 @@ _HOME = {
 _MODULES = ("data", "interop", "nn", "ops")
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if name in _MODULES:
-        value: Any = importlib.import_module(f"mudd_core.{name}")
-    elif home is not None:
-        value = getattr(importlib.import_module(f"mudd_core.{home}"), name)
-    else:
-        raise AttributeError(f"module 'mudd_core' has no attribute '{name}'")
-    globals()[name] = value
-    return value
+__all__ = sorted((*_HOME, *_MODULES))
+
+if not TYPE_CHECKING:  # a type checker reads the imports above, so that a name that is not there is an error
+
+    def __getattr__(name):
+        if name in _MODULES:
+            value = importlib.import_module(f"mudd_core.{name}")
+        elif name in _HOME:
+            value = getattr(importlib.import_module(f"mudd_core.{_HOME[name]}"), name)
+        else:
+            suggest = importlib.import_module("mudd_core.config.suggest")
+            hint = suggest.nearest(name, __all__)
+            raise AttributeError(f"module 'mudd_core' has no attribute '{name}'{hint}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, *_MODULES})
+    return [*__all__, "__version__"]

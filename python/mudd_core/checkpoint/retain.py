@@ -8,7 +8,7 @@ from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.checkpoint.ranks import on_first
-from mudd_core.checkpoint.steps import find_step, list_steps, new_id, step_folder
+from mudd_core.checkpoint.steps import find_step, list_steps, new_id, step_folder, step_name
 from mudd_core.checkpoint.verify import verify_step
 from mudd_core.dist import Comm
 
@@ -62,7 +62,7 @@ def drop_after(checkpoints_dir: Path | str, step: int, *, run_id: str) -> list[i
 
 def _remove(directory: Path | str, steps: list[int]) -> None:
     for step in steps:
-        _core.remove_committed(str(directory), f"step-{step}", new_id())
+        _core.remove_committed(str(directory), step_name(step), new_id())
 
 
 def _run_of(folder: Path) -> str | None:

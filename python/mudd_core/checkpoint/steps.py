@@ -1,4 +1,4 @@
-"""Names of the folders in a checkpoints directory."""
+"""Names of the folders in a checkpoints directory: `step-<n>`, written and read here alone."""
 
 from __future__ import annotations
 
@@ -18,11 +18,22 @@ _STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")
 _NO_FOLDER = (errno.ENOTDIR, errno.ELOOP, errno.EACCES)
 
 
-def step_folder(directory: Path | str, step: int) -> Path:
-    """Where the checkpoint of a step is once it is committed."""
+def step_name(step: int) -> str:
+    """Return the name of the folder of a step; ValueError for a negative one."""
     if step < 0:
         raise ValueError(f"[checkpoint] step: expected 0 or more, got {step}")
-    return Path(directory) / f"step-{step}"
+    return f"step-{step}"
+
+
+def step_of(name: str) -> int | None:
+    """Return the step whose folder has this name; None for every other name, such as `step-007` and `7`."""
+    found = _STEP.fullmatch(name)
+    return None if found is None else int(found.group(1))
+
+
+def step_folder(directory: Path | str, step: int) -> Path:
+    """Where the checkpoint of a step is once it is committed."""
+    return Path(directory) / step_name(step)
 
 
 def find_step(directory: Path | str, step: int) -> Path:
@@ -49,13 +60,13 @@ def scan(directory: Path | str) -> tuple[list[int], dict[int, str]]:
     """(steps that have a folder, ascending; what has the name of a step and is no folder: "a link" or "a file")."""
     steps, strange = set(), {}
     for name, is_folder in _entries(directory):
-        match = _STEP.fullmatch(name.removesuffix(SET_ASIDE) if is_folder else name)
-        if match is None:
+        step = step_of(name.removesuffix(SET_ASIDE) if is_folder else name)
+        if step is None:
             continue
         if is_folder:
-            steps.add(int(match.group(1)))
+            steps.add(step)
         else:
-            strange[int(match.group(1))] = "a link" if (Path(directory) / name).is_symlink() else "a file"
+            strange[step] = "a link" if (Path(directory) / name).is_symlink() else "a file"
     return sorted(steps), strange
 
 

@@ -11,7 +11,7 @@ from mudd_core.checkpoint.deal import stored_name
 from mudd_core.checkpoint.manifest import Manifest, Slice
 from mudd_core.checkpoint.manifest_reader import MAX_BYTES, decode
 from mudd_core.checkpoint.ranks import in_rounds, on_first
-from mudd_core.checkpoint.steps import MANIFEST, SET_ASIDE
+from mudd_core.checkpoint.steps import MANIFEST, SET_ASIDE, step_of
 from mudd_core.dist import Comm
 
 
@@ -24,7 +24,7 @@ def verify_step(folder: Path | str, *, run_id: str | None = None, comm: Comm | N
     folder = Path(folder)
     manifest = _shared_manifest(folder, comm)
     here = str(folder / MANIFEST)
-    if folder.name.removesuffix(SET_ASIDE) != f"step-{manifest.step}":
+    if step_of(folder.name.removesuffix(SET_ASIDE)) != manifest.step:
         raise FormatError(here, 0, f"the manifest is of step {manifest.step}, the folder is {folder.name}")
     if run_id is not None and manifest.run_id != run_id:
         raise FormatError(here, 0, f"the manifest is of run {manifest.run_id}, this is run {run_id}")

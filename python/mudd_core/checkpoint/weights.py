@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 
@@ -11,14 +10,13 @@ import numpy as np
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
-from mudd_core.base.regular_files import read_text
 from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.load import load_step
 from mudd_core.checkpoint.state_part import is_weight
-from mudd_core.checkpoint.steps import MANIFEST
+from mudd_core.checkpoint.steps import MANIFEST, step_of
+from mudd_core.checkpoint.weights_index import indexed_files
 
-_INDEX = "model.safetensors.index.json"
 SHARDED = (
     "a checkpoint of torch_xla (.metadata, *.distcp) is not read, as its index is a pickle: load it in that program, "
     "write model.save_pretrained(FOLDER) and give FOLDER"
@@ -36,7 +34,10 @@ def load_weights(path: Path | str, *, keep_bf16: bool = False) -> dict[str, Arra
     path = local(path, "[weights] path")
     files = weight_files(path)
     if not files:
-        step = int(path.name.removeprefix("step-")) if path.name.removeprefix("step-").isdecimal() else -1
+        if (step := step_of(path.name)) is None:
+            raise UserError(
+                f"[weights] path: expected a checkpoint under its own name step-<n>, got {path}; rename the folder"
+            )
         weights = load_step(path.parent, step, only=is_weight).tensors
         return weights if keep_bf16 else {name: _widened(array) for name, array in weights.items()}
     warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=2)
@@ -79,19 +80,8 @@ def is_sharded(name: str) -> bool:
 
 def _files_of(folder: Path) -> list[Path]:
     """The files that the folder's index names, else all safetensors in it."""
-    index = folder / _INDEX
-    if not index.is_file():
-        return sorted(folder.glob("*.safetensors"))
-    try:
-        names = sorted(set(json.loads(read_text(index))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FormatError(str(index), 0, f"not an index of safetensors files ({error})") from error
-    for name in names:
-        if not isinstance(name, str) or "/" in name or not local(name, f"{index}: file").name:
-            raise UserError(f"{index}: expected names of files beside it, got {name!r}")
-        if not (folder / name).is_file():
-            raise UserError(f"{index} names a file '{name}' that is not in {folder}")
-    return [folder / name for name in names]
+    named = indexed_files(folder)
+    return sorted(folder.glob("*.safetensors")) if named is None else named
 
 
 def _tensors_of(path: Path) -> dict[str, Array]:

@@ -209,12 +209,6 @@ def _shown(row: Row, name: str, form: str) -> str:
     return format(value, form) if isinstance(value, int | float) and math.isfinite(value) else _NOT_FINITE
 
 
-def metric_of(result: Validation) -> str:
-    """Perplexity, or bits per byte where the text has bytes, with six decimals."""
-    bits = result.val_bits_per_byte
-    return f"ppl {result.val_ppl:.6f}" if bits is None else f"{bits:.6f} bits per byte"
-
-
 def validate(request: Request) -> int:
     """Loss and bits per byte of a checkpoint on the held-out text, or on the rows for a test."""
     from mudd_core.run.build.protocols import mean_of, whole_split
@@ -244,7 +238,8 @@ def validate(request: Request) -> int:
         )
     assert result is not None
     print(
-        f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, {metric_of(result)}, ",
+        f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, "
+        f"{result.precise_text}, ",
         end="",
     )
     print(f"{result.targets:,} targets, {result.seconds:.1f} s")

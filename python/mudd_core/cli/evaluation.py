@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from mudd_core.base.errors import SaveError, UserError
-from mudd_core.cli.commands import metric_of
 from mudd_core.cli.request import Request
 from mudd_core.config import Config
 from mudd_core.data.pipelines import Prepared
@@ -33,8 +32,8 @@ def evaluate_named(request: Request, config: Config) -> int:
         print("stopped; the evaluation was dropped")
         return 75
     print(
-        f"step {result.step}: validation loss {result.val_loss:.6f}, {metric_of(result)}, {result.targets:,} targets, "
-        f"{result.seconds:.1f} s"
+        f"step {result.step}: validation loss {result.val_loss:.6f}, {result.precise_text}, "
+        f"{result.targets:,} targets, {result.seconds:.1f} s"
     )
     return 0
 

@@ -65,9 +65,7 @@ def join_options(words: Sequence[str]) -> DistConfig:
     own, arguments = list[str](), Arguments(words)
     for item in arguments:
         if item.name.startswith("dist."):
-            own.append(item.raw)
-            if item.switch and (behind := arguments.value()) is not None:
-                own.append(behind)
+            own += arguments.typed(item) if item.switch else [item.raw]
     config = apply_overrides(Config(), split_words(own, Config()))
     check_config(config)
     return config.dist

@@ -130,3 +130,8 @@ def replace_path(section: Section, path: str, value: Scalar) -> Section:
 def with_fields(section: Section, values: Mapping[str, Json]) -> Section:
     """A copy of the section with these fields; the checks of configs look at their types."""
     return dataclasses.replace(section, **values)
+
+
+def with_section(config: Section, name: str, value: DataclassInstance) -> Section:
+    """A copy of the config with another section; the caller checks that it is one of the right kind."""
+    return dataclasses.replace(config, **{name: value})

@@ -8,18 +8,21 @@ Four grammars give one list: `--config.train.steps=100` (also with a blank), `tr
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.arguments import Argument, Arguments, argument, is_plain
+from mudd_core.config.families import ModelConfig
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
-from mudd_core.config.schema import Config
 from mudd_core.config.suggest import nearest, nearest_field, nearest_option
 from mudd_core.config.values import flag, number, whole
 
-AnyConfig = TypeVar("AnyConfig", bound=Config)
+if TYPE_CHECKING:
+    from mudd_core.config.schema import Config
+
+AnyConfig = TypeVar("AnyConfig", bound="Config")
 # A name that several sections have means the first of these: --seed is train.seed, --vocab-size is data.vocab_size.
 _SECTIONS = (
     "train",
@@ -167,8 +170,13 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
         fields |= {path.removeprefix("model.")} if path.startswith("model.") else set()
     if old_micro_batch >= 0:  # the batch and its shards are known now
         config = _with_shards_in_a_run(config, old_micro_batch)
+    require_consistent(config, before, fields)
+    return config
+
+
+def require_consistent(config: Config, before: ModelConfig, fields: Set[str]) -> None:
+    """Raise UserError where the model's family forbids to change these of its fields alone. before: the old model."""
     judge = getattr(config.model, "overridden", None)
     wrong = judge(before, fields) if judge else None
     if wrong:
         raise UserError(f"[config] {wrong}")
-    return config

@@ -11,14 +11,14 @@ import numpy as np
 from mudd_core import nn
 from mudd_core.base.types import Array
 from mudd_core.config import ModelConfig
-from mudd_core.engine.planned import tree_sum
 from mudd_core.engine.value_names import LOGITS, chosen_values
-from mudd_core.engine.watched import Patches, loss_sums, watched
+from mudd_core.engine.watched import Patches, loss_and_count, watched
 from mudd_core.graph.recording import taped
 from mudd_core.graph.watching import Watcher
+from mudd_core.models import Hidden
 
 if TYPE_CHECKING:
-    from mudd_core.engine.model import Model
+    from mudd_core.engine.inside import Inside
 
 # Config fields of random numbers that are drawn where gradients are wanted: a capture is an evaluation.
 _RANDOM = ("embd_dropout", "attn_dropout", "resid_dropout", "drop_path", "jitter")
@@ -45,7 +45,7 @@ class Captured(dict[str, Array]):
 
 
 def captured(
-    model: Model, arrays: Mapping[str, Array], patterns: Sequence[str], patches: Patches, *, gradients: bool
+    model: Inside, arrays: Mapping[str, Array], patterns: Sequence[str], patches: Patches, *, gradients: bool
 ) -> Captured:
     """The values that the patterns choose, for the int32 arrays [B, T] of a batch; with targets the loss too.
 
@@ -65,23 +65,29 @@ def captured(
     keep = [name for name in values if name in chosen]
     config = _without_noise(model.config) if gradients else model.config
     watcher = Watcher(model.store, keep, patches, gradients)
-    loss, found = None, {}
+    loss: float | None = None
+    found: dict[str, Array] = {}
     with watched(model, watcher, arrays, config=config) as hidden:
-        if LOGITS in chosen:
+        if LOGITS in chosen and not (LOGITS in patches and "targets" in arrays):  # then the loss reads them
             nn.sow(LOGITS, hidden.logits())
         if "targets" in arrays:
-            targets = arrays["targets"]
-            nats, count, _ = loss_sums(hidden, patches, targets, 1)
-            aux = [taped(hidden.aux.loss(targets))] if hidden.aux else []
-            denominator = model.denominator(tree_sum(count.data), arrays)
-            loss = (tree_sum(nats.data) + sum(tree_sum(one.data) for one in aux)) / denominator
+            nats, count = loss_and_count(hidden, patches, arrays["targets"])
+            denominator = model.denominator(count, arrays)
+            loss = nats / denominator
             if gradients:
-                found = watcher.gradients(nats, *(one for one in aux if one.recorded))
-                if LOGITS in chosen:
-                    found[LOGITS] = _of_logits(watcher.kept[LOGITS].data, targets)
                 scale = np.float32(1.0 / denominator)
-                found = {name: gradient * scale for name, gradient in found.items() if name in chosen}
+                summed = _gradients(watcher, hidden, arrays["targets"])
+                found = {name: summed[name] * scale for name in chosen if name in summed}
     return Captured({name: watcher.kept[name].data for name in keep}, found, loss)
+
+
+def _gradients(watcher: Watcher, hidden: Hidden, targets: Array) -> dict[str, Array]:
+    """Of the summed nats, the auxiliary ones included, by the names of kept values and of parameters."""
+    aux = [taped(hidden.aux.loss(targets))] if hidden.aux else []
+    found = watcher.gradients(taped(hidden.loss(targets)[0]), *(one for one in aux if one.recorded))
+    if LOGITS in watcher.kept:
+        found[LOGITS] = _of_logits(watcher.kept[LOGITS].data, targets)
+    return found
 
 
 def _without_noise(config: ModelConfig) -> ModelConfig:

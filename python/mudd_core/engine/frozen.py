@@ -65,13 +65,16 @@ def set_weight(store: _core.ParamStore, name: str, value: Array) -> int:
             store.set(0, name, value.view(np.uint16) if value.dtype == dtypes.BF16 else value)
             return 0
         value = dtypes.as_float32(value)
-    if (kind := store.describe(name)["stored"]) in _INFINITE_FROM:
-        _require_in_range(name, value, kind)
+    require_in_range(store, name, value)
     return int(store.set_values(name, value))
 
 
-def _require_in_range(name: str, value: Array, kind: str) -> None:
-    size = np.abs(value)
+def require_in_range(store: _core.ParamStore, name: str, value: Array) -> None:
+    """UserError for a finite value that would become infinite in the 16 bits of its weight."""
+    kind = store.describe(name)["stored"]
+    if kind not in _INFINITE_FROM:
+        return
+    size = np.abs(dtypes.as_float32(value))
     bad = np.flatnonzero(np.isfinite(size) & (size >= np.float32(_INFINITE_FROM[kind])))
     if bad.size:
         raise UserError(

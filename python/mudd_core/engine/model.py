@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from operator import index
 from typing import Unpack
 
@@ -13,44 +13,48 @@ import numpy.typing as npt
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.types import Array
-from mudd_core.config import ModelConfig
+from mudd_core.config import Config, ModelConfig
 from mudd_core.dist import Comm
 from mudd_core.engine import immediate, watched
-from mudd_core.engine.argument_check import checked_weight, require_model_config
-from mudd_core.engine.batch_check import OPTIONAL, checked_batch, checked_ids
-from mudd_core.engine.capture import Captured, captured
+from mudd_core.engine.argument_check import require_model_config
+from mudd_core.engine.batch_check import OPTIONAL, checked_ids
 from mudd_core.engine.evaluation import evaluated, piece_size
-from mudd_core.engine.frozen import Weights, set_weight
 from mudd_core.engine.generate import Generator, check_sampling, ring_positions, sampler
+from mudd_core.engine.inside import Inside
+from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
+from mudd_core.engine.parameters import Parameters
 from mudd_core.engine.planned import ExecutorOptions, Planned, declare_parameters, plan_graph
-from mudd_core.engine.value_names import value_names
 from mudd_core.graph import scopes
-from mudd_core.graph.watching import Patch
 
 
-class Model:
+class Model(Parameters, Inside):
     """A language model of any family; for one thread at a time (RuntimeError in the other).
 
-    config: a model config with vocab_size and max_seq_len filled in. seed: of the initial weights.
+    config: a model config with vocab_size and max_seq_len filled in, or a whole Config, whose tokenizer and train
+    section then fill in these, seed and precision. seed: of the initial weights; None is 0.
     booked_only: for planning, of any size: takes no memory and cannot run.
-    precision: "fp32", or "bf16" for activations and operands of products in bf16 (weights themselves stay fp32).
+    precision: "fp32" (None), or "bf16" for activations and operands of matmuls in bf16; weights themselves stay fp32.
     comm: of the ranks that train together: those of a node share one copy of the weights. All make the same calls.
     stored: "bfloat16" or "float16" for each matrix to be frozen for good and stored so, in half the memory.
     """
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: ModelConfig | Config,
         *,
-        seed: int = 0,
+        seed: int | None = None,
         initialize: bool = True,
         booked_only: bool = False,
-        precision: str = "fp32",
+        precision: str | None = None,
         comm: Comm | None = None,
         stored: Mapping[str, str] | None = None,
     ) -> None:
+        if isinstance(config, Config):
+            seed = config.train.seed if seed is None else seed
+            precision = precision or config.train.precision
+            config = resolved_model(config, config.model.vocab_size or expected_vocabulary(config))
         require_model_config(config)
-        seed = index(seed)
+        seed, precision = index(seed or 0), precision or "fp32"
         self.config = config
         self.in_use = InUse("model")  # its Trainer holds it too
         self.normalize = "valid"  # the denominator of loss and gradients, as loss.normalize
@@ -63,8 +67,8 @@ class Model:
         self.store = _core.ParamStore(scopes.COMPUTE[precision])
         self._plans: dict[tuple[Hashable, ...], Planned] = {}
         self._generator: Generator | None = None
-        self._names: dict[str, str] = {}  # of the values inside, once somebody asks
-        self._patches: list[watched.Patches] = []  # in force, the innermost last
+        self._value_names: dict[str, str] = {}
+        self._patches: list[watched.Patches] = []
         declare_parameters(config, self.store, stored)
         names = self.store.names()
         trained = tuple(name for name in names if name not in (stored or ()))
@@ -74,42 +78,6 @@ class Model:
         self.store.allocate(booked_only, _core.NodeMemory(comm.core) if comm and shared else None)
         if initialize and not booked_only:
             self.store.initialize(seed)
-
-    # ---- parameters -----------------------------------------------------------------------------------------
-
-    @property
-    def parameters(self) -> Mapping[str, Array]:
-        """Name to float32 weights (contracts 13), read-only; write through set_parameter.
-
-        Views of the masters. Of a weight stored in 16 bits each access makes a copy, with the same values.
-        """
-        return Weights(self.store)
-
-    @alone
-    def set_parameter(self, name: str, value: npt.ArrayLike) -> None:
-        """Replaces the weights of one parameter (numbers of the same shape, as float32 or in 16 bits) and repacks them.
-
-        A UserWarning says if values were rounded, to the 16 bits that a frozen parameter is stored in.
-        """
-        try:
-            array = checked_weight(name, value, self.store.describe(name)["shape"])
-            if rounded := set_weight(self.store, name, array):
-                kind = self.store.describe(name)["stored"]
-                text = f"[set_parameter] {name}: {rounded:,} of {array.size:,} values were rounded to {kind}"
-                warnings.warn(text, stacklevel=3)
-        except KeyError:
-            raise KeyError(f"[model] parameter: there is no '{name}'") from None
-
-    @property
-    def n_parameters(self) -> int:
-        """Number of weights."""
-        return int(self.store.elements)
-
-    @alone
-    def train_only(self, names: Sequence[str]) -> None:
-        """Freeze all other parameters: training graphs give no gradients of them from now on (train.trainable)."""
-        self.store.train_only(list(names))
-        self._trained = () if len(names) == len(self.store.names()) else tuple(names)
 
     # ---- graphs ---------------------------------------------------------------------------------------------
 
@@ -140,19 +108,15 @@ class Model:
 
     # ---- what users ask -------------------------------------------------------------------------------------
 
-    def adapt(self, batch: Mapping[str, npt.ArrayLike]) -> Mapping[str, npt.ArrayLike]:
-        """A caller's batch as inputs, targets and the optional parts; a model of an original takes its own."""
-        return batch
-
     @alone
     def logits(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array:
         """Logits [B, T, V] (float32) of token ids [B, T], or [T, V] of [T]; row t predicts token t + 1.
 
         A batch (see loss_and_gradients) may stand in place of the ids.
         """
-        arrays, optional = self._given(tokens)
+        arrays, optional = self.arrays_of(tokens)
         if self._patches:
-            result = watched.patched_logits(self, self._in_force(), arrays)
+            result = watched.patched_logits(self, self.patches(), arrays)
         else:
             planned = self.plan("logits", *arrays["inputs"].shape, optional=optional)
             planned.fill(arrays)
@@ -160,13 +124,9 @@ class Model:
             result = np.array(planned.executor.get(planned.outputs[0]))
         return result[0] if not isinstance(tokens, Mapping) and np.ndim(tokens) == 1 else result
 
-    def _given(
-        self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]
-    ) -> tuple[dict[str, Array], tuple[str, ...]]:
-        """The arrays of ids or of a batch, and the names of its optional parts."""
-        if isinstance(tokens, Mapping):
-            return self.checked(self.adapt(tokens))
-        return {"inputs": checked_ids(tokens, "tokens", self.config)}, ()
+    def __call__(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array:
+        """The logits of token ids or of a batch: `model(ids)` is model.logits(ids)."""
+        return self.logits(tokens)
 
     @alone
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
@@ -177,7 +137,7 @@ class Model:
         It goes in pieces of at most `evaluated_at_once` sequences; their size changes memory, never bits.
         """
         if self._patches:
-            return watched.patched_evaluation(self, self._in_force(), batch)
+            return watched.patched_evaluation(self, self.patches(), batch)
         optional = tuple(name for name in OPTIONAL if name in batch)
         planned = self.plan_evaluation(*batch["inputs"].shape, optional=optional)
         return evaluated(planned, batch)
@@ -195,7 +155,7 @@ class Model:
         """
         arrays, optional = self.checked(self.adapt(batch))
         if self._patches:
-            loss, count = watched.patched_loss(self, self._in_force(), arrays, shards)
+            loss, count = watched.patched_loss(self, self.patches(), arrays, shards)
         else:
             planned = self.plan("evaluate", *arrays["inputs"].shape, shards=shards, optional=optional)
             planned.fill(arrays)
@@ -249,58 +209,6 @@ class Model:
         scale = np.float32(1.0 / denominator)
         return loss / denominator, {name: gradient * scale for name, gradient in gradients}
 
-    def denominator(self, count: float, arrays: Mapping[str, Array]) -> float:
-        """What sums over a batch are divided by: its counted targets or all its slots, as `normalize` says."""
-        if self.normalize == "all_slots":
-            return float(arrays["targets"].size)
-        return max(1.0, count)
-
-    # ---- a look inside ---------------------------------------------------------------------------------------
-
-    def names(self) -> dict[str, str]:
-        """Name to shape, such as "[B, T, 64]", of the values inside that capture and patch know, in their order."""
-        if not self._names:
-            self._names = value_names(self.config)
-        return dict(self._names)
-
-    @alone
-    def capture(
-        self,
-        tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike],
-        names: str | Sequence[str] = "*",
-        *,
-        targets: npt.ArrayLike | None = None,
-        gradients: bool = False,
-    ) -> Captured:
-        """The values inside, name to array, of a forward pass over ids [B, T] (or [T], as [1, T]) or a batch.
-
-        names: patterns of names() (`*`, `?`, `[ab]`, `!` before one excludes); only these are kept, and computed where
-        no op stores them. targets [B, T]: `loss` is that of the batch, and with gradients=True `gradients` has its
-        gradients by these values, and by the parameters whose names the patterns choose, frozen ones too. Nothing is
-        dropped at random. UserError with the nearest names for a pattern that matches none.
-        """
-        if targets is not None:
-            tokens = (
-                {"inputs": tokens, "targets": targets}
-                if not isinstance(tokens, Mapping)
-                else {**tokens, "targets": targets}
-            )
-        arrays, _ = self._given(tokens)
-        patterns = [names] if isinstance(names, str) else list(names)
-        return captured(self, arrays, patterns, self._in_force(), gradients=gradients)
-
-    def patch(self, functions: Mapping[str, Patch]) -> watched.Patching:
-        """`with` it: evaluation goes on with what a function makes of each value, by a pattern of names().
-
-        A function gets the array [B, T, ...] of a value and returns one of the same shape. logits, loss, evaluate,
-        generate (which then computes every token anew, without a cache) and capture see it; training steps and
-        loss_and_gradients do not. Of several for a name the innermost or last one is taken.
-        """
-        return watched.Patching(functions, list(self.names()), self._patches)
-
-    def _in_force(self) -> dict[str, Patch]:
-        return {name: function for patches in self._patches for name, function in patches.items()}
-
     @alone
     def generate(
         self,
@@ -332,7 +240,7 @@ class Model:
             sample = sampler(
                 temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, ids_below=ids_below
             )
-            return watched.patched_tokens(self, self._in_force(), ids[0], max_tokens, sample, positions)
+            return watched.patched_tokens(self, self.patches(), ids[0], max_tokens, sample, positions)
         if self._generator is None or self._generator.positions != positions:
             self._generator = Generator(self.config, self.store, self.in_use, positions)
             if note := self.config.decoding_note:
@@ -346,7 +254,3 @@ class Model:
             seed=seed,
             ids_below=ids_below,
         )
-
-    def checked(self, batch: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], tuple[str, ...]]:
-        """(int32 arrays [B, T] of a batch, names of its optional parts); ValueError or TypeError for a bad one."""
-        return checked_batch(batch, self.config)

@@ -21,12 +21,11 @@ from mudd_core.engine.planned import tree_sum
 from mudd_core.engine.value_names import LOGITS, chosen_values
 from mudd_core.graph import scopes
 from mudd_core.graph.recording import running, taped
-from mudd_core.graph.tape import Tensor
 from mudd_core.graph.watching import Patch, Watcher
 from mudd_core.models import Batch, Hidden, model_function
 
 if TYPE_CHECKING:
-    from mudd_core.engine.model import Model
+    from mudd_core.engine.inside import Inside
 
 Patches = Mapping[str, Patch]
 
@@ -61,7 +60,7 @@ class Patching:
 
 @contextmanager
 def watched(
-    model: Model,
+    model: Inside,
     watcher: Watcher,
     arrays: Mapping[str, Array],
     shards: int = 1,
@@ -75,7 +74,7 @@ def watched(
 
 
 def patched_logits(
-    model: Model, patches: Patches, arrays: Mapping[str, Array], config: ModelConfig | None = None
+    model: Inside, patches: Patches, arrays: Mapping[str, Array], config: ModelConfig | None = None
 ) -> Array:
     """Logits [B, T, V] under patches."""
     with watched(model, Watcher(model.store, patches=patches), arrays, config=config) as hidden:
@@ -83,33 +82,38 @@ def patched_logits(
 
 
 def patched_loss(
-    model: Model, patches: Patches, arrays: Mapping[str, Array], shards: int
+    model: Inside, patches: Patches, arrays: Mapping[str, Array], shards: int
 ) -> tuple[float, float]:
     """(summed nats with the auxiliary ones, counted targets) of a batch under patches."""
     with watched(model, Watcher(model.store, patches=patches), arrays, shards) as hidden:
-        nats, count, _ = loss_sums(hidden, patches, arrays["targets"], shards)
-        aux = tree_sum(taped(hidden.aux.loss(arrays["targets"])).data) if hidden.aux else 0.0
-        return tree_sum(nats.data) + aux, tree_sum(count.data)
+        return loss_and_count(hidden, patches, arrays["targets"], shards)
 
 
-def patched_evaluation(model: Model, patches: Patches, batch: Mapping[str, Array]) -> tuple[float, int, int]:
+def loss_and_count(hidden: Hidden, patches: Patches, targets: Array, shards: int = 1) -> tuple[float, float]:
+    """(summed nats with the auxiliary ones, counted targets) of final states."""
+    nats, count, _ = _sums(hidden, patches, targets, shards)
+    aux = tree_sum(taped(hidden.aux.loss(targets)).data) if hidden.aux else 0.0
+    return tree_sum(nats) + aux, tree_sum(count)
+
+
+def patched_evaluation(model: Inside, patches: Patches, batch: Mapping[str, Array]) -> tuple[float, int, int]:
     """Summed nats, counted and guessed targets under patches, as Model.evaluate gives them."""
     size, shards = piece_size(model.config, len(batch["inputs"]), model.evaluated_at_once)
     loss, count, guessed = 0.0, 0, 0
     for piece in pieces(batch, size):
         with watched(model, Watcher(model.store, patches=patches), piece, shards) as hidden:
-            nats, counted, hits = loss_sums(hidden, patches, piece["targets"], shards)
-        for one, targets in zip(nats.data, counted.data, strict=True):
+            nats, counted, hits = _sums(hidden, patches, piece["targets"], shards)
+        for one, targets in zip(nats, counted, strict=True):
             loss += float(one)
             count += int(targets)
-        guessed += int(hits.data[:, 0].sum(dtype=np.float64))
+        guessed += int(hits[:, 0].sum(dtype=np.float64))
     return loss, count, guessed
 
 
-def loss_sums(hidden: Hidden, patches: Patches, targets: Array, shards: int) -> tuple[Tensor, Tensor, Tensor]:
+def _sums(hidden: Hidden, patches: Patches, targets: Array, shards: int) -> tuple[Array, Array, Array]:
     """(nats, counted targets of each shard, guessed targets of each sample) as Hidden.loss gives them."""
     if LOGITS not in patches:
-        nats, count, guessed = (taped(one) for one in hidden.loss(targets))
+        nats, count, guessed = (taped(one).data for one in hidden.loss(targets))
         return nats, count, guessed
     logits = taped(nn.sow(LOGITS, hidden.logits())).data.astype(np.float64)
     counted = targets >= 0
@@ -117,12 +121,11 @@ def loss_sums(hidden: Hidden, patches: Patches, targets: Array, shards: int) -> 
     picked = np.take_along_axis(logits, np.maximum(targets, 0)[..., None], -1)[..., 0]
     each = (np.log(np.exp(logits - top[..., None]).sum(-1)) + top - picked) * counted
     hits = ((logits.argmax(-1) == targets) & counted).sum(-1, keepdims=True)
-    sums = (each.reshape(shards, -1).sum(1), counted.reshape(shards, -1).sum(1).astype(np.float64))
-    return Tensor(sums[0]), Tensor(sums[1]), Tensor(hits)
+    return each.reshape(shards, -1).sum(1), counted.reshape(shards, -1).sum(1).astype(np.float64), hits
 
 
 def patched_tokens(
-    model: Model,
+    model: Inside,
     patches: Patches,
     prompt: Array,
     count: int,
@@ -140,7 +143,7 @@ def patched_tokens(
 
 
 def _tokens(
-    model: Model, patches: Patches, prompt: Array, count: int, sample: Callable[[Array, int], int]
+    model: Inside, patches: Patches, prompt: Array, count: int, sample: Callable[[Array, int], int]
 ) -> Iterator[int]:
     config = model.config
     if mixture_of(config) is not None:

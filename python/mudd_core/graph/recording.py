@@ -11,12 +11,16 @@ from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from typing import NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
+import numpy as np
+
 from mudd_core import _core
 from mudd_core.base.types import Array
+from mudd_core.graph.differentiable import Differentiable
+from mudd_core.graph.operators import Operators
 from mudd_core.graph.tape import NumpyFunction, Options, Tensor
 
 
-class Value:
+class Value(Operators):
     """A value of a graph that is being recorded: a shape and a dtype, no numbers yet."""
 
     def __init__(self, recorder: Recorder, number: int) -> None:
@@ -27,6 +31,21 @@ class Value:
     def shape(self) -> tuple[int, ...]:
         """Shape of the value."""
         return tuple(self.recorder.graph.shape(self.number))
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """Type of the elements as arrays hold them: bf16 values are float32 there."""
+        name = self.recorder.graph.dtype(self.number)
+        return np.dtype(np.float32 if name == "bfloat16" else name)
+
+    def _fused(self, op: str, inputs: Sequence[Value], options: dict[str, str]) -> Value:
+        return recorded(self.recorder.apply(op, inputs, dict(options)))
+
+    def _function(self, function: Differentiable, inputs: Sequence[Value]) -> Value:
+        def gradients(dy: Array, *arrays: Array) -> tuple[Array, ...]:
+            return tuple(function.gradient(index, dy, arrays) for index in range(len(arrays)))
+
+        return recorded(self.recorder.custom(lambda *arrays: function.value(arrays), gradients, inputs))
 
     def __repr__(self) -> str:
         return f"Value({self.recorder.graph.dtype(self.number)}{list(self.shape)})"
@@ -173,7 +192,7 @@ class Immediate:
         return False
 
 
-def recorded(value: Like) -> Value:
+def recorded(value: Like | tuple[Value, ...]) -> Value:
     """Narrow to the value of a graph; TypeError for one of the tape or an array."""
     if not isinstance(value, Value):
         raise TypeError(f"[graph] value: expected a value of the graph, got {type(value).__name__}")

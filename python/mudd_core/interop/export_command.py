@@ -113,7 +113,7 @@ def _parser() -> ToolArguments:
 def _load(config: Config, workdir: Path, step: int | None) -> Model:
     """The model of a run's checkpoint."""
     from mudd_core.engine.model import Model
-    from mudd_core.run.build.components import resolved_model
+    from mudd_core.engine.model_shape import resolved_model
     from mudd_core.run.store.json_files import read_facts
     from mudd_core.run.store.saved_state import saved_weights, take_weights
 

@@ -26,6 +26,7 @@ def write_folder(
     files: content by name. The folder appears whole or not at all: SaveError where the disk is full or refuses.
     """
     from mudd_core import _core
+    from mudd_core.checkpoint import weights_index
     from mudd_core.checkpoint.steps import new_id
 
     shards = _shards(weights, shard_bytes)
@@ -40,9 +41,9 @@ def write_folder(
             if len(shards) > 1:
                 where = {member[0]: file for file, members in shards.items() for member in members}
                 total = sum(array.nbytes for array in weights.values())
-                index = {"metadata": {"total_size": total}, "weight_map": where}
-                text = json.dumps(index, indent=2) + "\n"
-                _core.replace_file(str(work / "model.safetensors.index.json"), text.encode())
+                _core.replace_file(
+                    str(work / weights_index.NAME), weights_index.index_text(where, total).encode()
+                )
             for name, data in (files or {}).items():
                 _core.replace_file(str(work / name), data)
             writer.commit("config.json", json.dumps(dict(settings), indent=2) + "\n")

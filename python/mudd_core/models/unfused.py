@@ -13,7 +13,8 @@ import numpy as np
 from mudd_core import ops
 from mudd_core.base.types import Array
 from mudd_core.graph.recording import Like, Value
-from mudd_core.graph.tape import Tensor, sum_in_order
+from mudd_core.graph.records import sum_in_order
+from mudd_core.graph.tape import Tensor
 
 
 class ScoreOptions(TypedDict, total=False):

@@ -29,6 +29,26 @@ def test_an_edge_that_points_up_or_nowhere_is_a_fault() -> None:
     assert len(list(architecture.cpp_edges())) > 300 and len(list(architecture.python_edges())) > 150
 
 
+def test_headers_beside_the_core_are_in_layers() -> None:
+    names = ('"testing/record.h"', "<mudd/base/isa.h>", '"mudd/io/files.h"', '"text.h"', "<sys/mman.h>")
+    found = architecture.included("".join(f"#include {name}\n" for name in names))
+    assert found == ["testing", "base", "io"]
+    core = [Edge("cpp/mudd/io/a.cc", "io", used) for used in found[:2]]
+    assert architecture.upward(core, architecture.CPP_LAYERS) == [
+        "cpp/mudd/io/a.cc: io uses testing, a layer above it"
+    ]
+
+
+def test_modules_of_one_layer_import_each_other_in_no_circle() -> None:
+    uses = architecture.module_imports()
+    assert len(uses) > 350 and architecture.circles(uses) == []
+    lock, trace = "mudd_core.run.store.lease", "mudd_core.run.report.trace"
+    assert lock in uses["mudd_core.run.store.workdir"] and trace in uses["mudd_core.run.loop.trainer"]
+    assert architecture.circles({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == [
+        "a imports b imports c imports a: a circle"
+    ]
+
+
 def test_a_type_of_a_header_has_a_name_of_its_own() -> None:
     header = "// the struct Piece {\nstruct Piece {\n  struct Part {\n  };\n};\nclass Later;\n"
     files = [

@@ -11,7 +11,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.storage import is_bucket, mirror_folder, readable, unreachable
 from mudd_core.base.types import Array
-from mudd_core.checkpoint.steps import MANIFEST
+from mudd_core.checkpoint.steps import MANIFEST, step_name, step_of
 from mudd_core.checkpoint.weights import SHARDED, is_sharded, load_weights, weight_files
 from mudd_core.config import Config
 from mudd_core.run.store.original_run import READER_STATE, original_run_text, reader_state_of
@@ -53,15 +53,15 @@ def step_folder(path: Path) -> Path:
     if path.exists() or found is None:
         return path
     folder = theirs.parent if theirs.parent.name == "checkpoints" else theirs.parent / "checkpoints"
-    ours = folder / f"step-{found[1] or found[0]}"
+    ours = folder / step_name(int(found[1] or found[0]))
     return ours if ours.is_dir() else path
 
 
 def run_and_step(path: Path, state: bool) -> tuple[Path | None, int]:
     """(work directory, step or -1 for the newest) that `path` names; (None, -1) for safetensors."""
     run, step = path, -1
-    if path.name.removeprefix("step-").isdecimal() and path.parent.name == "checkpoints":
-        run, step = path.parent.parent, int(path.name.removeprefix("step-"))
+    if (named := step_of(path.name)) is not None and path.parent.name == "checkpoints":
+        run, step = path.parent.parent, named
     if (run / "checkpoints").is_dir():
         return run, step
     if state:
@@ -146,9 +146,9 @@ def _run_url(url: str) -> str:
     """The work directory of the step that a URL names, as ours or as original programs do; else the URL."""
     plain = url.rstrip("/").removesuffix("/items")
     folder, _, name = plain.rpartition("/")
-    if name.startswith("checkpoint_") and _THEIRS.fullmatch(name):
-        return folder.removesuffix("/checkpoints")
-    if name.removeprefix("step-").isdecimal() and folder.endswith("/checkpoints"):
+    theirs = _THEIRS.fullmatch(name)
+    in_steps = folder.endswith("/checkpoints") and (theirs is not None or step_of(name) is not None)
+    if in_steps or (theirs is not None and theirs[1]):  # `checkpoint_7` may be in the run's own folder
         return folder.removesuffix("/checkpoints")
     return url.rstrip("/").removesuffix("/checkpoints")
 

@@ -100,6 +100,12 @@ class Validation:
         bits = self.val_bits_per_byte
         return f"ppl {self.val_ppl:.4g}" if bits is None else f"{bits:.4f} bits per byte"
 
+    @property
+    def precise_text(self) -> str:
+        """The same metric with six decimals, for a command that reports it alone."""
+        bits = self.val_bits_per_byte
+        return f"ppl {self.val_ppl:.6f}" if bits is None else f"{bits:.6f} bits per byte"
+
     def row(self) -> dict[str, Any]:
         """The row of metrics.jsonl."""
         names = ("step", "val_loss", "val_bits_per_byte", "val_ppl", "val_accuracy", "targets", "seconds")

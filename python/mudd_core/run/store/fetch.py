@@ -18,7 +18,7 @@ from mudd_core.base.errors import FormatError, SaveError, UserError, is_full_dis
 from mudd_core.base.members import member
 from mudd_core.base.storage import unreachable
 from mudd_core.base.types import JsonObject
-from mudd_core.checkpoint.steps import MANIFEST, step_folder
+from mudd_core.checkpoint.steps import MANIFEST, step_folder, step_name
 from mudd_core.checkpoint.verify import verify_step
 from mudd_core.run.store.json_files import object_in, read_object
 from mudd_core.run.store.remote_files import RemoteFiles
@@ -97,7 +97,7 @@ class Fetch:
         return found
 
     def _stage_step(self, step: int, run_id: str | None, say: Callable[[str], None]) -> bool:
-        there = f"{_CHECKPOINTS}/step-{step}"
+        there = f"{_CHECKPOINTS}/{step_name(step)}"
         names = self._files.names(there)
         if MANIFEST not in names:  # an upload that was broken off
             return False

@@ -9,7 +9,7 @@ from pathlib import Path
 from mudd_core import checkpoint
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.storage import unreachable
-from mudd_core.checkpoint.steps import MANIFEST, new_id, step_folder
+from mudd_core.checkpoint.steps import MANIFEST, new_id, step_folder, step_name, step_of
 from mudd_core.run.store.fetch import Fetch, remember
 from mudd_core.run.store.original_run import READER_STATE, original_run_text
 from mudd_core.run.store.remote_files import RemoteFiles
@@ -64,7 +64,7 @@ class Mirror:
 
     def _remote_steps(self) -> list[int]:
         names = self._files.names("checkpoints")
-        return [int(name[5:]) for name in names if name.startswith("step-") and name[5:].isdecimal()]
+        return [step for step in map(step_of, names) if step is not None]
 
     def push(self) -> None:
         """Bring the storage up to the local files: steps that it lacks, then steps that are gone, then the logs."""
@@ -86,7 +86,7 @@ class Mirror:
         manifest = (here / MANIFEST).read_bytes()
         if self._uploaded.get(step) == manifest:
             return
-        there = f"checkpoints/step-{step}"
+        there = f"checkpoints/{step_name(step)}"
         names = self._files.names(there)
         if MANIFEST in names:
             if self._files.read(f"{there}/{MANIFEST}") == manifest:
@@ -110,7 +110,7 @@ class Mirror:
     def _drop_missing(self) -> None:
         """Each manifest goes first."""
         for step in sorted(self._uploaded.keys() - set(checkpoint.list_steps(self._folder / "checkpoints"))):
-            there = f"checkpoints/step-{step}"
+            there = f"checkpoints/{step_name(step)}"
             if MANIFEST in self._files.names(there):
                 self._files.remove(f"{there}/{MANIFEST}")
             if self._files.names(there):
