@@ -205,12 +205,15 @@ def _count_readers(inputs: Sequence[Tensor | None]) -> None:
                 given._readers += 1
 
 
-def backward(*losses: Tensor) -> None:
-    """Walk the tape back from several losses at once, as the planned executor does: the gradient of their sum."""
+def backward(*losses: Tensor, watched: Sequence[Tensor] = ()) -> list[Array | None]:
+    """Walk the tape back from several losses at once, as the planned executor does: the gradient of their sum.
+
+    Returns the gradients of the watched results, None for one that the losses do not depend on.
+    """
     for loss in losses:
         if loss._record is None:
             raise ValueError("[backward] losses: expected results of ops on tensors that require gradients")
-    walk_back([(loss, np.ones(loss.shape, loss.dtype)) for loss in losses])
+    return walk_back([(loss, np.ones(loss.shape, loss.dtype)) for loss in losses], watched)
 
 
 def call_op(op: str, inputs: Sequence[Tensor | Array | None], options: Options) -> Results:
@@ -225,7 +228,11 @@ def call_custom(
     forward: NumpyFunction, backward: NumpyFunction, inputs: Sequence[Tensor | Array | None]
 ) -> Results:
     """A pair of NumPy functions as an op (see mudd_core.custom)."""
-    return _run(lambda arrays, wants: _core.Call.custom(forward, backward, arrays, wants), inputs)
+    whole = [isinstance(one, Tensor) and one._wants and one._record is None for one in inputs]  # weights
+    cuts = scopes.in_force()[0]
+    return _run(
+        lambda arrays, wants: _core.Call.custom(forward, backward, arrays, wants, whole, cuts), inputs
+    )
 
 
 def _run(
