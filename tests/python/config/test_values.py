@@ -67,7 +67,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: values.wholes("[x] w", "1,,2"), "[x] w: expected whole numbers with commas between, got '1,,2'"),
     (lambda: values.whole("n", "x" * 60), f"n: expected a whole number, got '{'x' * 60}'"),
     (lambda: values.whole("n", "x" * 61), f"n: expected a whole number, got '{'x' * 60}...'"),
-    (lambda: values.text("n", [1] * 20), f"n: expected a string, got {repr([1] * 20)}"),
+    (lambda: values.text("n", [1] * 20), f"n: expected a string, got {[1] * 20!r}"),
     (lambda: values.text("n", [1] * 21), f"n: expected a string, got {repr([1] * 21)[:60]}..."),
 ]
 
