@@ -18,7 +18,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 JsonObject: TypeAlias = "dict[str, Json]"
 
 Array: TypeAlias = "npt.NDArray[Any]"  # of any dtype
-# Of any shape. npt.NDArray would have the shape tuple[Any, ...], which strict users see as an Any.
+# Of every shape. With npt.NDArray a strict checker of users would complain of the type of the lengths.
 Float32: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"
 Float64: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
 Int32: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int32]]"
