@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from mudd_core.grammars.load import load_config as load_config
     from mudd_core.graph.scopes import precision as precision
     from mudd_core.graph.tape import Tensor as Tensor
+    from mudd_core.interop.load_run import load as load
+    from mudd_core.interop.load_run import load_run as load_run
     from mudd_core.ops import custom as custom
     from mudd_core.run.loop.trainer import Trainer as Trainer
 
@@ -80,7 +82,9 @@ _HOME = {
     "custom": "ops",
     "isa": "_core",
     "list_configs": "config.known_configs",
+    "load": "interop.load_run",
     "load_config": "grammars.load",
+    "load_run": "interop.load_run",
     "num_threads": "_core",
     "precision": "graph.scopes",
     "set_num_threads": "_core",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from operator import index
-from typing import Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +21,14 @@ from mudd_core.engine.argument_check import require_model_config
 from mudd_core.engine.batch_check import OPTIONAL, checked_batch, checked_ids
 from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.generate import Generator, check_sampling, ring_positions
+from mudd_core.engine.model_folder import read_model, take_saved, write_model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.engine.parameters import Parameters
 from mudd_core.engine.planned import ExecutorOptions, Planned, declare_parameters, plan_graph
 from mudd_core.graph import scopes
+
+if TYPE_CHECKING:
+    from mudd_core.data.tokenize import Tokenizer
 
 
 class Model(Parameters):
@@ -75,6 +80,29 @@ class Model(Parameters):
         self.store.allocate(booked_only, _core.NodeMemory(comm.core) if comm and shared else None)
         if initialize and not booked_only:
             self.store.initialize(seed)
+
+    # ---- files ----------------------------------------------------------------------------------------------
+
+    @alone
+    def save(self, folder: str | Path, tokenizer: Tokenizer | None = None) -> Path:
+        """Write config, weights and, where one is given, the tokenizer to a folder, and return its path.
+
+        The folder appears whole or not at all, in the place of an earlier model.save() there. UserError for a folder
+        with other files, SaveError where the disk refuses. Model.load or mc.load reads it.
+        """
+        return write_model(self, folder, tokenizer)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Model:
+        """The model that model.save() wrote to a folder: the same logits, bit for bit.
+
+        UserError for another folder (mc.load opens those of runs and of Hugging Face), FormatError for a damaged one.
+        """
+        saved = read_model(folder)
+        model = Model(saved.config, initialize=False, precision=saved.precision, stored=saved.stored)
+        model.normalize = saved.normalize
+        take_saved(model, saved.weights, folder)
+        return model
 
     # ---- graphs ---------------------------------------------------------------------------------------------
 
