@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from numbers import Integral, Real
 
 import numpy as np
@@ -53,6 +53,26 @@ def check_sampling(*, max_tokens: int, temperature: float, top_k: int, top_p: fl
         raise ValueError(f"[generate] temperature: expected at least 0 (0: greedy), got {temperature}")
     if not 0 < top_p <= 1:
         raise ValueError(f"[generate] top_p: expected more than 0 and at most 1, got {top_p}")
+
+
+def sampler(
+    *, temperature: float, top_k: int, top_p: float, seed: int, ids_below: int = 0
+) -> Callable[[npt.NDArray[np.float32], int], int]:
+    """A function of a row of logits [V] and its position that gives the next token."""
+
+    def sample(row: npt.NDArray[np.float32], position: int) -> int:
+        return int(
+            _core.sample(
+                row[: ids_below or None],
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                seed=seed,
+                position=position,
+            )
+        )
+
+    return sample
 
 
 class Generator:
@@ -132,33 +152,21 @@ class Generator:
         ids_below: int = 0,
     ) -> Iterator[int]:
         """Yields up to max_tokens tokens, of values that check_sampling() took; ends early where positions do."""
-        return self._tokens(prompt, max_tokens, temperature, top_k, top_p, seed, ids_below or None)
+        sample = sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, ids_below=ids_below)
+        return self._tokens(prompt, max_tokens, sample)
 
     def _tokens(
         self,
         prompt: npt.NDArray[np.int32],
         max_tokens: int,
-        temperature: float,
-        top_k: int,
-        top_p: float,
-        seed: int,
-        ids_below: int | None,
+        sample: Callable[[npt.NDArray[np.float32], int], int],
     ) -> Iterator[int]:
         caches = self.take_caches()
         try:
             row = self.feed(prompt, 0, caches)[-1]
             cached = prompt.size
             for count in range(max_tokens):
-                token = int(
-                    _core.sample(
-                        row[:ids_below],
-                        temperature=temperature,
-                        top_k=top_k,
-                        top_p=top_p,
-                        seed=seed,
-                        position=cached,
-                    )
-                )
+                token = sample(row, cached)
                 yield token
                 if cached >= max(self.positions, self.config.max_seq_len) or count + 1 == max_tokens:
                     return

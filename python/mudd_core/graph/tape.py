@@ -209,12 +209,15 @@ def _count_readers(inputs: Sequence[Tensor | None]) -> None:
                 given._readers += 1
 
 
-def backward(*losses: Tensor) -> None:
-    """Walk the tape back from several losses at once, as the planned executor does: the gradient of their sum."""
+def backward(*losses: Tensor, watched: Sequence[Tensor] = ()) -> list[Array | None]:
+    """Walk the tape back from several losses at once, as the planned executor does: the gradient of their sum.
+
+    Returns the gradients of the watched results, None for one that the losses do not depend on.
+    """
     for loss in losses:
         if loss._record is None:
             raise ValueError("[backward] losses: expected results of ops on tensors that require gradients")
-    walk_back([(loss, np.ones(loss.shape, loss.dtype)) for loss in losses])
+    return walk_back([(loss, np.ones(loss.shape, loss.dtype)) for loss in losses], watched)
 
 
 def call_op(op: str, inputs: Sequence[Tensor | Array | None], options: Options) -> Results:
