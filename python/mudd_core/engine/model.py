@@ -20,7 +20,7 @@ from mudd_core.engine import immediate, watched
 from mudd_core.engine.argument_check import require_model_config
 from mudd_core.engine.batch_check import OPTIONAL, checked_ids
 from mudd_core.engine.evaluation import evaluated, piece_size
-from mudd_core.engine.generate import Generator, check_sampling, ring_positions, sampler
+from mudd_core.engine.generate import Generator, check_sampling, make_generator, ring_positions, sampler
 from mudd_core.engine.inside import Inside
 from mudd_core.engine.model_folder import read_model, take_saved, write_model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
@@ -270,7 +270,7 @@ class Model(Parameters, Inside):
             )
             return watched.patched_tokens(self, self.patches(), ids[0], max_tokens, sample, positions)
         if self._generator is None or self._generator.positions != positions:
-            self._generator = Generator(self.config, self.store, self.in_use, positions)
+            self._generator = make_generator(self.config, self.store, self.in_use, positions)
             if note := self.config.decoding_note:
                 warnings.warn(f"[generate] {note}", stacklevel=3)
         return self._generator.run(
