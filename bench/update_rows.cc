@@ -7,21 +7,20 @@ namespace {
 
 constexpr int64_t kNumbers = 1 << 15;
 
-void add(const Elementwise& optimizer) {
+void add(const OptimizerSpec& spec) {
+  const std::unique_ptr<Optimizer> optimizer = spec.make(OptimizerSettings(spec));
   UpdateParameter parameter;
   parameter.lr = 1e-6, parameter.decay = 1e-7;
-  const Elementwise::Rows rows = optimizer.rows();
-  const UpdateFactors factors = optimizer.factors(parameter, 1, 1);
-  const double planes =
-      optimizer.spec().moments == 2 ? 3 : 2;  // w and moments, read and written; the gradient read
-  register_rows(rows, "update", {.bytes = (8 * planes + 4) * kNumbers}, [=](const UpdateKernels& k) {
+  const UpdateFactors factors = static_cast<const Elementwise&>(*optimizer).factors(parameter, 1, 1);
+  const double planes = spec.moments == 2 ? 3 : 2;  // w and moments, read and written; the gradient read
+  register_rows(spec.rows, "update", {.bytes = (8 * planes + 4) * kNumbers}, [=](const UpdateKernels& k) {
     return [&k, factors, w = filled(kNumbers), m = Floats(kNumbers), v = Floats(kNumbers),
             g = filled(kNumbers)]() mutable {
       const float* grads[] = {g.data()};
       benchmark::DoNotOptimize(k.update(kNumbers, w.data(), m.data(), v.data(), grads, 1, factors));
     };
   });
-  register_rows(rows, "update_bf16", {.bytes = (8 * planes) * kNumbers}, [=](const UpdateKernels& k) {
+  register_rows(spec.rows, "update_bf16", {.bytes = (8 * planes) * kNumbers}, [=](const UpdateKernels& k) {
     return [&k, factors, w = filled(kNumbers), m = std::vector<bf16>(kNumbers), v = Floats(kNumbers),
             g = filled(kNumbers)]() mutable {
       const float* grads[] = {g.data()};
@@ -33,10 +32,8 @@ void add(const Elementwise& optimizer) {
 }  // namespace
 
 void add_updates() {
-  for (const OptimizerSpec* spec : optimizer_specs()) {
-    const std::unique_ptr<Optimizer> made = spec->make(OptimizerSettings(*spec));
-    if (const auto* elementwise = dynamic_cast<const Elementwise*>(made.get())) add(*elementwise);
-  }
+  for (const OptimizerSpec* spec : optimizer_specs())
+    if (!spec->rows.empty()) add(*spec);
 }
 
 }  // namespace mudd::bench

@@ -22,7 +22,13 @@ TABLE = np.ones((5, 8), np.float32)
 # call, arguments, options, error, what its message must hold: the op, the argument and the rule. The mistakes that
 # a declaration rules out are in test_op_specs.py.
 MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]] = [
-    ("rms_norm", [X, np.ones(7, np.float32)], {}, ValueError, ["[rms_norm] gain", "float32[8]", "float32[7]"]),
+    (
+        "rms_norm",
+        [X, np.ones(7, np.float32)],
+        {},
+        ValueError,
+        ["[rms_norm] gain", "float32[8]", "float32[7]"],
+    ),
     ("rms_norm", ["text"], {}, TypeError, ["[rms_norm] x", "expected float32"]),
     ("rms_norm", [np.float32(3)], {}, ValueError, ["[rms_norm]", "expected at least one axis"]),
     ("rms_norm", [X[..., :0]], {}, ValueError, ["[rms_norm] x", "at least one column"]),
@@ -44,7 +50,13 @@ MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]
     ("embedding", [IDS - 1, TABLE], {}, ValueError, ["[embedding] ids", "[0, 5)", "got -1 at [0, 0]"]),
     ("embedding", [None, TABLE], {}, ValueError, ["[embedding] ids", "nothing"]),
     ("embedding", [IDS, TABLE], {"positions": True}, ValueError, ["[embedding] ids", "none"]),
-    ("embedding", [None, TABLE[:2], X], {"positions": True}, ValueError, ["[embedding] positions", "at most 2"]),
+    (
+        "embedding",
+        [None, TABLE[:2], X],
+        {"positions": True},
+        ValueError,
+        ["[embedding] positions", "at most 2"],
+    ),
     ("attention", [X, X, X], {"n_head": 3}, ValueError, ["[attention] q", "divisible by 3"]),
     ("attention", [X, X, X], {"n_head": 2, "n_kv_head": 4}, ValueError, ["[attention] k", "B, T, hd"]),
     ("attention", [X, X, X[:1]], {"n_head": 2}, ValueError, ["[attention] v", "shape of k"]),
@@ -57,11 +69,17 @@ MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]
     ("cross_entropy", [X, TABLE[:, :7], IDS], {}, ValueError, ["[cross_entropy] head", "[V, 8]"]),
     ("cross_entropy", [X, TABLE, IDS[:1]], {}, ValueError, ["[cross_entropy] targets", "[2, 3]", "[1, 3]"]),
     ("add_backward", [X[:1], X, X], {}, ValueError, ["[add] gradient", "float32[2, 3, 8]"]),
-    ("cross_entropy_backward", [np.ones(2), X, TABLE, IDS], {}, ValueError, ["[cross_entropy] gradient", "[1]"]),
+    (
+        "cross_entropy_backward",
+        [np.ones(2), X, TABLE, IDS],
+        {},
+        ValueError,
+        ["[cross_entropy] gradient", "[1]"],
+    ),
     ("custom", [abs, abs, "text"], {}, TypeError, ["[custom] input 0"]),
     ("custom", [3, abs, X], {}, ValueError, ["[custom] forward", "functions"]),
     ("custom", [lambda x: x.tolist(), abs, X], {}, TypeError, ["[custom] output", "numpy array", "list"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "arguments", "options", "error", "parts"), MISTAKES)
@@ -137,9 +155,14 @@ THINGS = st.one_of(
     arrays(), arrays(), arrays(), arrays(), st.none(), st.sampled_from([[[1.0], [2.0]], "x", 3, {}])
 )
 NUMBERS = st.one_of(
-    st.integers(-3, 9), st.integers(), st.floats(), st.booleans(), st.text(max_size=3), st.none(),
+    st.integers(-3, 9),
+    st.integers(),
+    st.floats(),
+    st.booleans(),
+    st.text(max_size=3),
+    st.none(),
     st.sampled_from([1, 2, 2, 4, 1e-5, 1.0, np.int64(2), np.float32(0.5), (1,), "silu", "none", "relu"]),
-)  # fmt: skip
+)
 SPECS = {spec.name: spec for spec in _core.op_specs()}
 
 
