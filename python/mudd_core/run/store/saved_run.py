@@ -20,10 +20,9 @@ from mudd_core.config import (
     typed_names,
 )
 from mudd_core.config.arguments import with_values
-from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.overrides import named_in
 from mudd_core.run.store.config_source import of_facts
-from mudd_core.run.store.own_code import as_saved, run_copies
+from mudd_core.run.store.own_code import COPIES, as_saved, run_copies
 from mudd_core.run.store.registrations import replay
 
 
@@ -85,8 +84,7 @@ def named_run(
         fetch_run(workdir, path, mounts_in(words))
         if file is not None:
             _registered_by(find_config(file), path)
-    if not named_in(words, FAMILY):
-        run_copies(path)
+    run_copies(path, words)
     return _saved_with(path, words, config, known, first), path
 
 
@@ -110,7 +108,7 @@ def _saved_with(
     saved = read_saved_config(path)
     overrides = split_words(words, saved, known, first)
     asked = apply_overrides(saved, overrides)
-    if named_in(words, FAMILY):
+    if any(named_in(words, key) for key in COPIES):
         asked = as_saved(asked, path, read_facts(path))
         saved = read_saved_config(path)  # with the code that is known now
     check_config(asked, typed_names(overrides))
