@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from fake_runs import make
+from fake_engine import FakeEngine, fake_assembly
+from fake_runs import config_of, make
+from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.report import live
+from mudd_core.run.report.progress import Progress
 from places import ROOT
 
 
@@ -67,11 +71,6 @@ def test_a_terminal_rewrites_the_line(tiny_text: Path, tmp_path: Path) -> None:
 
 
 def test_a_progress_of_its_own_prints_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    from fake_engine import FakeEngine, fake_assembly
-    from fake_runs import config_of
-    from mudd_core.run.loop.trainer import Trainer
-    from mudd_core.run.report.progress import Progress
-
     with Trainer(config_of(), progress=Progress(), assemble=fake_assembly(FakeEngine())) as trainer:
         trainer.fit()
     shown = capsys.readouterr()
@@ -107,19 +106,47 @@ def test_the_view_of_a_notebook_is_a_line_over_a_curve(monkeypatch: pytest.Monke
     assert repr(handle.views[-1]).startswith("step 20/20")
 
 
-def test_a_real_notebook_shows_one_output_that_is_drawn_anew(
-    tiny_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """A function that runs cells in a fresh kernel and returns them with their outputs."""
     paths = [str(ROOT / "python"), os.environ.get("PYTHONPATH")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
     monkeypatch.setenv("HOME", str(tmp_path))
-    cells = [code(tiny_text), "summary = trainer.fit()", "trainer.history['step'].tolist()"]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    shown = [output for output in notebook.cells[1].outputs if output.get("name") != "stderr"]
+
+    def run(*cells: str) -> list[Any]:
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        place = {"metadata": {"path": str(tmp_path)}}
+        NotebookClient(notebook, timeout=120, resources=place, allow_errors=True).execute()
+        found: list[Any] = notebook.cells
+        return found
+
+    return run
+
+
+def test_a_real_notebook_shows_one_output_that_is_drawn_anew(
+    kernel: Callable[..., list[Any]], tiny_text: Path
+) -> None:
+    cells = kernel(code(tiny_text), "summary = trainer.fit()", "trainer.history['step'].tolist()")
+    shown = [output for output in cells[1].outputs if output.get("name") != "stderr"]
     assert [output.output_type for output in shown] == ["display_data"]
     assert shown[0].data["text/html"].startswith("<pre>step 8/8") and "<svg" in shown[0].data["text/html"]
     assert "step 8/8" in shown[0].data["text/plain"]
-    assert not any("step 8/8" in output.get("text", "") for output in notebook.cells[1].outputs)
-    assert notebook.cells[2].outputs[0].data["text/plain"] == str(list(range(1, 9)))
+    assert not any("step 8/8" in output.get("text", "") for output in cells[1].outputs)
+    assert cells[2].outputs[0].data["text/plain"] == str(list(range(1, 9)))
+
+
+def test_an_interrupted_cell_keeps_the_trainer(kernel: Callable[..., list[Any]], tiny_text: Path) -> None:
+    long = code(tiny_text).replace("'train.steps': 8", "'train.steps': 1000000")
+    press = (
+        "import os, signal, threading\n"
+        "threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+        "trainer.fit()"
+    )
+    cells = kernel(
+        long, press, "before = trainer.step_done; trainer.fit(3).step - before", "len(trainer.history)"
+    )
+    assert [output.get("ename") for output in cells[1].outputs if output.output_type == "error"] == [
+        "KeyboardInterrupt"
+    ]
+    assert cells[2].outputs[-1].data["text/plain"] == "3"
