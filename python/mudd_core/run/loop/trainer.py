@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 
 class Trainer:
-    """Trains one model. In a notebook: `t = mc.Trainer(config); t.step(); t.fit(); t.validate(); t.model`.
+    """Trains one model: `t = mc.Trainer("tiny.py", "runs/x"); t.step(); t.fit(); t.validate(); t.model`.
 
-    config: or the name of its file, as mc.Trainer("tiny.py"), or the folder of a run, which is resumed with its own
-    config: mc.Trainer("runs/x"). workdir: a folder (resumed if it holds this run) or a
-    Store; None writes nothing but the token cache. model: one to train further, in place of config.model; with it,
-    `t.step(batch)` needs no text at all. A model of interop.load_original whose loss is over all slots keeps it so. For
-    one thread at a time, as its model is. comm: the ranks of the run, each with a Trainer of its own, whose methods all
-    of them call alike; rank 0 writes and prints. fields: of another program's config, by name, for the first lines of
-    its log style.
+    config: or the name of its file, or the folder of a run, which is resumed with its own config: mc.Trainer("runs/x").
+    workdir: a folder (resumed if it holds this run) or a Store; None writes nothing but the token cache. model: one to
+    train further, in place of config.model; with it, `t.step(batch)` needs no text at all. A model of
+    interop.load_original whose loss is over all slots keeps it so. For one thread at a time, as its model is. comm: the
+    ranks of the run, each with a Trainer of its own, whose methods all of them call alike; rank 0 writes and prints.
+    progress: prints a run's lines; None prints nothing but what fit() shows. fields: of another program's config, by
+    name, for the first lines of its log style.
     """
 
     def __init__(
