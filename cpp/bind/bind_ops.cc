@@ -169,11 +169,14 @@ void bind_ops(py::module_& m) {
            py::arg("cuts") = std::vector<int64_t>{}, py::arg("cache_length") = 0, py::arg("compute") = "float32")
       .def_static(
           "custom",
-          [](py::object forward, py::object backward, const py::list& inputs, std::vector<bool> wants) {
-            return std::make_unique<OpCall>(bind::custom_node(std::move(forward), std::move(backward)), inputs,
-                                            std::move(wants), std::vector<int64_t>{}, 0, DType::f32);
+          [](py::object forward, py::object backward, const py::list& inputs, std::vector<bool> wants,
+             std::vector<bool> whole, std::vector<int64_t> cuts) {
+            return std::make_unique<OpCall>(
+                bind::custom_node(std::move(forward), std::move(backward), std::move(whole)), inputs,
+                std::move(wants), std::move(cuts), 0, DType::f32);
           },
-          py::arg("forward"), py::arg("backward"), py::arg("inputs"), py::arg("wants"))
+          py::arg("forward"), py::arg("backward"), py::arg("inputs"), py::arg("wants"),
+          py::arg("whole") = std::vector<bool>{}, py::arg("cuts") = std::vector<int64_t>{})
       .def("forward", &OpCall::forward, "Runs the op; returns its outputs as new arrays.")
       .def("backward", &OpCall::backward, py::arg("dout"), py::arg("into"), py::arg("accumulate"),
            py::arg("round") = std::vector<bool>{},

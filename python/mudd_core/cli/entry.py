@@ -107,6 +107,9 @@ def _run(words: Sequence[str]) -> int:
         code = getattr(error, "exit_code", None)
         if is_full_disk(error):
             code = SaveError.exit_code
+        if code is None and (fault := _fault_in_own_file(error)):
+            _tell(f"error: {fault}")
+            return UserError.exit_code
         if code is None:
             _tell(f"{traceback.format_exc()}error: internal error: {type(error).__name__}: {error}")
             return 70
@@ -114,6 +117,13 @@ def _run(words: Sequence[str]) -> int:
             _tell(traceback.format_exc())
         _tell(f"error: {error}")
         return int(code)
+
+
+def _fault_in_own_file(error: Exception) -> str | None:
+    """One line on an error that a file of the user's raised; None for any other."""
+    from mudd_core.config.own_files import fault_in_own_file
+
+    return fault_in_own_file(error)
 
 
 def _too_long(error: OSError) -> UserError:

@@ -144,7 +144,7 @@ def all_fields(config: Config | None) -> str:
         return f"{head}\n{field_help(config)}"
     lines = [head, field_help(Config(), without="model.")]
     for family in FAMILIES.values():
-        model = family()
+        model = family.config()
         lines += [
             "",
             f"fields of model, family {model.family}:",

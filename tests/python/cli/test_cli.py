@@ -69,7 +69,7 @@ def test_help_shows_every_field_with_default_unit_and_meaning(tmp_path: Path) ->
     done = launch("--help=all", cwd=tmp_path)
     assert done.returncode == 0 and done.stderr == ""
     assert max(map(len, done.stdout.splitlines())) <= 100
-    for model in (family() for family in FAMILIES.values()):
+    for model in (family.config() for family in FAMILIES.values()):
         for info in walk(Config(model=model)):
             assert f"  {info.path} = " in done.stdout
             assert not info.unit or f"in {info.unit}" in done.stdout

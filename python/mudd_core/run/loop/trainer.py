@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.in_use import InUse, alone
-from mudd_core.base.types import Array
+from mudd_core.base.types import Array, Int32
 from mudd_core.checkpoint import final_hash, is_weight
 from mudd_core.config import Config
 from mudd_core.dist import Comm
@@ -111,7 +111,7 @@ class Trainer:
         self._run.need_text()
         return self._run.components.tokenizer
 
-    def validation_batches(self) -> Iterable[Mapping[str, Array]]:
+    def validation_batches(self) -> Iterable[Mapping[str, Int32]]:
         """The batches that a validation reads."""
         self._run.need_text()
         return self._run.components.validation_batches()

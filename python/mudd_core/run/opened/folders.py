@@ -17,6 +17,7 @@ from mudd_core.run.build.run_tokenizer import own_tokenizer
 from mudd_core.run.build.saved_model import model_of_run
 from mudd_core.run.opened.run import Source
 from mudd_core.run.store.json_files import read_saved_config
+from mudd_core.run.store.own_code import run_copies
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
@@ -36,6 +37,7 @@ def own_source(path: Path, step: int | None) -> Source | None:
         raise UserError(
             f"[load_run] step: expected {of_folder}, the step of {path}, got {step}; leave it out"
         )
+    run_copies(folder)  # of the user's files: the path names the run
     config = read_saved_config(folder)
     return Source(
         path,

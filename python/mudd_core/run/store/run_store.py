@@ -19,6 +19,7 @@ from mudd_core.config import (
     to_dict,
 )
 from mudd_core.run.records.events import Summary, Validation
+from mudd_core.run.store import own_code
 from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.fetch import finish_fetch
 from mudd_core.run.store.holders import locked
@@ -70,6 +71,8 @@ class RunStore:
         changed: list[Difference] = []
         self.config = asked
         if self.dir.config_file.exists():
+            facts = self.saved_facts()
+            asked = own_code.as_saved(asked, self.path, facts)
             saved = read_saved_config(self.path)
             self.config, changed = resumed_config(saved, asked, self.newest_step())
         return self.config, changed
@@ -123,11 +126,12 @@ class RunStore:
     def identify(self, facts: Mapping[str, Json]) -> str:
         """The first part of `begin`, up to the checkpoint: config and identity are on disk; the run's id."""
         assert self.config is not None
-        saved = self.saved_facts()
+        saved, facts = self.saved_facts(), {**facts, **own_code.facts_of(self.config)}
         run = identity(self.path, saved, facts, self.source)
         self.run_id = member(run, "run_id", str, self.dir.run_file)
         # The config first: it is what makes the folder ours, should the run be killed before the next line.
         write_json(self.dir.config_file, to_dict(self.config))
+        self.keep_files(own_code.copies_of(self.config))
         if run != saved:
             write_json(self.dir.run_file, run)
         checkpoint.recover(self.dir.checkpoint_folder)

@@ -30,6 +30,7 @@ from mudd_core.base.regular_files import kind_of, open_regular, shown_kind
 from mudd_core.run.store.lease import Lease, content, is_alive
 from mudd_core.run.store.metrics import plain
 from mudd_core.run.store.original_run import original_run_text, reader_state_of
+from mudd_core.run.store.own_code import COPIES
 
 STAGED, UNFINISHED = ".fetch", ".fetch.part"  # of a fetch from a storage (run/store/fetch.py)
 EVALUATIONS = "evaluations.jsonl"  # of weights that a command named (run/loop/start_evaluation.py)
@@ -50,6 +51,7 @@ _KINDS = {
         "summary.json",
         BENCHMARK_LOG,
         SOURCE_TOKENIZER,
+        *COPIES.values(),
     ],
     stat.S_IFDIR: ["checkpoints", "tensorboard", STAGED, UNFINISHED],
 }
