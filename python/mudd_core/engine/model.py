@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
-from mudd_core.base.types import Array
+from mudd_core.base.types import Array, Float32
 from mudd_core.config import Config, ModelConfig
 from mudd_core.dist import Comm
 from mudd_core.engine import immediate, watched
@@ -137,7 +137,7 @@ class Model(Parameters, Inside):
     # ---- what users ask -------------------------------------------------------------------------------------
 
     @alone
-    def logits(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array:
+    def logits(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Float32:
         """Logits [B, T, V] (float32) of token ids [B, T], or [T, V] of [T]; row t predicts token t + 1.
 
         A batch (see loss_and_gradients) may stand in place of the ids.
@@ -152,7 +152,7 @@ class Model(Parameters, Inside):
             result = np.array(planned.executor.get(planned.outputs[0]))
         return result[0] if not isinstance(tokens, Mapping) and np.ndim(tokens) == 1 else result
 
-    def __call__(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array:
+    def __call__(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Float32:
         """The logits of token ids or of a batch: `model(ids)` is model.logits(ids)."""
         return self.logits(tokens)
 
@@ -199,7 +199,7 @@ class Model(Parameters, Inside):
         *,
         shards: int = 1,
         **options: Unpack[ExecutorOptions],
-    ) -> tuple[float, dict[str, Array]]:
+    ) -> tuple[float, dict[str, Float32]]:
         """Loss in nats and its gradient by every parameter that trains, over the denominator that `normalize` names.
 
         batch: inputs and targets int32 [B, T] (a negative target is ignored), optional positions, segments, key_mask.
@@ -216,7 +216,7 @@ class Model(Parameters, Inside):
     @alone
     def loss_and_gradients_immediate(
         self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1
-    ) -> tuple[float, dict[str, Array]]:
+    ) -> tuple[float, dict[str, Float32]]:
         """The same through the immediate executor and its tape: same numbers, bit for bit."""
         arrays, _ = self.checked(self.adapt(batch))
         loss, count, found = immediate.sums_and_gradients(
@@ -232,7 +232,7 @@ class Model(Parameters, Inside):
 
     def _divided(
         self, loss: float, count: float, gradients: Iterable[tuple[str, Array]], arrays: Mapping[str, Array]
-    ) -> tuple[float, dict[str, Array]]:
+    ) -> tuple[float, dict[str, Float32]]:
         denominator = self.denominator(count, arrays)
         scale = np.float32(1.0 / denominator)
         return loss / denominator, {name: gradient * scale for name, gradient in gradients}

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Never, TypeAlias
+from typing import TYPE_CHECKING, Never, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse
-from mudd_core.base.types import Array
+from mudd_core.base.types import Array, Bool, Float32
 from mudd_core.graph import scopes
 from mudd_core.graph.constants import as_array, as_input
 from mudd_core.graph.differentiable import Differentiable
@@ -49,7 +49,7 @@ class Tensor(Operators):
     def _hold(self, array: Array, requires_grad: bool) -> None:
         self.data: Array = array
         self.requires_grad = requires_grad
-        self.grad: Array | None = None
+        self.grad: Float32 | None = None
         self._record: Record | None = None
         self._output = 0
         self._wants = requires_grad
@@ -112,35 +112,39 @@ class Tensor(Operators):
     def __bool__(self) -> bool:
         return bool(self.item())
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
-        if copy or (dtype is not None and self.dtype != dtype):
-            if copy is False:
-                raise ValueError(f"[Tensor] a tensor of {self.dtype} is no array of {dtype} without a copy")
-            return np.array(self.data, dtype)
-        view = self.data.view()
-        view.flags.writeable = False
-        return view
+    if not TYPE_CHECKING:  # else a checker takes `array + tensor` for an array
+
+        def __array__(self, dtype=None, copy=None):
+            if copy or (dtype is not None and self.dtype != dtype):
+                if copy is False:
+                    raise ValueError(
+                        f"[Tensor] a tensor of {self.dtype} is no array of {dtype} without a copy"
+                    )
+                return np.array(self.data, dtype)
+            view = self.data.view()
+            view.flags.writeable = False
+            return view
 
     # ---- comparisons ----------------------------------------------------------------------------------------
 
     __hash__ = Operators.__hash__
 
-    def __eq__(self, other: Operand) -> Array:  # type: ignore[override]
+    def __eq__(self, other: Operand) -> Bool:  # type: ignore[override]
         return np.equal(self.data, _numbers(other))
 
-    def __ne__(self, other: Operand) -> Array:  # type: ignore[override]
+    def __ne__(self, other: Operand) -> Bool:  # type: ignore[override]
         return np.not_equal(self.data, _numbers(other))
 
-    def __lt__(self, other: Operand) -> Array:
+    def __lt__(self, other: Operand) -> Bool:
         return np.less(self.data, _numbers(other))
 
-    def __le__(self, other: Operand) -> Array:
+    def __le__(self, other: Operand) -> Bool:
         return np.less_equal(self.data, _numbers(other))
 
-    def __gt__(self, other: Operand) -> Array:
+    def __gt__(self, other: Operand) -> Bool:
         return np.greater(self.data, _numbers(other))
 
-    def __ge__(self, other: Operand) -> Array:
+    def __ge__(self, other: Operand) -> Bool:
         return np.greater_equal(self.data, _numbers(other))
 
     def _compared(self, ufunc: np.ufunc, inputs: Sequence[Operand]) -> Array | None:
