@@ -112,11 +112,11 @@ class FakeEngine:
 
 def fake_assembly(
     engine: FakeEngine, **facts: Any
-) -> Callable[[Config, Any, str | None, Ranks, Path | None], Components]:
+) -> Callable[[Config, Any, str | None, Ranks, Checkpoints | None], Components]:
     """What Trainer(assemble=...) takes."""
 
     def assemble(
-        config: Config, model: Any, fingerprint: str | None, ranks: Ranks, checkpoints: Path | None
+        config: Config, model: Any, fingerprint: str | None, ranks: Ranks, checkpoints: Checkpoints | None
     ) -> Components:
         fake: Any = SimpleNamespace(parameters={"w": engine.w}, config=SimpleNamespace(family="fake"))
         tokenizer: Any = object()

@@ -200,10 +200,11 @@ def _stored(config: Config, model: Model, source: Path) -> Model:
 
 def _save(config: Config, model: Model, workdir: Path, tokenizer: Path | None) -> None:
     from mudd_core.engine.engine import Engine
+    from mudd_core.run.store.run_folder import RunFolder
     from mudd_core.run.store.run_store import RunStore
 
     engine = Engine(config, model)
-    store = RunStore(workdir)
+    store = RunStore(RunFolder(workdir))
     try:
         store.adopt(config)
         store.begin({}, engine.state_parts(writable=True))

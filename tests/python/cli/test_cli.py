@@ -174,7 +174,7 @@ def test_words_become_a_request() -> None:
     assert request.config is None and request.words == ["--max-tokens=5"]
     request = argv.parse(["--config", "tiny.py", "--max-tokens=5", "sample.seed=3"])
     assert request.required_config().sample.max_tokens == 5 and request.required_config().sample.seed == 3
-    assert request.workdir == Path("runs/tiny")
+    assert request.folder.path == Path("runs/tiny")
     assert argv.parse(["--config=tiny.py", "--mode=validation"]).command == "validate"
     assert argv.parse(["--mode", "sample", "--config=tiny.py"]).command == "sample"
     assert argv.tool_in(["--mode=grow", "runs/a", "--preserve"]) == ("grow", ["runs/a", "--preserve"])

@@ -14,6 +14,7 @@ import pytest
 
 from fake_engine import FakeEngine
 from fake_runs import make
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import load_config
 from mudd_core.data import TokenCache, open_cache, prepare
@@ -169,9 +170,9 @@ def test_commands_that_read_a_run_notice_it_too(cache: TokenCache, folder: Path,
     with Trainer(replace(base, data=data), tmp_path / "run") as trainer:
         trainer.fit()
         config = trainer.config
-    assert load_run(config, tmp_path / "run")[0].cache == cache
+    assert load_run(config, RunFolder(tmp_path / "run"))[0].cache == cache
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert facts["data_seal"] == cache.seal
     (tmp_path / "run" / "run.json").write_text(json.dumps({**facts, "data_seal": "0" * 64}))
     with pytest.raises(UserError, match=r"is not the one that .* was trained with"):
-        load_run(config, tmp_path / "run")
+        load_run(config, RunFolder(tmp_path / "run"))

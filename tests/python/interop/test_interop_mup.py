@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from safetensors.numpy import save_file
 
 import mudd_core as mc
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, LossConfig, OptimConfig, TrainConfig
 from mudd_core.engine.model import Model
@@ -199,7 +200,7 @@ def test_an_import_goes_on_by_the_originals_rates(tmp_path: Path) -> None:
     (tmp_path / "hers.json").write_text(json.dumps({**tokenizer, "added_tokens": []}))
     assert import_command.main([*words, f"--tokenizer={tmp_path / 'hers.json'}"]) == 0
     assert (tmp_path / "run" / "tokenizer.json").is_file()
-    optim = read_saved_config(tmp_path / "run").optim
+    optim = read_saved_config(RunFolder(tmp_path / "run")).optim
     assert (optim.rule, optim.decay, optim.decay_mode) == ("mup", "all", "independent")
     assert (optim.lr, optim.beta2, optim.weight_decay) == (0.015625, 0.98, 1e-4)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core import _h5, ops
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
@@ -49,7 +50,7 @@ def test_every_size_loads_and_plans_without_memory(name: str, tmp_path: Path) ->
     assert theirs == (
         load_config("mup/small.py") if name == "tiny" else config
     )  # their tiny has width 128 too
-    told = plan_text(config, tmp_path)
+    told = plan_text(config, RunFolder(tmp_path))
     if name == "tiny":
         small = load_config("mup/small.py").model
         assert model == dataclasses.replace(small, n_layer=4, vocab_size=0, max_seq_len=0)

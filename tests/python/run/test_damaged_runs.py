@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fake_runs import config_of, make
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError
 from mudd_core.base.members import build
@@ -94,7 +95,7 @@ def test_members_of_a_summary(runs: Path, tmp_path: Path) -> None:
                 continue
             with pytest.raises(FormatError, match=f"summary.json at byte 0: member '{field.name}'"):
                 build(Summary, raw, file)
-    store = RunStore(path)
+    store = RunStore(RunFolder(path))
     store.adopt(config_of())
     assert store.summary() == build(Summary, good, file)
     change(file, tokens="many")
@@ -207,8 +208,8 @@ WRONG = [[], {}, None, "x", True, -1, 1.5, 10**400, [[[]]]]
 
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "config.json": lambda run: check_config(read_saved_config(run)),
-    "run.json": lambda run: config_source.of_facts(read_facts(run)),
+    "config.json": lambda run: check_config(read_saved_config(RunFolder(run))),
+    "run.json": lambda run: config_source.of_facts(read_facts(RunFolder(run))),
     "summary.json": lambda run: finished_summary(run / "summary.json", config_of()),
     "remote.json": lambda run: remember(run, "memory://b/run"),
 }
@@ -266,6 +267,6 @@ def test_members_of_a_saved_config(stopped: Path) -> None:
         with pytest.raises(
             FormatError, match=rf"config\.json at byte 0: member {path}: expected .*{expected}"
         ):
-            read_saved_config(stopped)
+            read_saved_config(RunFolder(stopped))
     (stopped / "config.json").write_text("{}")
     resume_fails(stopped, r"config\.json at byte 0: member 'model' is missing")

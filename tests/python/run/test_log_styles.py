@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import fake_runs
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.config import Config, EvalConfig, LogConfig, LossConfig, MupConfig, TrainConfig
 from mudd_core.run.records.events import StepRecord, Validation
 from mudd_core.run.records.peak import Peak
@@ -26,7 +27,7 @@ BATCH, LENGTH = 4, 8
 
 def facts(config: Config) -> RunFacts:
     weights = {"a": np.zeros((10, 10), np.float32)}
-    return RunFacts(config, Path("artifacts"), 600.0, Peak(lambda: 1e6), lambda: weights)
+    return RunFacts(config, RunFolder(Path("artifacts")), 600.0, Peak(lambda: 1e6), lambda: weights)
 
 
 def config_of(

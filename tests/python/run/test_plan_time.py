@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import mudd_core as mc
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core import _core
 from mudd_core.config import Config, to_dict
 from mudd_core.run.build.plan_report import plan_text
@@ -35,7 +36,7 @@ def test_a_run_of_the_same_width_and_batch_is_taken(tmp_path: Path) -> None:
     run = _run(tmp_path / "run", config)
     told = f"measured by the run {run}, of the same width and batch"
     assert fraction_of_peak(config, tmp_path / "next") == fraction_of_peak(config, run) == (0.25, told)
-    assert f"25% of it\n                ({told})" in plan_text(config, tmp_path / "next")
+    assert f"25% of it\n                ({told})" in plan_text(config, RunFolder(tmp_path / "next"))
     deeper = mc.load_config("tiny.py", ["model.n_layer=9", "train.steps=7", "optim.lr=0.1"])
     assert fraction_of_peak(deeper, tmp_path / "next") == (0.25, told)
 
@@ -63,7 +64,7 @@ def test_a_neighbours_damaged_files_are_passed_over(tmp_path: Path) -> None:
 def test_passes_are_steps_as_soon_as_a_start_has_counted_the_rows(tmp_path: Path) -> None:
     config = mc.load_config("tiny.py", ["train.epochs=3"])
     assert planned_steps(config, tmp_path / "run") is None
-    text = plan_text(config, tmp_path / "run")
+    text = plan_text(config, RunFolder(tmp_path / "run"))
     assert "in all" not in text
     assert (
         "  steps         those of 3 passes over the training rows (train.epochs); a start counts them" in text
@@ -71,6 +72,6 @@ def test_passes_are_steps_as_soon_as_a_start_has_counted_the_rows(tmp_path: Path
     counted = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=42))
     run = _run(tmp_path / "run", counted)
     assert planned_steps(config, run) == 42
-    assert "steps  " not in plan_text(config, run) and " in all:" in plan_text(config, run)
+    assert "steps  " not in plan_text(config, RunFolder(run)) and " in all:" in plan_text(config, RunFolder(run))
     assert planned_steps(mc.load_config("tiny.py", ["train.epochs=2"]), run) is None
     assert planned_steps(mc.load_config("tiny.py", ["train.steps=9"]), run) == 9

@@ -73,7 +73,7 @@ class Trainer:
             source = LostSource(run.config.data.retries, run.reopen_rows, run.log.source_lost)
             self._updates = Updates(run, source, self._requests)
             self._saves = Saves(run)
-            folder = run.store.path if run.store and ranks.first else None
+            folder = run.store.folder if run.store and ranks.first else None
             self._trace = Trace(run.config.train.profile, folder, self.engine, run.log.say)
             self._open.callback(self._trace.close)
             self._validator = Validator(run, source, self._requests, self._saves, self._trace)

@@ -50,7 +50,7 @@ class RunLog:
     def watch_clock(self, config: Config) -> None:
         """Begin the MLPerf log, where the config asks for one: all that comes from here on is on its clock."""
         if config.log.mllog and self._prints and self._store is not None:
-            self._benchmark = BenchmarkLog(config, self._store.path, self.say)
+            self._benchmark = BenchmarkLog(config, self._store.folder, self.say)
 
     def use(self, facts: RunFacts) -> None:
         """Print in the style of the run's config from here on."""
@@ -103,7 +103,7 @@ class RunLog:
         self._say_all(self._style.started())
         facts = self._style.facts
         if self._store is not None and tracker_mode(facts.config.log) != "off":
-            self._tracker = Tracker(facts.config, self._store.path, self._store.run_id)
+            self._tracker = Tracker(facts.config, self._store.folder, self._store.run_id)
 
     def found(self, checkpoint: Checkpoint) -> None:
         """What a run will go on from, and what it could not."""
@@ -217,7 +217,7 @@ class RunLog:
     def saved(self, step: int) -> None:
         """A checkpoint was committed."""
         if self._style is not None and self._store is not None:
-            self._say_all(self._style.saved(step, self._store.path / "checkpoints" / f"step-{step}"))
+            self._say_all(self._style.saved(step))
 
     def save_failed(self) -> None:
         """The run goes on, and tries again when the next save is due."""

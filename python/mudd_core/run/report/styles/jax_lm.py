@@ -55,10 +55,10 @@ class JaxLmStyle(Style):
         held, self._held = self._held, []
         return [f"[EVAL] {self._place(max(0, result.step - 1))} {_shown(result.val_loss)} ", *held]
 
-    def saved(self, step: int, folder: Path) -> list[str]:
+    def saved(self, step: int) -> list[str]:
         """The line of a save: the folder of all checkpoints, from the current one where it is below that."""
-        workdir = self.facts.workdir or folder.parent.parent
-        here = Path.cwd()
+        assert self.facts.folder is not None  # where a checkpoint was saved
+        workdir, here = self.facts.folder.path, Path.cwd()
         line = f"save checkpoint to {workdir.relative_to(here) if here in workdir.parents else workdir}/"
         train = self.facts.config.train
         due = step in (train.steps, 0) or step % self._per_epoch == 0

@@ -11,11 +11,12 @@ from mudd_core.config import Config
 from mudd_core.run.records.events import BatchSums, StepRecord, Validation
 from mudd_core.run.records.peak import Peak
 from mudd_core.run.store.metrics import numbers_of
+from mudd_core.run.store.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a style knows of a run. weights: by name, views of what they are now. workdir: None in a notebook.
+    """What a style knows of a run. weights: by name, views of what they are now. folder: None in a notebook.
 
     documents: of training and validation, zeros where they are not known. inside: statistics of the forward pass of an
     update, by tag; none for families without. fields: of the original program, by name, as the command of this run
@@ -23,7 +24,7 @@ class RunFacts:
     """
 
     config: Config
-    workdir: Path | None
+    folder: RunFolder | None
     flops_per_token: float
     peak: Peak
     weights: Callable[[], Mapping[str, Array]]
@@ -62,7 +63,7 @@ class Style:
         """Lines behind a validation."""
         return []
 
-    def saved(self, step: int, folder: Path) -> list[str]:
+    def saved(self, step: int) -> list[str]:
         """Lines behind a commit of a checkpoint."""
         return []
 
