@@ -29,6 +29,7 @@ from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.interop.import_tokenizer import given_tokenizer, require_own_tokenizer
 from mudd_core.interop.settings import Settings
 from mudd_core.run.build.recipe import printable, recipe_note
+from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -200,7 +201,6 @@ def _stored(config: Config, model: Model, source: Path) -> Model:
 
 def _save(config: Config, model: Model, workdir: Path, tokenizer: Path | None) -> None:
     from mudd_core.engine.engine import Engine
-    from mudd_core.run.store.run_folder import RunFolder
     from mudd_core.run.store.run_store import RunStore
 
     engine = Engine(config, model)

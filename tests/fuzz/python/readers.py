@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from mutation import change_bytes, change_json
 
-from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.run.store.run_folder import RunFolder
 
 Change = Callable[[bytes, bytes, random.Random], bytes]
 

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from fake_runs import make
-from mudd_core.run.store.run_folder import RunFolder
 from mudd_core import _core, checkpoint
 from mudd_core.base import regular_files
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.config import load_config
 from mudd_core.data import TokenCache, open_cache, prepare
 from mudd_core.run.report import trace
+from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.metrics import read_rows
-from mudd_core.run.store.folder_lock import FolderLock
+from mudd_core.run.store.run_folder import RunFolder
 from text_settings import Settings, quiet
 
 FILES = [".lock", ".lease", "config.json", "run.json", "metrics.jsonl", "events.jsonl", "summary.json"]

@@ -14,7 +14,6 @@ import pytest
 
 from fake_engine import FakeEngine
 from fake_runs import make
-from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import load_config
 from mudd_core.data import TokenCache, open_cache, prepare
@@ -22,6 +21,7 @@ from mudd_core.data.cache import FORMAT_UNSEALED, fingerprint_of
 from mudd_core.data.cache_seal import seal_of
 from mudd_core.run.build.saved_model import load_run
 from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.store.run_folder import RunFolder
 from text_settings import Settings, quiet
 
 

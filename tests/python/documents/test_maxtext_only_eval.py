@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from event_files import events_of
-from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.folder_lock import FolderLock
+from mudd_core.run.store.run_folder import RunFolder
 from test_maxtext_evaluation import EVALUATION_TAGS, Typed, typed
 
 __all__ = ["typed"]

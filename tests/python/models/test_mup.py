@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core.run.store.run_folder import RunFolder
 from mudd_core import _h5, ops
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
@@ -23,6 +22,7 @@ from mudd_core.engine.mup_probe import STATISTICS, Probe
 from mudd_core.engine.optimizer_groups import optimizer_groups
 from mudd_core.engine.rates import assign_scales
 from mudd_core.run.build.plan_report import plan_text
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.scaling.check import Coordinates, Wider, coordinates
 from mudd_core.tools.scaling.family import at_widths, checked_family
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import mudd_core as mc
-from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.engine import memory
@@ -18,6 +17,7 @@ from mudd_core.run.build.components import expected_vocabulary, resolved_model
 from mudd_core.run.build.memory_advice import advice
 from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.store.folder_lock import FolderLock
+from mudd_core.run.store.run_folder import RunFolder
 from tiny_run import ROOT
 
 LARGE = ("model.d_model=32768", "model.n_head=256", "model.n_layer=64", "model.d_ff=131072")

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from fake_runs import config_of, make
-from mudd_core.run.store.run_folder import RunFolder
 from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError
 from mudd_core.base.members import build
@@ -24,6 +23,7 @@ from mudd_core.run.store import config_source
 from mudd_core.run.store.fetch import remember
 from mudd_core.run.store.json_files import finished_summary, read_facts, read_object, read_saved_config
 from mudd_core.run.store.metrics import read_rows
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
 from mudd_core.tools.scaling.transfer import run_once
 

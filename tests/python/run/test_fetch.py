@@ -18,9 +18,9 @@ import fake_runs
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.run.store import remote_files
 from mudd_core.run.store.fetch import finish_fetch
+from mudd_core.run.store.run_folder import STAGED, UNFINISHED, RunFolder
 from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.saved_run import named_run
-from mudd_core.run.store.run_folder import STAGED, UNFINISHED, RunFolder
 
 URL = "local://bucket/run"
 LOCAL = Path("runs/remote/bucket/run")

@@ -28,7 +28,8 @@ def test_rows_are_handed_over_every_so_many_steps(tmp_path: Path) -> None:
     seen = []
     for step in range(1, 9):
         board.append({"step": step, "loss": 1.0})
-        seen.append(len(tags_of(tmp_path).get("train/loss", {})) if any(tmp_path.iterdir()) else 0)
+        files = tmp_path / "tensorboard"
+        seen.append(len(tags_of(files).get("train/loss", {})) if any(files.iterdir()) else 0)
     assert seen == [0, 0, 0, 4, 4, 4, 4, 8]
     board.close()
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core.run.store.run_folder import RunFolder
 from mudd_core import _core
 from mudd_core.config.aliases import ALIASES
 from mudd_core.engine import memory
@@ -18,6 +17,7 @@ from mudd_core.engine.flops import matrix_weights
 from mudd_core.run.build.booking import book
 from mudd_core.run.build.components import expected_vocabulary, resolved_model
 from mudd_core.run.build.plan_report import plan_text
+from mudd_core.run.store.run_folder import RunFolder
 from places import ROOT
 
 CONFIGS = ROOT / "configs"

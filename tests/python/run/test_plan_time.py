@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import mudd_core as mc
-from mudd_core.run.store.run_folder import RunFolder
 from mudd_core import _core
 from mudd_core.config import Config, to_dict
 from mudd_core.run.build.plan_report import plan_text
 from mudd_core.run.build.plan_time import fraction_of_peak, planned_steps
+from mudd_core.run.store.run_folder import RunFolder
 
 ASSUMED = (0.5, "no run of this width and batch measured yet: half of the peak assumed")
 
@@ -72,6 +72,8 @@ def test_passes_are_steps_as_soon_as_a_start_has_counted_the_rows(tmp_path: Path
     counted = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=42))
     run = _run(tmp_path / "run", counted)
     assert planned_steps(config, run) == 42
-    assert "steps  " not in plan_text(config, RunFolder(run)) and " in all:" in plan_text(config, RunFolder(run))
+    assert "steps  " not in plan_text(config, RunFolder(run)) and " in all:" in plan_text(
+        config, RunFolder(run)
+    )
     assert planned_steps(mc.load_config("tiny.py", ["train.epochs=2"]), run) is None
     assert planned_steps(mc.load_config("tiny.py", ["train.steps=9"]), run) == 9

@@ -13,7 +13,7 @@ from mudd_core.cli.entry import main
 from mudd_core.data.tokenizer_source import find_tokenizer
 from mudd_core.run.build.start_tokenizer import same_ids
 from mudd_core.run.store.folder_lock import FolderLock
-from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.run_folder import SOURCE_TOKENIZER, RunFolder
 from tiny_run import CONFIG
 
 SMALL = (

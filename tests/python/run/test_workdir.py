@@ -18,10 +18,10 @@ from fake_runs import config_of, make
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.run.store import lease
-from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.json_files import write_json
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.run_store import RunStore
 
 HOLD = (
     "import sys,time; from pathlib import Path; from mudd_core.run.store.folder_lock import FolderLock; "

@@ -122,7 +122,9 @@ def _evaluated(
     return result
 
 
-def _style(config: Config, folder: RunFolder, model: Model, text: Prepared, fields: Mapping[str, object]) -> Style:
+def _style(
+    config: Config, folder: RunFolder, model: Model, text: Prepared, fields: Mapping[str, object]
+) -> Style:
     """The style of the run, without its speed."""
     peak = Peak(lambda: 1.0)
     return style_of(

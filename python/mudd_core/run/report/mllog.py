@@ -30,9 +30,9 @@ _Line = dict[str, Any]
 class BenchmarkLog:
     """The events of one run in their order; one run_stop, whatever happens. samples_count counts tokens.
 
-    say: prints a line. folder: of the run, for the file; the variable COMPLIANCE_FILE names another one, which may have earlier
-    runs: lines are added at its end. A file that cannot be opened is a SaveError at once, one of other content a
-    UserError. A disk that is full later costs no line: they wait in memory, and `close` writes them.
+    say: prints a line. folder: of the run, for the file; the variable COMPLIANCE_FILE names another one, which may have
+    earlier runs: lines are added at its end. A file that cannot be opened is a SaveError at once, one of other content
+    a UserError. A disk that is full later costs no line: they wait in memory, and `close` writes them.
     """
 
     def __init__(self, config: Config, folder: RunFolder, say: Callable[[str], None]) -> None:

@@ -29,7 +29,9 @@ class Trace:
     The file appears under its name when the window has ended; what cannot be written ends the trace and not the run.
     """
 
-    def __init__(self, window: str, folder: RunFolder | None, engine: Any, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, window: str, folder: RunFolder | None, engine: Any, say: Callable[[str], None]
+    ) -> None:
         """folder: the work directory; None or an empty window: nothing is traced. say: takes a line for the user."""
         self._window = profile_window(window) if window and folder is not None else (0, 0)
         self._folder, self._engine, self._say = folder, engine, say

@@ -16,6 +16,7 @@ from mudd_core.base.packages import needed
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config import Config, LogConfig, to_dict
 from mudd_core.run.store.metrics import plain
+from mudd_core.run.store.run_folder import RunFolder
 
 FINISH_SECONDS = 60.0  # that a run waits for its tracker at the end
 _MODES = ("online", "offline", "disabled")

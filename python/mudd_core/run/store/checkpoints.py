@@ -24,7 +24,7 @@ class Checkpoints:
         self._folder = run.checkpoint_folder
 
     def steps(self) -> list[int]:
-        """The steps that are there, ascending, whether they verify or not; UserError for a folder that is unreadable."""
+        """The steps that are there, ascending, whether they verify or not; UserError if they cannot be listed."""
         return checkpoint.list_steps(self._folder)
 
     def newest(self) -> int:

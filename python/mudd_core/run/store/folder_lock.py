@@ -116,18 +116,14 @@ class FolderLock:
             found = (self.folder.path / name).lstat()
             if strange(found):
                 raise UserError(
-                    f"[workdir] {self.folder.path / name}: expected {wanted}, got {shown_kind(found)}; move it away, or give "
-                    "another --workdir"
+                    f"[workdir] {self.folder.path / name}: expected {wanted}, got {shown_kind(found)}; "
+                    "move it away, or give another --workdir"
                 )
 
     def _refuse_foreign(self) -> None:
         folder, path = self.folder, self.folder.path
         ours = (folder.config_file, folder.evaluations_file)
-        if (
-            not path.is_dir()
-            or any(file.exists() for file in ours)
-            or folder.has_staged
-        ):
+        if not path.is_dir() or any(file.exists() for file in ours) or folder.has_staged:
             return
         others = sorted(entry.name for entry in path.iterdir() if entry.name not in _OWN_NAMES)
         if others and (theirs := reader_state_of(path)) is not None:

@@ -24,7 +24,7 @@ _holders: weakref.WeakValueDictionary[RunFolder, Holder] = weakref.WeakValueDict
 
 
 def locked(folder: RunFolder, holder: Holder) -> FolderLock:
-    """The lock of a work directory for this holder; taken from an earlier one of this process that is done or dropped."""
+    """The lock of a folder for this holder; taken from an earlier one of this process that is done or dropped."""
     try:
         lock = FolderLock(folder)
     except InUseError as error:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError, write_error
 from mudd_core.base.members import build, member
 from mudd_core.base.regular_files import read_bytes
-from mudd_core.base.types import Json, JsonObject
+from mudd_core.base.types import JsonObject
 from mudd_core.config import Config, from_dict, to_dict
 from mudd_core.config.check import type_fault
 from mudd_core.config.fields import walk
@@ -21,7 +22,7 @@ from mudd_core.run.store.original_run import original_run_text, reader_state_of
 from mudd_core.run.store.run_folder import RunFolder
 
 
-def write_json(path: Path, value: Json) -> None:
+def write_json(path: Path, value: Any) -> None:
     """Write JSON so that a crash leaves the old file or the new one, never half of it. Raises SaveError.
 
     Numbers that are not finite become null.

@@ -150,11 +150,7 @@ def require_metrics_file(config: Config, folder: RunFolder | None = None) -> Non
     if is_folder(config) and not path.parent.exists():
         _require_folder(path.parent)
         return
-    if (
-        folder is not None
-        and path.absolute().parent == folder.path.absolute()
-        and not path.parent.exists()
-    ):
+    if folder is not None and path.absolute().parent == folder.path.absolute() and not path.parent.exists():
         return
     is_new = not os.path.lexists(path)
     try:

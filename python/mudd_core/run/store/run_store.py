@@ -202,9 +202,7 @@ class RunStore:
         assert self.config is not None
         try:
             self.sync_logs()
-            self._checkpoints.save(
-                step, parts, state, config=self.config, run_id=self.run_id, spare=spare
-            )
+            self._checkpoints.save(step, parts, state, config=self.config, run_id=self.run_id, spare=spare)
         except SaveError as error:
             self.save_failed(step, error)
             return False
