@@ -280,9 +280,8 @@ def ending(summary: Summary, folder: RunFolder, request: Request, prompt: str | 
     skipped += f", {summary.rewinds} rewinds" if summary.rewinds else ""
     from mudd_core.run.store.checkpoints import Checkpoints
 
-    checkpoints = Checkpoints(folder)
-    steps = checkpoints.steps()
-    saved = [f"  checkpoint  {checkpoints.folder_of(steps[-1])}"] if steps else []
+    steps = Checkpoints(folder).steps()
+    saved = [f"  checkpoint  {folder.step_folder(steps[-1])}"] if steps else []
     behind = f" --prompt {shlex.quote(prompt)}" if prompt else ""
     sample = [f"sample   {command_line(request, 'sample')}{behind}"] if steps and prompt is not None else []
     reached = "; the target loss is reached" if summary.reached else ""

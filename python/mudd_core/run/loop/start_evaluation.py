@@ -24,7 +24,6 @@ from mudd_core.run.loop.evaluate import evaluate
 from mudd_core.run.records.events import Validation
 from mudd_core.run.records.peak import Peak
 from mudd_core.run.report.styles import RunFacts, Style, style_of
-from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.metrics import EventFiles, LineFile
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
@@ -87,7 +86,7 @@ def add_evaluation(folder: RunFolder, style: Style, result: Validation) -> None:
     """
     store = RunStore(folder)
     try:
-        _write(store, str(Checkpoints(store.folder).folder_of(result.step)), style, result)
+        _write(store, str(store.folder.step_folder(result.step)), style, result)
     finally:
         store.close()
 

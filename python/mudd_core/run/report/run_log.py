@@ -7,14 +7,13 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from mudd_core.base.errors import SaveError
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, Mesh, TrainConfig
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.events import BatchSums, Rewind, StepRecord, Summary, Validation
+from mudd_core.run.records.events import BatchSums, Rewind, SavedStep, StepRecord, Summary, Validation
 from mudd_core.run.report.mllog import BenchmarkLog
 from mudd_core.run.report.progress import Progress, step_fields
 from mudd_core.run.report.styles import RunFacts, Style, style_of
@@ -120,13 +119,13 @@ class RunLog:
             )
             self._log_warnings(self._store)
         if self._style is not None:
-            self._say_all(self._style.restored(found.step, found.path))
+            self._say_all(self._style.restored(found))
         self._begin(found.step)
 
-    def restored(self, step: int, folder: Path) -> None:
-        """The style's lines about the checkpoint that a run goes on from."""
+    def restored(self, found: SavedStep) -> None:
+        """The style's lines about the checkpoint that a run continues from."""
         if self._style is not None:
-            self._say_all(self._style.restored(step, folder))
+            self._say_all(self._style.restored(found))
 
     def shorten(self, train: TrainConfig) -> None:
         """Take over the length of a run whose data end earlier than its config."""

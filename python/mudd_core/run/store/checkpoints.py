@@ -33,7 +33,7 @@ class Checkpoints:
 
     def folder_of(self, step: int) -> Path:
         """The folder of a step, whether it is there or not."""
-        return checkpoint.step_folder(self._folder, step)
+        return self.run.step_folder(step)
 
     def recover(self) -> None:
         """Clean up after killed writers, under the lock of the work directory."""

@@ -114,7 +114,7 @@ def _known(
     from mudd_core.run.store.json_files import read_facts, read_saved_config
 
     try:
-        if not folder.run_file.is_file() or not folder.holds_run:
+        if not folder.has_identity or not folder.holds_run:
             return None
         source = of_facts(read_facts(folder))
         if source is None or source.words != list(words) or next(iter(source.files), "") != str(path):

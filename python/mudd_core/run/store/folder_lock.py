@@ -18,13 +18,11 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
 from mudd_core.base.errors import UserError, write_error
-from mudd_core.base.paths import local
 from mudd_core.base.regular_files import kind_of, open_regular, shown_kind
 from mudd_core.run.store import run_folder
 from mudd_core.run.store.lease import Lease, content, is_alive
@@ -74,16 +72,15 @@ class FolderLock:
 
     def __init__(self, folder: RunFolder) -> None:
         """Make the folder if needed, lock it, refuse one that is foreign (UserError)."""
-        path = local(folder.path, "[workdir] path").absolute()
-        self.folder = replace(folder, path=path)
+        self.folder = folder.absolute()
         self._holds: Callable[[], object] = _nothing  # called once: releases lock or lease
         self._lease: Lease | None = None  # in place of a lock, where there are none
         self.closed = False
         self._made: list[Path] = []  # folders that this object made, the innermost first
         self._was_empty = False
         try:
-            path = path.resolve()
-            self.folder = replace(folder, path=path)
+            self.folder = self.folder.resolved()
+            path = self.folder.path
             if path.exists() and not path.is_dir():
                 raise UserError(f"[workdir] {path} is a file; give a folder with --workdir")
             self._refuse_strange()
@@ -94,7 +91,7 @@ class FolderLock:
             self._acquire()
         except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
             reason = error.strerror if isinstance(error, OSError) else error
-            raise UserError(f"[workdir] {path} cannot be written: {reason}") from error
+            raise UserError(f"[workdir] {self.folder} cannot be written: {reason}") from error
 
     def _refuse_strange(self) -> None:
         """Links could lead a run to files elsewhere, FIFOs could hold it up: nothing of ours may be one."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from dataclasses import replace
 from typing import Protocol
 
 from mudd_core.run.store.folder_lock import FolderLock, InUseError
@@ -31,17 +30,11 @@ def locked(folder: RunFolder, holder: Holder) -> FolderLock:
         if not _released(error.folder):
             raise
         lock = FolderLock(folder)
-    _holders[_key(lock.folder)] = holder
+    _holders[lock.folder] = holder
     return lock
 
 
-def _key(folder: RunFolder) -> RunFolder:
-    """The folder itself, whatever it is a copy of."""
-    return replace(folder, url="")
-
-
 def _released(folder: RunFolder) -> bool:
-    folder = _key(folder)
     if folder not in _holders:
         return False
     gc.collect()  # a dropped Trainer may live on in a circle of references

@@ -35,9 +35,8 @@ class Mirror:
 
     def __init__(self, folder: RunFolder, *, writes: bool = True) -> None:
         """Connect to the storage of the folder and, if this process writes, try it; UserError where that cannot be."""
-        url = folder.url
-        self.url, self._folder = url.rstrip("/"), folder.path.absolute()
-        self._run = RunFolder(self._folder, self.url)
+        self._run = folder.absolute()
+        self.url, self._folder = folder.url, self._run.path
         self._checkpoints = Checkpoints(self._run)
         self._files = RemoteFiles(self.url, _WHAT)
         self._uploaded: dict[int, bytes] = {}  # manifests of the steps there
@@ -45,12 +44,12 @@ class Mirror:
         try:
             names = [name for name in self._files.names("") if not name.startswith(_PROBE)]
         except Exception as error:
-            raise unreachable(url, _WHAT, error) from None
+            raise unreachable(self.url, _WHAT, error) from None
         if names and CONFIG not in names and READER_STATE in self._files.names(CHECKPOINTS):
             raise UserError(f"{_WHAT}: {original_run_text(self.url)}")
         if names and not {CONFIG, EVALUATIONS} & set(names):
             raise UserError(
-                f"{_WHAT}: '{url}' holds other files ({', '.join(sorted(names)[:3])}) and no run of ours; give an "
+                f"{_WHAT}: '{self.url}' holds other files ({', '.join(sorted(names)[:3])}) and no run of ours; give an "
                 "empty or new place with --workdir"
             )
         if writes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mudd_core.base.paths import local
@@ -29,10 +29,10 @@ _ARGUMENT = "[arguments] --workdir"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The work directory of a run. url: of the storage that the folder is a copy of; empty without one."""
+    """The work directory of a run. url: of the storage that it is a copy of, without a slash at its end; else empty."""
 
     path: Path
-    url: str = ""
+    url: str = field(default="", compare=False)
 
     @classmethod
     def named(cls, name: str, mounts: str = "", argument: str = _ARGUMENT) -> RunFolder:
@@ -42,7 +42,7 @@ class RunFolder:
         message, as [place] name.
         """
         name = mapped(name, mounts)
-        return cls(mirror_folder(name), name) if is_url(name) else cls(local(name, argument))
+        return cls(mirror_folder(name), name.rstrip("/")) if is_url(name) else cls(local(name, argument))
 
     @classmethod
     def of_config(cls, name: str) -> RunFolder:
@@ -51,6 +51,14 @@ class RunFolder:
 
     def __str__(self) -> str:
         return str(self.path)
+
+    def absolute(self) -> RunFolder:
+        """Return the same folder by its path from the root; UserError for a path that no folder can have."""
+        return RunFolder(local(self.path, "[workdir] path").absolute(), self.url)
+
+    def resolved(self) -> RunFolder:
+        """Return the same folder by a path without links; OSError or RuntimeError for links in a circle."""
+        return RunFolder(self.path.resolve(), self.url)
 
     @property
     def config_file(self) -> Path:
@@ -121,6 +129,12 @@ class RunFolder:
         """The steps of the run."""
         return self.path / CHECKPOINTS
 
+    def step_folder(self, step: int) -> Path:
+        """The folder of a checkpoint, whether it is there or not."""
+        from mudd_core.checkpoint.steps import step_folder
+
+        return step_folder(self.checkpoint_folder, step)
+
     @property
     def has_staged(self) -> bool:
         """Whether a complete fetch from a storage waits to be moved into place."""
@@ -128,8 +142,13 @@ class RunFolder:
 
     @property
     def holds_run(self) -> bool:
-        """Whether a run was started here."""
+        """Whether the config of a run is saved here."""
         return self.config_file.is_file()
+
+    @property
+    def has_identity(self) -> bool:
+        """Whether a start of the run got as far as its id."""
+        return self.run_file.is_file()
 
 
 def _changed(file: Path) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from mudd_core.run.records.events import StepRecord, Validation, perplexity
+from mudd_core.run.records.events import SavedStep, StepRecord, Validation, perplexity
 from mudd_core.run.report.styles.style import RunFacts, Style
 
 _FIXED = 50  # what the original's ETA divides by, whatever the period of its lines
@@ -67,9 +67,9 @@ class JaxLmStyle(Style):
             return []
         return [line]
 
-    def restored(self, step: int, folder: Path) -> list[str]:
+    def restored(self, found: SavedStep) -> list[str]:
         """The lines of a resume; no step is lost."""
-        return [f"train state restored from {folder}", f"skip train step to {step - 1}"]
+        return [f"train state restored from {found.path}", f"skip train step to {found.step - 1}"]
 
     def tracked(self, record: StepRecord) -> dict[str, float]:
         """The values of a line."""

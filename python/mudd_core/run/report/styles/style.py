@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from mudd_core.base.types import Array
 from mudd_core.config import Config
-from mudd_core.run.records.events import BatchSums, StepRecord, Validation
+from mudd_core.run.records.events import BatchSums, SavedStep, StepRecord, Validation
 from mudd_core.run.records.peak import Peak
 from mudd_core.run.store.metrics import numbers_of
 from mudd_core.run.store.run_folder import RunFolder
@@ -67,8 +66,8 @@ class Style:
         """Lines behind a commit of a checkpoint."""
         return []
 
-    def restored(self, step: int, folder: Path) -> list[str]:
-        """Lines where a run goes on from a checkpoint."""
+    def restored(self, found: SavedStep) -> list[str]:
+        """Lines where a run continues from a checkpoint."""
         return []
 
     def scalars(self, record: StepRecord) -> dict[str, float]:
