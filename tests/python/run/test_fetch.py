@@ -29,6 +29,7 @@ BROKEN_OFF = """
 import os, shutil, sys
 from pathlib import Path
 from fsspec.implementations.local import LocalFileSystem
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
 
 URL, LOCAL, mode = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
