@@ -183,7 +183,7 @@ def test_words_become_a_request() -> None:
         ["--workdir=w", "folder"],
     )
     assert argv.tool_in(["--mode=train", "--config=tiny.py"])[0] is None
-    assert argv.parse(["--config=tiny.py", "--workdir=w"]).workdir == Path("w")
+    assert argv.parse(["--config=tiny.py", "--workdir=w"]).folder.path == Path("w")
     assert argv.parse(["--config=tiny.py", "--steps", "9"]).required_config().train.steps == 9
 
 
@@ -191,7 +191,7 @@ def test_the_ending_names_paths_commands_and_the_hash(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "step-300").mkdir(parents=True)
     request = argv.parse(["--config=tiny.py"])
     summary = Summary("tiny", 300, 300, 307200, 2.5, 2.4, 1.61, 0, 92.0, "ab12")
-    text = training.ending(summary, tmp_path, request, "The end")
+    text = training.ending(summary, RunFolder(tmp_path), request, "The end")
     for part in (
         "300 steps",
         "307,200 tokens",
@@ -375,6 +375,7 @@ def test_a_plain_import_brings_the_function_that_registers_readers() -> None:
 WAITING = """
 import os
 from mudd_core import _core
+from mudd_core.run.store.run_folder import RunFolder
 print(os.environ.get("GOMP_SPINCOUNT"), os.environ.get("OMP_WAIT_POLICY"))
 """
 

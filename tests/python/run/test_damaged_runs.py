@@ -210,8 +210,8 @@ WRONG = [[], {}, None, "x", True, -1, 1.5, 10**400, [[[]]]]
 READERS: dict[str, Callable[[Path], object]] = {
     "config.json": lambda run: check_config(read_saved_config(RunFolder(run))),
     "run.json": lambda run: config_source.of_facts(read_facts(RunFolder(run))),
-    "summary.json": lambda run: finished_summary(run / "summary.json", config_of()),
-    "remote.json": lambda run: remember(run, "memory://b/run"),
+    "summary.json": lambda run: finished_summary(RunFolder(run), config_of()),
+    "remote.json": lambda run: remember(RunFolder(run, "memory://b/run")),
 }
 
 
@@ -250,7 +250,7 @@ def test_members_of_remote_json(text: str, tmp_path: Path) -> None:
     with pytest.raises(
         FormatError, match=r"remote\.json at byte 0: (member 'url'|expected a JSON object|not JSON)"
     ):
-        remember(tmp_path, "memory://b/run")
+        remember(RunFolder(tmp_path, "memory://b/run"))
 
 
 def test_members_of_a_saved_config(stopped: Path) -> None:
