@@ -9,7 +9,7 @@ import re
 from inspect import cleandoc
 from pathlib import Path
 
-from mudd_core._core import OpInput, OpOption, OpOutput, OpSpec, op_specs
+from mudd_core._core import OpInput, OpOutput, OpSpec, Option, op_specs
 from mudd_core.ops.docstrings import DOCSTRINGS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "ops.md"
@@ -43,7 +43,7 @@ def _output(one: OpOutput) -> str:
     return _row(f"`{one.name}`", one.dtype, _listed(notes))
 
 
-def _option(option: OpOption) -> str:
+def _option(option: Option) -> str:
     values = ", ".join(f"`{choice}`" for choice in option.choices) if option.choices else option.expected
     return _row(
         f"`{option.name}`", type(option.default).__name__, f"`{option.default!r}`", values, option.help

@@ -129,12 +129,16 @@ void bind_specs(py::module_& m) {
       .def_property_readonly("repeated", &OpOutput::repeated)
       .def_property_readonly("has_gradient", &OpOutput::has_gradient)
       .def_property_readonly("loss", &OpOutput::loss);
-  bind::Class<OpOption>(m, "OpOption", "An option of an op; the type of `default` is that of its values.")
-      .def_readonly("name", &OpOption::name)
-      .def_readonly("default", &OpOption::fallback)
-      .def_readonly("help", &OpOption::help)
-      .def_readonly("choices", &OpOption::choices)
-      .def_property_readonly("expected", &OpOption::expected, "Allowed values in words.");
+  bind::Class<Option>(m, "Option", "An option of an op or optimizer; the type of `default` is that of its values.")
+      .def_readonly("name", &Option::name)
+      .def_readonly("default", &Option::fallback)
+      .def_readonly("help", &Option::help)
+      .def_readonly("choices", &Option::choices)
+      .def_property_readonly(
+          "low", [](const Option& o) { return o.bounds.low; }, "Smallest number, or -inf.")
+      .def_property_readonly(
+          "high", [](const Option& o) { return o.bounds.high; }, "Largest number, or inf.")
+      .def_property_readonly("expected", &Option::expected, "Allowed values in words.");
   bind::Class<OpSpec>(m, "OpSpec", "The declaration of an op.")
       .def_readonly("name", &OpSpec::name)
       .def_readonly("inputs", &OpSpec::inputs)
@@ -165,11 +169,14 @@ void bind_ops(py::module_& m) {
            py::arg("cuts") = std::vector<int64_t>{}, py::arg("cache_length") = 0, py::arg("compute") = "float32")
       .def_static(
           "custom",
-          [](py::object forward, py::object backward, const py::list& inputs, std::vector<bool> wants) {
-            return std::make_unique<OpCall>(bind::custom_node(std::move(forward), std::move(backward)), inputs,
-                                            std::move(wants), std::vector<int64_t>{}, 0, DType::f32);
+          [](py::object forward, py::object backward, const py::list& inputs, std::vector<bool> wants,
+             std::vector<bool> whole, std::vector<int64_t> cuts) {
+            return std::make_unique<OpCall>(
+                bind::custom_node(std::move(forward), std::move(backward), std::move(whole)), inputs,
+                std::move(wants), std::move(cuts), 0, DType::f32);
           },
-          py::arg("forward"), py::arg("backward"), py::arg("inputs"), py::arg("wants"))
+          py::arg("forward"), py::arg("backward"), py::arg("inputs"), py::arg("wants"),
+          py::arg("whole") = std::vector<bool>{}, py::arg("cuts") = std::vector<int64_t>{})
       .def("forward", &OpCall::forward, "Runs the op; returns its outputs as new arrays.")
       .def("backward", &OpCall::backward, py::arg("dout"), py::arg("into"), py::arg("accumulate"),
            py::arg("round") = std::vector<bool>{},

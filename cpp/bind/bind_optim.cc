@@ -23,17 +23,10 @@ void bind_optim(py::module_& m) {
       .def_readonly("name", &RoleInfo::name)
       .def_readonly("kind", &RoleInfo::kind, "matrix, table (a row for each token) or vector.");
   m.def("roles", [] { return std::vector<RoleInfo>(roles().begin(), roles().end()); }, "All roles of parameters.");
-  bind::Class<Setting>(m, "OptimizerSetting", "A setting of an optimizer; its type is that of the default.")
-      .def_readonly("name", &Setting::name)
-      .def_readonly("default", &Setting::fallback)
-      .def_readonly("help", &Setting::help)
+  bind::Class<Setting, Option>(m, "OptimizerSetting", "An option of an optimizer, and how the config sets it.")
       .def_readonly("unit", &Setting::unit, "What a whole number counts.")
       .def_readonly("field", &Setting::field, "Its field in the config's section optim.")
-      .def_readonly("in_groups", &Setting::in_groups, "Whether a group of optim.groups may have its own.")
-      .def_readonly("low", &Setting::low)
-      .def_readonly("high", &Setting::high)
-      .def_readonly("below_high", &Setting::below_high, "high is exclusive.")
-      .def_readonly("choices", &Setting::choices);
+      .def_readonly("in_groups", &Setting::in_groups, "Whether a group of optim.groups may have its own.");
   bind::Class<OptimizerSpec>(m, "OptimizerSpec", "What an optimizer says of itself.")
       .def_readonly("name", &OptimizerSpec::name)
       .def_readonly("aliases", &OptimizerSpec::aliases)

@@ -134,7 +134,7 @@ void bind_step(py::module_& m) {
       .def_readonly("stopped", &StepReport::stopped)
       .def_readonly("flags", &StepReport::flags, "Those that any rank gave, together.");
   bind::Class<UpdateGroup>(m, "UpdateGroup", "An optimizer and the names that it updates; none: all others.")
-      .def(py::init([](std::string optimizer, SettingValues settings, const std::string& moment,
+      .def(py::init([](std::string optimizer, OptionValues settings, const std::string& moment,
                        double weight_decay, std::vector<std::string> parameters) {
              const OptimizerSettings checked(optimizer_spec(optimizer), settings, bind::parse_dtype(moment));
              return std::make_unique<UpdateGroup>(UpdateGroup{.optimizer = std::move(optimizer),
@@ -143,7 +143,7 @@ void bind_step(py::module_& m) {
                                                               .weight_decay = weight_decay,
                                                               .parameters = std::move(parameters)});
            }),
-           py::kw_only(), py::arg("optimizer"), py::arg("settings") = SettingValues{},
+           py::kw_only(), py::arg("optimizer"), py::arg("settings") = OptionValues{},
            py::arg("moment") = "float32", py::arg("weight_decay"),
            py::arg("parameters") = std::vector<std::string>{},
            "settings: by the names in optimizer_specs(); defaults for those that are left out.");

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mudd_core import data as data
@@ -17,12 +17,25 @@ if TYPE_CHECKING:
     from mudd_core._core import num_threads as num_threads
     from mudd_core._core import set_num_threads as set_num_threads
     from mudd_core.config import Config as Config
+    from mudd_core.config import FamilyConfig as FamilyConfig
     from mudd_core.config import GPT2Config as GPT2Config
+    from mudd_core.config import MixtralConfig as MixtralConfig
+    from mudd_core.config import MUDDFormerConfig as MUDDFormerConfig
+    from mudd_core.config import MupConfig as MupConfig
+    from mudd_core.config import TokenFormerConfig as TokenFormerConfig
     from mudd_core.config import TransformerPPConfig as TransformerPPConfig
+    from mudd_core.config.families import register_family as register_family
+    from mudd_core.config.fields import opt as opt
+    from mudd_core.config.known_configs import list_configs as list_configs
     from mudd_core.engine.model import Model as Model
     from mudd_core.grammars.load import load_config as load_config
     from mudd_core.graph.scopes import precision as precision
     from mudd_core.graph.tape import Tensor as Tensor
+    from mudd_core.interop.load_run import load as load
+    from mudd_core.interop.load_run import load_run as load_run
+    from mudd_core.models.hidden import Batch as Batch
+    from mudd_core.models.hidden import Cache as Cache
+    from mudd_core.models.hidden import Hidden as Hidden
     from mudd_core.ops import custom as custom
     from mudd_core.run.loop.trainer import Trainer as Trainer
 
@@ -62,33 +75,51 @@ _load_openmp()
 
 # Public name -> module that defines it. A new name needs a line here and one above, for type checkers.
 _HOME = {
+    "Batch": "models.hidden",
+    "Cache": "models.hidden",
     "Config": "config",
+    "FamilyConfig": "config",
     "GPT2Config": "config",
+    "Hidden": "models.hidden",
+    "MUDDFormerConfig": "config",
+    "MixtralConfig": "config",
     "Model": "engine.model",
+    "MupConfig": "config",
     "Tensor": "graph.tape",
     "Trainer": "run.loop.trainer",
+    "TokenFormerConfig": "config",
     "TransformerPPConfig": "config",
     "custom": "ops",
     "isa": "_core",
+    "list_configs": "config.known_configs",
+    "load": "interop.load_run",
     "load_config": "grammars.load",
+    "load_run": "interop.load_run",
     "num_threads": "_core",
+    "opt": "config.fields",
     "precision": "graph.scopes",
+    "register_family": "config.families",
     "set_num_threads": "_core",
 }
 _MODULES = ("data", "interop", "nn", "ops")
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if name in _MODULES:
-        value: Any = importlib.import_module(f"mudd_core.{name}")
-    elif home is not None:
-        value = getattr(importlib.import_module(f"mudd_core.{home}"), name)
-    else:
-        raise AttributeError(f"module 'mudd_core' has no attribute '{name}'")
-    globals()[name] = value
-    return value
+__all__ = sorted((*_HOME, *_MODULES))
+
+if not TYPE_CHECKING:  # a type checker reads the imports above, so that a name that is not there is an error
+
+    def __getattr__(name):
+        if name in _MODULES:
+            value = importlib.import_module(f"mudd_core.{name}")
+        elif name in _HOME:
+            value = getattr(importlib.import_module(f"mudd_core.{_HOME[name]}"), name)
+        else:
+            suggest = importlib.import_module("mudd_core.config.suggest")
+            hint = suggest.nearest(name, __all__)
+            raise AttributeError(f"module 'mudd_core' has no attribute '{name}'{hint}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, *_MODULES})
+    return [*__all__, "__version__"]

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOption', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -325,7 +325,7 @@ class Call:
     One op applied to NumPy arrays: forward(), then backward(). Used by the tape.
     """
     @staticmethod
-    def custom(forward: typing.Any, backward: typing.Any, inputs: list[typing.Any], wants: collections.abc.Sequence[bool]) -> Call:
+    def custom(forward: typing.Any, backward: typing.Any, inputs: list[typing.Any], wants: collections.abc.Sequence[bool], whole: collections.abc.Sequence[bool] = [], cuts: collections.abc.Sequence[int] = []) -> Call:
         ...
     def __init__(self, op: str, options: dict[str, typing.Any], inputs: list[typing.Any], wants: collections.abc.Sequence[bool], cuts: collections.abc.Sequence[int] = [], cache_length: int = 0, compute: str = 'float32') -> None:
         ...
@@ -380,9 +380,9 @@ class OpOutput:
     @property
     def repeated(self) -> bool:
         ...
-class OpOption:
+class Option:
     """
-    An option of an op; the type of `default` is that of its values.
+    An option of an op or optimizer; the type of `default` is that of its values.
     """
     @property
     def choices(self) -> list[str]:
@@ -399,6 +399,16 @@ class OpOption:
     def help(self) -> str:
         ...
     @property
+    def high(self) -> float:
+        """
+        Largest number, or inf.
+        """
+    @property
+    def low(self) -> float:
+        """
+        Smallest number, or -inf.
+        """
+    @property
     def name(self) -> str:
         ...
 class OpSpec:
@@ -412,7 +422,7 @@ class OpSpec:
     def name(self) -> str:
         ...
     @property
-    def options(self) -> list[OpOption]:
+    def options(self) -> list[Option]:
         ...
     @property
     def outputs(self) -> list[OpOutput]:
@@ -506,43 +516,20 @@ class Role:
     @property
     def name(self) -> str:
         ...
-class OptimizerSetting:
+class OptimizerSetting(Option):
     """
-    A setting of an optimizer; its type is that of the default.
+    An option of an optimizer, and how the config sets it.
     """
-    @property
-    def below_high(self) -> bool:
-        """
-        high is exclusive.
-        """
-    @property
-    def choices(self) -> list[str]:
-        ...
-    @property
-    def default(self) -> bool | int | float | str:
-        ...
     @property
     def field(self) -> str:
         """
         Its field in the config's section optim.
         """
     @property
-    def help(self) -> str:
-        ...
-    @property
-    def high(self) -> float:
-        ...
-    @property
     def in_groups(self) -> bool:
         """
         Whether a group of optim.groups may have its own.
         """
-    @property
-    def low(self) -> float:
-        ...
-    @property
-    def name(self) -> str:
-        ...
     @property
     def unit(self) -> str:
         """

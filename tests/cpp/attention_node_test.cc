@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kBatch = 2, kHeads = 4, kGroups = 2, kDim = 12;
 
-std::map<std::string, Attribute> options() { return {{"n_head", kHeads}, {"n_kv_head", kGroups}}; }
+OptionValues options() { return {{"n_head", kHeads}, {"n_kv_head", kGroups}}; }
 
 struct Data {
   std::vector<float> q, k, v, dout;

@@ -56,8 +56,7 @@ struct Value {
 
 class HeadNode {
  public:
-  HeadNode(const char* op, std::map<std::string, Attribute> options, std::vector<Value> inputs,
-           bool training = true)
+  HeadNode(const char* op, OptionValues options, std::vector<Value> inputs, bool training = true)
       : inputs_(std::move(inputs)) {
     Attributes a;
     a.values = std::move(options);

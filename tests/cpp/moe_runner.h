@@ -98,7 +98,7 @@ struct Runner {
   }
 };
 
-inline Attributes attributes(std::initializer_list<std::pair<const char*, Attribute>> list) {
+inline Attributes attributes(std::initializer_list<std::pair<const char*, OptionValue>> list) {
   Attributes a;
   for (const auto& [name, value] : list) a.values[name] = value;
   return a;

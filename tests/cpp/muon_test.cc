@@ -48,7 +48,7 @@ struct Matrix {
 
 constexpr int64_t kShapes[][2] = {{1, 1}, {1, 9}, {9, 1}, {16, 16}, {17, 33}, {33, 17}, {64, 200}, {130, 48}};
 
-bool update(Matrix& a, const SettingValues& settings = {}, DType moment = DType::f32) {
+bool update(Matrix& a, const OptionValues& settings = {}, DType moment = DType::f32) {
   UpdateParameter p = a.parameter(moment);
   const auto muon = make_optimizer("muon", settings, moment);
   const Arena scratch(muon->scratch_bytes({&p, 1}));

@@ -31,15 +31,15 @@ const Case kAdamw{adamw_rows(), adamw_spec(), adamw_optimizer}, kLion{lion_rows(
 const Case kCases[] = {kAdamw, kLion, kSgd};
 
 // The settings of a test, with those in `more`.
-OptimizerSettings settings(const Case& c, DType moment = DType::f32, const SettingValues& more = {}) {
-  SettingValues given = more;
-  const SettingValues all = {{"beta1", kBeta1}, {"beta2", kBeta2}, {"momentum", kBeta1}};
+OptimizerSettings settings(const Case& c, DType moment = DType::f32, const OptionValues& more = {}) {
+  OptionValues given = more;
+  const OptionValues all = {{"beta1", kBeta1}, {"beta2", kBeta2}, {"momentum", kBeta1}};
   for (const auto& [name, value] : all)
-    if (c.spec.find(name)) given.emplace(name, value);
+    if (option::find(c.spec.settings, name)) given.emplace(name, value);
   return OptimizerSettings(c.spec, given, moment);
 }
 
-UpdateFactors factors(const Case& c, const SettingValues& more = {}) {
+UpdateFactors factors(const Case& c, const OptionValues& more = {}) {
   UpdateParameter p;
   p.lr = kLr, p.decay = kDecay;
   return c.make(settings(c, DType::f32, more))->factors(p, 3, kScale);
@@ -47,7 +47,7 @@ UpdateFactors factors(const Case& c, const SettingValues& more = {}) {
 
 template <class Reference>
 void follow(const KernelRow<UpdateKernels>& row, const Case& optimizer, Reference reference,
-            const SettingValues& more = {}) {
+            const OptionValues& more = {}) {
   for (int64_t n : {0, 1, 7, 8, 9, 15, 16, 17, 33}) {
     std::vector<float> w = numbers(1, n), m(w.size());
     auto exact_w = widen(w), exact_m = widen(m);
@@ -208,16 +208,16 @@ TEST_CASE("names of optimizers") {
 }
 
 TEST_CASE("settings are checked against the spec: name, type, bounds, choices") {
-  const auto fails = [](const char* optimizer, const char* name, const SettingValue& value, const char* message) {
+  const auto fails = [](const char* optimizer, const char* name, const OptionValue& value, const char* message) {
     CHECK_THROWS_WITH_AS(make_optimizer(optimizer, {{name, value}}), message, Error);
   };
-  fails("sgd", "beta1", 0.5, "[sgd] there is no setting 'beta1'");
+  fails("sgd", "beta1", 0.5, "[sgd] option 'beta1' is unknown; known: momentum, nesterov");
   fails("lion", "beta1", 1.0, "[lion] beta1: expected a number in [0, 1), got 1");
   fails("adamw", "beta2", -0.5, "[adamw] beta2: expected a number in [0, 1), got -0.5");
-  fails("adamw", "beta2", true, "[adamw] beta2: expected a number");
-  fails("sgd", "nesterov", 1.0, "[sgd] nesterov: expected a value of its default's type");
-  fails("muon", "steps", int64_t{100}, "[muon] steps: expected a number in [1, 99], got 100");
-  fails("muon", "adjust_lr", "other", "[muon] adjust_lr: expected one of match_rms_adamw, original, got 'other'");
+  fails("adamw", "beta2", true, "[adamw] beta2: expected a number, got True");
+  fails("sgd", "nesterov", 1.0, "[sgd] nesterov: expected a bool, got 1");
+  fails("muon", "steps", int64_t{100}, "[muon] steps: expected 1 to 99, got 100");
+  fails("muon", "adjust_lr", "other", "[muon] adjust_lr: expected match_rms_adamw or original, got 'other'");
   CHECK(OptimizerSettings(lion_spec(), {{"beta1", int64_t{0}}}).number("beta1") == 0);
   CHECK(OptimizerSettings(lion_spec()).number("beta2") == 0.95);
 }

@@ -3,14 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "mudd/base/option.h"
 #include "mudd/base/types.h"
 
 namespace mudd {
@@ -19,10 +17,9 @@ class Node;
 struct OpSpec;
 
 // Options of an op as Python passes them.
-using Attribute = std::variant<bool, int64_t, double, std::string>;
 class Attributes {
  public:
-  std::map<std::string, Attribute> values;
+  OptionValues values;
   const OpSpec* spec = nullptr;  // set by make_node
 
   // The value of an option of this type, or its default. StateError for a name that the spec does not declare.
@@ -37,7 +34,7 @@ class Attributes {
   }
 
  private:
-  const Attribute& at(const char* name) const;
+  const OptionValue& at(const char* name) const;
   size_t position(const char* name) const;
 };
 
@@ -70,48 +67,13 @@ struct OpOutput {
   bool loss() const { return (kind & kLoss) != 0; }
 };
 
-// The numbers that an option may have; all of them are finite.
-struct Bounds {
-  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
-  bool low_open = false, high_open = false;
-  bool contain(double value) const;
-};
-inline Bounds at_least(double low) { return {.low = low}; }
-inline Bounds above(double low) { return {.low = low, .low_open = true}; }
-inline Bounds from_to(double low, double high) { return {.low = low, .high = high}; }
-inline Bounds from_to_below(double low, double high) { return {.low = low, .high = high, .high_open = true}; }
-
-struct OpOption {
-  std::string name;
-  Attribute fallback;  // its alternative is the option's type
-  std::string help;
-  Bounds bounds{};                     // of numbers
-  std::vector<std::string> choices{};  // of words; empty: any
-
-  // The allowed values in words: "a number in [0, 1)".
-  std::string expected() const;
-  // Error or TypeMistake for a value that is not allowed; an int becomes a number where one is expected.
-  void check_value(const char* op, Attribute& value) const;
-};
-
-// Words for the fields of OpSpec.
-namespace option {
-OpOption number(std::string name, double fallback, Bounds bounds, std::string help);
-OpOption integer(std::string name, int64_t fallback, Bounds bounds, std::string help);
-OpOption flag(std::string name, bool fallback, std::string help);
-// `fallback` is one of the choices; without choices any word.
-OpOption word(std::string name, std::string fallback, std::vector<std::string> choices, std::string help);
-}  // namespace option
-
 struct OpSpec {
   const char* name = "";
   std::vector<OpInput> inputs{};
   std::vector<OpInput> repeated{};  // inputs that follow, as a group, any number of times
   std::vector<OpOutput> outputs{};
-  std::vector<OpOption> options{};
+  std::vector<Option> options{};
   std::unique_ptr<Node> (*make)(const Attributes&) = nullptr;
-
-  const OpOption* find_option(const std::string& option) const;
 };
 
 // A node of class T as OpSpec::make.

@@ -2,7 +2,7 @@
 
 namespace mudd {
 
-std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const SettingValues& settings, DType moment) {
+std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const OptionValues& settings, DType moment) {
   const OptimizerSpec& spec = optimizer_spec(name);
   return spec.make(OptimizerSettings(spec, settings, moment));
 }

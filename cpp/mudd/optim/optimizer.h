@@ -61,7 +61,7 @@ class Optimizer {
 };
 
 // The optimizer of this name or alias. moment: the type of the first moment.
-std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const SettingValues& settings = {},
+std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const OptionValues& settings = {},
                                           DType moment = DType::f32);
 
 }  // namespace mudd

@@ -1,7 +1,6 @@
 #include "mudd/optim/optimizer_spec.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "mudd/base/check.h"
@@ -13,68 +12,22 @@ namespace mudd {
 #include "mudd_optimizers.inc"
 #undef MUDD_OPTIMIZER
 
-namespace {
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
-double checked_number(const char* where, const Setting& setting, const SettingValue& value) {
-  const auto* whole = std::get_if<int64_t>(&value);
-  const auto* real = std::get_if<double>(&value);
-  check(whole || real, where, setting.name, ": expected a number");
-  const double number = whole ? static_cast<double>(*whole) : *real;
-  const bool fits = setting.below_high ? number < setting.high : number <= setting.high;
-  check(std::isfinite(number) && number >= setting.low && fits, where, setting.name, ": expected a number in [",
-        setting.low, ", ", setting.high, setting.below_high ? ")" : "]", ", got ", number);
-  return number;
-}
-
-SettingValue checked(const char* where, const Setting& setting, const SettingValue& value) {
-  if (std::holds_alternative<double>(setting.fallback)) return checked_number(where, setting, value);
-  check(value.index() == setting.fallback.index(), where, setting.name,
-        ": expected a value of its default's type");
-  if (std::holds_alternative<int64_t>(value)) checked_number(where, setting, value);
-  if (const auto* word = std::get_if<std::string>(&value))
-    check(std::ranges::find(setting.choices, *word) != setting.choices.end(), where, setting.name,
-          ": expected one of ", joined(setting.choices), ", got '", *word, "'");
-  return value;
-}
-
-}  // namespace
-
-Setting fraction(std::string name, double fallback, std::string help, std::string field) {
-  return {.name = name,
-          .fallback = fallback,
-          .help = std::move(help),
-          .field = field.empty() ? name : std::move(field),
-          .in_groups = true,
-          .high = 1,
-          .below_high = true};
-}
-
-const Setting* OptimizerSpec::find(const std::string& setting) const {
-  const auto found = std::ranges::find(settings, setting, &Setting::name);
-  return found == settings.end() ? nullptr : &*found;
+Setting fraction(const std::string& name, double fallback, std::string help, const std::string& field) {
+  return {option::number(name, fallback, from_to_below(0, 1), std::move(help)), field.empty() ? name : field, "",
+          true};
 }
 
 bool OptimizerSpec::can_take(const Parameter& parameter) const {
   return takes.empty() || (std::ranges::find(takes, parameter.role) != takes.end() && parameter.shape.size() >= 2);
 }
 
-OptimizerSettings::OptimizerSettings(const OptimizerSpec& spec, const SettingValues& given, DType moment)
+OptimizerSettings::OptimizerSettings(const OptimizerSpec& spec, const OptionValues& given, DType moment)
     : spec_(spec), moment_(moment) {
   const char* where = spec.name.c_str();
   check(moment == DType::f32 || moment == DType::bf16, where, "moment: expected float32 or bfloat16, got ",
         name_of(moment));
-  for (const Setting& setting : spec.settings) values_[setting.name] = setting.fallback;
-  for (const auto& [name, value] : given) {
-    const Setting* setting = spec.find(name);
-    check(setting != nullptr, where, "there is no setting '", name, "'");
-    values_[name] = checked(where, *setting, value);
-  }
+  values_ = option::checked(where, spec.settings, given);
+  for (const Setting& setting : spec.settings) values_.try_emplace(setting.name, setting.fallback);
 }
 
 std::span<const OptimizerSpec* const> optimizer_specs() {
@@ -93,7 +46,7 @@ const OptimizerSpec& optimizer_spec(const std::string& name) {
     known.insert(known.end(), spec->aliases.begin(), spec->aliases.end());
     if (std::ranges::find(known, name) != known.end()) return *spec;
   }
-  fail("optimizer", "name: expected one of ", joined(known), ", got '", name, "'");
+  fail("optimizer", "name: expected ", option::word("name", known[0], known, "").expected(), ", got '", name, "'");
 }
 
 }  // namespace mudd

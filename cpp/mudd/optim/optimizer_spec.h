@@ -2,14 +2,12 @@
 // makes its choices, its config fields and its checks from the same table.
 #pragma once
 
-#include <limits>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "mudd/base/option.h"
 #include "mudd/base/types.h"
 #include "mudd/params/parameter.h"
 
@@ -18,25 +16,16 @@ namespace mudd {
 class Optimizer;
 class OptimizerSettings;
 
-using SettingValue = std::variant<bool, int64_t, double, std::string>;
-using SettingValues = std::map<std::string, SettingValue>;
-
-// A setting of an optimizer: its type is that of the default.
-struct Setting {
-  std::string name;
-  SettingValue fallback;
-  std::string help;
-  std::string unit = {};   // what a whole number counts
+// An option of an optimizer, and how the config sets it.
+struct Setting : Option {
   std::string field;       // of the config's section optim
+  std::string unit = {};   // what a whole number counts
   bool in_groups = false;  // whether a group of optim.groups may have its own
-  double low = 0, high = std::numeric_limits<double>::infinity();  // of a number; inclusive
-  bool below_high = false;                                         // high is exclusive
-  std::vector<std::string> choices = {};                           // of a string
 };
 
 // A number in [0, 1), such as a decay of moments; the config's field has the same name unless `field` says
 // another.
-Setting fraction(std::string name, double fallback, std::string help, std::string field = "");
+Setting fraction(const std::string& name, double fallback, std::string help, const std::string& field = "");
 
 struct OptimizerSpec {
   std::string name;
@@ -49,7 +38,6 @@ struct OptimizerSpec {
   std::vector<Setting> settings = {};
   std::unique_ptr<Optimizer> (*make)(const OptimizerSettings& settings) = nullptr;
 
-  const Setting* find(const std::string& setting) const;
   bool can_take(const Parameter& parameter) const;
 };
 
@@ -57,8 +45,7 @@ struct OptimizerSpec {
 class OptimizerSettings {
  public:
   // moment: the type of the first moment, f32 or bf16. Error for a name or value that the spec does not allow.
-  explicit OptimizerSettings(const OptimizerSpec& spec, const SettingValues& given = {},
-                             DType moment = DType::f32);
+  explicit OptimizerSettings(const OptimizerSpec& spec, const OptionValues& given = {}, DType moment = DType::f32);
 
   const OptimizerSpec& spec() const { return spec_; }
   DType moment() const { return moment_; }
@@ -70,7 +57,7 @@ class OptimizerSettings {
  private:
   const OptimizerSpec& spec_;
   DType moment_;
-  SettingValues values_;
+  OptionValues values_;
 };
 
 std::span<const OptimizerSpec* const> optimizer_specs();

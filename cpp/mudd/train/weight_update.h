@@ -17,7 +17,7 @@ namespace mudd {
 // An optimizer and what it updates.
 struct UpdateGroup {
   std::string optimizer = "adamw";
-  SettingValues settings = {};
+  OptionValues settings = {};
   DType moment = DType::f32;  // type of the first moment, the same for all groups
   double weight_decay = 0.1;
   std::vector<std::string> parameters = {};  // names; empty: all that no other group names

@@ -202,6 +202,7 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
     from mudd_core.run.store import extension
     from mudd_core.run.store.config_source import changed_file, of_facts
     from mudd_core.run.store.json_files import read_saved_config
+    from mudd_core.run.store.own_code import as_saved
     from mudd_core.run.store.registrations import require_registered
 
     note, store.source = "", request.source
@@ -210,6 +211,7 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
         require_registered(saved_source.registers, saved_source.file)
         if request.source is not None:  # an earlier command of this process may have run the file
             request.source.registers = sorted({*request.source.registers, *saved_source.registers})
+    asked = as_saved(asked, store.folder, store.saved_facts())
     if file := changed_file(saved_source, request.source):
         note = (
             f"{file} has changed since the run was started; what it gives is compared with the saved config"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
@@ -14,11 +15,13 @@ from mudd_core.config.groups import parse_groups
 from mudd_core.config.mesh import Mesh, fit_mesh, mesh_faults
 from mudd_core.config.pipelines import spec_of
 from mudd_core.config.protocols import protocol_faults
-from mudd_core.config.schema import Config
 from mudd_core.config.streaming import asked_stream_faults
 from mudd_core.config.suggest import nearest
 from mudd_core.config.train import profile_window
 from mudd_core.config.values import KINDS
+
+if TYPE_CHECKING:
+    from mudd_core.config.schema import Config
 
 _LARGEST_FLOAT = 3.4028234663852886e38  # of float32, in which the core computes
 _MOST_TOKENS = 2**31 - 1  # of a batch: its ids are counted in 32 bits

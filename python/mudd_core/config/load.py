@@ -21,11 +21,11 @@ from mudd_core.base.regular_files import read_text
 from mudd_core.config.aliases import ALIASES
 from mudd_core.config.check import check_config
 from mudd_core.config.overrides import apply_overrides, split_words
+from mudd_core.config.own_files import files_read
+from mudd_core.config.replaced import Changes, with_changes
 from mudd_core.config.saved import from_dict
 from mudd_core.config.schema import Config
 from mudd_core.config.suggest import nearest
-
-files_read: list[Path] = []  # by read_config, in this order
 
 
 def config_folders() -> list[Path]:
@@ -35,6 +35,12 @@ def config_folders() -> list[Path]:
     if sys.argv and sys.argv[0]:  # an installed package started through a checkout's launch.py
         folders.insert(0, Path(sys.argv[0]).resolve().parent / "configs")
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+
+
+def config_files() -> dict[str, Path]:
+    """The Python config files of config_folders() by the name that load_config takes, in order; the first of a name."""
+    found = {file.relative_to(f).as_posix(): file for f in config_folders()[::-1] for file in f.rglob("*.py")}
+    return dict(sorted(found.items()))
 
 
 def find_config(name: str | Path) -> Path:
@@ -51,7 +57,7 @@ def find_config(name: str | Path) -> Path:
         for folder in [Path(), *config_folders()]:
             if _is_file(folder / spelling):
                 return folder / spelling
-    known = sorted({p.relative_to(f).as_posix() for f in config_folders() for p in f.rglob("*.py")})
+    known = list(config_files())
     listing = f" There are: {', '.join(known)}." if known else ""
     hint = nearest(asked.as_posix(), known) or "."
     raise UserError(f"[config] no config file '{name}'{hint}{listing}")
@@ -143,15 +149,18 @@ def read_config(path: str | Path) -> Config:
     return config
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """A checked config: `load_config("small.py", ["train.steps=10"])`.
+def load_config(path: str | Path, overrides: Sequence[str] | Changes = ()) -> Config:
+    """A checked config: `load_config("small.py", {"train.steps": 10})`.
 
-    path: a file, or a name looked up in configs/. overrides: words of any command-line grammar.
+    path: a file, or a name looked up in configs/. overrides: a dict of fields as Config.replace takes it, or words of
+    any command-line grammar as ["train.steps=10"].
     Raises UserError (a ValueError) naming the field, the rule and the nearest valid name.
     """
     if isinstance(overrides, str):
-        raise TypeError("[load_config] overrides: expected a list of strings, got a str")
+        raise TypeError("[load_config] overrides: expected a dict of fields or a list of strings, got a str")
     config = read_config(path)
+    if isinstance(overrides, Mapping):
+        return with_changes(config, overrides)
     config = apply_overrides(config, split_words(list(overrides), config))
     check_config(config)
     return config

@@ -35,7 +35,7 @@ def _setting(field: str, *, flags: tuple[str, ...] = (), later: bool = True) -> 
         first.default,
         "; ".join(f"{name}: {one.help}" for name, one in readers),
         first.unit,
-        low=bound(first.low) if number else None,
+        low=bound(first.low) if number and math.isfinite(first.low) else None,
         high=bound(first.high) if number and math.isfinite(first.high) else None,
         choices=tuple(first.choices),
         flags=flags,

@@ -8,18 +8,23 @@ Four grammars give one list: `--config.train.steps=100` (also with a blank), `tr
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mudd_core.base.errors import UserError
-from mudd_core.config.arguments import Argument, Arguments, argument, is_plain
+from mudd_core.config.arguments import Argument, Arguments, argument, is_plain, with_values
+from mudd_core.config.families import ModelConfig, in_family, named_family
+from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
-from mudd_core.config.schema import Config
+from mudd_core.config.own_files import split_name
 from mudd_core.config.suggest import nearest, nearest_field, nearest_option
 from mudd_core.config.values import flag, number, whole
 
-AnyConfig = TypeVar("AnyConfig", bound=Config)
+if TYPE_CHECKING:
+    from mudd_core.config.schema import Config
+
+AnyConfig = TypeVar("AnyConfig", bound="Config")
 # A name that several sections have means the first of these: --seed is train.seed, --vocab-size is data.vocab_size.
 _SECTIONS = (
     "train",
@@ -123,6 +128,22 @@ def _plain(item: Argument, known: Sequence[str]) -> Override:
     return Override(item.option if item.mark == "-" else item.name, item.value, word)
 
 
+def named_in(words: Sequence[str], path: str) -> str:
+    """The FILE.py:NAME that the words give a field, in any grammar; empty without one."""
+    leaf, found = path.rpartition(".")[2], ""
+    for item, value in with_values(words):
+        if item.name.replace("-", "_") in (path, leaf) and split_name(value) is not None:
+            found = value
+    return found
+
+
+def in_asked_family(config: AnyConfig, name: str) -> AnyConfig:
+    """The config with its model in the family of a file, whose fields the other words may name."""
+    if split_name(name) is None:
+        return config
+    return replace(config, model=in_family(config.model, named_family(name)))
+
+
 def split_words(
     words: Sequence[str], config: Config, known: Sequence[str] = (), first: str = ""
 ) -> list[Override]:
@@ -130,7 +151,7 @@ def split_words(
 
     known: commands and options, which a message may propose. first: section of `--name` where several have the name.
     """
-    infos = list(walk(config))
+    infos = list(walk(in_asked_family(config, named_in(words, FAMILY))))
     arguments = Arguments(words)
     return [
         _dashed(item, arguments, infos, known, first) if item.mark == "--" else _plain(item, known)
@@ -150,6 +171,8 @@ def _with_shards_in_a_run(config: AnyConfig, shards: int) -> AnyConfig:
 
 def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConfig:
     """The config with every override set, in order; an unknown path is an error with the nearest name."""
+    families = [item.text for item in overrides if item.path == FAMILY and split_name(item.text)]
+    config = in_asked_family(config, "".join(families[-1:]))
     before, fields, old_micro_batch = config.model, set[str](), -1
     for item in overrides:
         infos = {info.path: info for info in walk(config)}
@@ -167,8 +190,13 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
         fields |= {path.removeprefix("model.")} if path.startswith("model.") else set()
     if old_micro_batch >= 0:  # the batch and its shards are known now
         config = _with_shards_in_a_run(config, old_micro_batch)
+    require_consistent(config, before, fields)
+    return config
+
+
+def require_consistent(config: Config, before: ModelConfig, fields: Set[str]) -> None:
+    """Raise UserError where the model's family forbids to change these of its fields alone. before: the old model."""
     judge = getattr(config.model, "overridden", None)
     wrong = judge(before, fields) if judge else None
     if wrong:
         raise UserError(f"[config] {wrong}")
-    return config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, overload
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
@@ -15,6 +16,9 @@ from mudd_core.config.optim import OptimConfig
 from mudd_core.config.protocols import PROTOCOLS
 from mudd_core.config.sections import section_of
 from mudd_core.config.train import TrainConfig
+
+if TYPE_CHECKING:
+    from mudd_core.config.replaced import Changes, Value
 
 _SEEDS = 2**64 - 1
 
@@ -147,6 +151,27 @@ class Config:
                 raise UserError(f"[config] {item.name}: expected {wanted}, got {type(value).__name__}")
             object.__setattr__(self, item.name, section_of(cls, value, item.name))
 
+    @overload
+    def replace(self, field: str, value: Value) -> Config: ...
+    @overload
+    def replace(self, field: Changes) -> Config: ...
+    def replace(self, field: str | Changes, value: Value | None = None) -> Config:
+        """A checked copy with other values: `replace("train.steps", 20)` or `replace({"train.steps": 20, ...})`.
+
+        A section takes a dict of its fields or its dataclass, a model with a "family" is a new one. UserError (a
+        ValueError) names the field, the value and the nearest field there is.
+        """
+        from mudd_core.config.replaced import with_changes
+
+        if not isinstance(field, str):
+            return with_changes(self, field)
+        if value is None:
+            raise UserError(
+                f"[config] replace: expected a value for '{field}', got None; type "
+                f'config.replace("{field}", VALUE) or config.replace({{"{field}": VALUE}})'
+            )
+        return with_changes(self, {field: value})
+
     @property
     def order_seed(self) -> int:
         """The seed of the data order: data.seed, or train.seed where that is -1."""
@@ -162,5 +187,5 @@ def fields_of_all() -> list[FieldInfo]:
     """The fields of the configs of all families, each path once."""
     found: dict[str, FieldInfo] = {}
     for family in FAMILIES.values():
-        found |= {info.path: info for info in walk(Config(model=family()))}
+        found |= {info.path: info for info in walk(Config(model=family.config()))}
     return list(found.values())

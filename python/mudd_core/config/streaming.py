@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mudd_core.config.pipelines import PIPELINES, listed, spec_of
-from mudd_core.config.schema import Config
+
+if TYPE_CHECKING:
+    from mudd_core.config.schema import Config
 
 
 def stream_faults(config: Config) -> list[str]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.regular_files import open_to_append
-from mudd_core.data.cache import SPLITS, TokenCache, is_unsealed, open_cache, way_out
-from mudd_core.data.cache_build import build_cache
-from mudd_core.data.corpus import Corpus, Progress
-from mudd_core.data.tokenizer_source import TokenizerSource
+from mudd_core.data.cache import TokenCache, is_unsealed, open_cache
+from mudd_core.data.corpus import Progress
 
 
 def as_it_is(folder: Path, obstacle: Exception) -> TokenCache:
@@ -33,37 +31,27 @@ def is_current(folder: Path) -> bool:
     return folder.is_dir() and not is_unsealed(folder)
 
 
-def built(root: Path, name: str, corpus: Corpus, source: TokenizerSource, progress: Progress) -> TokenCache:
-    """The cache built under its lock, unless another process was faster; one of an earlier version is replaced."""
+def build_locked(root: Path, name: str, build: Callable[[], None], progress: Progress) -> TokenCache:
+    """The cache that `build` makes under its lock, unless another process was faster.
+
+    One of an earlier version is replaced, and used as it is where that fails.
+    """
     old = is_unsealed(root / name)
     try:
         with locked(root, f"{name}.lock", progress):
-            if is_current(root / name):
-                return open_cache(root / name)
-            if old:
-                print(
-                    f"note: the token cache {root / name} is of an earlier version, without a checksum over its "
-                    "totals; it is built anew from the same text",
-                    file=sys.stderr,
-                )
-            return build_cache(root, corpus, source, progress)
+            if not is_current(root / name):
+                if old:
+                    print(
+                        f"note: the token cache {root / name} is of an earlier version, without a checksum over its "
+                        "totals; it is built anew from the same text",
+                        file=sys.stderr,
+                    )
+                build()
+        return open_cache(root / name)
     except (UserError, SaveError) as e:
         if not old:
             raise
         return as_it_is(root / name, e)  # a folder that may not be written, a full disk
-
-
-def compare(cache: TokenCache, corpus: Corpus) -> None:
-    """FormatError if the totals of a cache are not those of its text."""
-    for split in SPLITS:
-        place, documents = cache.place(split), corpus.documents(split)
-        if (place.documents, place.text_bytes) != (len(documents), corpus.size(split)):
-            raise FormatError(
-                str(cache.file),
-                0,
-                f"{split}: {place.documents} documents of {place.text_bytes} bytes, but the text has "
-                f"{len(documents)} of {corpus.size(split)}; {way_out(cache.path)}",
-            )
 
 
 @contextlib.contextmanager

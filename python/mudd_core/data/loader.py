@@ -15,16 +15,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from mudd_core.base.errors import StopRequestedError, UserError
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.data import corpus as corpora
 from mudd_core.data.access import LOCAL, Access
-from mudd_core.data.cache import TokenCache, fingerprint_of, is_unsealed, open_cache
-from mudd_core.data.cache_folder import as_it_is, built, compare, is_current
+from mudd_core.data.cache import SPLITS, TokenCache, fingerprint_of, is_unsealed, open_cache, way_out
+from mudd_core.data.cache_folder import as_it_is, is_current
 from mudd_core.data.corpus import Progress
+from mudd_core.data.documents.build import cache_name, documents_cache
+from mudd_core.data.documents.corpus_texts import corpus_source
 from mudd_core.data.listing import Listing, list_files
-from mudd_core.data.progress import ConsoleProgress
+from mudd_core.data.progress import ConsoleProgress, end_on_request
 from mudd_core.data.tokenizer_source import find_tokenizer
 
 _TEXT_BYTES_A_TOKEN = 3  # of BPE, rather too few: for estimates
@@ -121,14 +123,16 @@ def _from_text(
     if before_build is not None:
         before_build()
     console = ConsoleProgress()
-    told = _ends_on_request(progress or console)
-    corpus = corpora.scan_listing(listing, told)
-    name = fingerprint_of(corpus.hash, tokenizer)
+    told = progress or console
+    corpus = corpora.scan_listing(listing, _ends_on_request(told))
+    documents = corpus_source(corpus)
+    name = cache_name(documents, source)
     if fingerprint is not None and name != fingerprint:
         raise UserError(changed(fingerprint, name))
-    current = is_current(root / name)  # then only the note was missing or out of date
-    cache = open_cache(root / name) if current else built(root, name, corpus, source, told)
-    compare(cache, corpus)
+    cache = documents_cache(
+        root, documents, source, told
+    )  # there already where only the note was out of date
+    _compare(cache, corpus)
     if settled:
         _note_hash(root, listing, corpus.hash)
     if progress is None:
@@ -143,15 +147,26 @@ def _refuse_urls(settings: DataSettings, *fields: str) -> None:
 
 
 def _ends_on_request(progress: Progress) -> Progress:
-    """The same, which a stop (signals.py) ends: a cache is built whole or not at all."""
-    from mudd_core import _core
+    """The same, which a stop ends."""
 
     def told(phase: str, done: int, total: int) -> None:
-        if _core.stop_requested():
-            raise StopRequestedError(f"[data] stop requested ({phase}); there is no token cache yet")
+        end_on_request(phase)
         progress(phase, done, total)
 
     return told
+
+
+def _compare(cache: TokenCache, corpus: corpora.Corpus) -> None:
+    """FormatError if the totals of a cache are not those of its text."""
+    for split in SPLITS:
+        place, documents = cache.place(split), corpus.documents(split)
+        if (place.documents, place.text_bytes) != (len(documents), corpus.size(split)):
+            raise FormatError(
+                str(cache.file),
+                0,
+                f"{split}: {place.documents} documents of {place.text_bytes} bytes, but the text has "
+                f"{len(documents)} of {corpus.size(split)}; {way_out(cache.path)}",
+            )
 
 
 def summary(cache: TokenCache, corpus: corpora.Corpus) -> str:

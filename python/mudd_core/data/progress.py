@@ -6,6 +6,8 @@ import sys
 import time
 from typing import TextIO
 
+from mudd_core.base.errors import StopRequestedError
+
 
 class ConsoleProgress:
     """Called with (phase, done, total); writes to `stream` (standard error)."""
@@ -40,3 +42,14 @@ class ConsoleProgress:
         self._stream.write(f"data: {text}\n")
         self._stream.flush()
         self._phase = ""
+
+
+def end_on_request(phase: str) -> None:
+    """StopRequestedError if a stop was requested (signals.py) while a cache is built."""
+    from mudd_core import _core
+
+    if _core.stop_requested():
+        raise StopRequestedError(
+            f"[data] stop requested ({phase}); there is no token cache yet, and the next start continues after its "
+            "complete parts"
+        )

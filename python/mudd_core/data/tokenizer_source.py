@@ -26,7 +26,10 @@ _STORED = {"json": "tokenizer.json", "bpe": "tokenizer.json", "sentencepiece": "
 
 @dataclass(frozen=True)
 class TokenizerSource:
-    """What decides a tokenizer. kind: bytes, bpe (trained on the corpus: no data yet), json or sentencepiece."""
+    """What decides a tokenizer. kind: bytes, bpe (trained on the corpus: no data yet), json or sentencepiece.
+
+    Or ids, for documents that are ids below vocab_size already.
+    """
 
     kind: str
     data: bytes = b""
@@ -39,6 +42,8 @@ class TokenizerSource:
         """What a cache keeps of it besides the corpus: kind, size and trainer, or the SHA-256 of its file."""
         if self.kind == "bytes":
             return "bytes"
+        if self.kind == "ids":
+            return f"ids:{self.vocab_size}"
         if self.kind == "bpe":  # another version of the library might train another vocabulary
             return f"bpe:{self.vocab_size}, tokenizers {metadata.version('tokenizers')}"
         return f"{self.kind}:{hashlib.sha256(self.data).hexdigest()}{self.special.text()}"

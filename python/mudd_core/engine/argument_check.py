@@ -26,7 +26,7 @@ def run_config(config: Config | str | Path) -> Config:
         return config
     hint = (
         "mc.Config(model=...)"
-        if isinstance(config, tuple(FAMILIES.values()))
+        if isinstance(config, tuple(family.config for family in FAMILIES.values()))
         else 'mc.load_config("tiny.py")'
     )
     raise TypeError(
@@ -45,11 +45,6 @@ def require_model(model: Model) -> None:
 
 def require_model_config(config: ModelConfig) -> None:
     """TypeError unless `config` is the config of a family; ValueError where it is incomplete or breaks a rule."""
-    if isinstance(config, Config):
-        raise TypeError(
-            "[Model] config: expected a model config, got the Config of a whole run; pass its .model with vocab_size "
-            "and max_seq_len filled in, or take mc.Trainer(config).model"
-        )
     if not (hasattr(config, "family") and hasattr(config, "vocab_size")):
         raise TypeError(
             f"[Model] config: expected a model config, got {_kind(config)}; pass one like "

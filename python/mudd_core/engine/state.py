@@ -52,7 +52,11 @@ class EngineState:
                 if self._store.holds(plane, name):
                     parts.append(self._part(f"{moment}/{name}", plane, name, writable))
         rest = {_UPDATES: self._updates, **(self._load.state() if self._load is not None else {})}
-        return parts + [StatePart(name, array.shape, 0, array) for name, array in rest.items()]
+        for name, array in rest.items():
+            view = array.view()
+            view.flags.writeable = writable
+            parts.append(StatePart(name, array.shape, 0, view))
+        return parts
 
     def _part(self, label: str, plane: int, name: str, writable: bool) -> StatePart:
         view = (

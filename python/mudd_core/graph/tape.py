@@ -1,26 +1,26 @@
 """The immediate executor: ops on NumPy arrays run at once, and a tape walks back through them.
 
 `Tensor` wraps an array. Ops on tensors are recorded; `loss.backward()` fills `.grad` of the leaves that were made
-with `requires_grad=True`. Order and arithmetic are those of the planned executor, so both give the same bits:
-calls are walked backwards, the first writer of a gradient sets it, later ones add; the gradients of several uses of
-one leaf weight are summed in the order of the uses.
+with `requires_grad=True`. A tensor takes NumPy's operators, sums, shapes and indices (graph/operators.py).
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Never, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse
-from mudd_core.base.types import Array
+from mudd_core.base.types import Array, Bool, Float32
 from mudd_core.graph import scopes
+from mudd_core.graph.constants import as_array, as_input
+from mudd_core.graph.differentiable import Differentiable
+from mudd_core.graph.operators import Operand, Operators
+from mudd_core.graph.records import FunctionCall, Record, walk_back
 
 # The options of an op by name, as its C++ part reads them.
 Options: TypeAlias = "dict[str, bool | int | float | str]"
@@ -28,48 +28,43 @@ Options: TypeAlias = "dict[str, bool | int | float | str]"
 NumpyFunction: TypeAlias = "Callable[..., Array | Sequence[Array | None]]"
 Results: TypeAlias = "Tensor | Array | tuple[Tensor | Array, ...]"
 
-_order = itertools.count()
 _counting = threading.Lock()  # of the readers of a tensor
 
 
-def as_array(data: npt.ArrayLike) -> Array:
-    """The array itself, or one of a list or number; fractions become float32."""
-    array = np.asarray(data)
-    return (
-        array.astype(np.float32) if array.dtype == np.float64 and not isinstance(data, np.ndarray) else array
-    )
+class Tensor(Operators):
+    """A NumPy array on the tape, with NumPy's operators, sum, mean, reshape, transpose, .T and indexing.
 
-
-class _Record:
-    """One op on the tape: the call, its inputs, the gradients of its backward."""
-
-    def __init__(self, call: _core.Call, inputs: Sequence[Tensor | None], outputs: int) -> None:
-        self.order = next(_order)
-        self.call = call
-        self.inputs = inputs
-        self.dout: list[Array | None] = [None] * outputs
-        self.in_use = InUse("backward")
-
-
-class Tensor:
-    """A NumPy array on the tape.
-
-    data: float32 (or int32 for indices), never copied. requires_grad: collect its gradient in `.grad`.
+    data: float32 (or int32 for indices), never copied; float64 is converted. requires_grad: collect its gradient in
+    `.grad`. np.asarray(t) is a read-only view of the numbers; comparisons give NumPy's booleans.
     """
 
     def __init__(self, data: npt.ArrayLike, requires_grad: bool = False) -> None:
-        array = as_array(data)
-        if requires_grad and array.dtype != np.float32:
-            raise TypeError(f"[Tensor] data: expected float32 where a gradient is wanted, got {array.dtype}")
+        self._hold(as_array(data), requires_grad)
+        if requires_grad and self.data.dtype != np.float32:
+            raise TypeError(
+                f"[Tensor] data: expected float32 where a gradient is wanted, got {self.data.dtype}; "
+                "pass x.astype(np.float32)"
+            )
+
+    def _hold(self, array: Array, requires_grad: bool) -> None:
         self.data: Array = array
         self.requires_grad = requires_grad
-        self.grad: Array | None = None
-        self._record: _Record | None = None
+        self.grad: Float32 | None = None
+        self._record: Record | None = None
         self._output = 0
         self._wants = requires_grad
         self._rounded = False  # a graph would store it in bf16
         self._readers = 0
         self.in_use = InUse("backward")  # while a backward adds to its gradient
+
+    @classmethod
+    def _result(cls, array: Array, record: Record | None, output: int = 0, rounded: bool = False) -> Tensor:
+        """The output of an op, in any dtype."""
+        tensor = cls.__new__(cls)
+        tensor._hold(array, False)
+        tensor._record, tensor._output, tensor._rounded = record, output, rounded
+        tensor._wants = record is not None and array.dtype.kind == "f"  # indices have no gradient
+        return tensor
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,113 +80,144 @@ class Tensor:
         """The array itself."""
         return self.data
 
+    def item(self) -> float:
+        """The number of a tensor of one element."""
+        if self.data.size != 1:
+            raise ValueError(
+                f"[item] expected one number, got shape {self.shape}; type t.sum().item() or np.asarray(t)"
+            )
+        number: float = self.data.item()
+        return number
+
     @property
     def recorded(self) -> bool:
         """Whether backward can begin here: a result of ops on tensors that require gradients."""
         return self._record is not None
 
     def __repr__(self) -> str:
-        return f"Tensor({self.data!r}{', requires_grad=True' if self.requires_grad else ''})"
+        numbers = np.array2string(self.data, separator=", ", prefix="Tensor(", threshold=100)
+        kind = "" if self.dtype == np.float32 else f", dtype={self.dtype}"
+        wants = ", requires_grad=True" if self.requires_grad else ""
+        return f"Tensor({numbers}, shape={self.shape}{kind}{wants})"
 
-    def backward(self, gradient: npt.ArrayLike | None = None) -> None:
-        """Walk the tape back from here. gradient: that of this tensor, ones by default."""
+    def __format__(self, how: str) -> str:
+        return format(self.item(), how) if how else str(self)
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    if not TYPE_CHECKING:  # else a checker takes `array + tensor` for an array
+
+        def __array__(self, dtype=None, copy=None):
+            if copy or (dtype is not None and self.dtype != dtype):
+                if copy is False:
+                    raise ValueError(
+                        f"[Tensor] a tensor of {self.dtype} is no array of {dtype} without a copy"
+                    )
+                return np.array(self.data, dtype)
+            view = self.data.view()
+            view.flags.writeable = False
+            return view
+
+    # ---- comparisons ----------------------------------------------------------------------------------------
+
+    __hash__ = Operators.__hash__
+
+    def __eq__(self, other: Operand) -> Bool:  # type: ignore[override]
+        return np.equal(self.data, _numbers(other))
+
+    def __ne__(self, other: Operand) -> Bool:  # type: ignore[override]
+        return np.not_equal(self.data, _numbers(other))
+
+    def __lt__(self, other: Operand) -> Bool:
+        return np.less(self.data, _numbers(other))
+
+    def __le__(self, other: Operand) -> Bool:
+        return np.less_equal(self.data, _numbers(other))
+
+    def __gt__(self, other: Operand) -> Bool:
+        return np.greater(self.data, _numbers(other))
+
+    def __ge__(self, other: Operand) -> Bool:
+        return np.greater_equal(self.data, _numbers(other))
+
+    def _compared(self, ufunc: np.ufunc, inputs: Sequence[Operand]) -> Array | None:
+        if ufunc not in _COMPARISONS:
+            return None
+        left, right = map(_numbers, inputs)
+        return np.asarray(ufunc(left, right))
+
+    # ---- gradients ------------------------------------------------------------------------------------------
+
+    def backward(self, gradient: npt.ArrayLike | None = None, **unknown: Never) -> None:
+        """Walk the tape back from here. gradient: that of this tensor; a single number needs none."""
+        if unknown:
+            raise TypeError(
+                f"[backward] unexpected argument '{next(iter(unknown))}'; type loss.backward(): "
+                "the tape is kept while its results are"
+            )
         if self._record is None:
             raise ValueError(
-                "[backward] this tensor is not the result of an op on tensors that require gradients"
+                "[backward] this tensor is not the result of an op on tensors that require gradients; "
+                "make the leaf by mc.Tensor(x, requires_grad=True)"
+            )
+        if gradient is None and self.size != 1:
+            raise ValueError(
+                f"[backward] gradient: expected one for a tensor of shape {self.shape}; type t.sum().backward(), "
+                "or pass the gradient of t"
             )
         seed = np.ones(self.shape, self.dtype) if gradient is None else np.array(gradient, self.dtype)
         if seed.shape != self.shape:
             raise ValueError(f"[backward] gradient: expected shape {self.shape}, got {seed.shape}")
-        _backward_from([(self, seed)])
+        walk_back([(self, seed)])
+
+    # ---- how the operators run ------------------------------------------------------------------------------
+
+    def _fused(self, op: str, inputs: Sequence[Tensor], options: dict[str, str]) -> Tensor:
+        made = call_op(op, inputs, dict(options))
+        assert isinstance(made, Tensor)
+        return made
+
+    def _function(self, function: Differentiable, inputs: Sequence[Tensor]) -> Tensor:
+        arrays = [one.data for one in inputs]
+        value = function.value(arrays)
+        record = None
+        if any(one._wants for one in inputs):
+            record = Record(FunctionCall(function, arrays), inputs, 1)
+        _count_readers(inputs)
+        return Tensor._result(value, record)
 
 
-def backward(*losses: Tensor) -> None:
-    """Walk the tape back from several losses at once, as the planned executor does: the gradient of their sum."""
+_COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
+
+
+def _numbers(operand: Operand) -> Array:
+    """The numbers that a comparison reads."""
+    return operand.data if isinstance(operand, Tensor) else np.asarray(operand)
+
+
+def _count_readers(inputs: Sequence[Tensor | None]) -> None:
+    with _counting:
+        for given in inputs:
+            if given is not None:
+                given._readers += 1
+
+
+def backward(*losses: Tensor, watched: Sequence[Tensor] = ()) -> list[Array | None]:
+    """Walk the tape back from several losses at once, as the planned executor does: the gradient of their sum.
+
+    Returns the gradients of the watched results, None for one that the losses do not depend on.
+    """
     for loss in losses:
         if loss._record is None:
             raise ValueError("[backward] losses: expected results of ops on tensors that require gradients")
-    _backward_from([(loss, np.ones(loss.shape, loss.dtype)) for loss in losses])
-
-
-def _backward_from(seeds: Sequence[tuple[Tensor, Array]]) -> None:
-    records = _reachable([tensor._record for tensor, _ in seeds if tensor._record is not None])
-    leaves: dict[int, tuple[Tensor, list[tuple[int, Array]]]] = {}
-    with ExitStack() as held:
-        for guard in _guards(records):
-            held.enter_context(guard)
-        try:
-            for tensor, seed in seeds:
-                if tensor._record is not None:
-                    tensor._record.dout[tensor._output] = seed
-            for record in records:
-                if any(d is not None for d in record.dout):
-                    _walk(record, leaves)
-        finally:
-            for record in records:
-                record.dout = [None] * len(record.dout)
-        for leaf, uses in leaves.values():
-            total = sum_in_order([use for _, use in sorted(uses, key=lambda pair: pair[0])])
-            leaf.grad = total if leaf.grad is None else leaf.grad + total
-
-
-def _guards(records: Sequence[_Record]) -> Iterator[InUse]:
-    """Of all that a backward writes: the records, and the leaves behind them, once for each use."""
-    for record in records:
-        yield record.in_use
-        for tensor in record.inputs:
-            if tensor is not None and tensor._wants and tensor._record is None:
-                yield tensor.in_use
-
-
-def sum_in_order(arrays: list[Array]) -> Array:
-    """((a0 + a1) + a2) + ..."""
-    total = arrays[0]
-    for array in arrays[1:]:
-        total = total + array
-    return total
-
-
-def _reachable(roots: Sequence[_Record]) -> list[_Record]:
-    """All records behind these, newest first."""
-    found = {id(root): root for root in roots}
-    stack = list(found.values())
-    while stack:
-        for tensor in stack.pop().inputs:
-            record = tensor._record if tensor is not None else None
-            if record is not None and id(record) not in found:
-                found[id(record)] = record
-                stack.append(record)
-    return sorted(found.values(), key=lambda record: record.order, reverse=True)
-
-
-def _walk(record: _Record, leaves: dict[int, tuple[Tensor, list[tuple[int, Array]]]]) -> None:
-    """Backward of one op: into the gradients of the results before it and the uses of leaves."""
-    into: list[Array | None] = []
-    accumulate: list[bool] = []
-    round_to_bf16: list[bool] = []
-    for index, tensor in enumerate(record.inputs):
-        place: Array | None = None
-        add = False
-        if tensor is not None and tensor._wants:
-            before = tensor._record
-            if before is None:
-                place = np.empty(tensor.shape, np.float32)
-                leaves.setdefault(id(tensor), (tensor, []))[1].append((record.order, place))
-            else:
-                held = before.dout[tensor._output]
-                add = held is not None
-                place = held if held is not None else np.empty(tensor.shape, np.float32)
-                before.dout[tensor._output] = place
-        into.append(place)
-        accumulate.append(add)
-        round_to_bf16.append(
-            tensor is not None
-            and tensor._rounded
-            and tensor._readers == 1  # a sum over several is kept in fp32, as what is passed on and weights
-            and index != record.call.passes_gradient()
-            and not record.call.weight_like(index)
-        )
-    record.call.backward(list(record.dout), into, accumulate, round_to_bf16)
+    return walk_back([(loss, np.ones(loss.shape, loss.dtype)) for loss in losses], watched)
 
 
 def call_op(op: str, inputs: Sequence[Tensor | Array | None], options: Options) -> Results:
@@ -206,31 +232,26 @@ def call_custom(
     forward: NumpyFunction, backward: NumpyFunction, inputs: Sequence[Tensor | Array | None]
 ) -> Results:
     """A pair of NumPy functions as an op (see mudd_core.custom)."""
-    return _run(lambda arrays, wants: _core.Call.custom(forward, backward, arrays, wants), inputs)
+    whole = [isinstance(one, Tensor) and one._wants and one._record is None for one in inputs]  # weights
+    cuts = scopes.in_force()[0]
+    return _run(
+        lambda arrays, wants: _core.Call.custom(forward, backward, arrays, wants, whole, cuts), inputs
+    )
 
 
 def _run(
     make: Callable[[list[Array | None], list[bool]], _core.Call], inputs: Sequence[Tensor | Array | None]
 ) -> Results:
-    tensors = [i if i is None or isinstance(i, Tensor) else Tensor(i) for i in inputs]
+    tensors = [i if i is None or isinstance(i, Tensor) else Tensor._result(as_input(i), None) for i in inputs]
     wants = [t is not None and t._wants for t in tensors]
     call = make([None if t is None else t.data for t in tensors], wants)
     results: tuple[Array, ...] = call.forward()
     if not any(isinstance(i, Tensor) for i in inputs):
         return results[0] if len(results) == 1 else results
-    record = _Record(call, tensors, len(results)) if any(wants) else None
-    with _counting:
-        for given in tensors:
-            if given is not None:
-                given._readers += 1
+    record = Record(call, tensors, len(results)) if any(wants) else None
+    _count_readers(tensors)
     rounded = call.rounded()
-    out = []
-    for index, array in enumerate(results):
-        tensor = Tensor(array)
-        tensor._record, tensor._output = record, index
-        tensor._rounded = rounded[index]
-        tensor._wants = record is not None and array.dtype != np.int32  # indices have no gradient
-        out.append(tensor)
+    out = [Tensor._result(array, record, index, rounded[index]) for index, array in enumerate(results)]
     return out[0] if len(out) == 1 else tuple(out)
 
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.types import Array, JsonObject
+from mudd_core.checkpoint.weights_folder import write_folder
 from mudd_core.config import Config, apply_overrides, check_config, split_words
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
-from mudd_core.interop.export_folder import write_folder
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run
 
@@ -35,6 +35,8 @@ _PROBE = (2, 32)  # windows and positions that are compared
 
 def main(words: Sequence[str]) -> int:
     """Run the command; 1 if the folder does not give the run's logits (it is removed then)."""
+    from mudd_core.run.build.saved_model import model_of_run
+
     args, rest = _parser().read(words)
     folder = local(args.to, "[export] --to")
     if folder.exists():
@@ -44,7 +46,7 @@ def main(words: Sequence[str]) -> int:
     config, run = named_run(options, [word for word in rest if word not in changes])
     config = apply_overrides(config, split_words(changes, config))
     check_config(config)
-    model = _load(config, run, args.step)
+    model, _ = model_of_run(config, run, args.step, precision="fp32")
     tokenizer = _tokenizer(args.tokenizer, config, run, model.config.vocab_size)
     settings, weights = _exported(args.system, model)
     files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
@@ -109,27 +111,6 @@ def _parser() -> ToolArguments:
         help="largest file, MiB; 0: a file for each tensor; default 4096",
     )
     return p
-
-
-def _load(config: Config, run: RunFolder, step: int | None) -> Model:
-    """The model of a run's checkpoint."""
-    from mudd_core.engine.model import Model
-    from mudd_core.run.build.components import resolved_model
-    from mudd_core.run.store.checkpoints import Checkpoints
-    from mudd_core.run.store.json_files import read_facts, run_id_of
-    from mudd_core.run.store.saved_state import take_weights
-
-    facts = read_facts(run)
-    found = Checkpoints(run).weights(run_id_of(run, facts), step)
-    if found is None:
-        raise UserError(f"[export] {run} has no checkpoint yet")
-    saved = facts.get("vocab_size")
-    vocab_size = saved if isinstance(saved, int) and saved else config.model.vocab_size
-    if vocab_size < 1:
-        raise FormatError(str(run.run_file), 0, "member 'vocab_size': expected 1 or more, got none")
-    model = Model(resolved_model(config, vocab_size), initialize=False)
-    take_weights(model, found)
-    return model
 
 
 def _tokenizer(asked: str | None, config: Config, run: RunFolder, vocab_size: int) -> Tokenizer | None:

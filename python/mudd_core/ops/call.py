@@ -9,6 +9,7 @@ import numpy as np
 
 from mudd_core.base.types import Array
 from mudd_core.graph import tape
+from mudd_core.graph.constants import as_input
 from mudd_core.graph.recording import Like, Value
 from mudd_core.graph.tape import Tensor
 
@@ -67,7 +68,7 @@ def checked(op: str, name: str, value: Any, dtype: str) -> Array | Tensor:
     """A tensor of the tape as it is, anything else as an array; of another dtype: TypeError."""
     if value is None:
         raise TypeError(f"[{op}] {name}: expected an array, got None")
-    plain = np.asarray if dtype == "float64" else tape.as_array
+    plain = np.asarray if dtype == "float64" else as_input
     array = value if isinstance(value, Tensor) else plain(value)
     if array.dtype != dtype:
         raise TypeError(f"[{op}] {name}: expected {dtype}, got {array.dtype}")

@@ -11,7 +11,7 @@ from mudd_core.ops.call import Op, apply, backward
 from mudd_core.ops.docstrings import DOCSTRINGS
 
 if TYPE_CHECKING:
-    from mudd_core._core import OpInput, OpOption
+    from mudd_core._core import OpInput, Option
 
 Function = Callable[..., Any]
 
@@ -78,7 +78,7 @@ def _parameters(op: Op, inputs: Sequence[OpInput]) -> list[Parameter]:
     return made
 
 
-def option_text(options: Sequence[OpOption]) -> str:
+def option_text(options: Sequence[Option]) -> str:
     """One line for each option: its meaning and its values."""
     lines = []
     for option in options:

@@ -95,7 +95,7 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
     from mudd_core import _core
     from mudd_core.data.pipelines import prepare
     from mudd_core.engine.model import Model
-    from mudd_core.run.build.components import expected_vocabulary, resolved_model
+    from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
     from mudd_core.run.build.memory_plan import MemoryPlan
     from mudd_core.run.build.rows import row_shape
 

@@ -141,7 +141,9 @@ def _dynamic(model: Model, config: MUDDFormerConfig, ids: Array) -> dict[int, Ar
     from mudd_core.models import Batch, muddformer
     from mudd_core.models.dense_connections import captured_weights
 
-    recorder = Recorder(model.store, training=False, samples=len(ids), shards=1, capture=True)
+    recorder = Recorder(
+        model.store, training=False, samples=len(ids), shards=1, capture=["*.dynamic_weights"]
+    )
     with running(recorder):
         hidden = muddformer.model(config, Batch(recorder.input("inputs", ids.shape)), None)
     watched = captured_weights(config, recorder.sown)

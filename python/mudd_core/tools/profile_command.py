@@ -22,8 +22,8 @@ def main(words: Sequence[str]) -> int:
     config = load_config(asked.config, overrides)
     from mudd_core import _core
     from mudd_core.base.surroundings import environment_text
+    from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
     from mudd_core.run.build.booking import book
-    from mudd_core.run.build.components import expected_vocabulary, resolved_model
     from mudd_core.run.build.memory_plan import MemoryPlan
     from mudd_core.tools import profile
 

@@ -27,6 +27,7 @@ from mudd_core.config import FAMILIES, Config, SampleConfig
 from mudd_core.config.fields import walk
 from mudd_core.run.records.events import Summary
 from mudd_core.run.report.sample import write_text
+from mudd_core.run.store.run_folder import RunFolder
 from places import ROOT
 
 PACKAGES = str(Path(mudd_core.__file__).resolve().parents[1])
@@ -69,7 +70,7 @@ def test_help_shows_every_field_with_default_unit_and_meaning(tmp_path: Path) ->
     done = launch("--help=all", cwd=tmp_path)
     assert done.returncode == 0 and done.stderr == ""
     assert max(map(len, done.stdout.splitlines())) <= 100
-    for model in (family() for family in FAMILIES.values()):
+    for model in (family.config() for family in FAMILIES.values()):
         for info in walk(Config(model=model)):
             assert f"  {info.path} = " in done.stdout
             assert not info.unit or f"in {info.unit}" in done.stdout
@@ -375,7 +376,6 @@ def test_a_plain_import_brings_the_function_that_registers_readers() -> None:
 WAITING = """
 import os
 from mudd_core import _core
-from mudd_core.run.store.run_folder import RunFolder
 print(os.environ.get("GOMP_SPINCOUNT"), os.environ.get("OMP_WAIT_POLICY"))
 """
 

@@ -160,7 +160,7 @@ def test_mistakes_are_named(words: list[str], says: str) -> None:
 
 
 def test_overrides_must_be_a_list() -> None:
-    with pytest.raises(TypeError, match="expected a list"):
+    with pytest.raises(TypeError, match="expected a dict of fields or a list"):
         mc.load_config("tiny.py", "train.steps=3")
 
 

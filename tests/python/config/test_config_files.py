@@ -59,8 +59,8 @@ def test_every_config_file_is_valid_and_survives_json(name: str) -> None:
 
 def test_tokenformers_have_the_parameters_of_the_spec() -> None:
     """docs/maths/tokenformer.md, 4.1."""
+    from mudd_core.engine.model_shape import resolved_model
     from mudd_core.run.build.booking import book
-    from mudd_core.run.build.components import resolved_model
 
     sizes = {"124m": 123_569_664, "354m": 354_190_848, "757m": 753_796_608, "1_4b": 1_309_705_728,
              "gpt2_baseline": 123_689_472}  # fmt: skip

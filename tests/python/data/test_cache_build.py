@@ -30,7 +30,8 @@ def test_equal_text_gives_equal_bytes(cache: TokenCache, folder: Path, tmp_path:
 
 KILLED = """
 import os, signal, sys
-from mudd_core.data import cache_build, loader
+from mudd_core.data import cache_file, loader
+from mudd_core.data.documents import build
 where, n = sys.argv[3], int(sys.argv[4])
 count = 0
 class Settings: path, cache_dir, tokenizer, vocab_size = sys.argv[1], sys.argv[2], "bpe", 300
@@ -42,7 +43,9 @@ def dying(module, name):
         if count == n: os.kill(os.getpid(), signal.SIGKILL)
         return old(*args, **kwargs)
     setattr(module, name, call)
-if where: dying(cache_build, where)
+if where:
+    module, _, name = where.partition(".")
+    dying({"cache_file": cache_file, "build": build}[module], name)
 loader.prepare(Settings, progress=lambda *a: None)
 """
 
@@ -50,13 +53,16 @@ loader.prepare(Settings, progress=lambda *a: None)
 @pytest.mark.parametrize(
     ("where", "n", "point"),
     [
-        ("train_bpe", 1, ""),
-        ("_spool", 1, ""),
-        ("_spool", 2, ""),
-        ("write_h5", 1, ""),
-        ("_write_array", 1, ""),
-        ("_write_array", 4, ""),
-        ("_write_array", 6, ""),
+        ("build.train_bpe", 1, ""),
+        ("build._replace", 1, ""),  # of the tokenizer, then of the summary of each part
+        ("build._replace", 2, ""),
+        ("build._replace", 3, ""),
+        ("build.framed", 1, ""),
+        ("build.framed", 2, ""),
+        ("build.write_h5", 1, ""),
+        ("cache_file._write_array", 1, ""),
+        ("cache_file._write_array", 4, ""),
+        ("cache_file._write_array", 6, ""),
         ("", 0, "after_manifest_write"),
         ("", 0, "before_rename"),
         ("", 0, "after_rename"),
@@ -72,12 +78,12 @@ def test_a_killed_build_is_built_again_to_the_same_bytes(
         [sys.executable, "-c", KILLED, str(folder), str(tmp_path), where, str(n)], env=env, check=False
     )
     assert run.returncode == -signal.SIGKILL
-    left = [p for p in tmp_path.iterdir() if ".tmp-" in p.name]
-    assert len(left) == (0 if point == "after_rename" else 1)  # the kill fell inside the build
+    left = [p for p in tmp_path.iterdir() if ".tmp-" in p.name or p.suffix == ".parts"]
+    assert bool(left) == (point != "after_rename")  # the kill fell inside the build
     again = prepare(Settings(str(folder), str(tmp_path)), progress=quiet)
     for name in ("tokens.h5", "tokenizer.json"):
         assert (again.path / name).read_bytes() == (cache.path / name).read_bytes()
-    assert not [p for p in tmp_path.iterdir() if ".tmp-" in p.name]
+    assert {p.name for p in tmp_path.iterdir() if p.is_dir()} == {again.fingerprint}
 
 
 def test_a_cache_that_cannot_be_written_is_a_clear_error(
@@ -90,7 +96,7 @@ def test_a_cache_that_cannot_be_written_is_a_clear_error(
     def full(*args: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("mudd_core.data.cache_build._spool", full)
+    monkeypatch.setattr("mudd_core.data.documents.build.write_h5", full)
     with pytest.raises(SaveError, match="No space left"):
         prepare(Settings(str(folder), str(tmp_path / "cache")), progress=quiet)
     assert [p.suffix for p in (tmp_path / "cache").iterdir()] == [".lock"]  # nothing half-made is left
@@ -101,10 +107,10 @@ def test_a_disk_that_fills_up_in_the_hdf5_library_is_a_clear_error(folder: Path,
         "loader.prepare(Settings, progress=lambda *a: None)",
         """
 import resource
-def limited(*args, old=cache_build.write_h5):
+def limited(*args, old=build.write_h5):
     resource.setrlimit(resource.RLIMIT_FSIZE, (30000, resource.RLIM_INFINITY))
     return old(*args)
-cache_build.write_h5 = limited
+build.write_h5 = limited
 from mudd_core.base.errors import SaveError
 try: loader.prepare(Settings, progress=lambda *a: None)
 except SaveError as e: assert "cannot be written" in str(e) and "File too large; " in str(e) and "\\n" not in str(e), e
@@ -148,8 +154,12 @@ def test_a_build_touches_no_other_builders_folder(folder: Path, tmp_path: Path) 
     assert other.is_dir() and not (tmp_path / f"{dead}.tmp-1").exists()
 
 
-@pytest.mark.parametrize("phase", ["training the tokenizer", "encoding training text"])
-def test_a_stop_ends_a_build_and_leaves_nothing(folder: Path, tmp_path: Path, phase: str) -> None:
+@pytest.mark.parametrize(
+    ("phase", "left"), [("training the tokenizer", set()), ("encoding training text", {"tokenizer.json"})]
+)
+def test_a_stop_ends_a_build_and_leaves_what_is_complete(
+    cache: TokenCache, folder: Path, tmp_path: Path, phase: str, left: set[str]
+) -> None:
     def stop(now: str, done: int, total: int) -> None:
         if now == phase:
             _core.request_stop()
@@ -160,7 +170,12 @@ def test_a_stop_ends_a_build_and_leaves_nothing(folder: Path, tmp_path: Path, ph
     finally:
         _core.clear_requests()
     assert caught.value.exit_code == 75
-    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+    assert {path.name for path in tmp_path.glob("*.parts/*.json")} == left
+    phases: list[str] = []
+    again = prepare(Settings(str(folder), str(tmp_path)), progress=lambda phase, *_: phases.append(phase))
+    assert ("training the tokenizer" in phases) == (not left)
+    assert (again.file.read_bytes()) == cache.file.read_bytes()
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {again.fingerprint}
 
 
 @pytest.mark.parametrize("way", ["..", "link"])

@@ -23,12 +23,12 @@ from mudd_core.cli import main
 from mudd_core.config import Config, MixtralConfig, from_dict
 from mudd_core.data.sources import sources_of
 from mudd_core.engine import memory
+from mudd_core.engine.model_shape import resolved_model
 from mudd_core.grammars.asked import Asked
 from mudd_core.grammars.detect import resolve
 from mudd_core.grammars.hydra.batch_notes import BENCHMARK
 from mudd_core.grammars.hydra.multirun import jobs
 from mudd_core.grammars.resolved import Resolved
-from mudd_core.run.build.components import resolved_model
 from mudd_core.run.build.memory_advice import NONE_FITS
 from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.records.events import StepRecord

@@ -43,7 +43,6 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "trainer with a model's config": (lambda: mc.Trainer(CONFIG.model), "pass mc.Config(model=...)"),  # type: ignore[arg-type]
     "trainer with a model's name": (lambda: mc.Trainer(CONFIG, model="gpt2"), "got the string 'gpt2'"),
     "trainer with a config as model": (lambda: mc.Trainer(CONFIG, model=CONFIG.model), "pass mc.Model("),
-    "model of a whole config": (lambda: mc.Model(CONFIG), "pass its .model"),
     "model of a name": (lambda: mc.Model("gpt2"), "got the string 'gpt2'"),
     "model with words as seed": (lambda: mc.Model(CONFIG.model, seed="x"), "integer"),  # type: ignore[arg-type]
 }

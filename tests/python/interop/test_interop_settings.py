@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.checkpoint.weights_folder import write_folder
 from mudd_core.cli import main
 from mudd_core.config import GPT2Config, MixtralConfig, TransformerPPConfig
 from mudd_core.engine.model import Model
 from mudd_core.interop import export_original, load_original
-from mudd_core.interop.export_folder import write_folder
 from reference import muddformer_originals as mudd
 from reference import tokenformer_originals as tokenformer
 from test_interop_maxtext import BASELINE, baseline_shapes

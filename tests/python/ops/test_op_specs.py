@@ -20,7 +20,7 @@ def refused(op: str, options: dict[str, bool | int | float | str], error: type[E
 
 
 @pytest.mark.parametrize(("op", "option"), OPTIONS, ids=IDS)
-def test_a_value_of_another_type_names_op_and_option(op: str, option: _core.OpOption) -> None:
+def test_a_value_of_another_type_names_op_and_option(op: str, option: _core.Option) -> None:
     names = {bool: "a bool", str: "a str", int: "an int", float: "a number"}
     for wrong in (True, "x", 0.5):
         kind = type(option.default)
@@ -29,7 +29,7 @@ def test_a_value_of_another_type_names_op_and_option(op: str, option: _core.OpOp
 
 
 @pytest.mark.parametrize(("op", "option"), OPTIONS, ids=IDS)
-def test_a_value_out_of_bounds_names_what_is_allowed(op: str, option: _core.OpOption) -> None:
+def test_a_value_out_of_bounds_names_what_is_allowed(op: str, option: _core.Option) -> None:
     if isinstance(option.default, str):
         wrong = "no such word"
         allowed = f"{option.choices[-1]}, got 'no such word'" if option.choices else None
@@ -50,7 +50,7 @@ def test_an_unknown_option_lists_the_known_ones(op: str) -> None:
 
 
 @pytest.mark.parametrize(("op", "option"), OPTIONS, ids=IDS)
-def test_a_default_is_allowed_and_explained(op: str, option: _core.OpOption) -> None:
+def test_a_default_is_allowed_and_explained(op: str, option: _core.Option) -> None:
     assert len(option.help.split()) >= 2
     assert not option.choices or option.default in option.choices
     refused(op, {option.name: option.default, "zzz": 1}, ValueError, "'zzz' is unknown")

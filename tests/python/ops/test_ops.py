@@ -248,7 +248,7 @@ def test_tape_gradients_of_a_composition() -> None:
 def test_backward_again_adds_to_grad() -> None:
     a = tape.Tensor(normal(3, 4), requires_grad=True)
     for _ in range(2):
-        ops.activation(a, activation="relu").backward()
+        ops.activation(a, activation="relu").sum().backward()
     assert a.grad is not None
     assert np.array_equal(a.grad, 2.0 * (a.data > 0))
 

@@ -13,7 +13,7 @@ import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.engine import memory
-from mudd_core.run.build.components import expected_vocabulary, resolved_model
+from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build.memory_advice import advice
 from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.store.folder_lock import FolderLock

@@ -13,7 +13,7 @@ import pytest
 from mudd_core.checkpoint import dtypes, load_newest
 from mudd_core.config import Config, DataConfig, EvalConfig, TrainConfig, TransformerPPConfig, from_dict
 from mudd_core.config.fields import replace_path
-from mudd_core.run.build.components import resolved_model
+from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.build.stored_types import stored_in
 from mudd_core.run.loop.trainer import Trainer
 from rank_runs import on_ranks

@@ -130,7 +130,7 @@ def test_statistics_of_connections_are_those_of_the_updates_own_forward_pass(
 
 def block_output(model: Any, inputs: Any, layer: int) -> Any:
     """What a block gives, in the graph of a whole batch."""
-    recorder = Recorder(model.store, training=False, samples=len(inputs), shards=1, capture=True)
+    recorder = Recorder(model.store, training=False, samples=len(inputs), shards=1, capture=["*"])
     with running(recorder):
         hidden = muddformer.model(model.config, Batch(recorder.input("inputs", inputs.shape)), None)
     number = recorder.sown[f"blocks.{layer}.out"].number

@@ -12,7 +12,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.engine import memory
 from mudd_core.engine.engine import Engine
-from mudd_core.run.build.components import resolved_model
+from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.build.memory_plan import MemoryPlan, Place
 from rank_runs import on_ranks
 

@@ -14,8 +14,8 @@ from mudd_core import _core
 from mudd_core.config.aliases import ALIASES
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights
+from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build.booking import book
-from mudd_core.run.build.components import expected_vocabulary, resolved_model
 from mudd_core.run.build.plan_report import plan_text
 from mudd_core.run.store.run_folder import RunFolder
 from places import ROOT

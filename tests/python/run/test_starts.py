@@ -10,7 +10,7 @@ import pytest
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, load_config
 from mudd_core.data.source_check import check_sources
-from mudd_core.run.build.components import expected_vocabulary, resolved_model
+from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.run_folder import RunFolder

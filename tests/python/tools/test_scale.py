@@ -12,7 +12,7 @@ import pytest
 import mudd_core as mc
 from mudd_core.cli import main
 from mudd_core.engine.engine import Engine
-from mudd_core.run.build.components import resolved_model
+from mudd_core.engine.model_shape import resolved_model
 from mudd_core.tools.scale import cost, models
 from mudd_core.tools.scale.axes import axes
 from mudd_core.tools.scale.page import tables

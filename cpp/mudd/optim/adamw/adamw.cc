@@ -60,10 +60,9 @@ const OptimizerSpec& adamw_spec() {
       .moments = 2,
       .settings = {fraction("beta1", 0.9, "decay of the first moment"),
                    fraction("beta2", 0.95, "decay of the second moment"),
-                   {.name = "eps_root",
-                    .fallback = 0.0,
-                    .help = "added to the bias-corrected second moment below its root",
-                    .field = "eps_root"}},
+                   {option::number("eps_root", 0, at_least(0),
+                                   "added to the bias-corrected second moment below its root"),
+                    "eps_root"}},
       .make = [](const OptimizerSettings& s) -> std::unique_ptr<Optimizer> { return adamw_optimizer(s); }};
   return spec;
 }

@@ -197,21 +197,14 @@ const OptimizerSpec& muon_spec() {
       .takes = {Role::matrix, Role::slots, Role::router, Role::mix},
       .by_default = {Role::matrix, Role::slots},
       .rest = "adamw",
-      .settings = {fraction("momentum", 0.95, "fraction of its moment that stays (Nesterov)", "muon_momentum"),
-                   {.name = "steps",
-                    .fallback = int64_t{5},
-                    .help = "Newton-Schulz steps that make its update orthogonal",
-                    .unit = "steps",
-                    .field = "muon_steps",
-                    .low = 1,
-                    .high = 99},
-                   {.name = "adjust_lr",
-                    .fallback = std::string("match_rms_adamw"),
-                    .help =
-                        "factor of a matrix's rate; match_rms_adamw 0.2 sqrt(longer side), so that the rate of "
-                        "adamw fits; original sqrt(max(1, fan_out / fan_in))",
-                    .field = "muon_adjust_lr",
-                    .choices = {"match_rms_adamw", "original"}}},
+      .settings =
+          {fraction("momentum", 0.95, "fraction of its moment that stays (Nesterov)", "muon_momentum"),
+           {option::integer("steps", 5, from_to(1, 99), "Newton-Schulz steps that make its update orthogonal"),
+            "muon_steps", "steps"},
+           {option::word("adjust_lr", "match_rms_adamw", {"match_rms_adamw", "original"},
+                         "factor of a matrix's rate; match_rms_adamw 0.2 sqrt(longer side), so that the rate "
+                         "of adamw fits; original sqrt(max(1, fan_out / fan_in))"),
+            "muon_adjust_lr"}},
       .make = [](const OptimizerSettings& s) -> std::unique_ptr<Optimizer> { return std::make_unique<Muon>(s); }};
   return spec;
 }

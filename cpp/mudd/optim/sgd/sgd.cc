@@ -39,10 +39,9 @@ const OptimizerSpec& sgd_spec() {
   static const OptimizerSpec spec{
       .name = "sgd",
       .settings = {fraction("momentum", 0.9, "fraction of its moment that stays"),
-                   {.name = "nesterov",
-                    .fallback = true,
-                    .help = "step along gradient + momentum x moment; false: along the moment",
-                    .field = "nesterov"}},
+                   {option::flag("nesterov", true,
+                                 "step along gradient + momentum x moment; false: along the moment"),
+                    "nesterov"}},
       .make = [](const OptimizerSettings& s) -> std::unique_ptr<Optimizer> { return sgd_optimizer(s); }};
   return spec;
 }

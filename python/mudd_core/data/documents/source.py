@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary
-from mudd_core.base.types import Json
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.data import DataConfig
+from mudd_core.data.cache import FORMAT
 from mudd_core.data.corpus import Split, cut
 from mudd_core.data.formats import FORMATS, Format, documents
 from mudd_core.data.sources import Sources, sources_of
@@ -26,6 +27,7 @@ from mudd_core.data.tokenize import Ids, Tokenizer
 Frame = Literal["plain", "end", "ends", "template", "ids"]
 GROUP_BYTES = 32 << 20  # files that are tokenized as one part of a build
 _EDGE_BYTES = 1 << 16
+T = TypeVar("T")
 
 
 class Texts(Protocol):
@@ -86,30 +88,63 @@ class TextFiles:
         return self.files
 
     def groups(self) -> list[TextFiles]:
-        """Consecutive files, of at least GROUP_BYTES together, or a larger file alone."""
-        found: list[list[Path]] = []
-        size = GROUP_BYTES
-        for file in self.files:
-            if size >= GROUP_BYTES:
-                found.append([])
-                size = 0
-            found[-1].append(file)
-            size += file.stat().st_size
-        return [replace(self, files=tuple(files)) for files in found]
+        """Consecutive files."""
+        return [replace(self, files=files) for files in grouped(self.files, lambda file: file.stat().st_size)]
+
+
+def grouped(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[tuple[T, ...]]:
+    """Consecutive items, of at least GROUP_BYTES together, or a larger one alone."""
+    group: list[T] = []
+    size = 0
+    for item in items:
+        group.append(item)
+        size += size_of(item)
+        if size >= GROUP_BYTES:
+            yield tuple(group)
+            group, size = [], 0
+    if group:
+        yield tuple(group)
+
+
+@dataclass(frozen=True)
+class CacheForm:
+    """What differs between the token caches of documents in files and those of plain text.
+
+    content: SHA-256 of all documents; empty where the sizes and edges of their files name them. documents: number in
+    each split, where it is known before they are read. header: members of cache.json before its totals. indent: of
+    cache.json. lists_files: whether cache.json has the number of training documents of each file.
+    """
+
+    content: str = ""
+    documents: Mapping[Split, int] = field(default_factory=dict)
+    header: JsonObject = field(default_factory=dict)
+    indent: int | None = None
+    lists_files: bool = True
+
+    def manifest(self, facts: Mapping[str, str | int], train_files: list[int]) -> str:
+        """The content of cache.json."""
+        files: JsonObject = {"train_files": [*train_files]} if self.lists_files else {}
+        return json.dumps({"format": FORMAT, **self.header, **facts, **files}, indent=self.indent) + "\n"
 
 
 @dataclass(frozen=True)
 class DocumentSource:
-    """The documents of a run, before they are tokenized. hold_out: by their hash, where no files are for validation."""
+    """The documents of a token cache, before they are tokenized.
+
+    hold_out: by their hash, where no files are for validation.
+    """
 
     train: Texts
     valid: Texts
     frame: Frame
     hold_out: bool
     warnings: tuple[str, ...] = ()
+    form: CacheForm = CacheForm()
 
     def digest(self) -> str:
         """Name of the content: what decides the documents, their frame and split."""
+        if self.form.content:
+            return self.form.content
         parts = [t.identity() for t in (self.train, self.valid)]
         return hashlib.sha256(json.dumps([parts, self.frame, self.hold_out]).encode()).hexdigest()
 

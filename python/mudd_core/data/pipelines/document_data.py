@@ -20,7 +20,7 @@ from mudd_core.config.pipelines import spec_of
 from mudd_core.data.access import Access
 from mudd_core.data.cache import TokenCache, open_cache, way_out
 from mudd_core.data.corpus import Split
-from mudd_core.data.documents.build import Vocabulary, cache_name, documents_cache
+from mudd_core.data.documents.build import cache_name, documents_cache
 from mudd_core.data.documents.source import DocumentSource, Frame, document_source
 from mudd_core.data.loader import changed, check_name
 from mudd_core.data.pipelines.cached import Cached
@@ -113,7 +113,6 @@ def whole_or_streamed(
         how.before_build()
     require_readable(found.source)
     tell(found.source, config.data.pipeline, how.progress)
-    assert isinstance(found.tokenizer, TokenizerSource)
     return stream(config, found.source, found.tokenizer, found.name, found.root, how.progress)
 
 
@@ -128,7 +127,7 @@ def cached(
     config: Config,
     how: Preparation,
     source_of: Callable[[], DocumentSource],
-    tokenizer: Vocabulary | None = None,
+    tokenizer: TokenizerSource | None = None,
 ) -> TokenCache:
     """The token cache of a source, built if it is not there. tokenizer: None takes data.tokenizer."""
     found = _located(config, how, source_of, tokenizer)
@@ -142,14 +141,14 @@ class _Missing:
     root: Path
     name: str
     source: DocumentSource
-    tokenizer: Vocabulary
+    tokenizer: TokenizerSource
 
 
 def _located(
     config: Config,
     how: Preparation,
     source_of: Callable[[], DocumentSource],
-    tokenizer: Vocabulary | None,
+    tokenizer: TokenizerSource | None,
 ) -> TokenCache | _Missing:
     settings = config.data
     if (fault := url_fault(settings.cache_dir)) is not None:
@@ -165,11 +164,7 @@ def _located(
             print(f"warning: [data] {warning}", file=sys.stderr)
     found = tokenizer or find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
     earlier = cache_name(source, found)  # before pipelines read names of special tokens
-    if (
-        not spec_of(settings.pipeline).plain_text
-        and isinstance(found, TokenizerSource)
-        and how.fingerprint != earlier
-    ):
+    if not spec_of(settings.pipeline).plain_text and how.fingerprint != earlier:
         found = found.reading_names()
     name = cache_name(source, found)
     if how.fingerprint is not None and name != how.fingerprint:

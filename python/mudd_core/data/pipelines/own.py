@@ -21,7 +21,6 @@ from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import PIPELINES
 from mudd_core.data.corpus import Split
-from mudd_core.data.documents.build import IdsAlone
 from mudd_core.data.documents.source import DocumentSource, Frame, file_digest
 from mudd_core.data.pipelines import pack
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
@@ -29,6 +28,7 @@ from mudd_core.data.pipelines.document_data import DocumentData, cached
 from mudd_core.data.pipelines.pipeline import Preparation
 from mudd_core.data.rows import RowShape
 from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.tokenizer_source import TokenizerSource
 
 Item: TypeAlias = "str | bytes | list[int] | Array"
 Reader = Callable[[str], Iterable[Item]]
@@ -182,5 +182,5 @@ def prepare(config: Config, how: Preparation, reader: Reader) -> DocumentData:
     )
     if not text and config.model.vocab_size < 2:
         raise UserError("[config] model.vocab_size: a reader of ids needs the number of ids, at least 2")
-    tokenizer = None if text else IdsAlone(config.model.vocab_size)
+    tokenizer = None if text else TokenizerSource("ids", vocab_size=config.model.vocab_size)
     return kind(config, cached(config, how, lambda: source, tokenizer))

@@ -16,7 +16,7 @@ from mudd_core.engine.frozen import stored_note
 from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 from mudd_core.engine.trainable import trained_note
 from mudd_core.run.build.booking import book
-from mudd_core.run.build.components import expected_vocabulary, resolved_model
+from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build.disk_space import (
     checkpoint_bytes,
     most_at_once,

@@ -13,7 +13,7 @@ from mudd_core.data import pipelines
 from mudd_core.data.pipelines import Prepared
 from mudd_core.engine.batch_part import cut_batch
 from mudd_core.engine.model import Model
-from mudd_core.run.build.components import resolved_model
+from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.build.grow import take_start
 from mudd_core.run.build.protocols import mean_of, whole_split
 from mudd_core.run.build.rows import validation_batches

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import DataEndError, StopRequestedError
 from mudd_core.base.in_use import InUse, alone
-from mudd_core.base.types import Array
+from mudd_core.base.types import Array, Int32
 from mudd_core.checkpoint import final_hash, is_weight
 from mudd_core.config import Config
 from mudd_core.dist import Comm
-from mudd_core.engine.argument_check import require_model, run_config
+from mudd_core.engine.argument_check import require_model
 from mudd_core.run.build.components import assemble
 from mudd_core.run.loop import signals
 from mudd_core.run.loop.lost_source import LostSource, SourceLostError
-from mudd_core.run.loop.opening import Assemble, open_run
+from mudd_core.run.loop.opening import Assemble, asked_run, open_run
 from mudd_core.run.loop.requests import Requests
 from mudd_core.run.loop.saves import Saves
 from mudd_core.run.loop.updates import Updates
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 class Trainer:
     """Trains one model. In a notebook: `t = mc.Trainer(config); t.step(); t.fit(); t.validate(); t.model`.
 
-    config: or the name of its file, as mc.Trainer("tiny.py"). workdir: a folder (resumed if it holds this run) or a
+    config: or the name of its file, as mc.Trainer("tiny.py"), or the folder of a run, which is resumed with its own
+    config: mc.Trainer("runs/x"). workdir: a folder (resumed if it holds this run) or a
     Store; None writes nothing but the token cache. model: one to train further, in place of config.model; with it,
     `t.step(batch)` needs no text at all. A model of interop.load_original whose loss is over all slots keeps it so. For
     one thread at a time, as its model is. comm: the ranks of the run, each with a Trainer of its own, whose methods all
@@ -60,7 +61,7 @@ class Trainer:
         assemble: Assemble = assemble,
         fields: Mapping[str, object] | None = None,
     ) -> None:
-        asked, ranks = run_config(config), Ranks(comm)
+        (asked, workdir), ranks = asked_run(config, workdir), Ranks(comm)
         if model is not None:
             require_model(model)
         self._open = ExitStack()  # what close() closes, the last one first
@@ -101,7 +102,7 @@ class Trainer:
         self._run.need_text()
         return self._run.components.tokenizer
 
-    def validation_batches(self) -> Iterable[Mapping[str, Array]]:
+    def validation_batches(self) -> Iterable[Mapping[str, Int32]]:
         """The batches that a validation reads."""
         self._run.need_text()
         return self._run.components.validation_batches()

@@ -15,7 +15,8 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import JsonObject
 from mudd_core.config import Config, find_config
-from mudd_core.config.load import files_read
+from mudd_core.config.own_files import files_read
+from mudd_core.run.store.own_code import run_copies
 from mudd_core.run.store.registrations import registrations, replay
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -73,7 +74,8 @@ def _own_modules(before: set[str]) -> Iterator[Path]:
     others = {*map(Path, sysconfig.get_paths().values()), Path(mudd_core.__file__).parent}
     for name in sys.modules.keys() - before:
         file = getattr(sys.modules[name], "__file__", None)
-        if file is not None and not others.intersection(Path(file).parents):
+        installed = file is not None and {"site-packages", "dist-packages"}.intersection(Path(file).parts)
+        if file is not None and not installed and not others.intersection(Path(file).parents):
             yield Path(file)
 
 
@@ -121,6 +123,7 @@ def _known(
             return None
         if any(not digest or _hash(Path(file)) != digest for file, digest in source.files.items()):
             return None
+        run_copies(folder)
         config = read_saved_config(folder)
         if named:
             return config, source

@@ -27,6 +27,7 @@ from mudd_core.base.regular_files import kind_of, open_regular, shown_kind
 from mudd_core.run.store import run_folder
 from mudd_core.run.store.lease import Lease, content, is_alive
 from mudd_core.run.store.original_run import original_run_text, reader_state_of
+from mudd_core.run.store.own_code import COPIES
 from mudd_core.run.store.run_folder import RunFolder
 
 # Kinds of the entries that a run reads or writes.
@@ -44,6 +45,7 @@ _KINDS = {
         run_folder.SUMMARY,
         run_folder.BENCHMARK_LOG,
         run_folder.SOURCE_TOKENIZER,
+        *COPIES.values(),
     ],
     stat.S_IFDIR: [run_folder.CHECKPOINTS, run_folder.BOARD, run_folder.STAGED, run_folder.UNFINISHED],
 }

@@ -136,6 +136,11 @@ class RunFolder:
         return step_folder(self.checkpoint_folder, step)
 
     @property
+    def is_copy(self) -> bool:
+        """Whether the folder is the copy of a run in a storage."""
+        return (self.path / REMOTE).exists()
+
+    @property
     def has_staged(self) -> bool:
         """Whether a complete fetch from a storage waits to be moved into place."""
         return (self.path / STAGED).is_dir()

@@ -12,6 +12,7 @@ from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference
 from mudd_core.run.records.events import Summary, Validation
+from mudd_core.run.store import own_code
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.fetch import finish_fetch
@@ -72,6 +73,7 @@ class RunStore:
         changed: list[Difference] = []
         self.config = asked
         if self.folder.holds_run:
+            asked = own_code.as_saved(asked, self.folder, self.saved_facts())
             saved = read_saved_config(self.folder)
             self.config, changed = resumed_config(saved, asked, self.newest_step())
         return self.config, changed
@@ -124,11 +126,12 @@ class RunStore:
     def identify(self, facts: Mapping[str, Json]) -> str:
         """The first part of `begin`, up to the checkpoint: config and identity are on disk; the run's id."""
         assert self.config is not None
-        saved = self.saved_facts()
+        saved, facts = self.saved_facts(), {**facts, **own_code.facts_of(self.config)}
         run = identity(self.folder, saved, facts, self.source)
         self.run_id = run_id_of(self.folder, run)
         # The config first: it is what makes the folder ours, should the run be killed before the next line.
         write_config(self.folder, self.config)
+        self.keep_files(own_code.copies_of(self.config))
         if run != saved:
             write_facts(self.folder, run)
         self._checkpoints.recover()

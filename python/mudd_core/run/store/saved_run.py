@@ -18,7 +18,10 @@ from mudd_core.config import (
     typed_names,
 )
 from mudd_core.config.arguments import with_values
+from mudd_core.config.families.family import KEY as FAMILY
+from mudd_core.config.overrides import named_in
 from mudd_core.run.store.config_source import of_facts
+from mudd_core.run.store.own_code import as_saved, run_copies
 from mudd_core.run.store.registrations import replay
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -73,6 +76,8 @@ def named_run(
         fetch_run(folder)
         if file is not None:
             _registered_by(find_config(file), folder)
+    if not named_in(words, FAMILY):
+        run_copies(folder)
     return _saved_with(folder, words, config, known, first), folder
 
 
@@ -89,13 +94,16 @@ def _saved_with(
     folder: RunFolder, words: Sequence[str], fallback: Config, known: Sequence[str], first: str
 ) -> Config:
     """The saved config with the words applied. fallback: names the valid fields where there is no run."""
-    from mudd_core.run.store.json_files import read_saved_config
+    from mudd_core.run.store.json_files import read_facts, read_saved_config
 
     if not folder.holds_run:
         split_words(words, fallback, known)  # a misspelt option may be why there is none
     saved = read_saved_config(folder)
     overrides = split_words(words, saved, known, first)
     asked = apply_overrides(saved, overrides)
+    if named_in(words, FAMILY):
+        asked = as_saved(asked, folder, read_facts(folder))
+        saved = read_saved_config(folder)  # with the code that is known now
     check_config(asked, typed_names(overrides))
     fixed = [change for change in differences(saved, asked) if not change.free_on_resume]
     if fixed:

@@ -10,7 +10,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.engine.flops import flops_per_token
-from mudd_core.run.build.components import resolved_model
+from mudd_core.engine.model_shape import resolved_model
 
 # The field that sets a family's size without touching depth, width of the stream and heads.
 KNOBS = {"tokenformer": "slot_num"}

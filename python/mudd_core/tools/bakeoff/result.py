@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from mudd_core.engine.flops import flops_per_token
-from mudd_core.run.build.components import resolved_model
+from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.store.metrics import read_rows
 from mudd_core.tools.bakeoff.comparison import Candidate, Comparison, parameters, total_cost
 from mudd_core.tools.bakeoff.runs import folders_of

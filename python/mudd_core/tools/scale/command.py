@@ -39,7 +39,7 @@ def main(words: Sequence[str]) -> int:
         )
     network = network_of(asked.net)
     config = load_config(asked.config, overrides)
-    from mudd_core.run.build.components import expected_vocabulary, resolved_model
+    from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
     from mudd_core.tools.scale.models import training_of
     from mudd_core.tools.scale.report import Asked, report
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mudd_core.config import load_config
-from mudd_core.run.build.components import expected_vocabulary, resolved_model
+from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.tools.scale.axes import Shape, axes, bubble
 from mudd_core.tools.scale.cost import Training, least_tokens
 from mudd_core.tools.scale.models import shape_of, training_of

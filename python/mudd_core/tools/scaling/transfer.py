@@ -13,10 +13,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from mudd_core.base.chart import COLORS, Chart, axis
 from mudd_core.base.errors import DivergedError, FormatError, StopRequestedError, UserError
 from mudd_core.base.regular_files import read_text, write_text
 from mudd_core.config import Config, config_hash
-from mudd_core.tools.chart import COLORS, Chart, axis
 
 Losses = dict[
     tuple[int, int], float

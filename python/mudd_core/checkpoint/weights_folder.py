@@ -1,4 +1,4 @@
-"""The folder of an export: settings, safetensors and further files, which appear whole or not at all."""
+"""A folder of config.json, safetensors and further files, which appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from pathlib import Path
 
 import numpy as np
 
+from mudd_core import _core
 from mudd_core.base.errors import SaveError, write_reason
-from mudd_core.base.types import Array
-from mudd_core.interop.settings import Settings
+from mudd_core.base.types import Array, Json
+from mudd_core.checkpoint import dtypes, weights_index
+from mudd_core.checkpoint.steps import new_id
 
 
 def write_folder(
     folder: Path,
-    settings: Settings,
+    settings: Mapping[str, Json],
     weights: Mapping[str, Array],
     *,
     shard_bytes: int,
     files: Mapping[str, bytes] | None = None,
+    place: str = "[export]",
 ) -> None:
     """Write config.json, other files, and model.safetensors or files of at most shard_bytes with their index.
 
-    files: content by name. The folder appears whole or not at all: SaveError where the disk is full or refuses.
+    files: content by name. place: of messages. The folder appears whole or not at all, in the place of one that is
+    there already: SaveError where the disk is full or refuses.
     """
-    from mudd_core import _core
-    from mudd_core.checkpoint import weights_index
-    from mudd_core.checkpoint.steps import new_id
-
     shards = _shards(weights, shard_bytes)
     try:
         _core.make_folders(str(folder.parent))
@@ -46,19 +46,22 @@ def write_folder(
                 )
             for name, data in (files or {}).items():
                 _core.replace_file(str(work / name), data)
-            writer.commit("config.json", json.dumps(dict(settings), indent=2) + "\n")
+            text = json.dumps(dict(settings), indent=2) + "\n"
+            if folder.exists():
+                writer.seal("config.json", text)
+                writer.replace()
+            else:
+                writer.commit("config.json", text)
         finally:
             del writer  # what is not committed goes now, not when the traceback does
     except OSError as error:
-        raise SaveError(f"[export] {folder} could not be written: {write_reason(error)}") from error
+        raise SaveError(f"{place} {folder} could not be written: {write_reason(error)}") from error
 
 
 def _shards(
     weights: Mapping[str, Array], shard_bytes: int
 ) -> dict[str, list[tuple[str, str, tuple[int, ...], Array]]]:
     """File name to its (name, dtype, shape, array), in the order given."""
-    from mudd_core.checkpoint import dtypes
-
     files: list[list[tuple[str, str, tuple[int, ...], Array]]] = [[]]
     size = 0
     for name, array in weights.items():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mudd_core.tools.chart import Axis, Chart, axis, number
+from mudd_core.base.chart import Axis, Chart, axis, number
 
 numbers = st.floats(-1e9, 1e9, allow_nan=False)
 

@@ -1,0 +1,101 @@
+"""A copy of a config with other values: what Config.replace and a dict of overrides do."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from mudd_core.base.errors import UserError
+from mudd_core.config.check import check_config, type_fault
+from mudd_core.config.families.family import KEY as FAMILY
+from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk, with_section
+from mudd_core.config.overrides import field_path, in_asked_family, require_consistent
+from mudd_core.config.sections import section_of
+from mudd_core.config.suggest import nearest_field
+from mudd_core.config.values import KINDS, mismatch
+
+if TYPE_CHECKING:
+    import numpy as np
+    from _typeshed import DataclassInstance
+
+    from mudd_core.config.schema import Config
+
+# A field's value; of a section its dataclass, or a dict of its fields.
+Value: TypeAlias = "Scalar | os.PathLike[str] | np.generic | DataclassInstance | Mapping[str, Value]"
+Changes: TypeAlias = "Mapping[str, Value]"
+
+
+def with_changes(config: Config, changes: Changes) -> Config:
+    """The checked config with the fields of `changes` set, in their order: {"train.steps": 20, "model": {...}}.
+
+    A dict of a section sets its fields; one of the model that names a family is a new model. UserError names the field,
+    the value and the nearest field there is.
+    """
+    before, touched = config.model, set[str]()
+    for name, value in _leaves(changes):
+        if name in _sections(config):
+            config = with_section(config, name, _section(config, name, value))
+            before = config.model if name == "model" else before
+            continue
+        info = _field(config, name)
+        config = in_asked_family(config, str(value) if info.path == FAMILY else "")
+        config = replace_path(config, info.path, _scalar(info, value))
+        touched |= {info.path.removeprefix("model.")} if info.path.startswith("model.") else set()
+    require_consistent(config, before, touched)
+    check_config(config)
+    return config
+
+
+def _leaves(changes: Changes, prefix: str = "") -> Iterator[tuple[str, Value]]:
+    """Dotted paths and values; a model with its family stays whole."""
+    for name, value in changes.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and not (path == "model" and "family" in value):
+            yield from _leaves(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _sections(config: Config) -> list[str]:
+    return [
+        field.name
+        for field in dataclasses.fields(config)
+        if dataclasses.is_dataclass(getattr(config, field.name))
+    ]
+
+
+def _section(config: Config, name: str, value: Value) -> DataclassInstance:
+    """The new section: one of the same kind, or of any family for the model."""
+    wanted = type(getattr(config, name))
+    found = section_of(wanted, value, name) if isinstance(value, Mapping) else value
+    of_model = name == "model" and hasattr(found, "family")
+    right = of_model or isinstance(found, wanted)
+    if right and dataclasses.is_dataclass(found) and not isinstance(found, type):
+        return found
+    raise mismatch(f"[config] {name}", f"{wanted.__name__} or a dict of its fields", value)
+
+
+def _field(config: Config, name: str) -> FieldInfo:
+    """The field of a dotted name, or of an alias with its section; UserError where there is none."""
+    infos = {info.path: info for info in walk(config)}
+    known = field_path(name, list(infos.values()))
+    path = known if "." in name else name
+    if path is None or path not in infos:
+        raise UserError(
+            f"[config] unknown field '{name}'{nearest_field(known or name, list(infos.values()))}"
+        )
+    return infos[path]
+
+
+def _scalar(info: FieldInfo, value: Value) -> Scalar:
+    """The value as the field has it: a NumPy number as Python's own, a path as a string."""
+    item = getattr(value, "item", None)  # without importing NumPy
+    plain = item() if callable(item) else value
+    plain = os.fspath(plain) if isinstance(plain, os.PathLike) and info.kind is str else plain
+    if not isinstance(plain, int | float | str):
+        raise mismatch(f"[config] {info.path}", KINDS[info.kind], value)
+    if fault := type_fault(dataclasses.replace(info, value=plain)):
+        raise UserError(f"[config] {fault}")
+    return plain

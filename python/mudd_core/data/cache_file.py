@@ -1,0 +1,84 @@
+"""Writing tokens.h5 of a token cache (cache.py says what is in it)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.types import Array
+from mudd_core.data.cache import BLOCK_BYTES, FORMAT, SPLITS
+from mudd_core.data.cache_seal import seal_of
+from mudd_core.data.corpus import Split
+
+if TYPE_CHECKING:
+    from mudd_core import _h5
+
+
+@dataclass(frozen=True)
+class Spool:
+    """Ids of a split in plain files: a contiguous dataset must know its length before its first byte."""
+
+    files: tuple[Path, ...]
+    tokens: int
+    starts: npt.NDArray[np.uint64]
+    text_bytes: int
+
+
+def write_h5(
+    file: Path, spools: dict[Split, Spool], dtype: np.dtype[np.generic], facts: dict[str, str | int]
+) -> None:
+    """tokens.h5; adds the totals to `facts` and writes all of them last."""
+    from mudd_core import _core, _h5
+
+    content = hashlib.sha256()
+    with _h5.File.create(str(file)) as h5:
+        for s in SPLITS:
+            spool = spools[s]
+            h5.create_dataset(f"{s}/ids", dtype, spool.tokens)
+            crcs: list[int] = []
+            for block in _blocks(spool.files):
+                h5.write(f"{s}/ids", np.frombuffer(block, dtype), len(crcs) * (BLOCK_BYTES // dtype.itemsize))
+                crcs.append(_core.crc32c(block))
+                content.update(block)
+            _write_array(h5, f"{s}/ids_crc32c", np.array(crcs, np.uint32))
+            _write_array(h5, f"{s}/document_starts", spool.starts)
+            starts_crcs = np.array(_core.crc32c_blocks(spool.starts), np.uint32)
+            _write_array(h5, f"{s}/document_starts_crc32c", starts_crcs)
+            facts[f"{s}_tokens"] = spool.tokens
+            facts[f"{s}_documents"] = len(spool.starts)
+            facts[f"{s}_text_bytes"] = spool.text_bytes
+        facts["content_hash"] = content.hexdigest()
+        for key, value in {**facts, "format": FORMAT}.items():
+            if isinstance(value, int):
+                h5.set_number(key, value)
+            else:
+                h5.set_text(key, value)
+        h5.set_text("seal", seal_of(h5, str(file)))
+    with file.open("rb") as written:
+        os.fsync(written.fileno())
+
+
+def _blocks(files: Iterable[Path]) -> Iterator[bytes]:
+    """The bytes of files that follow one another, BLOCK_BYTES at a time."""
+    block = b""
+    for file in files:
+        with file.open("rb") as opened:
+            while part := opened.read(BLOCK_BYTES - len(block)):
+                block += part
+                if len(block) == BLOCK_BYTES:
+                    yield block
+                    block = b""
+    if block:
+        yield block
+
+
+def _write_array(h5: _h5.File, name: str, values: Array) -> None:
+    h5.create_dataset(name, values.dtype, values.size)
+    h5.write(name, values)

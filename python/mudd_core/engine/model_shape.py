@@ -1,0 +1,50 @@
+"""The sizes of a run's model that its config leaves open: the vocabulary and the longest sequence."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url
+from mudd_core.config import Config, ModelConfig
+
+
+def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
+    """The model's config, its zeros filled in from elsewhere; UserError for a small vocabulary."""
+    asked = config.model.vocab_size
+    if asked and asked < vocab_size:
+        raise UserError(
+            f"[config] model.vocab_size: expected at least the tokenizer's {vocab_size}, got {asked}; "
+            "0 takes the tokenizer's"
+        )
+    longest = config.model.max_seq_len or config.train.seq_len
+    return dataclasses.replace(config.model, vocab_size=asked or vocab_size, max_seq_len=longest)
+
+
+def expected_vocabulary(config: Config, *, copied: bool = False) -> int:
+    """Return the size of the vocabulary as far as it is known without reading the text.
+
+    copied: the tokenizer of a URL is on this machine already.
+    """
+    from mudd_core.data.pipelines import reads_ids
+    from mudd_core.data.tokenize import LOWEST_BPE_SIZE
+
+    asked = config.model.vocab_size
+    tokenizer = config.data.tokenizer
+    if asked and ((is_url(tokenizer) and not copied) or reads_ids(config.data)):
+        return asked
+    if asked and tokenizer == "bpe":  # a trained vocabulary may come out smaller than data.vocab_size
+        return max(asked, LOWEST_BPE_SIZE)
+    return max(asked, _tokenizer_size(config, copied))
+
+
+def _tokenizer_size(config: Config, copied: bool) -> int:
+    if config.data.tokenizer == "bpe":
+        return config.data.vocab_size
+    if config.data.tokenizer == "bytes":
+        return 257
+    from mudd_core.data.access import Access
+    from mudd_core.data.tokenizer_source import find_tokenizer
+
+    access = Access.of(config, again=copied)
+    return find_tokenizer(config.data.tokenizer, config.data.vocab_size, access).make().vocab_size

@@ -1,0 +1,82 @@
+"""The weights of a model as users read and write them, by name."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core import _core
+from mudd_core.base.in_use import InUse, alone
+from mudd_core.base.types import Array, Float32
+from mudd_core.engine.argument_check import checked_weight
+from mudd_core.engine.frozen import Weights, require_in_range, set_weight
+from mudd_core.engine.state_dict import checked_state
+
+
+class Parameters:
+    """The part of a Model that has its weights: read-only views go out, values come in as copies."""
+
+    store: _core.ParamStore
+    in_use: InUse
+    _trained: tuple[str, ...]  # names of the parameters that train; empty: all
+
+    @property
+    def parameters(self) -> Mapping[str, Float32]:
+        """Name to float32 weights (contracts 13), read-only; write through set_parameter.
+
+        Views of the masters. Of a weight stored in 16 bits each access makes a copy, with the same values.
+        """
+        return Weights(self.store)
+
+    @alone
+    def set_parameter(self, name: str, value: npt.ArrayLike) -> None:
+        """Replaces the weights of one parameter (numbers of the same shape, as float32 or in 16 bits) and repacks them.
+
+        A UserWarning says if values were rounded, to the 16 bits that a frozen parameter is stored in.
+        """
+        try:
+            array = checked_weight(name, value, self.store.describe(name)["shape"])
+        except KeyError:
+            raise KeyError(f"[model] parameter: there is no '{name}'") from None
+        self._write(name, array, "set_parameter", stacklevel=5)
+
+    def state_dict(self, *, copy: bool = False) -> dict[str, Array]:
+        """Name to float32 weights: read-only views that follow the training, or with copy=True arrays of your own.
+
+        Of a weight stored in 16 bits there is a copy either way.
+        """
+        return {name: np.array(view) if copy else view for name, view in self.parameters.items()}
+
+    @alone
+    def load_state_dict(self, state: Mapping[str, npt.ArrayLike]) -> None:
+        """Write the weights of all parameters: arrays by the names and shapes of state_dict(), which are copied.
+
+        float32, float16 or lists of numbers. ValueError with every missing, unknown and misshapen one, TypeError for
+        other types; nothing is written then. A UserWarning says if values were rounded.
+        """
+        shapes = {name: tuple(self.store.describe(name)["shape"]) for name in self.store.names()}
+        arrays = checked_state(state, shapes)
+        for name, array in arrays.items():
+            require_in_range(self.store, name, array)
+        for name, array in arrays.items():
+            self._write(name, array, "load_state_dict", stacklevel=5)
+
+    def _write(self, name: str, array: Array, place: str, stacklevel: int) -> None:
+        if rounded := set_weight(self.store, name, array):
+            kind = self.store.describe(name)["stored"]
+            text = f"[{place}] {name}: {rounded:,} of {array.size:,} values were rounded to {kind}"
+            warnings.warn(text, stacklevel=stacklevel)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of weights."""
+        return int(self.store.elements)
+
+    @alone
+    def train_only(self, names: Sequence[str]) -> None:
+        """Freeze all other parameters: training graphs give no gradients of them from now on (train.trainable)."""
+        self.store.train_only(list(names))
+        self._trained = () if len(names) == len(self.store.names()) else tuple(names)

@@ -1,0 +1,87 @@
+"""Builds of token caches that are killed: the next start continues them, and ends with the same bytes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Builds in children of a fresh process. "every": the n-th file operation of Python below the folder of the caches is a
+# SIGKILL, for n of 1, 5, 9 and so on, and an undisturbed start follows. "many": the second rename of each start is one,
+# so that each completes the tokenizer or one part.
+DRIVER = """
+import os, shutil, signal, sys
+from pathlib import Path
+from mudd_core.config import load_config
+from mudd_core.data import pipelines
+from mudd_core.data.documents import source
+source.GROUP_BYTES = 3000
+pipeline, text, root, kills = sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4]
+here = ""
+left = 0
+def watch(event, arguments):
+    global left
+    in_folder = event in ("os.remove", "os.rmdir") and arguments[1] != -1  # of rmtree, by a descriptor
+    if here and event in events and (in_folder or str(arguments[0]).startswith(here)):
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+events = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir") if kills == "every" else ("os.rename",)
+sys.addaudithook(watch)
+def start(folder, n):
+    global here, left
+    pid = os.fork()
+    if pid == 0:
+        here, left = str(root / folder), n
+        words = [f"data.pipeline={pipeline}", f"data.path={text}", f"data.cache_dir={here}", "data.tokenizer=bpe"]
+        pipelines.prepare(load_config("tiny.py", [*words, "data.vocab_size=280"]), progress=lambda *_: None)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def content(folder):
+    return {str(file.relative_to(root / folder)): file.read_bytes() for file in (root / folder).rglob("*/*")}
+assert start("whole", 0) == 0
+whole, n = content("whole"), int(kills == "every")
+assert len(whole) == 3
+if kills == "many":
+    while (status := start("killed", 2)) == -signal.SIGKILL and n < 20:
+        n += 1
+    assert status == 0 and content("killed") == whole, (status, content("killed").keys())
+else:
+    while (status := start("killed", n)) != 0:
+        assert status == -signal.SIGKILL, (n, status)
+        assert start("killed", 0) == 0, n
+        assert content("killed") == whole, (n, content("killed").keys())
+        shutil.rmtree(root / "killed")
+        n += 4  # every one takes four times as long
+print(n)
+"""
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Documents of 9,000 bytes: three parts of training and one of validation."""
+    folder = tmp_path_factory.mktemp("text")
+    for number in range(10):
+        (folder / f"{number}.txt").write_text(f"document {number} of a text \n" * 40)
+    return folder
+
+
+def kills(pipeline: str, text: Path, root: Path, how: str) -> int:
+    """How often a build was killed."""
+    command = [sys.executable, "-c", DRIVER, pipeline, str(text), str(root), how]
+    return int(subprocess.run(command, check=True, timeout=300, stdout=subprocess.PIPE).stdout)
+
+
+@pytest.mark.parametrize("pipeline", ["text", "pack"])
+def test_a_build_continues_after_its_complete_parts(pipeline: str, text: Path, tmp_path: Path) -> None:
+    """No start completes two parts, and the build comes to its end."""
+    assert kills(pipeline, text, tmp_path, "many") >= 3
+
+
+@pytest.mark.parametrize("pipeline", ["text", "pack"])
+def test_a_build_killed_at_any_instant_ends_with_the_same_bytes(
+    pipeline: str, text: Path, tmp_path: Path
+) -> None:
+    assert kills(pipeline, text, tmp_path, "every") > 50
