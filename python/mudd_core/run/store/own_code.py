@@ -56,7 +56,9 @@ class _Saved:
 
 
 def _saved(facts: Mapping[str, Json], folder: RunFolder) -> dict[str, _Saved]:
-    raw, file = facts.get(MEMBER, {}), folder.run_file
+    if MEMBER not in facts:
+        return {}
+    raw, file = facts[MEMBER], folder.run_file
     if not isinstance(raw, dict):
         raise FormatError(str(file), 0, f"member '{MEMBER}': expected an object")
     found = {}
