@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import member
@@ -22,6 +21,7 @@ from mudd_core.config.overrides import named_in
 from mudd_core.config.own_files import OwnFile, sha256_of, split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.own_optimizers import named_optimizer, own_optimizer
+from mudd_core.run.store.run_folder import RunFolder
 
 MEMBER = "own_files"  # of run.json
 COPIES = {FAMILY: "model_family.py", OPTIMIZER: "optim_name.py"}
@@ -69,8 +69,10 @@ class _Saved:
     sha256: str
 
 
-def _saved(facts: Mapping[str, Json], folder: Path) -> dict[str, _Saved]:
-    raw, file = facts.get(MEMBER, {}), folder / "run.json"
+def _saved(facts: Mapping[str, Json], folder: RunFolder) -> dict[str, _Saved]:
+    if MEMBER not in facts:
+        return {}
+    raw, file = facts[MEMBER], folder.run_file
     if not isinstance(raw, dict):
         raise FormatError(str(file), 0, f"member '{MEMBER}': expected an object")
     found = {}
@@ -80,7 +82,7 @@ def _saved(facts: Mapping[str, Json], folder: Path) -> dict[str, _Saved]:
     return found
 
 
-def run_copies(folder: Path, words: Sequence[str] = ()) -> None:
+def run_copies(folder: RunFolder, words: Sequence[str] = ()) -> None:
     """Run the copies in a work directory that a command names; nothing where there is no run, or one from a URL.
 
     words: of the command; a file that they name is not taken from the run.
@@ -89,12 +91,12 @@ def run_copies(folder: Path, words: Sequence[str] = ()) -> None:
     """
     from mudd_core.run.store.json_files import read_facts
 
-    if (folder / "remote.json").exists() or not (folder / "run.json").is_file():
+    if folder.is_copy or not folder.has_identity:
         return
     for key, one in _saved(read_facts(folder), folder).items():
         if named_in(words, key):
             continue
-        copy = folder / COPIES[key]
+        copy = folder.path / COPIES[key]
         try:
             text = read_bytes(copy, links=False)
         except OSError as error:
@@ -107,7 +109,7 @@ def run_copies(folder: Path, words: Sequence[str] = ()) -> None:
         run_named(key, one.name, text)
 
 
-def as_saved(asked: Config, folder: Path, facts: Mapping[str, Json]) -> Config:
+def as_saved(asked: Config, folder: RunFolder, facts: Mapping[str, Json]) -> Config:
     """The asked config with its files under the names that the run has for them.
 
     UserError with both hashes where a file is not the one that the run was started with.
@@ -118,7 +120,7 @@ def as_saved(asked: Config, folder: Path, facts: Mapping[str, Json]) -> Config:
             continue  # the comparison of the fields names it
         name, file = now[key]
         if file.sha256 != one.sha256:
-            copy = f"{key}={folder / COPIES[key]}:{_leaf(name)}"
+            copy = f"{key}={folder.path / COPIES[key]}:{_leaf(name)}"
             raise UserError(
                 f"[resume] {key}: {file.file} has changed since {folder} was started: SHA-256 {one.sha256[:16]}... "
                 f"then, {file.sha256[:16]}... now; resume with the run's copy: {copy}, or start a new run in "
