@@ -41,8 +41,17 @@ def test_the_folder_of_a_run_takes_no_second_folder(tiny_text: Path, tmp_path: P
         ValueError, match=r"\[Trainer\] workdir: expected none beside .*, got 'other'; leave it out"
     ):
         mc.Trainer(run.workdir, "other")
-    with pytest.raises(ValueError, match=r"no config file .*run/checkpoints"):
-        mc.Trainer(run.checkpoints)
+    for inside in (run.checkpoints, run.checkpoints / "step-2"):
+        with pytest.raises(
+            ValueError, match=r"\[Trainer\] config: .*; mc\.Trainer\('.*/run'\) resumes its run"
+        ):
+            mc.Trainer(inside)
+    with pytest.raises(ValueError, match=r"\[Trainer\] config: .*; did you mean '.*/run'\?$"):
+        mc.Trainer(tmp_path / "rum")
+    with pytest.raises(ValueError, match=r"trains the model of a folder further"):
+        mc.Trainer(mc.load_run(run.workdir).model.save(tmp_path / "models" / "model"))
+    with pytest.raises(ValueError, match=r"no config file 'tiyn\.py'; did you mean 'tiny\.py'"):
+        mc.Trainer("tiyn.py")
     changed = mc.load_run(run.workdir).config.replace("train.log_every", 2)
     with mc.Trainer(changed, run.workdir) as trainer:
         assert trainer.step_done == 2 and trainer.config.train.log_every == 2
