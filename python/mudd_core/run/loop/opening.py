@@ -19,14 +19,16 @@ from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.run_log import RunLog
 from mudd_core.run.report.tracker import require_tracker
+from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.logs import require_metrics_file
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.shared_store import open_store
 from mudd_core.run.store.store import Store
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
-Assemble: TypeAlias = "Callable[[Config, Model | None, str | None, Ranks, Path | None], Components]"
+Assemble: TypeAlias = "Callable[[Config, Model | None, str | None, Ranks, Checkpoints | None], Components]"
 
 
 def open_run(
@@ -48,7 +50,7 @@ def open_run(
     mesh = ranks.together(lambda: mesh_of(asked, ranks.world))
     ranks.together(lambda: require_tracker(asked.log))
     ranks.together(lambda: require_metrics_file(asked) if ranks.first else None)
-    store = open_store(workdir, ranks, asked.storage.map)
+    store = _store(workdir, ranks, asked.storage.map)
     if store is not None:
         opened.callback(store.close)
     config, changed = store.adopt(asked) if store else (asked, [])
@@ -68,7 +70,7 @@ def open_run(
     if said:
         log.say(said)
     ranks.together(lambda: log.watch_clock(config))
-    parts = assemble(config, model, fingerprint or None, ranks, store.path / "checkpoints" if store else None)
+    parts = assemble(config, model, fingerprint or None, ranks, Checkpoints(store.folder) if store else None)
     if parts.steps:
         config = shortened(config, parts.steps)
         log.shorten(config.train)
@@ -77,11 +79,18 @@ def open_run(
     return run
 
 
+def _store(workdir: str | Path | Store | None, ranks: Ranks, mounts: str) -> Store | None:
+    """The store of a work directory, or the one that is given; None for a run that writes nothing."""
+    if isinstance(workdir, str):
+        return open_store(RunFolder.named(workdir, mounts, "[workdir] path"), ranks)
+    return open_store(RunFolder(workdir), ranks) if isinstance(workdir, Path) else workdir
+
+
 def _with_source_tokenizer(config: Config, store: Store | None, ranks: Ranks) -> tuple[Config, str, str]:
     """At a start from other weights, take their tokenizer; return the config, a line for the user and a warning."""
 
     def taken() -> list[str]:
-        found, *texts = with_source_tokenizer(config, store.path if store is not None else None)
+        found, *texts = with_source_tokenizer(config, store.folder if store is not None else None)
         return [found.data.tokenizer, *texts]
 
     name, said, warned = ranks.from_first(taken)
