@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import mudd_core as mc
+from own_cases import plus_file
 from tiny_run import TinyRun
 
 WORDS = ("train.steps=20", "train.save_every=4", "train.eval_every=8")
@@ -32,6 +33,19 @@ def test_a_stopped_run_is_resumed_by_its_folder_with_the_hash_of_an_unbroken_one
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == unbroken.summary()["final_hash"]
     assert stopped.rows() == unbroken.rows()
+
+
+def test_a_run_of_an_architecture_of_ones_own_is_resumed_by_its_folder(
+    tiny_text: Path, tmp_path: Path
+) -> None:
+    words = ("train.steps=6", "train.save_every=2", f"--model.family={plus_file(tmp_path)}:Plus")
+    unbroken = TinyRun(tmp_path / "unbroken", tiny_text, words)
+    assert unbroken.finish() == 0, unbroken.output
+    stopped = TinyRun(tmp_path / "stopped", tiny_text, (*words, "train.stop_at=3"))
+    assert stopped.finish() == 75, stopped.output
+    code = "import mudd_core as mc; print(mc.Trainer('stopped').fit().final_hash)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.strip() == unbroken.summary()["final_hash"], done.stderr
 
 
 def test_the_folder_of_a_run_takes_no_second_folder(tiny_text: Path, tmp_path: Path) -> None:
