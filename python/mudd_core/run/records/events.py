@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from mudd_core.base.html_table import html_table
 from mudd_core.base.types import Json
 from mudd_core.engine.accuracy import SAMPLE_ACCURACY
 
@@ -136,6 +137,16 @@ class Summary:
     reached: bool = False
     data_end: bool = False
     validates: bool = True
+
+    def _repr_html_(self) -> str:
+        def text(value: float | str) -> str:
+            if isinstance(value, bool | str):
+                return "yes" if value is True else str(value)
+            return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
+
+        known = {label.name: getattr(self, label.name) for label in fields(self)}
+        rows = [(name, text(value)) for name, value in known.items() if value not in (None, False)]
+        return html_table(rows, title=f"Run '{self.name}': step {self.step:,} of {self.steps:,}")
 
 
 @dataclass(frozen=True)
