@@ -140,8 +140,10 @@ class Summary:
 
     def _repr_html_(self) -> str:
         def text(value: float | str) -> str:
-            if isinstance(value, bool | str):
-                return "yes" if value is True else str(value)
+            if isinstance(value, str):
+                return value
+            if isinstance(value, bool):
+                return "yes"  # no is left out
             return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
 
         known = {label.name: getattr(self, label.name) for label in fields(self)}
