@@ -141,6 +141,8 @@ void bind_specs(py::module_& m) {
       .def_property_readonly("expected", &Option::expected, "Allowed values in words.");
   bind::Class<OpSpec>(m, "OpSpec", "The declaration of an op.")
       .def_readonly("name", &OpSpec::name)
+      .def_readonly("help", &OpSpec::help, "Formula and shapes of inputs; the first line is a summary.")
+      .def_readonly("backward_help", &OpSpec::backward_help, "What there is to say of the gradients.")
       .def_readonly("inputs", &OpSpec::inputs)
       .def_readonly("repeated", &OpSpec::repeated, "Inputs that follow as a group, any number of times.")
       .def_readonly("outputs", &OpSpec::outputs)

@@ -416,6 +416,16 @@ class OpSpec:
     The declaration of an op.
     """
     @property
+    def backward_help(self) -> str:
+        """
+        What there is to say of the gradients.
+        """
+    @property
+    def help(self) -> str:
+        """
+        Formula and shapes of inputs; the first line is a summary.
+        """
+    @property
     def inputs(self) -> list[OpInput]:
         ...
     @property

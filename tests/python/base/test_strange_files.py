@@ -48,8 +48,11 @@ def listen(path: Path) -> None:
 
 
 KINDS: dict[str, Callable[[Path], None]] = {
-    "a link": link, "a circle": loop, "a FIFO": lambda path: os.mkfifo(path), "a socket": listen
-}  # fmt: skip
+    "a link": link,
+    "a circle": loop,
+    "a FIFO": lambda path: os.mkfifo(path),
+    "a socket": listen,
+}
 # Opening one for reading must not wait for a writer: the kernel's own wait would outlast any test.
 
 

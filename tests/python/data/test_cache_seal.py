@@ -47,10 +47,17 @@ def unseal(folder: Path) -> None:
 
 
 CHANGES: dict[str, Any] = {
-    "train_text_bytes": 7, "valid_text_bytes": 1, "eos_id": 5, "vocab_size": 299, "train_documents": 3,
-    "corpus_hash": "0" * 64, "content_hash": "0" * 64, "tokenizer_hash": "0" * 64, "tokenizer": "bpe:300",
+    "train_text_bytes": 7,
+    "valid_text_bytes": 1,
+    "eos_id": 5,
+    "vocab_size": 299,
+    "train_documents": 3,
+    "corpus_hash": "0" * 64,
+    "content_hash": "0" * 64,
+    "tokenizer_hash": "0" * 64,
+    "tokenizer": "bpe:300",
     "seal": "0" * 64,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CHANGES)

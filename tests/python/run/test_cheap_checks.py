@@ -42,9 +42,13 @@ def test_a_run_that_cannot_be_leaves_nothing_behind(case: str, tmp_path: Path, t
     places = (f"data.cache_dir={tmp_path / 'deep' / 'cache'}", f"--workdir={tmp_path / 'runs' / 'run'}")
     done = subprocess.run(
         [sys.executable, str(ROOT / "launch.py"), *words, *text, *places],
-        capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
         env={"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 2 and said in done.stderr, done.stderr
     assert "data:" not in done.stderr  # no text was read
     assert list(tmp_path.iterdir()) == []
@@ -60,12 +64,18 @@ def needs(config: Config) -> int:
         # Half of the shards at once, then the cheap results again, then another batch.
         (["train.batch_size=64"], 0.8, ["train.recompute=true", "stays the same"]),
         (["train.batch_size=64"], 0.5, ["train.micro_batch_size=", "stays the same"]),
-        (["train.batch_size=64", "train.micro_batch_size=8", "train.recompute=true", "eval.batch_size=1"], 0.7,
-         ["train.precision=bf16", "changes the training"]),
-        (["train.batch_size=64", "train.precision=bf16", "train.micro_batch_size=8"], 0.5,
-         ["train.batch_size=", "changes the training"]),
+        (
+            ["train.batch_size=64", "train.micro_batch_size=8", "train.recompute=true", "eval.batch_size=1"],
+            0.7,
+            ["train.precision=bf16", "changes the training"],
+        ),
+        (
+            ["train.batch_size=64", "train.precision=bf16", "train.micro_batch_size=8"],
+            0.5,
+            ["train.batch_size=", "changes the training"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_mildest_settings_that_fit_are_named(words: list[str], have: float, mends: list[str]) -> None:
     config = mc.load_config("tiny.py", words)
     there = int(have * needs(config))

@@ -91,8 +91,11 @@ def test_a_fetch_that_is_broken_off_at_any_file_is_completed_by_the_next_call(
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-c", BROKEN_OFF, URL, str(LOCAL), mode],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     codes = [int(code) for code in done.stdout.split()]
     files = [file for file in remote.rglob("*") if file.is_file() and "tensorboard" not in file.parts]

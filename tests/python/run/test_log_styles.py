@@ -157,6 +157,10 @@ def test_each_epoch_ends_with_a_validation_and_a_save(tmp_path: Path) -> None:
         trainer.fit()
     validated = [row["step"] for row in fake_runs.rows_of(tmp_path) if "val_loss" in row]
     assert validated == [5, 8, 10, 15, 16, 20]
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir() if path.name.startswith("step-")) == [
-        "step-10", "step-15", "step-20",
-    ]  # fmt: skip
+    assert sorted(
+        path.name for path in (tmp_path / "checkpoints").iterdir() if path.name.startswith("step-")
+    ) == [
+        "step-10",
+        "step-15",
+        "step-20",
+    ]

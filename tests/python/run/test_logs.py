@@ -100,8 +100,16 @@ def test_statistics_of_connections_are_those_of_the_updates_own_forward_pass(
     tmp_path: Path, tiny_text: Path
 ) -> None:
     """Over the whole batch, with the weights before the update; they change no bit of the run."""
-    words = ["model.n_layer=2", "train.seq_len=32", "train.batch_size=4", "train.steps=5", f"data.path={tiny_text}",
-             "data.tokenizer=bytes", f"data.cache_dir={tiny_text.parent / 'cache'}", "optim.lr=0.01"]  # fmt: skip
+    words = [
+        "model.n_layer=2",
+        "train.seq_len=32",
+        "train.batch_size=4",
+        "train.steps=5",
+        f"data.path={tiny_text}",
+        "data.tokenizer=bytes",
+        f"data.cache_dir={tiny_text.parent / 'cache'}",
+        "optim.lr=0.01",
+    ]
     hashes = []
     for name, more in (("logged", ["log.style=maxtext", "log.weights=true"]), ("plain", [])):
         with Trainer(load_config("muddformer/tiny.py", [*words, *more]), tmp_path / name) as trainer:
@@ -116,8 +124,13 @@ def test_statistics_of_connections_are_those_of_the_updates_own_forward_pass(
         outputs = {layer: block_output(trainer.model, inputs, layer) for layer in range(2)}
         for layer, dynamic in made.items():
             weights = dynamic.reshape(*inputs.shape, -1) + parameters[f"blocks.{layer}.mix.bias"].reshape(-1)
-            want = {"max": weights.max(), "mean": weights.mean(), "min": weights.min(), "std": weights.std(),
-                    "norm": np.linalg.norm(weights)}  # fmt: skip
+            want = {
+                "max": weights.max(),
+                "mean": weights.mean(),
+                "min": weights.min(),
+                "std": weights.std(),
+                "norm": np.linalg.norm(weights),
+            }
             for name, value in want.items():
                 found = tags[f"mudd/dyn_dense_w/{name}/layer_{layer:03d}"]
                 assert found == {5: pytest.approx(float(value), rel=1e-5)}, (name, layer)

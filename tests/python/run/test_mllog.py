@@ -123,8 +123,11 @@ def test_a_run_that_breaks_off_has_one_run_stop(tmp_path: Path) -> None:
     run.log.close()
     assert [line["key"] for line in lines(tmp_path)].count("run_stop") == 1
     assert lines(tmp_path)[-1]["metadata"] | {"lineno": 0, "file": ""} == {
-        "file": "", "lineno": 0, "samples_count": TOKENS, "status": "aborted"
-    }  # fmt: skip
+        "file": "",
+        "lineno": 0,
+        "samples_count": TOKENS,
+        "status": "aborted",
+    }
 
 
 def test_a_disk_that_is_full_to_the_end_is_74_with_the_file(tmp_path: Path) -> None:
@@ -231,10 +234,23 @@ def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def verdict(checker: Path, log: Path) -> tuple[bool, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "mlperf_logging.compliance_checker", "--usage", "training", "--ruleset", "6.1.0",
-         "--log_output", str(log.with_suffix(".verdict")), str(log)],
-        cwd=checker, env={"PYTHONPATH": str(checker), "PATH": ""}, capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "mlperf_logging.compliance_checker",
+            "--usage",
+            "training",
+            "--ruleset",
+            "6.1.0",
+            "--log_output",
+            str(log.with_suffix(".verdict")),
+            str(log),
+        ],
+        cwd=checker,
+        env={"PYTHONPATH": str(checker), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
     return "SUCCESS" in done.stdout + done.stderr, done.stdout + done.stderr
 
 

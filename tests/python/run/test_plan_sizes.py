@@ -70,8 +70,12 @@ def test_inner_widths_of_the_medium_model() -> None:
     hidden = [model.generator_width(n) for n in range(24)]
     assert hidden == [64] * 14 + [128] * 10
     assert [mc.load_config("muddformer/2_8b").model.generator_width(n) for n in (13, 14, 29, 30, 31)] == [  # type: ignore[union-attr]
-        64, 128, 128, 192, 192,
-    ]  # fmt: skip
+        64,
+        128,
+        128,
+        192,
+        192,
+    ]
 
 
 @pytest.mark.parametrize("name", ALIASES)
