@@ -53,7 +53,7 @@ def _run(name: str, asked: Config, folder: Path, say: Callable[[str], None]) -> 
         if store.summary() is not None:
             return True
         say(f"{name}: {config.train.steps} steps")
-        summary = Trainer(config, store).fit()
+        summary = Trainer(config, store).fit(progress=False)
         if summary.stopped:
             say(f"{name}: stopped at step {summary.step}, saved")
             return False
