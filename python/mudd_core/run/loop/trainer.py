@@ -84,7 +84,7 @@ class Trainer:
             source = LostSource(run.config.data.retries, run.reopen_rows, run.log.source_lost)
             self._updates = Updates(run, source, requests)
             self._saves = Saves(run)
-            folder = run.store.path if run.store and ranks.first else None
+            folder = run.store.folder if run.store and ranks.first else None
             trace = Trace(run.config.train.profile, folder, self.engine, run.log.say)
             self._open.callback(trace.close)
             self._validator = Validator(run, source, requests, self._saves, trace)
@@ -256,7 +256,7 @@ class Trainer:
 
     def _facts(self) -> Facts:
         store = self._run.store
-        folder = store.path if store is not None else None
+        folder = store.folder.path if store is not None else None
         return run_facts(self.config, self.step_done, self._state.last_loss, self.model.n_parameters, folder)
 
     def __repr__(self) -> str:
@@ -267,7 +267,7 @@ class Trainer:
 
     def _require_open(self) -> None:
         if self._closed:
-            folder = self._run.store.path if self._run.store is not None else None
+            folder = self._run.store.folder if self._run.store is not None else None
             way_out = f"mc.Trainer('{folder}') goes on with its run" if folder else "make a new one"
             raise UserError(f"[Trainer] this Trainer is closed; {way_out}")
 
