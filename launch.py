@@ -9,9 +9,16 @@ import sys
 
 # Faults of the process itself, and the two signals that nothing blocks (as mudd_core.cli.NOT_HELD).
 NOT_HELD = {
-    signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT,
-    signal.SIGTRAP, signal.SIGSYS,
-}  # fmt: skip
+    signal.SIGKILL,
+    signal.SIGSTOP,
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGABRT,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+}
 
 
 def main() -> int:

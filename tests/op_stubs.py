@@ -11,24 +11,31 @@ from mudd_core.ops.faces import repeated_name
 
 HEAD = '''"""Types of the ops; written by tests/stubs.py."""
 
-from typing import Any, TypeVar
+# A checker takes the first overload that fits, so that arrays alone give arrays although they fit the second too.
+# mypy: disable-error-code="overload-overlap"
 
-from mudd_core.base.types import Array
+from collections.abc import Callable, Sequence
+from typing import TypeVar, overload
+
+from mudd_core.base.types import Array, Float32, Float64, Int32
 from mudd_core.graph.recording import Like as Like
 from mudd_core.graph.tape import Tensor
-from mudd_core.ops.call import custom as custom
 
 T = TypeVar("T", bound=Like)
 Given = Array | Tensor
 '''
+# By the inputs: arrays give arrays, one tensor makes tensors, and inside a model function values stay what they are.
+KINDS = ("Array", "Given", "T")
+RESULTS = {"Given": "Tensor", "T": "T", "Like": "Like"}
+OF_ARRAYS = {"float32": "Float32", "float64": "Float64", "int32": "Int32"}
 
 
 def of_input(one: OpInput, array: str) -> str:
     """`x: T`; indices need not be of the type of the other inputs."""
     kind = "Like" if one.index and array == "T" else array
-    if not one.optional:
-        return f"{one.name}: {kind}"
-    return f"{one.name}: {kind.removesuffix(' | None')} | None = None"
+    return (
+        f"{one.name}: {kind.removesuffix(' | None')} | None = None" if one.optional else f"{one.name}: {kind}"
+    )
 
 
 def parameters(spec: OpSpec, inputs: list[OpInput], array: str) -> str:
@@ -41,18 +48,19 @@ def parameters(spec: OpSpec, inputs: list[OpInput], array: str) -> str:
     return ", ".join(made if spec.options or spec.repeated else made[:-1])
 
 
-def result(outputs: list[OpOutput]) -> str:
+def result(outputs: list[OpOutput], array: str) -> str:
     """One value, a tuple, or (where inputs repeat) either."""
+    of = [RESULTS.get(array.removesuffix(" | None"), OF_ARRAYS[one.dtype]) for one in outputs]
     if outputs[0].repeated:
-        return "Any"
-    return "T" if len(outputs) == 1 else f"tuple[{', '.join('T' for _ in outputs)}]"
+        return f"{of[0]} | tuple[{of[0]}, ...]"
+    return of[0] if len(of) == 1 else f"tuple[{', '.join(of)}]"
 
 
 def gradients(spec: OpSpec, inputs: list[OpInput]) -> str:
     """The tuple that a backward returns."""
     if spec.repeated:
-        return "tuple[Any, ...]"
-    of = ["None" if i.index else "Array | None" if i.optional else "Array" for i in inputs]
+        return "tuple[Float32 | None, ...]"
+    of = ["None" if i.index else "Float32 | None" if i.optional else "Float32" for i in inputs]
     return f"tuple[{', '.join(of)}]"
 
 
@@ -62,13 +70,33 @@ def function(name: str, arguments: str, returned: str) -> str:
     return f'def {name}({arguments}) -> {returned}:\n    """{text}"""\n'
 
 
+def overloads(name: str, signatures: list[tuple[str, str]]) -> str:
+    """A definition for each (arguments, result); the first one has the docstring."""
+    first, *others = signatures
+    made = [f"@overload\n{function(name, *first)}"]
+    made += [f"@overload\ndef {name}({taken}) -> {returned}: ...\n" for taken, returned in others]
+    return "".join(made)
+
+
+def custom() -> str:
+    """mudd_core.custom for functions that return one array, then for those that return several."""
+    backward = "backward: Callable[..., Array | Sequence[Array | None]]"
+    made = []
+    for forward, form in (("Array", "{}"), ("tuple[Array, ...]", "tuple[{}, ...]")):
+        taken = f"forward: Callable[..., {forward}], {backward}"
+        made += [(f"{taken}, *inputs: {k}", form.format(RESULTS.get(k, "Float32"))) for k in KINDS]
+    return overloads("custom", made)
+
+
 def generate() -> str:
     """The text of ops/__init__.pyi."""
-    parts = [HEAD, f"__all__: list[str] = {ops.__all__!r}\n"]
+    parts = [HEAD, f"__all__: list[str] = {ops.__all__!r}\n", custom()]
     for spec in op_specs():
-        returned = result(spec.outputs)
-        taken = parameters(spec, spec.inputs, "Like | None" if returned == "Any" else "T")
-        parts.append(function(spec.name, taken, returned))
+        last = "Like | None" if spec.outputs[0].repeated else KINDS[-1]
+        signatures = [
+            (parameters(spec, spec.inputs, kind), result(spec.outputs, kind)) for kind in (*KINDS[:-1], last)
+        ]
+        parts.append(overloads(spec.name, signatures))
         inputs = [one for one in spec.inputs if not one.state]
         of = "Given | None" if spec.outputs[0].loss else "Given"
         several = (

@@ -1,4 +1,4 @@
-"""The sections of docs/ops.md, one for each op, from the declarations of the core and the docstrings (./run docs).
+"""The sections of docs/ops.md, one for each op, from the declarations of the core (./run docs).
 
 They stand between the lines `<!-- ops -->` and `<!-- end of the ops -->`.
 """
@@ -6,11 +6,9 @@ They stand between the lines `<!-- ops -->` and `<!-- end of the ops -->`.
 from __future__ import annotations
 
 import re
-from inspect import cleandoc
 from pathlib import Path
 
 from mudd_core._core import OpInput, OpOutput, OpSpec, Option, op_specs
-from mudd_core.ops.docstrings import DOCSTRINGS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "ops.md"
 _PART = re.compile(r"<!-- ops -->\n.*?<!-- end of the ops -->", re.DOTALL)
@@ -18,8 +16,7 @@ _PART = re.compile(r"<!-- ops -->\n.*?<!-- end of the ops -->", re.DOTALL)
 
 def section(spec: OpSpec) -> str:
     """Formula, inputs, outputs and options of an op in Markdown."""
-    formula, _, backward = DOCSTRINGS[spec.name].partition("\nBackward: ")
-    text = cleandoc(formula) + (f"\n\nBackward: {backward.strip()}" if backward else "")
+    text = spec.help + (f"\n\nBackward: {spec.backward_help}" if spec.backward_help else "")
     lines = [f"## {spec.name}", "", "```text", text, "```", "", "| input | dtype | |", "| --- | --- | --- |"]
     lines += [_input(one, "") for one in spec.inputs]
     lines += [_input(one, "any number of times") for one in spec.repeated]

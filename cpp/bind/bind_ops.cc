@@ -141,6 +141,8 @@ void bind_specs(py::module_& m) {
       .def_property_readonly("expected", &Option::expected, "Allowed values in words.");
   bind::Class<OpSpec>(m, "OpSpec", "The declaration of an op.")
       .def_readonly("name", &OpSpec::name)
+      .def_readonly("help", &OpSpec::help, "Formula and shapes of inputs; the first line is a summary.")
+      .def_readonly("backward_help", &OpSpec::backward_help, "What there is to say of the gradients.")
       .def_readonly("inputs", &OpSpec::inputs)
       .def_readonly("repeated", &OpSpec::repeated, "Inputs that follow as a group, any number of times.")
       .def_readonly("outputs", &OpSpec::outputs)
@@ -169,11 +171,14 @@ void bind_ops(py::module_& m) {
            py::arg("cuts") = std::vector<int64_t>{}, py::arg("cache_length") = 0, py::arg("compute") = "float32")
       .def_static(
           "custom",
-          [](py::object forward, py::object backward, const py::list& inputs, std::vector<bool> wants) {
-            return std::make_unique<OpCall>(bind::custom_node(std::move(forward), std::move(backward)), inputs,
-                                            std::move(wants), std::vector<int64_t>{}, 0, DType::f32);
+          [](py::object forward, py::object backward, const py::list& inputs, std::vector<bool> wants,
+             std::vector<bool> whole, std::vector<int64_t> cuts) {
+            return std::make_unique<OpCall>(
+                bind::custom_node(std::move(forward), std::move(backward), std::move(whole)), inputs,
+                std::move(wants), std::move(cuts), 0, DType::f32);
           },
-          py::arg("forward"), py::arg("backward"), py::arg("inputs"), py::arg("wants"))
+          py::arg("forward"), py::arg("backward"), py::arg("inputs"), py::arg("wants"),
+          py::arg("whole") = std::vector<bool>{}, py::arg("cuts") = std::vector<int64_t>{})
       .def("forward", &OpCall::forward, "Runs the op; returns its outputs as new arrays.")
       .def("backward", &OpCall::backward, py::arg("dout"), py::arg("into"), py::arg("accumulate"),
            py::arg("round") = std::vector<bool>{},

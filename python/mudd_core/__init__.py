@@ -17,17 +17,25 @@ if TYPE_CHECKING:
     from mudd_core._core import num_threads as num_threads
     from mudd_core._core import set_num_threads as set_num_threads
     from mudd_core.config import Config as Config
+    from mudd_core.config import FamilyConfig as FamilyConfig
     from mudd_core.config import GPT2Config as GPT2Config
     from mudd_core.config import MixtralConfig as MixtralConfig
     from mudd_core.config import MUDDFormerConfig as MUDDFormerConfig
     from mudd_core.config import MupConfig as MupConfig
     from mudd_core.config import TokenFormerConfig as TokenFormerConfig
     from mudd_core.config import TransformerPPConfig as TransformerPPConfig
+    from mudd_core.config.families import register_family as register_family
+    from mudd_core.config.fields import opt as opt
     from mudd_core.config.known_configs import list_configs as list_configs
     from mudd_core.engine.model import Model as Model
     from mudd_core.grammars.load import load_config as load_config
     from mudd_core.graph.scopes import precision as precision
     from mudd_core.graph.tape import Tensor as Tensor
+    from mudd_core.interop.load_run import load as load
+    from mudd_core.interop.load_run import load_run as load_run
+    from mudd_core.models.hidden import Batch as Batch
+    from mudd_core.models.hidden import Cache as Cache
+    from mudd_core.models.hidden import Hidden as Hidden
     from mudd_core.ops import custom as custom
     from mudd_core.run.loop.trainer import Trainer as Trainer
 
@@ -67,8 +75,12 @@ _load_openmp()
 
 # Public name -> module that defines it. A new name needs a line here and one above, for type checkers.
 _HOME = {
+    "Batch": "models.hidden",
+    "Cache": "models.hidden",
     "Config": "config",
+    "FamilyConfig": "config",
     "GPT2Config": "config",
+    "Hidden": "models.hidden",
     "MUDDFormerConfig": "config",
     "MixtralConfig": "config",
     "Model": "engine.model",
@@ -80,9 +92,13 @@ _HOME = {
     "custom": "ops",
     "isa": "_core",
     "list_configs": "config.known_configs",
+    "load": "interop.load_run",
     "load_config": "grammars.load",
+    "load_run": "interop.load_run",
     "num_threads": "_core",
+    "opt": "config.fields",
     "precision": "graph.scopes",
+    "register_family": "config.families",
     "set_num_threads": "_core",
 }
 _MODULES = ("data", "interop", "nn", "ops")

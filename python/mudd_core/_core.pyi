@@ -325,7 +325,7 @@ class Call:
     One op applied to NumPy arrays: forward(), then backward(). Used by the tape.
     """
     @staticmethod
-    def custom(forward: typing.Any, backward: typing.Any, inputs: list[typing.Any], wants: collections.abc.Sequence[bool]) -> Call:
+    def custom(forward: typing.Any, backward: typing.Any, inputs: list[typing.Any], wants: collections.abc.Sequence[bool], whole: collections.abc.Sequence[bool] = [], cuts: collections.abc.Sequence[int] = []) -> Call:
         ...
     def __init__(self, op: str, options: dict[str, typing.Any], inputs: list[typing.Any], wants: collections.abc.Sequence[bool], cuts: collections.abc.Sequence[int] = [], cache_length: int = 0, compute: str = 'float32') -> None:
         ...
@@ -415,6 +415,16 @@ class OpSpec:
     """
     The declaration of an op.
     """
+    @property
+    def backward_help(self) -> str:
+        """
+        What there is to say of the gradients.
+        """
+    @property
+    def help(self) -> str:
+        """
+        Formula and shapes of inputs; the first line is a summary.
+        """
     @property
     def inputs(self) -> list[OpInput]:
         ...

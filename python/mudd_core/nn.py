@@ -7,14 +7,16 @@ here computes; the formulas are in the docstrings of ops/ and in docs/maths/.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 from mudd_core import ops
 from mudd_core.config.families import TiedHead
 from mudd_core.graph.recording import Declaration, Like, current, part, prefix
 
 __all__ = [
+    "activated",
     "bias",
+    "branch",
     "embedding",
     "head",
     "layer_norm",
@@ -25,24 +27,72 @@ __all__ = [
     "prefix",
     "rms_norm",
     "sow",
+    "sow_fused",
     "stack",
     "unembedding",
 ]
 
 
+T = TypeVar("T")
+
+
 def parameter(name: str, shape: tuple[int, ...], **declaration: Unpack[Declaration]) -> Like:
     """The parameter `<part>.<name>`. declaration: role, fan_in, fan_out, init, init_scale."""
-    full = f"{prefix()}.{name}" if prefix() else name
-    return current().parameter(full, shape, **declaration)
+    return current().parameter(_full(name), shape, **declaration)
 
 
-def sow(name: str, value: Like | Callable[[], Like]) -> None:
-    """Record the value under `<part>.<name>` when a capture is active (Recorder(capture=True)).
+def sow(name: str, value: Like) -> Like:
+    """Name a value `<part>.<name>` for Model.capture and Model.patch; go on with what this returns.
 
-    value: a value, or a function that makes one, for values that a fused op never stores. The function is called only
-    during a capture.
+    It is the value itself unless a patch is in force. Outside a capture nothing is recorded.
     """
-    current().sow(f"{prefix()}.{name}" if prefix() else name, value)
+    return current().sow(_full(name), value)
+
+
+def sow_fused(name: str, fused: Callable[[], T], make: Callable[[], Like], rest: Callable[[Like], T]) -> T:
+    """The result of `fused`, an op that never stores the value `<part>.<name>` inside it.
+
+    make: computes that value, for a capture alone. rest: computes the result from the value, in place of `fused` where
+    the value is patched or its gradient is captured.
+    """
+    scope, full = current(), _full(name)
+    if scope.on_path(full):
+        return rest(scope.sow(full, make()))
+    scope.sow_made(full, make)
+    return fused()
+
+
+def branch(name: str, residual: Like, make: Callable[[Like | None], Like]) -> Like:
+    """residual + the branch `<part>.<name>`, in one op.
+
+    make: computes the branch, and adds it to a residual where it is given one.
+    """
+    return sow_fused(
+        name,
+        fused=lambda: make(residual),
+        make=lambda: make(None),
+        rest=lambda y: ops.add(residual, y),
+    )
+
+
+def activated(activation: str, product: Callable[[str], Like]) -> Like:
+    """The `inner` activations of a feed-forward part, in one op with the matmul `up`.
+
+    product: the matmul followed by the activation that it is given.
+    """
+    return sow(
+        "inner",
+        sow_fused(
+            "up",
+            fused=lambda: product(activation),
+            make=lambda: product("none"),
+            rest=lambda h: ops.activation(h, activation=activation),
+        ),
+    )
+
+
+def _full(name: str) -> str:
+    return f"{prefix()}.{name}" if prefix() else name
 
 
 def bias(name: str, width: int) -> Like:

@@ -2,6 +2,7 @@
 #include "mudd/optim/adamw/adamw.h"
 
 #include "compare.h"
+#include "make_elementwise.h"
 #include "mudd/base/check.h"
 #include "mudd/base/parallel.h"
 #include "mudd/kernels/gemm/gemm.h"
@@ -51,13 +52,13 @@ struct Store {
 };
 
 std::unique_ptr<Elementwise> optimizer() {
-  return adamw_optimizer(OptimizerSettings(adamw_spec(), {{"beta1", kBeta1}, {"beta2", kBeta2}}));
+  return make_elementwise("adamw", {{"beta1", kBeta1}, {"beta2", kBeta2}});
 }
 
 }  // namespace
 
 TEST_CASE("adamw rows follow the double reference for 20 updates on every edge of the lanes") {
-  for_each_row(adamw_rows(), [](const auto& row) {
+  for_each_row(optimizer_spec("adamw").rows, [](const auto& row) {
     for (int64_t n : {0, 1, 7, 8, 9, 15, 16, 17, 33})
       for (int uses : {1, 2}) {
         Store s(1, n, 10, false, false);

@@ -3,14 +3,12 @@
 #include <limits>
 
 #include "compare.h"
+#include "make_elementwise.h"
 #include "mudd/base/check.h"
 #include "mudd/base/parallel.h"
 #include "mudd/kernels/gemm/gemm.h"
-#include "mudd/optim/adamw/adamw.h"
-#include "mudd/optim/lion/lion.h"
 #include "mudd/optim/lion/reference.h"
 #include "mudd/optim/sgd/reference.h"
-#include "mudd/optim/sgd/sgd.h"
 #include "mudd/optim/update.h"
 
 using namespace mudd;
@@ -20,33 +18,34 @@ namespace {
 
 constexpr double kBeta1 = 0.9, kBeta2 = 0.95, kLr = 1e-2, kDecay = 1e-3, kScale = 0.25;
 
-// An elementwise optimizer and the rows of its kernels.
-struct Case {
-  std::span<const KernelRow<UpdateKernels>> rows;
-  const OptimizerSpec& spec;
-  std::unique_ptr<Elementwise> (*make)(const OptimizerSettings& settings);
-};
-const Case kAdamw{adamw_rows(), adamw_spec(), adamw_optimizer}, kLion{lion_rows(), lion_spec(), lion_optimizer},
-    kSgd{sgd_rows(), sgd_spec(), sgd_optimizer};
-const Case kCases[] = {kAdamw, kLion, kSgd};
+const OptimizerSpec &kLion = optimizer_spec("lion"), &kSgd = optimizer_spec("sgd");
 
-// The settings of a test, with those in `more`.
-OptimizerSettings settings(const Case& c, DType moment = DType::f32, const OptionValues& more = {}) {
+// All elementwise optimizers.
+std::vector<const OptimizerSpec*> elementwise() {
+  std::vector<const OptimizerSpec*> found;
+  for (const OptimizerSpec* spec : optimizer_specs())
+    if (!spec->rows.empty()) found.push_back(spec);
+  return found;
+}
+
+// An optimizer with the settings of this test, and those in `more`.
+std::unique_ptr<Elementwise> made(const OptimizerSpec& spec, DType moment = DType::f32,
+                                  const OptionValues& more = {}) {
   OptionValues given = more;
   const OptionValues all = {{"beta1", kBeta1}, {"beta2", kBeta2}, {"momentum", kBeta1}};
   for (const auto& [name, value] : all)
-    if (option::find(c.spec.settings, name)) given.emplace(name, value);
-  return OptimizerSettings(c.spec, given, moment);
+    if (option::find(spec.settings, name)) given.emplace(name, value);
+  return make_elementwise(spec.name, given, moment);
 }
 
-UpdateFactors factors(const Case& c, const OptionValues& more = {}) {
+UpdateFactors factors(const OptimizerSpec& spec, const OptionValues& more = {}) {
   UpdateParameter p;
   p.lr = kLr, p.decay = kDecay;
-  return c.make(settings(c, DType::f32, more))->factors(p, 3, kScale);
+  return made(spec, DType::f32, more)->factors(p, 3, kScale);
 }
 
 template <class Reference>
-void follow(const KernelRow<UpdateKernels>& row, const Case& optimizer, Reference reference,
+void follow(const KernelRow<UpdateKernels>& row, const OptimizerSpec& optimizer, Reference reference,
             const OptionValues& more = {}) {
   for (int64_t n : {0, 1, 7, 8, 9, 15, 16, 17, 33}) {
     std::vector<float> w = numbers(1, n), m(w.size());
@@ -76,12 +75,12 @@ float through_bf16(float x) {
 }  // namespace
 
 TEST_CASE("lion and sgd rows follow their double references for 20 updates") {
-  for_each_row(lion_rows(), [](const auto& row) {
+  for_each_row(kLion.rows, [](const auto& row) {
     follow(row, kLion, [](int64_t n, double* w, double* m, const double* g) {
       reference::lion(n, w, m, g, kLr, kBeta1, kBeta2, kDecay);
     });
   });
-  for_each_row(sgd_rows(), [](const auto& row) {
+  for_each_row(kSgd.rows, [](const auto& row) {
     follow(row, kSgd, [](int64_t n, double* w, double* m, const double* g) {
       reference::sgd(n, w, m, g, kLr, kBeta1, kDecay);
     });
@@ -94,16 +93,16 @@ TEST_CASE("lion and sgd rows follow their double references for 20 updates") {
 }
 
 TEST_CASE("a bf16 moment is rounded when stored, the update sees it unrounded") {
-  for (const Case& optimizer : kCases) {
-    for_each_row(optimizer.rows, [&](const auto& row) {
+  for (const OptimizerSpec* optimizer : elementwise()) {
+    for_each_row(optimizer->rows, [&](const auto& row) {
       for (int64_t n : {1, 8, 17, 33}) {
         std::vector<float> w = numbers(1, n), w16 = w, v(w.size()), v16 = v, m(w.size());
         std::vector<bf16> m16(w.size());
         for (uint64_t t = 1; t <= 5; ++t) {
           const std::vector<float> g = numbers(t + 10, n);
           const float* grads[] = {g.data()};
-          row.kernels->update(n, w.data(), m.data(), v.data(), grads, 1, factors(optimizer));
-          row.kernels->update_bf16(n, w16.data(), m16.data(), v16.data(), grads, 1, factors(optimizer));
+          row.kernels->update(n, w.data(), m.data(), v.data(), grads, 1, factors(*optimizer));
+          row.kernels->update_bf16(n, w16.data(), m16.data(), v16.data(), grads, 1, factors(*optimizer));
           for (float& x : m) x = through_bf16(x);
           CHECK(w == w16);
           CHECK(v == v16);
@@ -119,12 +118,12 @@ TEST_CASE("a bf16 moment is rounded when stored, the update sees it unrounded") 
 
 TEST_CASE("the sweep says whether all that it wrote is finite, wherever the bad number is") {
   const float bad[] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
-  for (const Case& optimizer : kCases) {
-    UpdateFactors f = factors(optimizer);
+  for (const OptimizerSpec* optimizer : elementwise()) {
+    UpdateFactors f = factors(*optimizer);
     f.eps = 0;  // lanes behind the last element are then 0 / 0
-    for_each_row(optimizer.rows, [&](const auto& row) {
+    for_each_row(optimizer->rows, [&](const auto& row) {
       for (const int64_t n : {1, 8, 17, 33}) {
-        const size_t planes = optimizer.spec.moments + 1;
+        const size_t planes = optimizer->moments + 1;
         for (int64_t at = -1; at < n; ++at)
           for (size_t plane = 0; plane < planes; ++plane)
             for (const float number : bad) {
@@ -149,7 +148,7 @@ TEST_CASE("the sweep says whether all that it wrote is finite, wherever the bad 
       std::vector<bf16> m16(1);
       const float largest = std::numeric_limits<float>::max(), *grads[] = {&largest};
       UpdateFactors still{.beta1 = 1, .beta2 = 1, .one_minus_beta2 = 0, .eps = 1};
-      if (optimizer.make == kLion.make) still.one_minus_beta2 = 1;
+      if (optimizer == &kLion) still.one_minus_beta2 = 1;
       CHECK(row.kernels->update(1, w.data(), m.data(), v.data(), grads, 1, still));
       CHECK(m[0] == largest);
       CHECK_FALSE(row.kernels->update_bf16(1, w.data(), m16.data(), v.data(), grads, 1, still));
@@ -167,14 +166,14 @@ TEST_CASE("update reports one bad number among many tasks and threads") {
       UpdateParameter p;
       p.rows = rows, p.cols = cols, p.w = w.data(), p.m = m.data(), p.lr = kLr;
       p.grads[0] = g.data(), p.n_grads = 1;
-      CHECK(sgd_optimizer(settings(kSgd))->update({&p, 1}, 1, kScale, nullptr) == (at < 0));
+      CHECK(made(kSgd)->update({&p, 1}, 1, kScale, nullptr) == (at < 0));
     }
   }
   set_num_threads(0);
 }
 
 TEST_CASE("update with one moment or a bf16 one: packs fresh, any thread count gives the same bits") {
-  for (const Case& optimizer : {kLion, kSgd})
+  for (const OptimizerSpec* optimizer : {&kLion, &kSgd})
     for (const DType moment : {DType::f32, DType::bf16}) {
       std::vector<float> first;
       for (int threads : {1, 2, 3}) {
@@ -186,8 +185,7 @@ TEST_CASE("update with one moment or a bf16 one: packs fresh, any thread count g
         UpdateParameter p;
         p.rows = rows, p.cols = cols, p.w = w.data(), p.m = m.data(), p.lr = kLr;
         p.grads[0] = g.data(), p.n_grads = 1, p.packed_plain = packed.data();
-        for (int t = 1; t <= 3; ++t)
-          optimizer.make(settings(optimizer, moment))->update({&p, 1}, t, kScale, nullptr);
+        for (int t = 1; t <= 3; ++t) made(*optimizer, moment)->update({&p, 1}, t, kScale, nullptr);
         std::vector<float> fresh(packed.size());
         pack_weight(w.data(), rows, cols, false, fresh.data());
         CHECK(fresh == packed);
@@ -218,6 +216,6 @@ TEST_CASE("settings are checked against the spec: name, type, bounds, choices") 
   fails("sgd", "nesterov", 1.0, "[sgd] nesterov: expected a bool, got 1");
   fails("muon", "steps", int64_t{100}, "[muon] steps: expected 1 to 99, got 100");
   fails("muon", "adjust_lr", "other", "[muon] adjust_lr: expected match_rms_adamw or original, got 'other'");
-  CHECK(OptimizerSettings(lion_spec(), {{"beta1", int64_t{0}}}).number("beta1") == 0);
-  CHECK(OptimizerSettings(lion_spec()).number("beta2") == 0.95);
+  CHECK(OptimizerSettings(kLion, {{"beta1", int64_t{0}}}).number("beta1") == 0);
+  CHECK(OptimizerSettings(kLion).number("beta2") == 0.95);
 }

@@ -13,23 +13,67 @@ transformers = pytest.importorskip("transformers")
 # Gradients are compared in evaluation mode, where transformers drops nothing.
 NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 V, D, F, L, H = 257, 16, 24, 2, 4
-SHARED = {"vocab_size": V, "hidden_size": D, "intermediate_size": F, "num_hidden_layers": L, "num_attention_heads": H,
-          "num_key_value_heads": 2, "max_position_embeddings": 32, "attn_implementation": "eager",
-          "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}  # fmt: skip
+SHARED = {
+    "vocab_size": V,
+    "hidden_size": D,
+    "intermediate_size": F,
+    "num_hidden_layers": L,
+    "num_attention_heads": H,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+    "attn_implementation": "eager",
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {**SHARED, "rope_theta": 500.0}),
     "llama_tied": ("Llama", {**SHARED, "tie_word_embeddings": True, "num_key_value_heads": H}),
     "llama_biases": ("Llama", {**SHARED, "head_dim": 6, "attention_bias": True, "mlp_bias": True}),
-    "gpt2": ("GPT2", {"vocab_size": V, "n_embd": D, "n_layer": L, "n_head": H, "n_inner": F, "n_positions": 32,
-                      "attn_implementation": "eager", "bos_token_id": None, "eos_token_id": None, **NO_DROPOUT}),
-    "gpt2_other": ("GPT2", {"vocab_size": V, "n_embd": D, "n_layer": L, "n_head": H, "n_positions": 32,
-                            "activation_function": "gelu", "scale_attn_weights": False,
-                            "scale_attn_by_inverse_layer_idx": True, "attn_implementation": "eager",
-                            "bos_token_id": None, "eos_token_id": None, **NO_DROPOUT}),
-    "mixtral": ("Mixtral", {**SHARED, "num_local_experts": 5, "num_experts_per_tok": 2, "output_router_logits": True,
-                            "router_aux_loss_coef": 0.3}),
+    "gpt2": (
+        "GPT2",
+        {
+            "vocab_size": V,
+            "n_embd": D,
+            "n_layer": L,
+            "n_head": H,
+            "n_inner": F,
+            "n_positions": 32,
+            "attn_implementation": "eager",
+            "bos_token_id": None,
+            "eos_token_id": None,
+            **NO_DROPOUT,
+        },
+    ),
+    "gpt2_other": (
+        "GPT2",
+        {
+            "vocab_size": V,
+            "n_embd": D,
+            "n_layer": L,
+            "n_head": H,
+            "n_positions": 32,
+            "activation_function": "gelu",
+            "scale_attn_weights": False,
+            "scale_attn_by_inverse_layer_idx": True,
+            "attn_implementation": "eager",
+            "bos_token_id": None,
+            "eos_token_id": None,
+            **NO_DROPOUT,
+        },
+    ),
+    "mixtral": (
+        "Mixtral",
+        {
+            **SHARED,
+            "num_local_experts": 5,
+            "num_experts_per_tok": 2,
+            "output_router_logits": True,
+            "router_aux_loss_coef": 0.3,
+        },
+    ),
     "mixtral_plain": ("Mixtral", {**SHARED, "num_local_experts": 4, "num_experts_per_tok": 1}),
-}  # fmt: skip
+}
 
 
 def make(name: str, folder: Path, **save: Any) -> Any:

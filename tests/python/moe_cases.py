@@ -43,8 +43,15 @@ def experts_case(
     if only >= 0:
         chosen[...] = -1
         chosen[..., 0] = only
-    inputs = [normal(B, T, D), np.abs(normal(B, T, k)), chosen, normal(E, D, F) * 0.3, normal(E, D, F) * 0.3,
-              normal(E, F, D) * 0.3, normal(B, T, D) if residual else None]  # fmt: skip
+    inputs = [
+        normal(B, T, D),
+        np.abs(normal(B, T, k)),
+        chosen,
+        normal(E, D, F) * 0.3,
+        normal(E, D, F) * 0.3,
+        normal(E, F, D) * 0.3,
+        normal(B, T, D) if residual else None,
+    ]
 
     def forward(*given: Any) -> Any:
         return moe.experts(
@@ -53,9 +60,12 @@ def experts_case(
 
     def backward(dy: Any, *given: Any) -> Any:
         return moe.experts_backward(
-            dy, *given, activation=lambda z: act(activation, z), slope=lambda z: act_slope(activation, z),
+            dy,
+            *given,
+            activation=lambda z: act(activation, z),
+            slope=lambda z: act_slope(activation, z),
             passthrough=full_drop == "passthrough",
-        )  # fmt: skip
+        )
 
     return Case("grouped_gemm", inputs, {"activation": activation, "full_drop": full_drop}, forward, backward)
 
@@ -83,13 +93,21 @@ def moe_cases() -> list[Case]:
     """Routers, experts and auxiliary losses in all their forms."""
     limited = {"capacity_factor": 0.7}
     return [
-        route_case(), route_case(mask="segments"), route_case(experts=1, k=1),
+        route_case(),
+        route_case(mask="segments"),
+        route_case(experts=1, k=1),
         route_case(mask="key_mask", experts=17, k=4),
-        route_case(**limited), route_case(**limited, drop_policy="probs", mask="key_mask"),
+        route_case(**limited),
+        route_case(**limited, drop_policy="probs", mask="key_mask"),
         route_case(**limited, capacity_scope="shard"),
         route_case(k=3, capacity_factor=0.4, capacity_scope="shard", drop_policy="probs"),
-        experts_case(), experts_case(k=1, activation="gelu_tanh", full_drop="zero"), experts_case(k=3, residual=True),
-        experts_case(full_drop="zero", residual=True), experts_case(only=3, residual=True),
-        balance_case("pooled"), balance_case("per_layer"), balance_case("pooled", "batch", weighted=True),
+        experts_case(),
+        experts_case(k=1, activation="gelu_tanh", full_drop="zero"),
+        experts_case(k=3, residual=True),
+        experts_case(full_drop="zero", residual=True),
+        experts_case(only=3, residual=True),
+        balance_case("pooled"),
+        balance_case("per_layer"),
+        balance_case("pooled", "batch", weighted=True),
         balance_case("per_layer", "batch", layers=1),
-    ]  # fmt: skip
+    ]

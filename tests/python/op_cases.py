@@ -8,73 +8,28 @@ import numpy as np
 import torch
 
 from moe_cases import moe_cases
+from norm_cases import norm_cases
 from op_case import Case, act, act_slope, integers, normal
 from pointwise_cases import pointwise_cases
-from reference import numpy_attention, numpy_dropout, numpy_updates
+from reference import numpy_attention, numpy_dropout
 from reference import numpy_ops as ref
 from reference.torch_muddformer import depth_mix
 from slots_cases import slots_cases
+from update_cases import update_cases
 
 ACTIVATIONS = ["silu", "gelu_tanh", "gelu_erf", "relu", "squared_relu"]
-
-
-def by_heads(dy: Any, x: Any, gain: Any, heads: int) -> Any:
-    """Backward of rms_norm over each head by itself."""
-    pieces = (*x.shape[:-1], heads, x.shape[-1] // heads)
-    dx, dgain = ref.rms_norm_backward(dy.reshape(pieces), x.reshape(pieces), gain)
-    return dx.reshape(x.shape), dgain
-
-
-def update_cases() -> list[Case]:
-    """The optimizers that are ops."""
-    w, g, m = normal(3, 4, 33), normal(3, 4, 33), normal(3, 4, 33)
-    lion = {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "decay": 0.02}
-    sgd = {"lr": 0.01, "momentum": 0.8, "decay": 0.02}
-    v = np.abs(normal(3, 4, 33)) + 0.1
-    adamw = {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "eps": 1e-3, "decay": 0.02, "step": 3}
-    return [
-        Case("adamw", [w, g, m, v], adamw, lambda w, g, m, v: numpy_updates.adamw_arrays(w, g, m, v, **adamw),
-             lambda d, w, g, m, v: numpy_updates.adamw_arrays_backward(d, g, m, v, **adamw)),
-        Case("lion", [w, g, m], lion, lambda w, g, m: numpy_updates.lion(w, g, m, **lion),
-             lambda d, w, g, m: (d[0] * 0.98, 0.05 * d[1], 0.95 * d[1])),
-        Case("sgd", [w, g, m], sgd, lambda w, g, m: numpy_updates.sgd(w, g, m, **sgd),
-             lambda d, w, g, m: (d[0] * 0.98, d[1] - 0.018 * d[0], 0.8 * d[1] - 0.0064 * d[0])),
-    ]  # fmt: skip
-
-
-def norm_cases() -> list[Case]:
-    x, gain, bias = normal(3, 5, 19), normal(19), normal(19)
-    ones, zeros = np.ones(19), np.zeros(19)
-    return [
-        Case("rms_norm", [x, gain], {"eps": 1e-3}, lambda x, g: ref.rms_norm(x, g, 1e-3),
-             lambda dy, x, g: ref.rms_norm_backward(dy, x, g, 1e-3)),
-        Case("rms_norm", [x, None], {}, lambda x, g: ref.rms_norm(x, ones),
-             lambda dy, x, g: (ref.rms_norm_backward(dy, x, ones)[0], None)),
-        Case("rms_norm", [normal(3, 5, 4 * 19), gain], {"heads": 4},
-             lambda x, g: ref.rms_norm(x.reshape(3, 5, 4, 19), g).reshape(x.shape),
-             lambda dy, x, g: by_heads(dy, x, g, 4)),
-        *(Case("rms_norm", [normal(3, 5, h * 19), normal(1)], {"heads": h},
-               lambda x, g, h=h: ref.rms_norm(x.reshape(3, 5, h, 19), g * ones).reshape(x.shape),
-               lambda dy, x, g, h=h: (lambda dx, dg: (dx, dg.sum(keepdims=True)))(*by_heads(dy, x, g * ones, h)))
-          for h in (1, 3)),
-        Case("layer_norm", [x, gain, bias], {"eps": 1e-3}, lambda x, g, b: ref.layer_norm(x, g, b, 1e-3),
-             lambda dy, x, g, b: ref.layer_norm_backward(dy, x, g, 1e-3)),
-        Case("layer_norm", [x, gain, bias], {"gain_offset": 1.0, "scale": 0.25},
-             lambda x, g, b: ref.layer_norm(x, (1 + g) / 4, b / 4),
-             lambda dy, x, g, b: np.array(ref.layer_norm_backward(dy, x, (1 + g) / 4), object) / (1, 4, 4)),
-        Case("layer_norm", [x, None, None], {}, lambda x, g, b: ref.layer_norm(x, ones, zeros),
-             lambda dy, x, g, b: (ref.layer_norm_backward(dy, x, ones)[0], None, None)),
-    ]  # fmt: skip
 
 
 def dropout_case(x: Any, residual: Any) -> Case:
     """A rate of 0.3 at the place `here`: only a call whose gradients are wanted drops anything."""
     mask = numpy_dropout.factors(0.3, "here", *np.ogrid[: x.shape[0], : x.shape[1], : x.shape[2]])
     return Case(
-        "dropout", [x, residual], {"rate": 0.3, "purpose": "here"},
+        "dropout",
+        [x, residual],
+        {"rate": 0.3, "purpose": "here"},
         lambda x, r: x.astype(np.float64) + (0 if r is None else r),
         lambda dy, x, r: (mask * dy, None if r is None else dy),
-    )  # fmt: skip
+    )
 
 
 def linear_case(activation: str, transposed: bool, bias: bool, residual: bool) -> Case:
@@ -90,8 +45,12 @@ def linear_case(activation: str, transposed: bool, bias: bool, residual: bool) -
         return dx, matrix(dw), None if b is None else db, None if r is None else dy
 
     w = normal(17, 23) * 0.3
-    inputs = [normal(2, 9, 17), w.T.copy() if transposed else w, normal(23) if bias else None,
-              normal(2, 9, 23) if residual else None]  # fmt: skip
+    inputs = [
+        normal(2, 9, 17),
+        w.T.copy() if transposed else w,
+        normal(23) if bias else None,
+        normal(2, 9, 23) if residual else None,
+    ]
     return Case("linear", inputs, {"activation": activation, "transposed": transposed}, forward, backward)
 
 
@@ -137,8 +96,13 @@ def attention_case(
         )
         return *(g.reshape(x.shape) for g, x in zip(grads, (q, k, v), strict=True)), None, None
 
-    inputs = [normal(B, T, H * d), normal(B, T, groups * d), normal(B, T, groups * d),
-              np.sort(integers(3, B, T)) if segments else None, integers(2, B, T) if mask else None]  # fmt: skip
+    inputs = [
+        normal(B, T, H * d),
+        normal(B, T, groups * d),
+        normal(B, T, groups * d),
+        np.sort(integers(3, B, T)) if segments else None,
+        integers(2, B, T) if mask else None,
+    ]
     options = {"n_head": H, "n_kv_head": groups, "scale": scale}
     options.update({"activation": scores[0], "divisor": scores[1], "eps": scores[2]} if scores[1] else {})
     return Case("attention", inputs, options, forward, backward)
@@ -205,34 +169,77 @@ def mix_case(static: bool) -> Case:
 def cases() -> list[Case]:
     x = normal(3, 4, 33)
     glu = [
-        Case("glu", [x, normal(3, 4, 33)], {"activation": a}, lambda g, u, a=a: act(a, g) * u,
-             lambda dy, g, u, a=a: (dy * u * act_slope(a, g), dy * act(a, g)))
+        Case(
+            "glu",
+            [x, normal(3, 4, 33)],
+            {"activation": a},
+            lambda g, u, a=a: act(a, g) * u,
+            lambda dy, g, u, a=a: (dy * u * act_slope(a, g), dy * act(a, g)),
+        )
         for a in ACTIVATIONS
-    ]  # fmt: skip
+    ]
     activations = [
-        Case("activation", [x], {"activation": a}, lambda x, a=a: act(a, x),
-             lambda dy, x, a=a: (dy * act_slope(a, x),))
+        Case(
+            "activation",
+            [x],
+            {"activation": a},
+            lambda x, a=a: act(a, x),
+            lambda dy, x, a=a: (dy * act_slope(a, x),),
+        )
         for a in ACTIVATIONS
-    ]  # fmt: skip
+    ]
     table, ids = normal(29, 10), integers(29, 3, 7)
     embeddings = [
-        Case("embedding", [ids, table, None], {}, lambda i, t, r: ref.embedding(i, t),
-             lambda dy, i, t, r: (None, ref.embedding_backward(dy, i, 29), None)),
-        Case("embedding", [None, table, normal(3, 7, 10)], {"positions": True}, lambda i, t, r: t[:7] + r,
-             lambda dy, i, t, r: (None, np.pad(dy.sum(0), ((0, 22), (0, 0))), dy)),
-    ]  # fmt: skip
+        Case(
+            "embedding",
+            [ids, table, None],
+            {},
+            lambda i, t, r: ref.embedding(i, t),
+            lambda dy, i, t, r: (None, ref.embedding_backward(dy, i, 29), None),
+        ),
+        Case(
+            "embedding",
+            [None, table, normal(3, 7, 10)],
+            {"positions": True},
+            lambda i, t, r: t[:7] + r,
+            lambda dy, i, t, r: (None, np.pad(dy.sum(0), ((0, 22), (0, 0))), dy),
+        ),
+    ]
     add = Case(
         "add", [x, normal(3, 4, 33)], {}, lambda a, b: a.astype(np.float64) + b, lambda dy, a, b: (dy, dy)
     )
     dropped = dropout_case(normal(3, 4, 33), None), dropout_case(normal(3, 5, 7), normal(3, 5, 7))
-    linears = [linear_case("none", False, False, False), linear_case("gelu_tanh", False, True, False),
-               linear_case("none", True, True, True), linear_case("squared_relu", True, False, True)]  # fmt: skip
+    linears = [
+        linear_case("none", False, False, False),
+        linear_case("gelu_tanh", False, True, False),
+        linear_case("none", True, True, True),
+        linear_case("squared_relu", True, False, True),
+    ]
     return [
-        *norm_cases(), *linears, *glu, *activations, *pointwise_cases(), *embeddings, add, *dropped,
+        *norm_cases(),
+        *linears,
+        *glu,
+        *activations,
+        *pointwise_cases(),
+        *embeddings,
+        add,
+        *dropped,
         rope_case(False, False, 1.0),
-        rope_case(True, True, 1.0), rope_case(False, True, 0.5), attention_case(4, 0.0, False, False),
-        *(attention_case(2, 0.7, True, False, (a, 9, 0.1)) for a in ("sqrelu", "elu", "norm_sqrelu", "norm_elu")),
-        *update_cases(), attention_case(2, 0.7, True, False),
-        attention_case(1, 0.0, True, True), loss_case(False), loss_case(True),
-        biased_loss_case(), *slots_cases(), mix_case(False), mix_case(True), *moe_cases(),
-    ]  # fmt: skip
+        rope_case(True, True, 1.0),
+        rope_case(False, True, 0.5),
+        attention_case(4, 0.0, False, False),
+        *(
+            attention_case(2, 0.7, True, False, (a, 9, 0.1))
+            for a in ("sqrelu", "elu", "norm_sqrelu", "norm_elu")
+        ),
+        *update_cases(),
+        attention_case(2, 0.7, True, False),
+        attention_case(1, 0.0, True, True),
+        loss_case(False),
+        loss_case(True),
+        biased_loss_case(),
+        *slots_cases(),
+        mix_case(False),
+        mix_case(True),
+        *moe_cases(),
+    ]

@@ -17,25 +17,60 @@ INNER = (128, 256, 384)  # of d_ff 256 over three blocks
 HIDDEN = (64, 64, 64)
 
 JAX_PLAIN: dict[str, Any] = {
-    "emb_dim": D, "num_query_heads": H, "num_kv_heads": 2, "head_dim": 8, "mlp_dim": 256, "num_decoder_layers": L,
-    "vocab_size": V, "max_target_length": 25, "normalization_layer_epsilon": 1e-6, "rope_max_timescale": 10000,
-    "dense_conn": False, "mlp_activations": ["silu", "linear"], "logits_via_embedding": False,
-}  # fmt: skip
+    "emb_dim": D,
+    "num_query_heads": H,
+    "num_kv_heads": 2,
+    "head_dim": 8,
+    "mlp_dim": 256,
+    "num_decoder_layers": L,
+    "vocab_size": V,
+    "max_target_length": 25,
+    "normalization_layer_epsilon": 1e-6,
+    "rope_max_timescale": 10000,
+    "dense_conn": False,
+    "mlp_activations": ["silu", "linear"],
+    "logits_via_embedding": False,
+}
 JAX_MUDD: dict[str, Any] = {
-    **JAX_PLAIN, "dense_conn": True, "dynamic_dense_type": "qkvm", "dynamic_dense_act_cls": "gelu",
-    "dynamic_dense_fix_last_layer": True, "dynamic_dense_hidden_expand": [1, 1, 4], "dynamic_dense_hidden_round": True,
-    "ddw_gen_pattern": "q,k,v,m", "mudd_prenorm": False, "mudd_postnorm": False, "dynamic_mlp_dim": True,
-}  # fmt: skip
+    **JAX_PLAIN,
+    "dense_conn": True,
+    "dynamic_dense_type": "qkvm",
+    "dynamic_dense_act_cls": "gelu",
+    "dynamic_dense_fix_last_layer": True,
+    "dynamic_dense_hidden_expand": [1, 1, 4],
+    "dynamic_dense_hidden_round": True,
+    "ddw_gen_pattern": "q,k,v,m",
+    "mudd_prenorm": False,
+    "mudd_postnorm": False,
+    "dynamic_mlp_dim": True,
+}
 TORCH_MUDD: dict[str, Any] = {
-    "block_size": 24, "vocab_size": V, "n_layer": L, "n_head": H, "n_local_heads": 2, "dim": D,
-    "intermediate_size": 256, "norm_eps": 1e-6, "use_qk_norm": True, "dense": True, "dynamic_dense": True,
-    "sepln": True, "dense_type": "qkvr", "expand_last": True, "round64": True,
-}  # fmt: skip
+    "block_size": 24,
+    "vocab_size": V,
+    "n_layer": L,
+    "n_head": H,
+    "n_local_heads": 2,
+    "dim": D,
+    "intermediate_size": 256,
+    "norm_eps": 1e-6,
+    "use_qk_norm": True,
+    "dense": True,
+    "dynamic_dense": True,
+    "sepln": True,
+    "dense_type": "qkvr",
+    "expand_last": True,
+    "round64": True,
+}
 TORCH_PLAIN: dict[str, Any] = {**TORCH_MUDD, "dense": False, "sepln": False}
 TORCH_PYTHIA: dict[str, Any] = {
-    **TORCH_MUDD, "n_local_heads": H, "norm_eps": 1e-5, "dense_type": "qkvm", "rotary_pct": 0.25,
-    "use_parallel_residual": True, "use_linear_bias": True,
-}  # fmt: skip
+    **TORCH_MUDD,
+    "n_local_heads": H,
+    "norm_eps": 1e-5,
+    "dense_type": "qkvm",
+    "rotary_pct": 0.25,
+    "use_parallel_residual": True,
+    "use_linear_bias": True,
+}
 
 
 def filled(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, Array]:
@@ -157,9 +192,9 @@ def jax_logits(config: dict[str, Any], w: dict[str, torch.Tensor], ids: Array) -
         states.append(state(x, f"mudd_prenorm_{n}"))
         u = norm(x, b + "pre_dense_proj1_norm" if config["mudd_prenorm"] else "")
         hidden = product(u, b + "dynamic_dense_conn1")
-        hidden = {
-            "gelu": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu, "silu": F.silu
-        }[config["dynamic_dense_act_cls"]](hidden)  # fmt: skip
+        hidden = {"gelu": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu, "silu": F.silu}[
+            config["dynamic_dense_act_cls"]
+        ](hidden)
         weights = torch.tensordot(hidden, w[b + "dynamic_dense_conn2/kernel"], 1) + w[b + "dense_proj2.bias"]
         made = list(torch.einsum("btcl,lbtd->cbtd", weights, torch.stack(states)))
         if config["mudd_postnorm"] and config["ddw_gen_pattern"] == "q,k,v,m":

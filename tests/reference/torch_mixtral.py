@@ -83,9 +83,9 @@ class Mixtral(Experts):
         return route(p, batch, self)
 
 
-def mixture(p: tm.Params, part: str, m: Tensor, cfg: Experts) -> tuple[Tensor, Routing]:
+def mixture(p: tm.Params, part: str, m: Tensor, batch: tm.Batch, cfg: Experts) -> tuple[Tensor, Routing]:
     """(MoE(m), its routing) with the parameters `<part>router.w`, `<part>gate.w`, ... ."""
-    z = m @ p[part + "router.w"]
+    z = batch.named(part + "router.logits", m @ p[part + "router.w"])
     prob = z.softmax(-1)
     chosen = torch.argsort(-prob.detach(), dim=-1, stable=True)[..., : cfg.top_k]
     picked = prob.gather(-1, chosen)
@@ -100,30 +100,30 @@ def mixture(p: tm.Params, part: str, m: Tensor, cfg: Experts) -> tuple[Tensor, R
             cfg.drop_policy,
         )
     )
-    weight = (F.one_hot(chosen, cfg.experts) * (gates * stay)[..., None]).sum(-2)  # [B, T, E]
+    given = batch.named(part + "router.gates", gates * stay)
+    taken = batch.named(part + "router.choices", torch.where(stay, chosen, -1))
+    weight = (F.one_hot(taken.clamp(min=0), cfg.experts) * given[..., None]).sum(-2)  # [B, T, E]
     y = torch.zeros_like(m)
     for e in range(cfg.experts):
         inner = F.silu(m @ p[part + "gate.w"][e]) * (m @ p[part + "up.w"][e])
         y = y + weight[..., e, None] * (inner @ p[part + "down.w"][e])
     if cfg.passthrough:
         y = y + (~stay).all(-1)[..., None] * m
-    return y, Routing(z, chosen)
+    return batch.named(part + "out", y), Routing(z, chosen)
 
 
 def route(p: tm.Params, batch: tm.Batch, cfg: Mixtral) -> tuple[Tensor, list[Routing]]:
     """(logits [B, T, V], the routing of every layer)."""
-    positions = tm._positions(batch)
-    x, routings = p["embed"][batch.tokens], []
+    x, routings = batch.named("embed.out", p["embed"][batch.tokens]), []
     for layer in range(cfg.layers):
-        a, f = f"blocks.{layer}.attn.", f"blocks.{layer}.ffn."
-        n = tm.rms_norm(x, p[a + "norm.gain"], cfg.norm_eps)
-        q = tm.rope(tm._split(n @ p[a + "q.w"], cfg.heads), positions, cfg.rope_base)
-        k = tm.rope(tm._split(n @ p[a + "k.w"], cfg.kv_heads), positions, cfg.rope_base)
-        x = x + tm.causal_attention(q, k, tm._split(n @ p[a + "v.w"], cfg.kv_heads), batch) @ p[a + "o.w"]
-        y, routing = mixture(p, f, tm.rms_norm(x, p[f + "norm.gain"], cfg.norm_eps), cfg)
-        x = x + y
+        b, f = f"blocks.{layer}.", f"blocks.{layer}.ffn."
+        x = batch.named(b + "mid", x + tm.llama_attention(p, x, batch, cfg, b + "attn."))
+        m = batch.named(f + "in", tm.rms_norm(x, p[f + "norm.gain"], cfg.norm_eps))
+        y, routing = mixture(p, f, m, batch, cfg)
+        x = batch.named(b + "out", x + y)
         routings.append(routing)
-    return tm.rms_norm(x, p["final_norm.gain"], cfg.norm_eps) @ p["head"].T, routings
+    x = batch.named("final_norm.out", tm.rms_norm(x, p["final_norm.gain"], cfg.norm_eps))
+    return x @ p["head"].T, routings
 
 
 def aux_loss(routings: list[Routing], batch: tm.Batch, cfg: Experts) -> Any:

@@ -78,12 +78,16 @@ Config = LlamaConfig | Gpt2Config | OtherConfig
 
 @dataclass(frozen=True)
 class Batch:
-    """tokens [B, T]; positions, segments and key_mask [B, T] or None (contracts 14)."""
+    """tokens [B, T]; positions, segments and key_mask [B, T] or None (contracts 14).
+
+    named: gets every value inside a model with mudd_core's name of it, and returns what the model goes on with.
+    """
 
     tokens: Tensor
     positions: Tensor | None = None
     segments: Tensor | None = None
     key_mask: Tensor | None = None
+    named: Callable[[str, Tensor], Tensor] = lambda name, value: value
 
 
 # ---------------------------------------------------------------- shared pieces
@@ -108,10 +112,16 @@ def rope(x: Tensor, positions: Tensor, base: float) -> Tensor:
 
 
 def causal_attention(
-    q: Tensor, k: Tensor, v: Tensor, batch: Batch, drop: Callable[[Tensor], Tensor] = lambda p: p
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    batch: Batch,
+    part: str = "",
+    drop: Callable[[Tensor], Tensor] = lambda p: p,
 ) -> Tensor:
-    """q [B, T, H, d], k and v [B, T, G, d] -> [B, T, H*d]; a row that sees no key gives zeros."""
+    """q [B, T, H, d], k and v [B, T, G, d] -> [B, T, H*d]; a row that sees no key gives zeros. part: its name."""
     B, T, H, d = q.shape
+    q, k = named_heads(batch, part + "queries", q), named_heads(batch, part + "keys", k)
     k = k.repeat_interleave(H // k.shape[2], dim=2)
     v = v.repeat_interleave(H // v.shape[2], dim=2)
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(d)
@@ -122,7 +132,13 @@ def causal_attention(
         see = see & (batch.key_mask != 0)[:, None, :]
     see = see[:, None]
     p = scores.masked_fill(~see, torch.finfo(scores.dtype).min).softmax(-1) * see
-    return torch.einsum("bhqk,bkhd->bqhd", drop(p), v).reshape(B, T, H * d)
+    p = batch.named(part + "weights", drop(p))
+    return batch.named(part + "heads", torch.einsum("bhqk,bkhd->bqhd", p, v).reshape(B, T, H * d))
+
+
+def named_heads(batch: Batch, name: str, x: Tensor) -> Tensor:
+    """x [B, T, H, d] by its name, under which the heads are side by side."""
+    return batch.named(name, x.flatten(2)).unflatten(2, x.shape[2:])
 
 
 def _positions(batch: Batch) -> Tensor:
@@ -140,34 +156,58 @@ def _split(x: Tensor, heads: int) -> Tensor:
 
 def llama_logits(p: Params, batch: Batch, cfg: LlamaConfig) -> Tensor:
     """Logits [B, T, V]."""
-    positions = _positions(batch)
-    x = p["embed"][batch.tokens]
+    x = batch.named("embed.out", p["embed"][batch.tokens])
     for layer in range(cfg.layers):
-        a, f = f"blocks.{layer}.attn.", f"blocks.{layer}.ffn."
-        n = rms_norm(x, p[a + "norm.gain"], cfg.norm_eps)
-        q = rope(_split(n @ p[a + "q.w"], cfg.heads), positions, cfg.rope_base)
-        k = rope(_split(n @ p[a + "k.w"], cfg.kv_heads), positions, cfg.rope_base)
-        v = _split(n @ p[a + "v.w"], cfg.kv_heads)
-        x = x + causal_attention(q, k, v, batch) @ p[a + "o.w"]
-        n = rms_norm(x, p[f + "norm.gain"], cfg.norm_eps)
-        x = x + (F.silu(n @ p[f + "gate.w"]) * (n @ p[f + "up.w"])) @ p[f + "down.w"]
-    x = rms_norm(x, p["final_norm.gain"], cfg.norm_eps)
+        b, f = f"blocks.{layer}.", f"blocks.{layer}.ffn."
+        x = batch.named(b + "mid", x + llama_attention(p, x, batch, cfg, b + "attn."))
+        n = batch.named(f + "in", rms_norm(x, p[f + "norm.gain"], cfg.norm_eps))
+        gate, up = (batch.named(f + m, n @ p[f"{f}{m}.w"]) for m in ("gate", "up"))
+        y = batch.named(f + "inner", F.silu(gate) * up) @ p[f + "down.w"]
+        x = batch.named(b + "out", x + batch.named(f + "out", y))
+    x = batch.named("final_norm.out", rms_norm(x, p["final_norm.gain"], cfg.norm_eps))
     return x @ (p["embed"] if cfg.tied else p["head"]).T
+
+
+class LlamaAttention(Protocol):
+    """What attention needs of a config."""
+
+    @property
+    def heads(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def norm_eps(self) -> float: ...
+    @property
+    def rope_base(self) -> float: ...
+
+
+def llama_attention(p: Params, x: Tensor, batch: Batch, cfg: LlamaAttention, a: str) -> Tensor:
+    """The branch `a` [B, T, D], without the residual."""
+    n = batch.named(a + "in", rms_norm(x, p[a + "norm.gain"], cfg.norm_eps))
+    q, k, v = (
+        _split(batch.named(a + m, n @ p[f"{a}{m}.w"]), heads)
+        for m, heads in zip("qkv", (cfg.heads, cfg.kv_heads, cfg.kv_heads), strict=True)
+    )
+    q, k = (rope(z, _positions(batch), cfg.rope_base) for z in (q, k))
+    return batch.named(a + "out", causal_attention(q, k, v, batch, a) @ p[a + "o.w"])
 
 
 def gpt2_logits(p: Params, batch: Batch, cfg: Gpt2Config) -> Tensor:
     """Logits [B, T, V]."""
-    x = cfg.drop("embed", p["embed"][batch.tokens] + p["pos_embed"][_positions(batch)])
+    named = batch.named
+    x = named("embed.out", cfg.drop("embed", p["embed"][batch.tokens] + p["pos_embed"][_positions(batch)]))
     for layer in range(cfg.layers):
-        a, f = f"blocks.{layer}.attn.", f"blocks.{layer}.ffn."
-        n = layer_norm(x, p[a + "norm.gain"], p[a + "norm.bias"], cfg.norm_eps)
-        q, k, v = (_split(n @ p[f"{a}{m}.w"] + p[f"{a}{m}.b"], cfg.heads) for m in "qkv")
-        o = causal_attention(q, k, v, batch, lambda s, place=a: cfg.drop(f"{place}scores", s))
-        x = x + cfg.drop(a + "o", o @ p[a + "o.w"] + p[a + "o.b"])
-        n = layer_norm(x, p[f + "norm.gain"], p[f + "norm.bias"], cfg.norm_eps)
-        inner = F.gelu(n @ p[f + "up.w"] + p[f + "up.b"], approximate="tanh")
-        x = x + cfg.drop(f + "down", inner @ p[f + "down.w"] + p[f + "down.b"])
-    x = layer_norm(x, p["final_norm.gain"], p["final_norm.bias"], cfg.norm_eps)
+        b, a, f = f"blocks.{layer}.", f"blocks.{layer}.attn.", f"blocks.{layer}.ffn."
+        n = named(a + "in", layer_norm(x, p[a + "norm.gain"], p[a + "norm.bias"], cfg.norm_eps))
+        q, k, v = (_split(named(a + m, n @ p[f"{a}{m}.w"] + p[f"{a}{m}.b"]), cfg.heads) for m in "qkv")
+        o = causal_attention(q, k, v, batch, a, lambda s, place=a: cfg.drop(f"{place}scores", s))
+        x = named(b + "mid", x + named(a + "out", cfg.drop(a + "o", o @ p[a + "o.w"] + p[a + "o.b"])))
+        n = named(f + "in", layer_norm(x, p[f + "norm.gain"], p[f + "norm.bias"], cfg.norm_eps))
+        up = named(f + "up", n @ p[f + "up.w"] + p[f + "up.b"])
+        inner = named(f + "inner", F.gelu(up, approximate="tanh"))
+        y = named(f + "out", cfg.drop(f + "down", inner @ p[f + "down.w"] + p[f + "down.b"]))
+        x = named(b + "out", x + y)
+    x = named("final_norm.out", layer_norm(x, p["final_norm.gain"], p["final_norm.bias"], cfg.norm_eps))
     return x @ (p["embed"] if cfg.tied else p["head"]).T
 
 

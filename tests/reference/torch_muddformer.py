@@ -134,15 +134,15 @@ class MuddConfig:
     def route(self, p: Params, batch: tm.Batch) -> tuple[Tensor, list[Routing]]:
         """(logits, the routing of every layer with experts)."""
         routings: list[Routing] = []
-        x = p["embed"][batch.tokens]
+        x = batch.named("embed.out", p["embed"][batch.tokens])
         states = [x]
         streams: Streams = dict.fromkeys("qkvr", x)
         for n in range(self.layers):
             x = self.block(p, n, streams, batch, routings)
             states.append(x)
-            streams = self.mixed(p, n, states)
+            streams = self.mixed(p, n, states, batch)
         h = streams.get("x", x)
-        h = self.norm(p, h, "final_norm")
+        h = batch.named("final_norm.out", self.norm(p, h, "final_norm"))
         return h @ (p["embed"] if self.tied else p["head"]).T, routings
 
     def norm(self, p: Params, x: Tensor, name: str) -> Tensor:
@@ -151,7 +151,7 @@ class MuddConfig:
             return tm.layer_norm(x, p[f"{name}.gain"], p[f"{name}.bias"], self.norm_eps)
         return tm.rms_norm(x, p[f"{name}.gain"], self.norm_eps)
 
-    def mixed(self, p: Params, n: int, states: list[Tensor]) -> Streams:
+    def mixed(self, p: Params, n: int, states: list[Tensor], batch: tm.Batch) -> Streams:
         """Inputs q, k, v, r of block n + 1; behind the last block x."""
         newest, chosen = states[-1], self.sources[n]
         last = n == self.layers - 1
@@ -161,7 +161,7 @@ class MuddConfig:
             tm.rms_norm(states[j], p[f"states.{j}.norm.gain"], self.norm_eps) if self.prenorm else states[j]
             for j in chosen
         ]
-        mixtures = torch.einsum("btcl,lbtd->cbtd", self.weights(p, n, newest), torch.stack(read))
+        mixtures = torch.einsum("btcl,lbtd->cbtd", self.weights(p, n, newest, batch), torch.stack(read))
         names = "x" if last else self.streams
         made = dict(zip(names, mixtures, strict=True))
         if self.postnorm:
@@ -173,44 +173,47 @@ class MuddConfig:
             return made
         return dict.fromkeys("qkvr", made["x"]) if names == "x" else {c: made.get(c, newest) for c in "qkvr"}
 
-    def weights(self, p: Params, n: int, newest: Tensor) -> Tensor:
+    def weights(self, p: Params, n: int, newest: Tensor, batch: tm.Batch) -> Tensor:
         """[B, T, C, l], or broadcast to it where static."""
         m = f"blocks.{n}.mix."
         bias = p[m + "bias"]
         if not self.hidden[n]:
-            return bias.expand(*newest.shape[:2], *bias.shape)
+            return batch.named(m + "weights", bias.expand(*newest.shape[:2], *bias.shape))
         gain = p[m + "gain"] if self.prenorm else torch.ones(())
         u = tm.rms_norm(newest, gain, self.norm_eps)
         hidden = F.gelu(u @ p[m + "w1"], approximate="tanh" if self.gelu == "tanh" else "none")
-        return (hidden @ p[m + "w2"]).unflatten(-1, bias.shape) + bias
+        dynamic = batch.named(m + "dynamic_weights", hidden @ p[m + "w2"])
+        return batch.named(m + "weights", dynamic.unflatten(-1, bias.shape) + bias)
 
     def block(self, p: Params, n: int, streams: Streams, batch: tm.Batch, routings: list[Routing]) -> Tensor:
         """Output of block n; routings grows by its own where it has experts."""
-        a, f = f"blocks.{n}.attn.", f"blocks.{n}.ffn."
+        b, a, f = f"blocks.{n}.", f"blocks.{n}.attn.", f"blocks.{n}.ffn."
         one = self.single or (n == 0 and self.first_norms == 1)
 
         def linear(x: Tensor, name: str) -> Tensor:
             return x @ p[f"{name}.w"] + (p[f"{name}.b"] if self.pythia else 0)
 
-        q, k, v = (
-            linear(self.norm(p, streams[c], f"{a}norm" if one else f"{a}norm_{c}"), a + c).unflatten(
-                -1, (self.heads if c == "q" else self.kv_heads, -1)
-            )
-            for c in "qkv"
-        )
+        def projected(c: str) -> Tensor:
+            read = self.norm(p, streams[c], f"{a}norm" if one else f"{a}norm_{c}")
+            made = batch.named(a + c, linear(batch.named(f"{a}in_{c}", read), a + c))
+            return made.unflatten(-1, (self.heads if c == "q" else self.kv_heads, -1))
+
+        q, k, v = (projected(c) for c in "qkv")
         if self.qk_norm:
             q, k = (tm.rms_norm(x, p[f"{a}{c}_norm.gain"], self.norm_eps) for x, c in ((q, "q"), (k, "k")))
         q, k = self.rotated(q, batch), self.rotated(k, batch)
-        h = streams["r"] + linear(tm.causal_attention(q, k, v, batch), a + "o")
-        if self.pythia:
-            inner = F.gelu(linear(self.norm(p, streams["r"], f + "norm"), f + "up"))
-            return h + linear(inner, f + "down")
-        read = self.norm(p, h, f + "norm")
+        r = batch.named(a + "in_r", streams["r"])
+        y = batch.named(a + "out", linear(tm.causal_attention(q, k, v, batch, a), a + "o"))
+        h = batch.named(b + "mid", r + y)
+        read = batch.named(f + "in", self.norm(p, streams["r"] if self.pythia else h, f + "norm"))
         if isinstance(self, MuddMixture):
-            y, routing = mixture(p, f, read, self)
+            y, routing = mixture(p, f, read, batch, self)
             routings.append(routing)
-            return h + y
-        return h + linear(F.silu(linear(read, f + "gate")) * linear(read, f + "up"), f + "down")
+            return batch.named(b + "out", h + y)
+        up = batch.named(f + "up", linear(read, f + "up"))
+        inner = F.gelu(up) if self.pythia else F.silu(batch.named(f + "gate", linear(read, f + "gate"))) * up
+        y = batch.named(f + "out", linear(batch.named(f + "inner", inner), f + "down"))
+        return batch.named(b + "out", h + y)
 
     def rotated(self, x: Tensor, batch: tm.Batch) -> Tensor:
         """RoPE on the first share of each head."""

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from reference.torch_models import Batch, Params, _positions, _split, rope
+from reference.torch_models import Batch, Params, _positions, _split, named_heads, rope
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,14 @@ class Mup:
         """Heads side by side [B, T, H*hd]."""
         groups = self.kv_heads or self.heads
         q, k, v = (
-            _split(self.product(p, x, f"{a}.{m}"), n)
+            _split(batch.named(f"{a}.{m}", self.product(p, x, f"{a}.{m}")), n)
             for m, n in zip("qkv", (self.heads, groups, groups), strict=True)
         )
         if self.qk_norm:
             q, k = self.rms(p, q, f"{a}.q_norm"), self.rms(p, k, f"{a}.k_norm")
         if self.rope_base:
             q, k = (rope(z, _positions(batch), self.rope_base) for z in (q, k))
+        q, k = named_heads(batch, f"{a}.queries", q), named_heads(batch, f"{a}.keys", k)
         k, v = (z.repeat_interleave(self.heads // groups, dim=2) for z in (k, v))
         s = torch.einsum("bqhd,bkhd->bhqk", q, k) * self.scale
         T = q.shape[1]
@@ -97,13 +98,14 @@ class Mup:
             see = see & (batch.segments[:, :, None] == batch.segments[:, None, :])
         if batch.key_mask is not None:
             see = see & (batch.key_mask != 0)[:, None, :]
-        return torch.einsum("bhqk,bkhd->bqhd", self.weights(s, see[:, None]), v).flatten(2)
+        w = batch.named(f"{a}.weights", self.weights(s, see[:, None]))
+        return batch.named(f"{a}.heads", torch.einsum("bhqk,bkhd->bqhd", w, v).flatten(2))
 
-    def feed_forward(self, p: Params, x: Tensor, f: str) -> Tensor:
+    def feed_forward(self, p: Params, x: Tensor, batch: Batch, f: str) -> Tensor:
         """Inner activations [B, T, F]."""
-        up = self.product(p, x, f"{f}.up")
+        up = batch.named(f"{f}.up", self.product(p, x, f"{f}.up"))
         if self.activation == "swiglu":
-            return F.silu(self.product(p, x, f"{f}.gate")) * up
+            return F.silu(batch.named(f"{f}.gate", self.product(p, x, f"{f}.gate"))) * up
         if self.activation == "gelu":
             return F.gelu(up, approximate="tanh")
         if self.activation == "silu":
@@ -115,11 +117,13 @@ class Mup:
         x = p["embed"][batch.tokens]
         if self.embed_norm:
             x = self.rms(p, x, "embed_norm")
+        x = batch.named("embed.out", x)
         for layer in range(self.layers):
-            a, f = f"blocks.{layer}.attn", f"blocks.{layer}.ffn"
-            o = self.attention(p, self.rms(p, x, f"{a}.norm"), batch, a)
-            x = x + self.product(p, o, f"{a}.o")
-            u = self.feed_forward(p, self.rms(p, x, f"{f}.norm"), f)
-            x = x + self.product(p, u, f"{f}.down")
-        y = self.rms(p, x, "final_norm") @ p["head"].T
+            b, a, f = f"blocks.{layer}", f"blocks.{layer}.attn", f"blocks.{layer}.ffn"
+            o = self.attention(p, batch.named(f"{a}.in", self.rms(p, x, f"{a}.norm")), batch, a)
+            x = batch.named(f"{b}.mid", x + batch.named(f"{a}.out", self.product(p, o, f"{a}.o")))
+            u = self.feed_forward(p, batch.named(f"{f}.in", self.rms(p, x, f"{f}.norm")), batch, f)
+            y = self.product(p, batch.named(f"{f}.inner", u), f"{f}.down")
+            x = batch.named(f"{b}.out", x + batch.named(f"{f}.out", y))
+        y = batch.named("final_norm.out", self.rms(p, x, "final_norm")) @ p["head"].T
         return y + p["head_bias"] if self.biases else y

@@ -73,22 +73,25 @@ class Tokenformer:
             x = x + p["pos_embed"][_positions(batch)]
         if self.positions == "sinusoidal":
             x = x + sinusoids(_positions(batch), self.d_model).to(x.dtype)
+        x = batch.named("embed.out", x)
         for layer in range(self.layers):
             x = self.block(p, f"blocks.{layer}.", x, batch)
         gain = self.gain_offset + p["final_norm.gain"]
         h = F.layer_norm(x, (self.d_model,), gain, p["final_norm.bias"], 1e-5)
-        if not self.tied:
-            return h @ p["head"].T
-        return h @ p["embed"].T / (math.sqrt(self.d_model) if self.divide_logits else 1.0)
+        scale = math.sqrt(self.d_model) if self.tied and self.divide_logits else 1.0  # of the logits
+        return batch.named("final_norm.out", h / scale) @ p["embed" if self.tied else "head"].T
 
     def block(self, p: Params, name: str, x: Tensor, batch: Batch) -> Tensor:
         """One layer."""
-        u = F.layer_norm(x, (self.d_model,))
-        q, k, v = (_split(self.pattention(p, f"{name}attn.{m}", u, 0), self.heads) for m in "qkv")
+        a, f = name + "attn.", name + "ffn."
+        u = batch.named(a + "in", F.layer_norm(x, (self.d_model,)))
+        q, k, v = (_split(batch.named(a + m, self.pattention(p, a + m, u, 0)), self.heads) for m in "qkv")
         if self.positions == "rotary":
             q, k = (self.rotated(t, _positions(batch)) for t in (q, k))
-        x = x + self.pattention(p, name + "attn.o", causal_attention(q, k, v, batch), 1)
-        return x + self.pattention(p, name + "ffn", F.layer_norm(x, (self.d_model,)), 2)
+        y = batch.named(a + "out", self.pattention(p, a + "o", causal_attention(q, k, v, batch, a), 1))
+        x = batch.named(name + "mid", x + y)
+        u = batch.named(f + "in", F.layer_norm(x, (self.d_model,)))
+        return batch.named(name + "out", x + batch.named(f + "out", self.pattention(p, name + "ffn", u, 2)))
 
     def rotated(self, x: Tensor, positions: Tensor) -> Tensor:
         """The first share of each head rotated."""
@@ -164,13 +167,14 @@ class DenseBaseline:
         def dense(name: str, x: Tensor) -> Tensor:
             return x @ p[name + ".w"] + p[name + ".b"]
 
-        x = p["embed"][batch.tokens]
+        named = batch.named
+        x = named("embed.out", p["embed"][batch.tokens])
         for layer in range(self.layers):
-            a, f = f"blocks.{layer}.attn.", f"blocks.{layer}.ffn."
-            u = norm(a + "norm", x)
-            q, k, v = (_split(dense(a + m, u), self.heads) for m in "qkv")
-            x = x + dense(a + "o", causal_attention(q, k, v, batch))
-            inner = dense(f + "up", norm(f + "norm", x))
-            inner = F.silu(inner) if self.activation == "silu" else F.relu(inner) ** 2
-            x = x + dense(f + "down", inner)
-        return norm("final_norm", x) @ p["embed"].T / math.sqrt(self.d_model)
+            b, a, f = f"blocks.{layer}.", f"blocks.{layer}.attn.", f"blocks.{layer}.ffn."
+            u = named(a + "in", norm(a + "norm", x))
+            q, k, v = (_split(named(a + m, dense(a + m, u)), self.heads) for m in "qkv")
+            x = named(b + "mid", x + named(a + "out", dense(a + "o", causal_attention(q, k, v, batch, a))))
+            up = named(f + "up", dense(f + "up", named(f + "in", norm(f + "norm", x))))
+            inner = named(f + "inner", F.silu(up) if self.activation == "silu" else F.relu(up) ** 2)
+            x = named(b + "out", x + named(f + "out", dense(f + "down", inner)))
+        return named("final_norm.out", norm("final_norm", x) / math.sqrt(self.d_model)) @ p["embed"].T

@@ -1,5 +1,6 @@
-// The kernel table: each op lists its rows in kernels.inc, best level first; kernel_rows.inc makes the list
-// declarations (op header) and the rows (op .cc), which the lookup, tests and benches walk.
+// The kernel table: a row for each level that a kernel is built for, best level first. MUDD_DECLARE_KERNELS (in
+// the header of an op) and MUDD_KERNEL_ROWS (in its .cc) are the one list of levels; the lookup, tests and benches
+// walk the rows.
 #pragma once
 
 #include <cstring>
@@ -9,15 +10,44 @@
 #include "mudd/base/isa.h"
 #include "mudd/base/test_build.h"
 
-// How the rows of a level are declared: emulations are in the testing build alone.
-#define MUDD_ROW_portable
-#define MUDD_ROW_avx2
-#define MUDD_ROW_avx512
-#define MUDD_ROW_avx512_bf16
-#define MUDD_ROW_amx_bf16
-#define MUDD_ROW_emu16 MUDD_TEST_BUILD
-#define MUDD_ROW_emu_avx512_bf16 MUDD_TEST_BUILD
-#define MUDD_ROW_emu_amx_bf16 MUDD_TEST_BUILD
+// Declares `name`, a struct of function pointers, at every level that a kernel-inl.h is built for. Emulations are
+// in the testing build alone.
+#define MUDD_DECLARE_KERNELS(Kernels, name)  \
+  namespace avx512 {                         \
+  extern const Kernels name;                 \
+  }                                          \
+  namespace avx2 {                           \
+  extern const Kernels name;                 \
+  }                                          \
+  namespace portable {                       \
+  extern const Kernels name;                 \
+  }                                          \
+  namespace emu16 {                          \
+  MUDD_TEST_BUILD extern const Kernels name; \
+  }
+
+// The same at the levels with hardware bf16, which have a <level>.cc each.
+#define MUDD_DECLARE_UNIT_KERNELS(Kernels, name) \
+  namespace amx_bf16 {                           \
+  extern const Kernels name;                     \
+  }                                              \
+  namespace avx512_bf16 {                        \
+  extern const Kernels name;                     \
+  }                                              \
+  namespace emu_avx512_bf16 {                    \
+  MUDD_TEST_BUILD extern const Kernels name;     \
+  }                                              \
+  namespace emu_amx_bf16 {                       \
+  MUDD_TEST_BUILD extern const Kernels name;     \
+  }
+
+#define MUDD_KERNEL_ROW(name, level) {#name, #level, &level::name}
+#define MUDD_KERNEL_ROWS(name)                                                                 \
+  MUDD_KERNEL_ROW(name, avx512), MUDD_KERNEL_ROW(name, avx2), MUDD_KERNEL_ROW(name, portable), \
+      MUDD_KERNEL_ROW(name, emu16)
+#define MUDD_UNIT_KERNEL_ROWS(name)                                                                            \
+  MUDD_KERNEL_ROW(name, amx_bf16), MUDD_KERNEL_ROW(name, avx512_bf16), MUDD_KERNEL_ROW(name, emu_avx512_bf16), \
+      MUDD_KERNEL_ROW(name, emu_amx_bf16)
 
 namespace mudd {
 

@@ -69,6 +69,8 @@ struct OpOutput {
 
 struct OpSpec {
   const char* name = "";
+  const char* help = "";  // a first line, then the formula and the shapes of inputs: the docstring in Python
+  const char* backward_help = "";  // what that of <op>_backward adds
   std::vector<OpInput> inputs{};
   std::vector<OpInput> repeated{};  // inputs that follow, as a group, any number of times
   std::vector<OpOutput> outputs{};

@@ -60,6 +60,12 @@ class Optimizer {
   OptimizerSettings settings_;
 };
 
+// An optimizer of class T as OptimizerSpec::make.
+template <class T>
+std::unique_ptr<Optimizer> make(const OptimizerSettings& settings) {
+  return std::make_unique<T>(settings);
+}
+
 // The optimizer of this name or alias. moment: the type of the first moment.
 std::unique_ptr<Optimizer> make_optimizer(const std::string& name, const OptionValues& settings = {},
                                           DType moment = DType::f32);

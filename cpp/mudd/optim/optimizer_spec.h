@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "mudd/base/kernel_table.h"
 #include "mudd/base/option.h"
 #include "mudd/base/types.h"
+#include "mudd/optim/update_kernels.h"
 #include "mudd/params/parameter.h"
 
 namespace mudd {
@@ -36,6 +38,7 @@ struct OptimizerSpec {
   std::vector<Role> by_default = {};  // those of them that optim.name=<name> gives it
   std::string rest = {};              // the optimizer of all others then
   std::vector<Setting> settings = {};
+  std::span<const KernelRow<UpdateKernels>> rows = {};  // of one that treats each weight alone (Elementwise)
   std::unique_ptr<Optimizer> (*make)(const OptimizerSettings& settings) = nullptr;
 
   bool can_take(const Parameter& parameter) const;

@@ -1,4 +1,4 @@
-// The elementwise optimizers (optim/adamw, optim/lion, optim/sgd): one sweep over all their parameters that clips,
+// The elementwise optimizers (adamw, lion, sgd): one sweep over all their parameters that clips,
 // updates and repacks.
 #pragma once
 
@@ -10,12 +10,12 @@
 
 namespace mudd {
 
-// An optimizer that treats each weight alone. Memory: reads w, the moments and g, writes w, the moments and the
-// packed copies once each.
+// An optimizer that treats each weight alone; its spec has the rows of its kernels. Memory: reads w, the moments
+// and g, writes w, the moments and the packed copies once each.
 class Elementwise : public Optimizer {
  public:
-  Elementwise(const UpdateKernels& kernels, const OptimizerSettings& settings)
-      : Optimizer(settings), kernels_(kernels) {}
+  explicit Elementwise(const OptimizerSettings& settings)
+      : Optimizer(settings), kernels_(choose(settings.spec().rows)) {}
   bool update(std::span<UpdateParameter> matrices, int64_t n, double grad_scale,
               std::byte* scratch) const override;
   // Of update n.

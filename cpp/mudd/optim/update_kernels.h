@@ -1,8 +1,7 @@
-// What the kernels of the elementwise optimizers (optim/adamw, optim/lion, optim/sgd) share.
+// What the kernels of the elementwise optimizers (adamw, lion, sgd) share.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 
 #include "mudd/base/types.h"
 
@@ -23,9 +22,5 @@ struct UpdateKernels {
   bool (*update_bf16)(int64_t n, float* w, bf16* m, float* v, const float* const* grads, int n_grads,
                       const UpdateFactors& factors);
 };
-
-class Elementwise;        // update.h
-class OptimizerSettings;  // optimizer_spec.h
-struct OptimizerSpec;     // the same
 
 }  // namespace mudd

@@ -18,7 +18,9 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 JsonObject: TypeAlias = "dict[str, Json]"
 
 Array: TypeAlias = "npt.NDArray[Any]"  # of any dtype
-Float32: TypeAlias = "npt.NDArray[np.float32]"
-Float64: TypeAlias = "npt.NDArray[np.float64]"
-Int32: TypeAlias = "npt.NDArray[np.int32]"
-Int64: TypeAlias = "npt.NDArray[np.int64]"
+# Of every shape. With npt.NDArray a strict checker of users would complain of the type of the lengths.
+Float32: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"
+Float64: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
+Int32: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int32]]"
+Int64: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int64]]"
+Bool: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"

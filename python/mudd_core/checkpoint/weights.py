@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -41,13 +42,19 @@ def load_weights(path: Path | str, *, keep_bf16: bool = False) -> dict[str, Arra
         weights = load_step(path.parent, step, only=is_weight).tensors
         return weights if keep_bf16 else {name: _widened(array) for name, array in weights.items()}
     warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=2)
-    weights = {}
+    weights = read_tensors(files)
+    return weights if keep_bf16 else {name: _widened(array) for name, array in weights.items()}
+
+
+def read_tensors(files: Sequence[Path]) -> dict[str, Array]:
+    """The tensors of safetensors files as they are stored; FormatError where two files have one."""
+    found: dict[str, Array] = {}
     for file in files:
         for name, array in _tensors_of(file).items():
-            if name in weights:
+            if name in found:
                 raise FormatError(str(file), 8, f"tensor {name!r} is in two files")
-            weights[name] = array if keep_bf16 else _widened(array)
-    return weights
+            found[name] = array
+    return found
 
 
 def weight_files(path: Path) -> list[Path]:

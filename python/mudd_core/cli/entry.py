@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 
-from mudd_core import __version__
 from mudd_core.base.errors import SaveError, UserError, is_full_disk, is_full_memory
-from mudd_core.base.surroundings import is_rank, require_address_space, require_levels, require_one_process
-from mudd_core.cli.argv import asks_for_many, config_of, parse, starts_ranks, tool_in, trains
-from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
-from mudd_core.cli.request import Request
+from mudd_core.base.surroundings import require_levels
+from mudd_core.cli import main_help
 from mudd_core.cli.standard_streams import flushed, named_streams, replace_unknown_characters, restart_in_utf8
-from mudd_core.grammars import detect
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -62,14 +57,10 @@ def _take_signals(words: Sequence[str]) -> None:
     """Let signals through again: to the handlers if the command trains, before its config file runs."""
     blocked = set[int]()
     try:
-        if starts_ranks(words):
-            from mudd_core.cli import job
+        if main_help.answer(words) is None:
+            from mudd_core.cli import dispatch
 
-            blocked = job.SIGNALS  # until the job has its own handlers
-        elif trains(words):
-            from mudd_core.run.loop import signals
-
-            signals.take_for_good()
+            blocked = dispatch.take_signals(words)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals() - blocked)
 
@@ -90,33 +81,13 @@ def _fill_closed_streams() -> None:
 def _run(words: Sequence[str]) -> int:
     try:
         _check_text(words)
-        if asks_for_many(words):
-            from mudd_core.cli import many
-
-            return many.run(words, _run)
-        if starts_ranks(words):
-            from mudd_core.cli import job
-
-            return job.run(job.asked(words), job.program())
-        tool, rest = tool_in(words)
-        if words and not {"--help", "-h", "--version", "-V"} & set(words):
-            require_address_space()
-        if trains(words):
-            if tool is None and is_rank():
-                from mudd_core.cli import rank
-
-                return rank.main(words)
-            require_one_process(tool or "training")
-        require_levels()
-        if tool is not None:
-            return int(importlib.import_module(TOOLS[tool][0]).main(rest))
-        request = parse(words)
-        if not words or request.options.keys() & {"--help", "--version"}:
-            print(_information(request, words))
+        if (text := main_help.answer(words)) is not None:
+            require_levels()
+            print(text)
             return 0
-        from mudd_core.cli import commands
+        from mudd_core.cli import dispatch
 
-        return commands.run(request)
+        return dispatch.run(words, _run)
     except SystemExit as end:  # of argparse, behind a tool's help
         return int(end.code or 0)
     except KeyboardInterrupt:
@@ -136,6 +107,9 @@ def _run(words: Sequence[str]) -> int:
         code = getattr(error, "exit_code", None)
         if is_full_disk(error):
             code = SaveError.exit_code
+        if code is None and (fault := _fault_in_own_file(error)):
+            _tell(f"error: {fault}")
+            return UserError.exit_code
         if code is None:
             _tell(f"{traceback.format_exc()}error: internal error: {type(error).__name__}: {error}")
             return 70
@@ -143,6 +117,13 @@ def _run(words: Sequence[str]) -> int:
             _tell(traceback.format_exc())
         _tell(f"error: {error}")
         return int(code)
+
+
+def _fault_in_own_file(error: Exception) -> str | None:
+    """One line on an error that a file of the user's raised; None for any other."""
+    from mudd_core.config.own_files import fault_in_own_file
+
+    return fault_in_own_file(error)
 
 
 def _too_long(error: OSError) -> UserError:
@@ -165,27 +146,6 @@ def _check_text(words: Sequence[str]) -> None:
     for text in (*words, here):
         if text != text.encode("utf-8", "replace").decode():
             raise UserError(f"[arguments] expected UTF-8, got {text!a}; rename the file or the folder")
-
-
-def _information(request: Request, words: Sequence[str]) -> str:
-    """What --version, --help, --help=all or no argument at all prints."""
-    from mudd_core.cli import help as texts
-
-    if not words:
-        return texts.short_usage()
-    if "--version" in request.options:
-        return f"mudd_core {__version__}"
-    wanted = request.options["--help"]
-    if wanted not in ("", "all"):
-        raise UserError(f"[arguments] --help: expected nothing or all behind it, got '{wanted}'")
-    file = request.options.get("--config")
-    config = None if file is None else config_of(file, request.words)
-    if wanted == "all":
-        return texts.all_fields(config)
-    if words[0] in detect.COMMANDS or (words[0] == "help" and request.command in detect.COMMANDS):
-        return texts.original_help(request.command)
-    of_command = any(word in (*COMMANDS, *ALIASES) for word in words) or "--mode" in request.options
-    return texts.command_help(request.command, config) if of_command or config else texts.main_help()
 
 
 def _tell(text: str) -> None:

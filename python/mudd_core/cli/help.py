@@ -1,18 +1,17 @@
-"""The texts of --help: one screen for the program and for each command, and every config field for --help=all."""
+"""The texts of `COMMAND --help`, one screen for each, and every config field for --help=all."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
 
-from mudd_core.base.packages import pages
+from mudd_core.base.help_text import WIDTH, folded
 from mudd_core.base.surroundings import program
-from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS
+from mudd_core.cli.main_help import WRITING, example_lines, option_lines
+from mudd_core.cli.names import OPTIONS
 from mudd_core.config import FAMILIES, Config
 from mudd_core.config.describe import field_help, short_entry
 from mudd_core.config.fields import walk
 from mudd_core.config.keys import Row, rows_of
-from mudd_core.config.tool_arguments import WIDTH, folded
 from mudd_core.grammars import detect
 from mudd_core.grammars.devices import GRAMMARS as DEVICE_GRAMMARS
 from mudd_core.grammars.devices import OPTION as DEVICES
@@ -67,66 +66,13 @@ _EXAMPLES = {
         "--config=gpt2/tiny.py data.path=my_text train.steps=500 --workdir=runs/mine",
     ),
     "validate": ("validate --config=small.py", "validate --workdir=runs/mine --step=500"),
-    "sample": (
-        'sample --config=small.py --prompt "def "',
-        "sample --workdir=runs/mine --temperature=0 --max-tokens=50",
-    ),
+    "sample": (WRITING, "sample --workdir=runs/mine --temperature=0 --max-tokens=50"),
     "data": ("data --config=small.py", "data --config=small.py data.path=my_text"),
     "report": ("report --config=small.py", "report --workdir=runs/mine"),
 }
 _CODES = {
     "train": "0 finished, 2 bad arguments, 65 damaged input, 74 a save failed, 75 stopped and saved, 76 diverged",
 }
-
-
-_MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
-_HIDDEN = (*_MEASURING, "data show", "data convert", "data inspect")  # named on other lines
-_OF_TRAIN = (*JOB_OPTIONS, "--devices")
-
-
-def short_usage() -> str:
-    """What a call without arguments prints."""
-    called = " ".join(program())
-    lines = [
-        f"usage: {called} [command] --config=FILE [options] [section.field=value ...]",
-        "",
-        "Train a small model (about two minutes), write text with it, see what a larger one needs:",
-        f"  {called} --config=tiny.py",
-        f'  {called} sample --config=tiny.py --prompt "def "',
-        f"  {called} --config=small.py --plan",
-        "",
-        f"All commands and options: {called} --help",
-    ]
-    return "\n".join(lines)
-
-
-def main_help() -> str:
-    """The help of the program: commands, options, examples."""
-    called = " ".join(program())
-    lines = [
-        f"usage: {called} [command] --config=FILE [options] [section.field=value ...]",
-        "",
-        "Trains language models on CPUs. The same command resumes a run that was stopped.",
-        "",
-        "commands:",
-        *(f"  {name:<10} {text}" for name, text in COMMANDS.items()),
-        *(f"  {name:<10} {text}" for name, (_, text) in TOOLS.items() if name not in _HIDDEN),
-        f"  {', '.join(_MEASURING)}: measure and predict speed",
-        "",
-        "options:",
-        *_option_lines(name for name in OPTIONS if name not in (*_OF_TRAIN, "--split", "--tokenizer")),
-        f"  train: {' '.join(_OF_TRAIN)}; validate: --split; sample, report: --tokenizer",
-        "",
-        "examples:",
-        *_example_lines(("--config=small.py", *_EXAMPLES["sample"][:1])),
-        "",
-        folded(
-            "A field of the config is set by train.steps=100, --config.train.steps=100 or --steps 100. A config file "
-            "is Python code and runs with your rights; one that ends in .json runs nothing."
-        ),
-        f"Environment: MUDD_MAX_ISA, OMP_NUM_THREADS and others; all pages: {pages()}",
-    ]
-    return "\n".join(lines)
 
 
 def command_help(command: str, config: Config | None) -> str:
@@ -142,12 +88,12 @@ def command_help(command: str, config: Config | None) -> str:
         folded(_TEXT[command]),
         "",
         "options:",
-        *_option_lines(common),
+        *option_lines(common),
         "",
     ]
     if shown:
         lines += ["fields that are often set (all of them: --help=all):", *shown, ""]
-    lines += ["examples:", *_example_lines(_EXAMPLES[command])]
+    lines += ["examples:", *example_lines(_EXAMPLES[command])]
     lines += ["", folded(f"Exit codes: {_CODES[command]}.")] if command in _CODES else []
     return "\n".join(lines)
 
@@ -170,7 +116,7 @@ def original_help(command: str) -> str:
             *(_key_entry(row, flags) for row in rows_of(grammar).values()),
             "",
             "options of this program:",
-            *_option_lines(
+            *option_lines(
                 name for name in taken if name not in ("--config", "--mode", "--version", *refused)
             ),
             "",
@@ -198,21 +144,10 @@ def all_fields(config: Config | None) -> str:
         return f"{head}\n{field_help(config)}"
     lines = [head, field_help(Config(), without="model.")]
     for family in FAMILIES.values():
-        model = family()
+        model = family.config()
         lines += [
             "",
             f"fields of model, family {model.family}:",
             field_help(Config(model=model), only="model."),
         ]
     return "\n".join(lines)
-
-
-def _option_lines(names: Iterable[str]) -> list[str]:
-    shown = (
-        (name + ("=" + OPTIONS[name][0] if OPTIONS[name][0] else ""), OPTIONS[name][1]) for name in names
-    )
-    return [f"  {name:<16} {text}" for name, text in shown]
-
-
-def _example_lines(arguments: Iterable[str]) -> list[str]:
-    return [f"  {' '.join(program())} {line}" for line in arguments]

@@ -29,9 +29,12 @@ from mudd_core.config import (
     to_dict,
 )
 from mudd_core.config.arguments import Arguments
+from mudd_core.config.families import named_family
+from mudd_core.config.own_files import fault_in_own_file
 from mudd_core.dist import Comm, launched
 from mudd_core.run.ranks.rank_cores import widen
 from mudd_core.run.ranks.ranks import Ranks, everybodys, exit_code, known_to_all
+from mudd_core.run.store.own_code import own_texts
 from mudd_core.run.store.registrations import replay
 
 ISA_LEVELS = tuple(_core.isa_levels())
@@ -101,19 +104,25 @@ def ended(work: Callable[[], int], ranks: Ranks) -> int:
             _fail(ranks, exit_code(error), error)
         elif not isinstance(error, ReportedElsewhereError) and (ranks.first or not everybodys(error)):
             place = "" if ranks.first else f"rank {ranks.rank} on {socket.gethostname()}: "
-            print(f"{_trace(error)}error: {place}{error}", file=sys.stderr, flush=True)
+            print(
+                f"{_trace(error)}error: {place}{fault_in_own_file(error) or error}",
+                file=sys.stderr,
+                flush=True,
+            )
         return exit_code(error)
 
 
 def _fail(ranks: Ranks, code: int, error: BaseException) -> None:
     """End the job: its other ranks wait for one that will not come. The Comm adds rank, host, step and phase."""
     assert ranks.comm is not None
-    ranks.comm.fail(code, _trace(error) or f"{type(error).__name__}: {error}")
+    ranks.comm.fail(code, _trace(error) or fault_in_own_file(error) or f"{type(error).__name__}: {error}")
 
 
 def _trace(error: BaseException) -> str:
     """The traceback of an error that is no answer to the user."""
-    return "" if hasattr(error, "exit_code") else "".join(traceback.format_exception(error))
+    if hasattr(error, "exit_code") or fault_in_own_file(error):
+        return ""
+    return "".join(traceback.format_exception(error))
 
 
 def _require_joined(asked: DistConfig, joined: DistConfig) -> None:
@@ -151,15 +160,20 @@ def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
             "options": {**request.options},
             "typed": [*request.typed],
             "file": "" if request.source is None else request.source.file,
+            "own_files": {
+                name: text.decode("latin-1") for name, text in own_texts(request.required_config()).items()
+            },
             "registers": [] if request.source is None else [*request.source.registers],
         }
 
     sent = ranks.from_first(read)
     if not ranks.first:
-        request = Request(sent["command"], from_dict(sent["config"]), sent["words"], sent["options"])
-        request.typed = sent["typed"]
         if sent["registers"]:
             replay(Path(sent["file"]), sent["registers"])
+        for name, text in sent["own_files"].items():
+            named_family(name, text.encode("latin-1"))
+        request = Request(sent["command"], from_dict(sent["config"]), sent["words"], sent["options"])
+        request.typed = sent["typed"]
     config = request.required_config()
     ranks.agree({"config": config_hash(config)})
     note = _common_isa(ranks, same=config.dist.isa == "same")

@@ -4,6 +4,7 @@ from mudd_core.config.check import check_config, mesh_of, shard_count
 from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
 from mudd_core.config.families import (
     FAMILIES,
+    FamilyConfig,
     GPT2Config,
     MixtralConfig,
     MixtureConfig,
@@ -40,6 +41,7 @@ __all__ = [
     "Difference",
     "DistConfig",
     "EvalConfig",
+    "FamilyConfig",
     "GPT2Config",
     "HubConfig",
     "LogConfig",

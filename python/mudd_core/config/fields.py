@@ -98,6 +98,9 @@ def walk(section: DataclassInstance, prefix: str = "") -> Iterator[FieldInfo]:
             continue
         meta = field.metadata
         later = meta.get("later") or field.name in getattr(section, "later_fields", ())
+        own = field.name == "family" and vars(type(section)).get(
+            "registered_name"
+        )  # the user's (register_family)
         yield FieldInfo(
             path=path,
             kind=kinds[field.name],
@@ -106,7 +109,7 @@ def walk(section: DataclassInstance, prefix: str = "") -> Iterator[FieldInfo]:
             unit=meta.get("unit", ""),
             low=meta.get("low"),
             high=meta.get("high"),
-            choices=meta.get("choices", ()),
+            choices=(own,) if own else meta.get("choices", ()),
             free_on_resume=meta.get("free_on_resume", False),
             flags=meta.get("flags", ()),
             hashed=not (meta.get("free_on_resume") or (later and value == field.default)),

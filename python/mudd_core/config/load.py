@@ -21,12 +21,11 @@ from mudd_core.base.regular_files import read_text
 from mudd_core.config.aliases import ALIASES
 from mudd_core.config.check import check_config
 from mudd_core.config.overrides import apply_overrides, split_words
+from mudd_core.config.own_files import files_read
 from mudd_core.config.replaced import Changes, with_changes
 from mudd_core.config.saved import from_dict
 from mudd_core.config.schema import Config
 from mudd_core.config.suggest import nearest
-
-files_read: list[Path] = []  # by read_config, in this order
 
 
 def config_folders() -> list[Path]:

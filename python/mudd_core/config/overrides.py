@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from mudd_core.base.errors import UserError
-from mudd_core.config.arguments import Argument, Arguments, argument, is_plain
-from mudd_core.config.families import ModelConfig
+from mudd_core.config.arguments import Argument, Arguments, argument, is_plain, with_values
+from mudd_core.config.families import ModelConfig, in_family, named_family
+from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
+from mudd_core.config.own_files import split_name
 from mudd_core.config.suggest import nearest, nearest_field, nearest_option
 from mudd_core.config.values import flag, number, whole
 
@@ -126,6 +128,22 @@ def _plain(item: Argument, known: Sequence[str]) -> Override:
     return Override(item.option if item.mark == "-" else item.name, item.value, word)
 
 
+def named_in(words: Sequence[str], path: str) -> str:
+    """The FILE.py:NAME that the words give a field, in any grammar; empty without one."""
+    leaf, found = path.rpartition(".")[2], ""
+    for item, value in with_values(words):
+        if item.name.replace("-", "_") in (path, leaf) and split_name(value) is not None:
+            found = value
+    return found
+
+
+def in_asked_family(config: AnyConfig, name: str) -> AnyConfig:
+    """The config with its model in the family of a file, whose fields the other words may name."""
+    if split_name(name) is None:
+        return config
+    return replace(config, model=in_family(config.model, named_family(name)))
+
+
 def split_words(
     words: Sequence[str], config: Config, known: Sequence[str] = (), first: str = ""
 ) -> list[Override]:
@@ -133,7 +151,7 @@ def split_words(
 
     known: commands and options, which a message may propose. first: section of `--name` where several have the name.
     """
-    infos = list(walk(config))
+    infos = list(walk(in_asked_family(config, named_in(words, FAMILY))))
     arguments = Arguments(words)
     return [
         _dashed(item, arguments, infos, known, first) if item.mark == "--" else _plain(item, known)
@@ -153,6 +171,8 @@ def _with_shards_in_a_run(config: AnyConfig, shards: int) -> AnyConfig:
 
 def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConfig:
     """The config with every override set, in order; an unknown path is an error with the nearest name."""
+    families = [item.text for item in overrides if item.path == FAMILY and split_name(item.text)]
+    config = in_asked_family(config, "".join(families[-1:]))
     before, fields, old_micro_batch = config.model, set[str](), -1
     for item in overrides:
         infos = {info.path: info for info in walk(config)}

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.check import check_config, type_fault
+from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk, with_section
-from mudd_core.config.overrides import field_path, require_consistent
+from mudd_core.config.overrides import field_path, in_asked_family, require_consistent
 from mudd_core.config.sections import section_of
 from mudd_core.config.suggest import nearest_field
 from mudd_core.config.values import KINDS, mismatch
@@ -39,6 +40,7 @@ def with_changes(config: Config, changes: Changes) -> Config:
             before = config.model if name == "model" else before
             continue
         info = _field(config, name)
+        config = in_asked_family(config, str(value) if info.path == FAMILY else "")
         config = replace_path(config, info.path, _scalar(info, value))
         touched |= {info.path.removeprefix("model.")} if info.path.startswith("model.") else set()
     require_consistent(config, before, touched)

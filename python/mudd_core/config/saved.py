@@ -51,7 +51,7 @@ def _build(cls: type, raw: Json, path: str) -> object:
     if path == "model" and "family" not in raw:
         raise UserError(f"[config] model.family: expected one of {', '.join(FAMILIES)}, got None")
     if path:  # sections have no sections of their own
-        return section_of(cls, raw, path)
+        return section_of(cls, raw, path, saved=True)
     hints = typing.get_type_hints(cls)
     values: dict[str, object] = {}
     for name, value in raw.items():

@@ -187,5 +187,5 @@ def fields_of_all() -> list[FieldInfo]:
     """The fields of the configs of all families, each path once."""
     found: dict[str, FieldInfo] = {}
     for family in FAMILIES.values():
-        found |= {info.path: info for info in walk(Config(model=family()))}
+        found |= {info.path: info for info in walk(Config(model=family.config()))}
     return list(found.values())

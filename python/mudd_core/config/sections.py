@@ -6,26 +6,27 @@ import dataclasses
 from collections.abc import Mapping
 
 from mudd_core.base.errors import UserError
-from mudd_core.config.families import FAMILIES
+from mudd_core.config.families import FAMILIES, config_class_for_saved, named_family
+from mudd_core.config.own_files import split_name
 from mudd_core.config.suggest import nearest
 
 RENAMED = {"train.micro_batch"}  # fields of earlier versions that the dataclass converts
 
 
-def section_of(cls: type, raw: Mapping[str, object], path: str) -> object:
+def section_of(cls: type, raw: Mapping[str, object], path: str, *, saved: bool = False) -> object:
     """The dataclass of these fields; UserError for an unknown name. path: of the section, empty for the config itself.
 
-    A model is of the family that `raw` names, else of `cls`.
+    A model is of the family that `raw` names, else of `cls`. saved: of a JSON file, which runs no file of the user's.
     """
     if path == "model" and "family" in raw:
         family = raw["family"]
-        if not isinstance(family, str) or family not in FAMILIES:
+        if not isinstance(family, str):
             raise UserError(f"[config] model.family: expected one of {', '.join(FAMILIES)}, got {family!r}")
-        cls = FAMILIES[family]
+        is_own = saved and split_name(family) is not None
+        cls = config_class_for_saved(family, raw) if is_own else named_family(family).config
     known = [field.name for field in dataclasses.fields(cls)]
     for name in raw:
         where = f"{path}.{name}" if path else str(name)
         if name not in known and where not in RENAMED:
             raise UserError(f"[config] unknown field '{where}'{nearest(str(name), known)}")
-    section: object = cls(**raw)
-    return section
+    return cls(**raw)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn, TypeVar
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.help_text import WIDTH, folded
 from mudd_core.base.surroundings import program
 from mudd_core.config.arguments import argument
 from mudd_core.config.overrides import field_path
@@ -16,19 +16,9 @@ from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import nearest_option
 from mudd_core.config.values import KINDS, LARGEST_COUNT, mismatch, number, whole
 
-WIDTH = 96  # columns of all help texts
 Number = TypeVar("Number", int, float)
 
 FIELDS = "Other arguments set fields of the config, like {example}; `{program} --help=all` lists them."
-
-
-def folded(text: str, width: int = WIDTH) -> str:
-    """Text with its paragraphs filled anew; those with an indented line stay as they are."""
-    paragraphs = textwrap.dedent(text).strip().split("\n\n")
-    return "\n\n".join(
-        part if any(line.startswith(" ") for line in part.splitlines()) else textwrap.fill(part, width)
-        for part in paragraphs
-    )
 
 
 def whole_number(low: int | None = None, high: int | None = None) -> Callable[[str], int]:

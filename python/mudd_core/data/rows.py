@@ -133,6 +133,6 @@ def filled(
 ) -> dict[str, Int32]:
     """New arrays by name from a source of the core."""
     names = ("inputs", "targets", *parts)
-    arrays = {name: np.empty((n_samples, seq_len), np.int32) for name in names}
+    arrays: dict[str, Int32] = {name: np.empty((n_samples, seq_len), np.int32) for name in names}
     core.fill(first_sample, arrays["inputs"], arrays["targets"], {name: arrays[name] for name in parts})
     return arrays

@@ -26,7 +26,7 @@ def run_config(config: Config | str | Path) -> Config:
         return config
     hint = (
         "mc.Config(model=...)"
-        if isinstance(config, tuple(FAMILIES.values()))
+        if isinstance(config, tuple(family.config for family in FAMILIES.values()))
         else 'mc.load_config("tiny.py")'
     )
     raise TypeError(

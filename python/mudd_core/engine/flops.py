@@ -7,12 +7,29 @@ frozen (train.trainable), Engine.flops_per_token scales this by the matmuls that
 
 from __future__ import annotations
 
+import math
+from functools import cache
+
 from mudd_core.config import ModelConfig, head_width
+from mudd_core.config.families import own_family
 
 
 def matrix_weights(model: ModelConfig, vocab_size: int) -> int:
     """Weights that enter a matmul for a token, the head included."""
-    return model.matrix_weights() + vocab_size * model.d_model
+    blocks = model.matrix_weights() if own_family(model) is None else _declared_matrices(model)
+    return blocks + vocab_size * model.d_model
+
+
+@cache
+def _declared_matrices(model: ModelConfig) -> int:
+    """Weights of the matrices that a family of the user's declares, without embedding and head."""
+    from mudd_core import _core
+    from mudd_core.engine.planned import declare_parameters
+
+    store = _core.ParamStore()
+    declare_parameters(model, store, None)
+    about = [store.describe(name) for name in store.names()]
+    return sum(math.prod(one["shape"]) for one in about if one["role"] in ("matrix", "mix"))
 
 
 def flops_per_token(model: ModelConfig, vocab_size: int, seq_len: int) -> float:

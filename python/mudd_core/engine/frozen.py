@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.types import Array
+from mudd_core.base.types import Array, Float32
 from mudd_core.checkpoint import dtypes
 from mudd_core.config import Config
 from mudd_core.engine.trainable import trained_names
@@ -23,7 +23,7 @@ _INFINITE_FROM = {"bfloat16": 255.5 / 256 * 2.0**128, "float16": 65520.0}
 OF_FIELD = {"bf16": "BF16", "fp16": "F16"}
 
 
-class Weights(Mapping[str, Array]):
+class Weights(Mapping[str, Float32]):
     """Name to float32 weights: read-only views, of weights stored in 16 bits a copy for each access."""
 
     def __init__(self, store: _core.ParamStore) -> None:
@@ -31,13 +31,13 @@ class Weights(Mapping[str, Array]):
         for name in list(self._names)[:1]:
             store.view(0, name)  # refuses a model without memory at once
 
-    def __getitem__(self, name: str) -> Array:
+    def __getitem__(self, name: str) -> Float32:
         if name not in self._names:
             raise KeyError(name)
         if self._store.describe(name)["stored"] == "float32":
-            view: Array = self._store.view(0, name)
+            view: Float32 = self._store.view(0, name)
             return view
-        values: Array = self._store.values(name)
+        values: Float32 = self._store.values(name)
         values.flags.writeable = False
         return values
 

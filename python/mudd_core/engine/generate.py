@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from numbers import Integral, Real
 
 import numpy as np
@@ -11,12 +11,13 @@ import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
-from mudd_core.config.families import ModelConfig, head_width, kv_heads
+from mudd_core.base.types import Array
+from mudd_core.config.families import ModelConfig, family_of, head_width, kv_heads
 from mudd_core.config.fields import LONGEST
 from mudd_core.graph.recording import Recorder, recorded, running
 from mudd_core.models import Batch, Cache, model_function
 
-Caches = dict[str, npt.NDArray[np.float32]]  # name of the graph's input to [1, heads, max_seq_len, width]
+Caches = dict[str, Array]  # name of the graph's input to [1, heads, max_seq_len, width]
 
 _PIECES = (64, 8, 1)  # a prompt is cut into these lengths: exact, nothing padded
 
@@ -53,6 +54,26 @@ def check_sampling(*, max_tokens: int, temperature: float, top_k: int, top_p: fl
         raise ValueError(f"[generate] temperature: expected at least 0 (0: greedy), got {temperature}")
     if not 0 < top_p <= 1:
         raise ValueError(f"[generate] top_p: expected more than 0 and at most 1, got {top_p}")
+
+
+def sampler(
+    *, temperature: float, top_k: int, top_p: float, seed: int, ids_below: int = 0
+) -> Callable[[npt.NDArray[np.float32], int], int]:
+    """A function of a row of logits [V] and its position that gives the next token."""
+
+    def sample(row: npt.NDArray[np.float32], position: int) -> int:
+        return int(
+            _core.sample(
+                row[: ids_below or None],
+                temperature=temperature,
+                top_k=top_k,
+                top_p=top_p,
+                seed=seed,
+                position=position,
+            )
+        )
+
+    return sample
 
 
 class Generator:
@@ -132,33 +153,21 @@ class Generator:
         ids_below: int = 0,
     ) -> Iterator[int]:
         """Yields up to max_tokens tokens, of values that check_sampling() took; ends early where positions do."""
-        return self._tokens(prompt, max_tokens, temperature, top_k, top_p, seed, ids_below or None)
+        sample = sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, ids_below=ids_below)
+        return self._tokens(prompt, max_tokens, sample)
 
     def _tokens(
         self,
         prompt: npt.NDArray[np.int32],
         max_tokens: int,
-        temperature: float,
-        top_k: int,
-        top_p: float,
-        seed: int,
-        ids_below: int | None,
+        sample: Callable[[npt.NDArray[np.float32], int], int],
     ) -> Iterator[int]:
         caches = self.take_caches()
         try:
             row = self.feed(prompt, 0, caches)[-1]
             cached = prompt.size
             for count in range(max_tokens):
-                token = int(
-                    _core.sample(
-                        row[:ids_below],
-                        temperature=temperature,
-                        top_k=top_k,
-                        top_p=top_p,
-                        seed=seed,
-                        position=cached,
-                    )
-                )
+                token = sample(row, cached)
                 yield token
                 if cached >= max(self.positions, self.config.max_seq_len) or count + 1 == max_tokens:
                     return
@@ -166,3 +175,44 @@ class Generator:
                 cached += 1
         finally:
             self._spare = caches
+
+
+class FullPasses(Generator):
+    """The decoding of a model without a KV cache: each token takes a pass over all tokens so far."""
+
+    @alone
+    def take_caches(self) -> Caches:
+        """The ids of one run [1, max_seq_len]."""
+        return {"ids": np.zeros((1, self.config.max_seq_len), np.int32)}
+
+    @alone
+    def feed(self, ids: npt.NDArray[np.int32], cached: int, caches: Caches) -> npt.NDArray[np.float32]:
+        """Logits [T, V] of ids [T] after `cached` earlier ones; a causal model does not see the zeros after them."""
+        end = cached + ids.size
+        caches["ids"][0, cached:end] = ids
+        length = min(self.config.max_seq_len, 1 << (end - 1).bit_length())
+        executor, number = self._full_plan(length)
+        executor.set("inputs", np.ascontiguousarray(caches["ids"][:, :length]))
+        executor.run()
+        return np.array(executor.get(number)[0, cached:end])
+
+    def _full_plan(self, length: int) -> tuple[_core.Executor, int]:
+        if length not in self._plans:
+            recorder = Recorder(self.store, training=False, samples=1, shards=1)
+            batch = Batch(recorder.input("inputs", (1, length)))
+            with running(recorder):
+                number = recorded(model_function(self.config)(self.config, batch, None).logits()).number
+            self._plans[length] = (
+                _core.Executor(recorder.graph, self.store, losses=[], keep=[number]),
+                number,
+            )
+        return self._plans[length]
+
+
+def make_generator(config: ModelConfig, store: _core.ParamStore, in_use: InUse, positions: int) -> Generator:
+    """The decoder of a model. ValueError for a ring of keys in a model without a KV cache."""
+    if family_of(config).decodes:
+        return Generator(config, store, in_use, positions)
+    if positions:
+        raise ValueError(f"[generate] window=ring: needs a KV cache, and {config.family} decodes without one")
+    return FullPasses(config, store, in_use)

@@ -5,28 +5,34 @@ from __future__ import annotations
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from operator import index
-from typing import Unpack
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
-from mudd_core.base.types import Array
+from mudd_core.base.types import Array, Float32
 from mudd_core.config import Config, ModelConfig
 from mudd_core.dist import Comm
-from mudd_core.engine import immediate
+from mudd_core.engine import immediate, watched
 from mudd_core.engine.argument_check import require_model_config
-from mudd_core.engine.batch_check import OPTIONAL, checked_batch, checked_ids
+from mudd_core.engine.batch_check import OPTIONAL, checked_ids
 from mudd_core.engine.evaluation import evaluated, piece_size
-from mudd_core.engine.generate import Generator, check_sampling, ring_positions
+from mudd_core.engine.generate import Generator, check_sampling, make_generator, ring_positions, sampler
+from mudd_core.engine.inside import Inside
+from mudd_core.engine.model_folder import read_model, take_saved, write_model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.engine.parameters import Parameters
 from mudd_core.engine.planned import ExecutorOptions, Planned, declare_parameters, plan_graph
 from mudd_core.graph import scopes
 
+if TYPE_CHECKING:
+    from mudd_core.data.tokenize import Tokenizer
 
-class Model(Parameters):
+
+class Model(Parameters, Inside):
     """A language model of any family; for one thread at a time (RuntimeError in the other).
 
     config: a model config with vocab_size and max_seq_len filled in, or a whole Config, whose tokenizer and train
@@ -66,6 +72,8 @@ class Model(Parameters):
         self.store = _core.ParamStore(scopes.COMPUTE[precision])
         self._plans: dict[tuple[Hashable, ...], Planned] = {}
         self._generator: Generator | None = None
+        self._value_names: dict[str, str] = {}
+        self._patches: list[watched.Patches] = []
         declare_parameters(config, self.store, stored)
         names = self.store.names()
         trained = tuple(name for name in names if name not in (stored or ()))
@@ -75,6 +83,29 @@ class Model(Parameters):
         self.store.allocate(booked_only, _core.NodeMemory(comm.core) if comm and shared else None)
         if initialize and not booked_only:
             self.store.initialize(seed)
+
+    # ---- files ----------------------------------------------------------------------------------------------
+
+    @alone
+    def save(self, folder: str | Path, tokenizer: Tokenizer | None = None) -> Path:
+        """Write config, weights and, where one is given, the tokenizer to a folder, and return its path.
+
+        The folder appears whole or not at all, in the place of an earlier model.save() there. UserError for a folder
+        with other files, SaveError where the disk refuses. Model.load or mc.load reads it.
+        """
+        return write_model(self, folder, tokenizer)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Model:
+        """The model that model.save() wrote to a folder: the same logits, bit for bit.
+
+        UserError for another folder (mc.load opens those of runs and of Hugging Face), FormatError for a damaged one.
+        """
+        saved = read_model(folder)
+        model = Model(saved.config, initialize=False, precision=saved.precision, stored=saved.stored)
+        model.normalize = saved.normalize
+        take_saved(model, saved.weights, folder)
+        return model
 
     # ---- graphs ---------------------------------------------------------------------------------------------
 
@@ -105,29 +136,23 @@ class Model(Parameters):
 
     # ---- what users ask -------------------------------------------------------------------------------------
 
-    def adapt(self, batch: Mapping[str, npt.ArrayLike]) -> Mapping[str, npt.ArrayLike]:
-        """A caller's batch as inputs, targets and the optional parts; a model of an original takes its own."""
-        return batch
-
     @alone
-    def logits(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array:
+    def logits(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Float32:
         """Logits [B, T, V] (float32) of token ids [B, T], or [T, V] of [T]; row t predicts token t + 1.
 
         A batch (see loss_and_gradients) may stand in place of the ids.
         """
-        if isinstance(tokens, Mapping):
-            arrays, optional = self.checked(self.adapt(tokens))
+        arrays, optional = self.arrays_of(tokens)
+        if self._patches:
+            result = watched.patched_logits(self, self.patches(), arrays)
+        else:
             planned = self.plan("logits", *arrays["inputs"].shape, optional=optional)
             planned.fill(arrays)
-        else:
-            ids = checked_ids(tokens, "tokens", self.config)
-            planned = self.plan("logits", *ids.shape)
-            planned.fill({"inputs": ids})
-        planned.executor.run()
-        result = np.array(planned.executor.get(planned.outputs[0]))
+            planned.executor.run()
+            result = np.array(planned.executor.get(planned.outputs[0]))
         return result[0] if not isinstance(tokens, Mapping) and np.ndim(tokens) == 1 else result
 
-    def __call__(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Array:
+    def __call__(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Float32:
         """The logits of token ids or of a batch: `model(ids)` is model.logits(ids)."""
         return self.logits(tokens)
 
@@ -139,6 +164,8 @@ class Model(Parameters):
 
         It goes in pieces of at most `evaluated_at_once` sequences; their size changes memory, never bits.
         """
+        if self._patches:
+            return watched.patched_evaluation(self, self.patches(), batch)
         optional = tuple(name for name in OPTIONAL if name in batch)
         planned = self.plan_evaluation(*batch["inputs"].shape, optional=optional)
         return evaluated(planned, batch)
@@ -155,11 +182,14 @@ class Model(Parameters):
         As in training: a mixture's auxiliary losses are in it (evaluate leaves them out).
         """
         arrays, optional = self.checked(self.adapt(batch))
-        planned = self.plan("evaluate", *arrays["inputs"].shape, shards=shards, optional=optional)
-        planned.fill(arrays)
-        planned.executor.run()
-        loss, count = planned.sums()
-        return loss / self._denominator(count, arrays)
+        if self._patches:
+            loss, count = watched.patched_loss(self, self.patches(), arrays, shards)
+        else:
+            planned = self.plan("evaluate", *arrays["inputs"].shape, shards=shards, optional=optional)
+            planned.fill(arrays)
+            planned.executor.run()
+            loss, count = planned.sums()
+        return loss / self.denominator(count, arrays)
 
     @alone
     def loss_and_gradients(
@@ -169,7 +199,7 @@ class Model(Parameters):
         *,
         shards: int = 1,
         **options: Unpack[ExecutorOptions],
-    ) -> tuple[float, dict[str, Array]]:
+    ) -> tuple[float, dict[str, Float32]]:
         """Loss in nats and its gradient by every parameter that trains, over the denominator that `normalize` names.
 
         batch: inputs and targets int32 [B, T] (a negative target is ignored), optional positions, segments, key_mask.
@@ -186,7 +216,7 @@ class Model(Parameters):
     @alone
     def loss_and_gradients_immediate(
         self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1
-    ) -> tuple[float, dict[str, Array]]:
+    ) -> tuple[float, dict[str, Float32]]:
         """The same through the immediate executor and its tape: same numbers, bit for bit."""
         arrays, _ = self.checked(self.adapt(batch))
         loss, count, found = immediate.sums_and_gradients(
@@ -202,15 +232,10 @@ class Model(Parameters):
 
     def _divided(
         self, loss: float, count: float, gradients: Iterable[tuple[str, Array]], arrays: Mapping[str, Array]
-    ) -> tuple[float, dict[str, Array]]:
-        denominator = self._denominator(count, arrays)
+    ) -> tuple[float, dict[str, Float32]]:
+        denominator = self.denominator(count, arrays)
         scale = np.float32(1.0 / denominator)
         return loss / denominator, {name: gradient * scale for name, gradient in gradients}
-
-    def _denominator(self, count: float, arrays: Mapping[str, Array]) -> float:
-        if self.normalize == "all_slots":
-            return float(arrays["targets"].size)
-        return max(1.0, count)
 
     @alone
     def generate(
@@ -239,8 +264,13 @@ class Model(Parameters):
             raise ValueError(f"[generate] tokens: expected one sequence, got {ids.shape[0]}")
         check_sampling(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p)
         positions = ring_positions(self.config, ids.size + max_tokens, window)
+        if self._patches:
+            sample = sampler(
+                temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, ids_below=ids_below
+            )
+            return watched.patched_tokens(self, self.patches(), ids[0], max_tokens, sample, positions)
         if self._generator is None or self._generator.positions != positions:
-            self._generator = Generator(self.config, self.store, self.in_use, positions)
+            self._generator = make_generator(self.config, self.store, self.in_use, positions)
             if note := self.config.decoding_note:
                 warnings.warn(f"[generate] {note}", stacklevel=3)
         return self._generator.run(
@@ -252,7 +282,3 @@ class Model(Parameters):
             seed=seed,
             ids_below=ids_below,
         )
-
-    def checked(self, batch: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], tuple[str, ...]]:
-        """(int32 arrays [B, T] of a batch, names of its optional parts); ValueError or TypeError for a bad one."""
-        return checked_batch(batch, self.config)

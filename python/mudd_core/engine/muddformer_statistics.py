@@ -27,6 +27,7 @@ Array = npt.NDArray[np.floating]
 Moments = dict[str, float]  # count, mean, squares (of deviations from the mean), max, min; all JSON can hold
 Found = dict[str, Moments]  # by the place of the values: KIND/LAYER
 _WEIGHTS, _OUTPUT = "dyn_dense_w", "layer_output"
+_CAPTURED = ("blocks.*.mix.dynamic_weights", "blocks.*.out")
 
 
 class MuddformerStatistics:
@@ -38,7 +39,7 @@ class MuddformerStatistics:
         config = model.config
         if not isinstance(config, MUDDFormerConfig):
             raise TypeError(f"[log] weights: expected a MUDDFormer, got a {config.family}")
-        recorder = Recorder(model.store, training=False, samples=1, shards=1, capture=True)
+        recorder = Recorder(model.store, training=False, samples=1, shards=1, capture=_CAPTURED)
         with running(recorder):
             inputs = {name: recorder.input(name, (1, length)) for name in self._inputs}
             hidden = muddformer.model(config, Batch.of(inputs), None)

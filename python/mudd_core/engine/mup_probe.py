@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core import _core, ops
+from mudd_core import _core
 from mudd_core.config import MupConfig
 from mudd_core.graph import scopes
 from mudd_core.graph.recording import Recorder, recorded, running
 from mudd_core.models import Batch, model_function
+from mudd_core.models.unfused import ScoreOptions, weight_columns
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -24,9 +25,22 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float32]
 
 STATISTICS = ("ax", "aq", "ak", "av", "aqr", "akr", "as", "ap", "ao", "ar", "fx", "fh", "fa", "fr")
-# The part of a block in which the model sows each of them.
-_SOWN = dict.fromkeys(("ax", "aq", "ak", "av", "aqr", "akr", "ao"), "attn")
-_SOWN |= dict.fromkeys(("fx", "fh", "fa"), "ffn")
+# What the model sows of each block, by statistic.
+_SOWN = {
+    "ax": "attn.in",
+    "aq": "attn.q",
+    "ak": "attn.k",
+    "av": "attn.v",
+    "aqr": "attn.queries",
+    "akr": "attn.keys",
+    "ao": "attn.heads",
+    "fx": "ffn.in",
+    "fh": "ffn.up",
+    "fa": "ffn.inner",
+}
+_STATES = ("embed.out", "blocks.*.mid", "blocks.*.out")
+_SWIGLU = "ffn.gate"
+_CAPTURED = (*_STATES, *(f"blocks.*.{name}" for name in (*_SOWN.values(), _SWIGLU)))
 
 
 class Probe:
@@ -37,7 +51,7 @@ class Probe:
         if not isinstance(config, MupConfig):
             raise TypeError(f"[log] activations: expected a mup transformer, got a {config.family}")
         self._model, self._config = model, config
-        recorder = Recorder(model.store, training=False, samples=samples, shards=1, capture=True)
+        recorder = Recorder(model.store, training=False, samples=samples, shards=1, capture=_CAPTURED)
         with running(recorder):
             inputs = recorder.input("inputs", (samples, length))
             hidden = model_function(config)(config, Batch(inputs), None)
@@ -59,13 +73,14 @@ class Probe:
 
     def _block(self, kept: Mapping[str, Array], layer: int) -> dict[str, Array]:
         block = f"blocks.{layer}."
-        found = {name: kept[f"{block}{part}.{name}"] for name, part in _SOWN.items()}
+        found = {name: kept[f"{block}{sown}"] for name, sown in _SOWN.items()}
         with scopes.precision(self._model.precision):
             found["as"], found["ap"] = scores(self._config, found["aqr"], found["akr"])
-        found["ar"] = kept[f"{block}ha"] - kept[f"{block}h"]
-        found["fr"] = kept[f"{block}hf"] - kept[f"{block}ha"]
-        if f"{block}ffn.fh_up" in kept:  # swiglu: [gate | up], as the original stores them
-            found["fh"] = np.concatenate([found["fh"], kept[f"{block}ffn.fh_up"]], axis=-1)
+        before = kept[f"blocks.{layer - 1}.out" if layer else "embed.out"]
+        found["ar"] = kept[f"{block}mid"] - before
+        found["fr"] = kept[f"{block}out"] - kept[f"{block}mid"]
+        if f"{block}{_SWIGLU}" in kept:  # [gate | up], as the original stores them
+            found["fh"] = np.concatenate([kept[f"{block}{_SWIGLU}"], found["fh"]], axis=-1)
         return found
 
 
@@ -74,43 +89,10 @@ def scores(config: MupConfig, q: Array, k: Array) -> tuple[Array, Array]:
 
     The activation sqrelu gives relu(s)^2 for q and relu(-s)^2 for -q; the root of a rounded square is exact.
     """
-    positive, negative = (
-        _columns(config, x, k, activation="sqrelu", divisor=1, causal=False) for x in (q, -q)
+    shape = ScoreOptions(n_head=config.n_head, n_kv_head=config.n_kv_head, scale=config.scale)
+    squared = ScoreOptions(**shape, activation="sqrelu", divisor=1, causal=False)
+    positive, negative = (weight_columns(x, k, squared) for x in (q, -q))
+    asked = ScoreOptions(
+        **shape, activation=config.attn_act_name, divisor=config.max_seq_len, eps=config.norm_eps
     )
-    activation, longest = config.attn_act_name, config.max_seq_len
-    weights = _columns(config, q, k, activation=activation, divisor=longest, eps=config.norm_eps)
-    return np.sqrt(positive) - np.sqrt(negative), weights
-
-
-def _columns(
-    config: MupConfig,
-    q: Array,
-    k: Array,
-    *,
-    activation: str,
-    divisor: int,
-    causal: bool = True,
-    eps: float = 1e-5,
-) -> Array:
-    """P [B, H, T, T] of P v by ops.attention: as many columns a call as a head is wide, with unit vectors as v."""
-    samples, length, _ = q.shape
-    groups = config.n_kv_head
-    width = k.shape[-1] // groups
-    found = []
-    for first in range(0, length, width):
-        unit = np.tile(np.eye(length, width, -first, dtype=np.float32), (samples, 1, groups))
-        o: Array = ops.attention(
-            q,
-            k,
-            unit,
-            n_head=config.n_head,
-            n_kv_head=groups,
-            scale=config.scale,
-            activation=activation,
-            divisor=divisor,
-            causal=causal,
-            eps=eps,
-        )
-        heads = o.reshape(samples, length, -1, width)
-        found.append(heads[..., : length - first].transpose(0, 2, 1, 3))
-    return np.concatenate(found, axis=-1)
+    return np.sqrt(positive) - np.sqrt(negative), weight_columns(q, k, asked)

@@ -1,4 +1,4 @@
-"""Parameters chosen by patterns of their names or by roles, as train.trainable and optim.groups write them."""
+"""Names chosen by patterns: of parameters (train.trainable, optim.groups; by role too), of values inside a model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ _NEAR = 0.5  # least likeness of a name that a message offers
 
 
 def choose_names(
-    selectors: Iterable[str], names: Sequence[str], field: str, roles: Mapping[str, str] | None = None
+    selectors: Iterable[str],
+    names: Sequence[str],
+    field: str,
+    roles: Mapping[str, str] | None = None,
+    *,
+    what: str = "parameter names",
+    listed: str = "--params lists all",
 ) -> list[str]:
     """The names that the selectors choose, in their order.
 
     selectors: patterns of shells (`*`, `?`, `[ab]`) or, where roles are given, role=<role>; `!` before one excludes. A
-    name is chosen if one without `!` matches it (or there is none such) and none with `!` does. UserError, which names
-    the config field, for a selector that matches nothing.
+    name is chosen if one without `!` matches it (or there is none such) and none with `!` does. UserError for a
+    selector that matches nothing: it has the field ("[place] argument"), what the names are, and where they are listed.
     """
     wanted: set[str] = set()
     unwanted: set[str] = set()
@@ -28,10 +34,9 @@ def choose_names(
         bare = selector.removeprefix("!").strip()
         found = [name for name in names if _matches(name, bare, roles)]
         if not found:
-            expected = "patterns of parameter names" + (" or roles of the model" if roles else "")
-            raise UserError(
-                f"[config] {field}: expected {expected}, '{bare}' matches none{_near(bare, names, roles)}"
-            )
+            expected = f"patterns of {what}" + (" or roles of the model" if roles else "")
+            near = _near(bare, names, roles, listed)
+            raise UserError(f"{field}: expected {expected}, '{bare}' matches none; {near}")
         if selector.startswith("!"):
             unwanted.update(found)
         else:
@@ -46,11 +51,11 @@ def _matches(name: str, selector: str, roles: Mapping[str, str] | None) -> bool:
     return fnmatchcase(name, selector)
 
 
-def _near(selector: str, names: Sequence[str], roles: Mapping[str, str] | None) -> str:
+def _near(selector: str, names: Sequence[str], roles: Mapping[str, str] | None, listed: str) -> str:
     """Up to three names like the selector, those of all layers as one; of a role: the roles that there are."""
     if roles and selector.startswith("role="):
-        return f"; the model has the roles {', '.join(sorted(set(roles.values())))}"
+        return f"the model has the roles {', '.join(sorted(set(roles.values())))}"
     offered = list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))
     found = difflib.get_close_matches(re.sub(r"\.\d+\.", ".*.", selector), offered, 3, _NEAR)
     near = f"near names: {', '.join(found)}" if found else f"there are {', '.join(offered[:3])} and more"
-    return f"; {near} (--params lists all)"
+    return f"{near} ({listed})"

@@ -36,7 +36,7 @@ def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[Parame
     groups: list[ParameterGroup] = []
     owner: dict[str, GroupSpec] = {}
     for spec in parse_groups(optim.groups):
-        names = choose_names(spec.selectors, list(roles), "optim.groups", roles)
+        names = choose_names(spec.selectors, list(roles), "[config] optim.groups", roles)
         for name in names:
             if name in owner:
                 raise UserError(

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
-from mudd_core.base.types import Array
+from mudd_core.base.types import Array, Float32
 from mudd_core.engine.argument_check import checked_weight
 from mudd_core.engine.frozen import Weights, require_in_range, set_weight
 from mudd_core.engine.state_dict import checked_state
@@ -24,7 +24,7 @@ class Parameters:
     _trained: tuple[str, ...]  # names of the parameters that train; empty: all
 
     @property
-    def parameters(self) -> Mapping[str, Array]:
+    def parameters(self) -> Mapping[str, Float32]:
         """Name to float32 weights (contracts 13), read-only; write through set_parameter.
 
         Views of the masters. Of a weight stored in 16 bits each access makes a copy, with the same values.

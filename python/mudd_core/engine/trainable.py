@@ -20,7 +20,7 @@ def trained_names(patterns: str, names: Sequence[str]) -> list[str]:
     where nothing trains.
     """
     selectors = list(filter(None, (word.strip() for word in patterns.split(","))))
-    chosen = choose_names(selectors, names, "train.trainable")
+    chosen = choose_names(selectors, names, "[config] train.trainable")
     if not chosen:
         raise UserError(
             f"[config] train.trainable: expected at least one parameter to train, '{patterns}' leaves none; "

@@ -11,7 +11,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import config_folders
 from mudd_core.config.keys import Value
 from mudd_core.config.keys.maxtext import BASE_FILE
-from mudd_core.config.load import files_read
+from mudd_core.config.own_files import files_read
 from mudd_core.config.suggest import nearest
 from mudd_core.config.values import flag, mismatch, number, spelled, whole
 

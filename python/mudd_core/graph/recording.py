@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from fnmatch import fnmatchcase
 from typing import NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
 import numpy as np
@@ -74,8 +75,14 @@ class Scope(Protocol):
     ) -> Value | Tensor:
         """The parameter of this name as a value that ops take."""
 
-    def sow(self, name: str, value: Like | Callable[[], Like]) -> None:
-        """Record the value, or what the function makes, under this name if the scope captures values."""
+    def sow(self, name: str, value: Like) -> Like:
+        """Record the value under this name if the scope captures it; return it, or the one that replaces it."""
+
+    def sow_made(self, name: str, make: Callable[[], Like]) -> None:
+        """Call `make` and record what it returns, if the scope captures this name."""
+
+    def on_path(self, name: str) -> bool:
+        """Whether the model must compute with this value: it is replaced, or its gradient is captured."""
 
 
 class Recorder:
@@ -89,9 +96,12 @@ class Recorder:
         samples: int,
         shards: int,
         stored: Mapping[str, str] | None = None,
-        capture: bool = False,
+        capture: Sequence[str] = (),
     ) -> None:
-        """stored: the type of each parameter that is declared frozen and not in float32. capture: fill `sown`."""
+        """stored: the type of each parameter that is declared frozen and not in float32.
+
+        capture: patterns of the names of nn.sow that go into `sown`.
+        """
         self.store = store  # its compute type is the graph's
         self.stored = stored or {}
         self.sown: dict[str, Value] = {}  # of nn.sow, by name
@@ -109,11 +119,23 @@ class Recorder:
         self.store.declare(name, list(shape), **declaration)
         return Value(self, self.graph.parameter(self.store, name))
 
-    def sow(self, name: str, value: Like | Callable[[], Like]) -> None:
-        """Record the value, or what the function makes, under this name in a capture."""
-        if self._capture:
-            made = value() if callable(value) else value
-            self.sown[name] = recorded(made)
+    def sow(self, name: str, value: Like) -> Like:
+        """Keep the value under this name if it is captured."""
+        if self._captures(name):
+            self.sown[name] = recorded(value)
+        return value
+
+    def sow_made(self, name: str, make: Callable[[], Like]) -> None:
+        """Record what makes the value, and keep it, if it is captured."""
+        if self._captures(name):
+            self.sown[name] = recorded(make())
+
+    def on_path(self, name: str) -> bool:
+        """Return False: a graph reads values, it replaces none."""
+        return False
+
+    def _captures(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self._capture)
 
     def apply(self, op: str, inputs: Sequence[Value | None], options: Options) -> Value | tuple[Value, ...]:
         """Records one node; returns its output or a tuple of them."""
@@ -146,16 +168,28 @@ class Immediate:
         self.store = store
         self.leaves: dict[str, Tensor] = {}
 
+    def wants_gradient(self, trainable: bool) -> bool:
+        """Whether the tape collects the gradient of a parameter."""
+        return trainable
+
     def parameter(self, name: str, shape: Sequence[int], **declaration: Unpack[Declaration]) -> Tensor:
         """The parameter of this name; one leaf however often it is used."""
         if name not in self.leaves:
             about = self.store.describe(name)
             weights = self.store.view(0, name) if about["stored"] == "float32" else self.store.values(name)
-            self.leaves[name] = Tensor(weights, requires_grad=about["trainable"])
+            self.leaves[name] = Tensor(weights, requires_grad=self.wants_gradient(about["trainable"]))
         return self.leaves[name]
 
-    def sow(self, name: str, value: Like | Callable[[], Like]) -> None:
-        """Record nothing: a capture reads a graph."""
+    def sow(self, name: str, value: Like) -> Like:
+        """Return the value; Watcher records it."""
+        return value
+
+    def sow_made(self, name: str, make: Callable[[], Like]) -> None:
+        """Record nothing."""
+
+    def on_path(self, name: str) -> bool:
+        """Return False: nothing is replaced."""
+        return False
 
 
 def recorded(value: Like | tuple[Value, ...]) -> Value:

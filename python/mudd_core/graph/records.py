@@ -84,8 +84,11 @@ class Record:
         self.in_use = InUse("backward")
 
 
-def walk_back(seeds: Sequence[tuple[Tensor, Array]]) -> None:
-    """Fill the gradients of all leaves behind these tensors, of which the gradients are given."""
+def walk_back(seeds: Sequence[tuple[Tensor, Array]], watched: Sequence[Tensor] = ()) -> list[Array | None]:
+    """Fill the gradients of all leaves behind these tensors, of which the gradients are given.
+
+    Returns the gradients of the watched tensors, None where there is none.
+    """
     records = _reachable([tensor._record for tensor, _ in seeds if tensor._record is not None])
     leaves: dict[int, tuple[Tensor, list[tuple[int, Array]]]] = {}
     with ExitStack() as held:
@@ -98,12 +101,14 @@ def walk_back(seeds: Sequence[tuple[Tensor, Array]]) -> None:
             for record in records:
                 if any(d is not None for d in record.dout):
                     _walk(record, leaves)
+            found = [None if one._record is None else one._record.dout[one._output] for one in watched]
         finally:
             for record in records:
                 record.dout = [None] * len(record.dout)
         for leaf, uses in leaves.values():
             total = sum_in_order([use for _, use in sorted(uses, key=lambda pair: pair[0])])
             leaf.grad = total if leaf.grad is None else leaf.grad + total
+    return found
 
 
 def _guards(records: Sequence[Record]) -> Iterator[InUse]:

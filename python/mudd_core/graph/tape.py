@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Never, TypeAlias
+from typing import TYPE_CHECKING, Never, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse
-from mudd_core.base.types import Array
+from mudd_core.base.types import Array, Bool, Float32
 from mudd_core.graph import scopes
 from mudd_core.graph.constants import as_array, as_input
 from mudd_core.graph.differentiable import Differentiable
@@ -49,7 +49,7 @@ class Tensor(Operators):
     def _hold(self, array: Array, requires_grad: bool) -> None:
         self.data: Array = array
         self.requires_grad = requires_grad
-        self.grad: Array | None = None
+        self.grad: Float32 | None = None
         self._record: Record | None = None
         self._output = 0
         self._wants = requires_grad
@@ -112,35 +112,39 @@ class Tensor(Operators):
     def __bool__(self) -> bool:
         return bool(self.item())
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
-        if copy or (dtype is not None and self.dtype != dtype):
-            if copy is False:
-                raise ValueError(f"[Tensor] a tensor of {self.dtype} is no array of {dtype} without a copy")
-            return np.array(self.data, dtype)
-        view = self.data.view()
-        view.flags.writeable = False
-        return view
+    if not TYPE_CHECKING:  # else a checker takes `array + tensor` for an array
+
+        def __array__(self, dtype=None, copy=None):
+            if copy or (dtype is not None and self.dtype != dtype):
+                if copy is False:
+                    raise ValueError(
+                        f"[Tensor] a tensor of {self.dtype} is no array of {dtype} without a copy"
+                    )
+                return np.array(self.data, dtype)
+            view = self.data.view()
+            view.flags.writeable = False
+            return view
 
     # ---- comparisons ----------------------------------------------------------------------------------------
 
     __hash__ = Operators.__hash__
 
-    def __eq__(self, other: Operand) -> Array:  # type: ignore[override]
+    def __eq__(self, other: Operand) -> Bool:  # type: ignore[override]
         return np.equal(self.data, _numbers(other))
 
-    def __ne__(self, other: Operand) -> Array:  # type: ignore[override]
+    def __ne__(self, other: Operand) -> Bool:  # type: ignore[override]
         return np.not_equal(self.data, _numbers(other))
 
-    def __lt__(self, other: Operand) -> Array:
+    def __lt__(self, other: Operand) -> Bool:
         return np.less(self.data, _numbers(other))
 
-    def __le__(self, other: Operand) -> Array:
+    def __le__(self, other: Operand) -> Bool:
         return np.less_equal(self.data, _numbers(other))
 
-    def __gt__(self, other: Operand) -> Array:
+    def __gt__(self, other: Operand) -> Bool:
         return np.greater(self.data, _numbers(other))
 
-    def __ge__(self, other: Operand) -> Array:
+    def __ge__(self, other: Operand) -> Bool:
         return np.greater_equal(self.data, _numbers(other))
 
     def _compared(self, ufunc: np.ufunc, inputs: Sequence[Operand]) -> Array | None:
@@ -205,12 +209,15 @@ def _count_readers(inputs: Sequence[Tensor | None]) -> None:
                 given._readers += 1
 
 
-def backward(*losses: Tensor) -> None:
-    """Walk the tape back from several losses at once, as the planned executor does: the gradient of their sum."""
+def backward(*losses: Tensor, watched: Sequence[Tensor] = ()) -> list[Array | None]:
+    """Walk the tape back from several losses at once, as the planned executor does: the gradient of their sum.
+
+    Returns the gradients of the watched results, None for one that the losses do not depend on.
+    """
     for loss in losses:
         if loss._record is None:
             raise ValueError("[backward] losses: expected results of ops on tensors that require gradients")
-    walk_back([(loss, np.ones(loss.shape, loss.dtype)) for loss in losses])
+    return walk_back([(loss, np.ones(loss.shape, loss.dtype)) for loss in losses], watched)
 
 
 def call_op(op: str, inputs: Sequence[Tensor | Array | None], options: Options) -> Results:
@@ -225,7 +232,11 @@ def call_custom(
     forward: NumpyFunction, backward: NumpyFunction, inputs: Sequence[Tensor | Array | None]
 ) -> Results:
     """A pair of NumPy functions as an op (see mudd_core.custom)."""
-    return _run(lambda arrays, wants: _core.Call.custom(forward, backward, arrays, wants), inputs)
+    whole = [isinstance(one, Tensor) and one._wants and one._record is None for one in inputs]  # weights
+    cuts = scopes.in_force()[0]
+    return _run(
+        lambda arrays, wants: _core.Call.custom(forward, backward, arrays, wants, whole, cuts), inputs
+    )
 
 
 def _run(

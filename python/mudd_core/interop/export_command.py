@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.types import Array, JsonObject
+from mudd_core.checkpoint.weights_folder import write_folder
 from mudd_core.config import Config, apply_overrides, check_config, split_words
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
-from mudd_core.interop.export_folder import write_folder
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run
 
 if TYPE_CHECKING:
@@ -34,17 +35,19 @@ _PROBE = (2, 32)  # windows and positions that are compared
 
 def main(words: Sequence[str]) -> int:
     """Run the command; 1 if the folder does not give the run's logits (it is removed then)."""
+    from mudd_core.run.build.saved_model import model_of_run
+
     args, rest = _parser().read(words)
     folder = local(args.to, "[export] --to")
     if folder.exists():
         raise UserError(f"[export] {folder} exists already; give another --to")
     options = {f"--{name}": getattr(args, name) for name in ("config", "workdir") if getattr(args, name)}
     changes = [word for word in rest if word.lstrip("-").removeprefix("config.").startswith("model.")]
-    config, workdir = named_run(options, [word for word in rest if word not in changes])
+    config, run = named_run(options, [word for word in rest if word not in changes])
     config = apply_overrides(config, split_words(changes, config))
     check_config(config)
-    model = _load(config, workdir, args.step)
-    tokenizer = _tokenizer(args.tokenizer, config, workdir, model.config.vocab_size)
+    model, _ = model_of_run(config, run, args.step, precision="fp32")
+    tokenizer = _tokenizer(args.tokenizer, config, run, model.config.vocab_size)
     settings, weights = _exported(args.system, model)
     files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
     if tokenizer is not None and args.system == "hf":
@@ -110,36 +113,16 @@ def _parser() -> ToolArguments:
     return p
 
 
-def _load(config: Config, workdir: Path, step: int | None) -> Model:
-    """The model of a run's checkpoint."""
-    from mudd_core.engine.model import Model
-    from mudd_core.engine.model_shape import resolved_model
-    from mudd_core.run.store.json_files import read_facts
-    from mudd_core.run.store.saved_state import saved_weights, take_weights
-
-    facts = read_facts(workdir)
-    found = saved_weights(workdir, facts, step)
-    if found is None:
-        raise UserError(f"[export] {workdir} has no checkpoint yet")
-    saved = facts.get("vocab_size")
-    vocab_size = saved if isinstance(saved, int) and saved else config.model.vocab_size
-    if vocab_size < 1:
-        raise FormatError(str(workdir / "run.json"), 0, "member 'vocab_size': expected 1 or more, got none")
-    model = Model(resolved_model(config, vocab_size), initialize=False)
-    take_weights(model, found)
-    return model
-
-
-def _tokenizer(asked: str | None, config: Config, workdir: Path, vocab_size: int) -> Tokenizer | None:
+def _tokenizer(asked: str | None, config: Config, run: RunFolder, vocab_size: int) -> Tokenizer | None:
     """The tokenizer to export; a note where there is none."""
     from mudd_core.run.build.run_tokenizer import asked_tokenizer, own_tokenizer
 
     if asked is not None:
         return asked_tokenizer(asked, config, vocab_size)
-    found = own_tokenizer(config, workdir)
+    found = own_tokenizer(config, run)
     if found is None:
         print(
-            f"note: no tokenizer is exported: {workdir} has none (its data are ids, or its token cache is gone); "
+            f"note: no tokenizer is exported: {run} has none (its data are ids, or its token cache is gone); "
             "--tokenizer=PATH adds one",
             file=sys.stderr,
         )

@@ -6,12 +6,13 @@ query, key, value and residual inputs of the next one. Shape letters: B samples,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mudd_core import nn, ops
 from mudd_core.config.families import MUDDFormerConfig as Config
 from mudd_core.graph.recording import Like, Value
+from mudd_core.models.unfused import mixed_streams, stream_weights
 
 __all__ = ["Streams", "captured_weights", "divided", "final", "norm", "source", "undivided"]
 
@@ -107,21 +108,60 @@ def _mixtures(
         )
         if residual:
             gains = [*gains, _gain("post_gain", x_BTD, init="constant", init_scale=_POST_GAIN)]
-        made = ops.depth_mix(
-            bias,
-            w1,
-            w2,
-            generator_gain,
-            *(gains + [None] * (4 - len(gains))),
-            x_BTD if config.prenorm else None,
-            *chosen,
-            direct=config.postnorm,
-            post_norm=residual,
-            activation=config.activation,
-            eps=config.norm_eps,
-            norm_eps=config.norm_eps,
+
+        def fused() -> tuple[Like, ...]:
+            made = ops.depth_mix(
+                bias,
+                w1,
+                w2,
+                generator_gain,
+                *(gains + [None] * (4 - len(gains))),
+                x_BTD if config.prenorm else None,
+                *chosen,
+                direct=config.postnorm,
+                post_norm=residual,
+                activation=config.activation,
+                eps=config.norm_eps,
+                norm_eps=config.norm_eps,
+            )
+            return made if isinstance(made, tuple) else (made,)
+
+        def streams(weights: Like) -> tuple[Like, ...]:
+            return _unfused(config, mixed_streams(weights, chosen), x_BTD, gains, residual)
+
+        def of_weights(z: Like | None) -> Like:
+            return stream_weights(z, bias, x_BTD)
+
+        if w1 is None or w2 is None:
+            return nn.sow_fused("weights", fused, lambda: of_weights(None), streams)
+        return nn.sow_fused(
+            "dynamic_weights",
+            fused=lambda: nn.sow_fused(
+                "weights", fused, lambda: of_weights(_dynamic(config, x_BTD, w1, w2, generator_gain)), streams
+            ),
+            make=lambda: _dynamic(config, x_BTD, w1, w2, generator_gain),
+            rest=lambda z: streams(nn.sow("weights", of_weights(z))),
         )
-    return made if isinstance(made, tuple) else (made,)
+
+
+def _dynamic(config: Config, x_BTD: Like, w1: Like, w2: Like, gain: Like | None) -> Like:
+    """The dynamic weights [B, T, C l] by ops of their own."""
+    u_BTD = ops.rms_norm(x_BTD, gain, eps=config.norm_eps)
+    made: Like = ops.linear(ops.linear(u_BTD, w1, activation=config.activation), w2)
+    return made
+
+
+def _unfused(
+    config: Config, mixed: tuple[Like, ...], x_BTD: Like, gains: Sequence[Like], residual: bool
+) -> tuple[Like, ...]:
+    """The streams from the sums of states alone: the newest state is added, norms are applied (ops.depth_mix)."""
+    streams = []
+    for c, y in enumerate(mixed):
+        late = residual and c == len(mixed) - 1
+        y = ops.add(y, x_BTD) if config.postnorm and not late else y
+        y = ops.rms_norm(y, gains[c], eps=config.norm_eps) if c < len(gains) else y
+        streams.append(ops.add(y, x_BTD) if late else y)
+    return tuple(streams)
 
 
 def _generator(
@@ -142,15 +182,6 @@ def _generator(
     )
     w2 = nn.parameter("w2", (hidden, columns), role="mix", fan_in=hidden, fan_out=columns, init="zeros")
     gain = _gain("gain", x_BTD) if config.prenorm else None
-
-    def weights() -> Like:
-        hidden_BTK = ops.linear(
-            ops.rms_norm(x_BTD, gain, eps=config.norm_eps), w1, activation=config.activation
-        )
-        made: Like = ops.linear(hidden_BTK, w2)
-        return made
-
-    nn.sow("dynamic_weights", weights)  # the fused op never stores them
     return w1, w2, gain
 
 

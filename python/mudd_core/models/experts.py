@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from mudd_core import nn, ops
 from mudd_core.config.families import MixtureConfig
 from mudd_core.graph.recording import Like
 from mudd_core.models.hidden import Aux, Batch, Cache
+from mudd_core.models.unfused import router_logits
 
 __all__ = ["auxiliary", "experts"]
 
@@ -38,21 +41,45 @@ def experts(
     E, D, F, std = config.n_expert, config.d_model, config.d_ff, config.init_std
     with nn.part("router"):
         router = nn.parameter("w", (D, E), role="router", fan_in=D, fan_out=E, init="normal", init_scale=std)
-    gates, chosen, metrics = ops.moe_route(
-        m_BTD,
-        router,
-        batch.segments,
-        batch.key_mask,
-        top_k=config.top_k,
-        capacity_factor=max(0.0, config.capacity_factor) if cache is None else 0.0,
-        capacity_scope=config.capacity_scope,
-        drop_policy=config.drop_policy,
-        jitter=config.jitter,
-        layer=layer,
-    )
+    gates, chosen, metrics = routed(config, m_BTD, router, batch, cache, layer)
     gate, up, down = (
         nn.stack(name, E, fan_in, fan_out, std=std)
         for name, fan_in, fan_out in (("gate", D, F), ("up", D, F), ("down", F, D))
     )
-    y_BTD = ops.grouped_gemm(m_BTD, gates, chosen, gate, up, down, residual_BTD, full_drop=config.full_drop)
-    return y_BTD, metrics
+
+    def made(residual: Like | None) -> Like:
+        y_BTD: Like = ops.grouped_gemm(
+            m_BTD, gates, chosen, gate, up, down, residual, full_drop=config.full_drop
+        )
+        return y_BTD
+
+    return nn.branch("out", residual_BTD, made), metrics
+
+
+def routed(
+    config: MixtureConfig, m_BTD: Like, router: Like, batch: Batch, cache: Cache | None, layer: int
+) -> tuple[Like, Like, Like]:
+    """(gates, choices [B, T, k], metrics) of the router; named, as its `logits` [B, T, E] are, for Model.capture."""
+
+    def route(x: Like, w: Like) -> tuple[Like, Like, Like]:
+        made: tuple[Like, Like, Like] = ops.moe_route(
+            x,
+            w,
+            batch.segments,
+            batch.key_mask,
+            top_k=config.top_k,
+            capacity_factor=max(0.0, config.capacity_factor) if cache is None else 0.0,
+            capacity_scope=config.capacity_scope,
+            drop_policy=config.drop_policy,
+            jitter=config.jitter,
+            layer=layer,
+        )
+        return made
+
+    gates, chosen, metrics = nn.sow_fused(
+        "router.logits",
+        fused=lambda: route(m_BTD, router),
+        make=lambda: router_logits(m_BTD, router),
+        rest=lambda z: route(z, np.eye(config.n_expert, dtype=np.float32)),
+    )
+    return nn.sow("router.gates", gates), nn.sow("router.choices", chosen), metrics

@@ -9,8 +9,8 @@ from mudd_core import nn, ops
 from mudd_core.config.families import GPT2Config as Config
 from mudd_core.config.families import head_width, kv_heads
 from mudd_core.graph.recording import Like
+from mudd_core.models.attention import attend
 from mudd_core.models.hidden import Batch, Cache, Hidden
-from mudd_core.models.transformer_pp import seen
 
 __all__ = ["Config", "model"]
 
@@ -20,33 +20,36 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     std = config.init_std
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
     x_BTD = nn.positions(x_BTD, "pos_embed", config.max_seq_len, std=std, given=batch.positions)
-    x_BTD = dropped(config.embd_dropout, "embed", x_BTD)
+    x_BTD = nn.sow("embed.out", dropped(config.embd_dropout, "embed", x_BTD))
     for layer in range(config.n_layer):
         with nn.part(f"blocks.{layer}"):
-            x_BTD = attention(config, x_BTD, batch, cache, layer)
-            x_BTD = feed_forward(config, x_BTD)
+            x_BTD = nn.sow("mid", attention(config, x_BTD, batch, cache, layer))
+            x_BTD = nn.sow("out", feed_forward(config, x_BTD))
     h_BTD = nn.layer_norm(x_BTD, "final_norm", eps=config.norm_eps)
-    return Hidden(h_BTD, nn.head(config, std=std))
+    return Hidden(nn.sow("final_norm.out", h_BTD), nn.head(config, std=std))
 
 
 def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, layer: int) -> Like:
     """x + Attn(layer_norm(x)), with biases."""
     heads, groups, width, std = config.n_head, kv_heads(config), head_width(config), config.init_std
     with nn.part("attn"):
-        a_BTD = nn.layer_norm(x_BTD, "norm", eps=config.norm_eps)
-        q = nn.linear(a_BTD, "q", heads * width, std=std, bias=True)
-        k = nn.linear(a_BTD, "k", groups * width, std=std, bias=True)
-        v = nn.linear(a_BTD, "v", groups * width, std=std, bias=True)
-        o = ops.attention(
+        a_BTD = nn.sow("in", nn.layer_norm(x_BTD, "norm", eps=config.norm_eps))
+        q, k, v = (
+            nn.sow(name, nn.linear(a_BTD, name, count * width, std=std, bias=True))
+            for name, count in (("q", heads), ("k", groups), ("v", groups))
+        )
+        o = attend(
             q,
             k,
             v,
+            batch,
+            cache,
+            layer,
             n_head=heads,
             n_kv_head=groups,
             scale=config.score_scale(layer),
             dropout=config.attn_dropout,
             purpose=f"dropout.{nn.prefix()}.scores",
-            **seen(batch, cache, layer),
         )
         return to_residual(config, o, "o", x_BTD)
 
@@ -54,9 +57,12 @@ def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, la
 def feed_forward(config: Config, x_BTD: Like) -> Like:
     """x + act(layer_norm(x) Wup + b) Wdown + b."""
     with nn.part("ffn"):
-        f_BTD = nn.layer_norm(x_BTD, "norm", eps=config.norm_eps)
-        u_BTF = nn.linear(
-            f_BTD, "up", config.d_ff, std=config.init_std, bias=True, activation=config.activation
+        f_BTD = nn.sow("in", nn.layer_norm(x_BTD, "norm", eps=config.norm_eps))
+        u_BTF = nn.activated(
+            config.activation,
+            lambda activation: nn.linear(
+                f_BTD, "up", config.d_ff, std=config.init_std, bias=True, activation=activation
+            ),
         )
         return to_residual(config, u_BTF, "down", x_BTD)
 
@@ -64,8 +70,13 @@ def feed_forward(config: Config, x_BTD: Like) -> Like:
 def to_residual(config: Config, h: Like, name: str, x_BTD: Like) -> Like:
     """x + dropout(h W + b)."""
     rate, std = config.resid_dropout, config.residual_std()
-    y = nn.linear(h, name, config.d_model, std=std, bias=True, residual=None if rate else x_BTD)
-    return dropped(rate, f"{nn.prefix()}.{name}", y, x_BTD) if rate else y
+    place = f"{nn.prefix()}.{name}"
+
+    def made(residual: Like | None) -> Like:
+        y = nn.linear(h, name, config.d_model, std=std, bias=True, residual=None if rate else residual)
+        return dropped(rate, place, y, residual) if rate else y
+
+    return nn.branch("out", x_BTD, made)
 
 
 def dropped(rate: float, place: str, x: Like, residual: Like | None = None) -> Like:

@@ -15,13 +15,15 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     """Token ids to final states, and the routers' statistics for the auxiliary losses."""
     std = config.init_std
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
+    x_BTD = nn.sow("embed.out", x_BTD)
     metrics = []
     for layer in range(config.n_layer):
         with nn.part(f"blocks.{layer}"):
-            x_BTD = attention(config, x_BTD, batch, cache, layer)
+            x_BTD = nn.sow("mid", attention(config, x_BTD, batch, cache, layer))
             with nn.part("ffn"):
-                m_BTD = nn.rms_norm(x_BTD, "norm", eps=config.norm_eps)
+                m_BTD = nn.sow("in", nn.rms_norm(x_BTD, "norm", eps=config.norm_eps))
                 x_BTD, of_layer = experts(config, m_BTD, x_BTD, batch, cache, layer)
+            x_BTD = nn.sow("out", x_BTD)
             metrics.append(of_layer)
     h_BTD = nn.rms_norm(x_BTD, "final_norm", eps=config.norm_eps)
-    return Hidden(h_BTD, nn.head(config, std=std), aux=auxiliary(config, metrics))
+    return Hidden(nn.sow("final_norm.out", h_BTD), nn.head(config, std=std), aux=auxiliary(config, metrics))

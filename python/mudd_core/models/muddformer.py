@@ -10,10 +10,10 @@ from mudd_core import nn, ops
 from mudd_core.config.families import MUDDFormerConfig as Config
 from mudd_core.config.families import head_width, kv_heads
 from mudd_core.graph.recording import Like
+from mudd_core.models.attention import attend
 from mudd_core.models.dense_connections import Streams, divided, final, norm, source, undivided
 from mudd_core.models.experts import auxiliary, experts
 from mudd_core.models.hidden import Batch, Cache, Hidden
-from mudd_core.models.transformer_pp import seen
 
 __all__ = ["Config", "model"]
 
@@ -21,6 +21,7 @@ __all__ = ["Config", "model"]
 def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     """Token ids to final states."""
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=config.init_std)
+    x_BTD = nn.sow("embed.out", x_BTD)
     states = [source(config, x_BTD, 0)]
     inputs = undivided(config, x_BTD, 0)
     metrics: list[Like] = []
@@ -33,7 +34,7 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
             inputs = divided(config, states, x_BTD, layer)
     h_BTD = final(config, states, x_BTD)
     aux = auxiliary(config, metrics) if config.n_expert else None
-    return Hidden(h_BTD, nn.head(config, std=config.init_std), aux=aux)
+    return Hidden(nn.sow("final_norm.out", h_BTD), nn.head(config, std=config.init_std), aux=aux)
 
 
 def block(
@@ -41,16 +42,15 @@ def block(
 ) -> tuple[Like, Like | None]:
     """(output, the router's metrics or None). Llama: h = r + Attn(q, k, v), h + FFN(h). Pythia: r + Attn + FFN(r)."""
     with nn.part(f"blocks.{layer}"):
-        h_BTD = attention(config, inputs, batch, cache, layer)
+        h_BTD = nn.sow("mid", attention(config, inputs, batch, cache, layer))
         with nn.part("ffn"):
             read = h_BTD if config.block == "llama" else inputs.r
-            f_BTD = norm(config, read, "norm")
+            f_BTD = nn.sow("in", norm(config, read, "norm"))
             if config.n_expert:
                 out_BTD, metrics = experts(config, f_BTD, h_BTD, batch, cache, layer)
             else:
                 out_BTD, metrics = feed_forward(config, f_BTD, h_BTD, config.ffn_width(layer)), None
-        nn.sow("out", out_BTD)
-        return out_BTD, metrics
+        return nn.sow("out", out_BTD), metrics
 
 
 def attention(config: Config, inputs: Streams, batch: Batch, cache: Cache | None, layer: int) -> Like:
@@ -58,15 +58,18 @@ def attention(config: Config, inputs: Streams, batch: Batch, cache: Cache | None
     heads, groups, width = config.n_head, kv_heads(config), head_width(config)
     bias, std = config.block == "pythia", config.init_std
     with nn.part("attn"):
-        q = rotated(
-            config, nn.linear(inputs.q, "q", heads * width, std=std, bias=bias), "q_norm", heads, batch
+        inputs = Streams(*(nn.sow(f"in_{c}", getattr(inputs, c)) for c in "qkvr"))
+        q = nn.sow("q", nn.linear(inputs.q, "q", heads * width, std=std, bias=bias))
+        q = rotated(config, q, "q_norm", heads, batch)
+        k = nn.sow("k", nn.linear(inputs.k, "k", groups * width, std=std, bias=bias))
+        k = rotated(config, k, "k_norm", groups, batch)
+        v = nn.sow("v", nn.linear(inputs.v, "v", groups * width, std=std, bias=bias))
+        o = attend(q, k, v, batch, cache, layer, n_head=heads, n_kv_head=groups)
+        return nn.branch(
+            "out",
+            inputs.r,
+            lambda residual: nn.linear(o, "o", config.d_model, std=std, bias=bias, residual=residual),
         )
-        k = rotated(
-            config, nn.linear(inputs.k, "k", groups * width, std=std, bias=bias), "k_norm", groups, batch
-        )
-        v = nn.linear(inputs.v, "v", groups * width, std=std, bias=bias)
-        o = ops.attention(q, k, v, n_head=heads, n_kv_head=groups, **seen(batch, cache, layer))
-        return nn.linear(o, "o", config.d_model, std=std, bias=bias, residual=inputs.r)
 
 
 def rotated(config: Config, x: Like, name: str, heads: int, batch: Batch) -> Like:
@@ -89,11 +92,17 @@ def rotated(config: Config, x: Like, name: str, heads: int, batch: Batch) -> Lik
 def feed_forward(config: Config, f_BTD: Like, residual_BTD: Like, inner: int) -> Like:
     """residual + (silu(f Wgate) * (f Wup)) Wdown, or residual + gelu(f Wup + b) Wdown + b."""
     std = config.init_std
-    if config.block == "pythia":
-        u_BTF = nn.linear(f_BTD, "up", inner, std=std, bias=True, activation="gelu_erf")
-        return nn.linear(u_BTF, "down", config.d_model, std=std, bias=True, residual=residual_BTD)
-    gate_BTF = nn.linear(f_BTD, "gate", inner, std=std)
-    up_BTF = nn.linear(f_BTD, "up", inner, std=std)
-    return nn.linear(
-        ops.glu(gate_BTF, up_BTF, activation="silu"), "down", config.d_model, std=std, residual=residual_BTD
+    bias = config.block == "pythia"
+    if bias:
+        u_BTF = nn.activated(
+            "gelu_erf",
+            lambda activation: nn.linear(f_BTD, "up", inner, std=std, bias=True, activation=activation),
+        )
+    else:
+        gate_BTF, up_BTF = (nn.sow(name, nn.linear(f_BTD, name, inner, std=std)) for name in ("gate", "up"))
+        u_BTF = nn.sow("inner", ops.glu(gate_BTF, up_BTF, activation="silu"))
+    return nn.branch(
+        "out",
+        residual_BTD,
+        lambda residual: nn.linear(u_BTF, "down", config.d_model, std=std, bias=bias, residual=residual),
     )

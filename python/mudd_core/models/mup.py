@@ -1,8 +1,7 @@
 """The muP transformer: pre-norm, no learned multipliers; initial values and rates follow the width.
 
 Maths: docs/maths/mup.md (mu-Transformer's code; Yang et al. 2022, table 3). Shape letters: B samples, T
-positions, D width, H query heads, G key and value heads, hd head width, F feed-forward width. `nn.sow` names what the
-coordinate check measures (docs/maths/mup.md, 4.1); it costs nothing elsewhere.
+positions, D width, H query heads, G key and value heads, hd head width, F feed-forward width.
 
 Two limits beside the original: activations are swiglu and those of jax.nn that act on one element (act_square squares
 relu alone); and sampling ends where the window is full, where it goes on in a ring (docs/decisions.md).
@@ -14,8 +13,8 @@ from mudd_core import nn, ops
 from mudd_core.config.families.mup import POINTWISE
 from mudd_core.config.families.mup import MupConfig as Config
 from mudd_core.graph.recording import Like
+from mudd_core.models.attention import attend
 from mudd_core.models.hidden import Batch, Cache, Hidden
-from mudd_core.models.transformer_pp import seen
 
 __all__ = ["Config", "model"]
 
@@ -27,18 +26,16 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=1.0)
     if config.e_norm:
         x_BTD = norm(config, x_BTD, "embed_norm")
+    x_BTD = nn.sow("embed.out", x_BTD)
     for layer in range(config.n_layer):
         with nn.part(f"blocks.{layer}"):
-            nn.sow("h", x_BTD)
-            x_BTD = attention(config, x_BTD, batch, cache, layer)
-            nn.sow("ha", x_BTD)
-            x_BTD = feed_forward(config, x_BTD)
-            nn.sow("hf", x_BTD)
+            x_BTD = nn.sow("mid", attention(config, x_BTD, batch, cache, layer))
+            x_BTD = nn.sow("out", feed_forward(config, x_BTD))
     h_BTD = norm(config, x_BTD, "final_norm")
     std = {"mup": 1.0 / config.d_model, "sp": config.d_model**-0.5, "zero": 0.0}[config.u_init]
     head = nn.unembedding("head", config.vocab_size, config.d_model, std=std)
     bias = nn.bias("head_bias", config.vocab_size) if config.proj_biases else None
-    return Hidden(h_BTD, head, bias=bias)
+    return Hidden(nn.sow("final_norm.out", h_BTD), head, bias=bias)
 
 
 def norm(config: Config, x: Like, name: str, heads: int = 1) -> Like:
@@ -72,54 +69,58 @@ def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, la
     """x + Attn(rms_norm(x))."""
     heads, groups, width = config.n_head, config.n_kv_head, config.d_head
     with nn.part("attn"):
-        a_BTD = norm(config, x_BTD, "norm")
-        nn.sow("ax", a_BTD)
-        q = linear(config, a_BTD, "q", heads * width, zero=config.q_init == "zero")
-        k = linear(config, a_BTD, "k", groups * width)
-        v = linear(config, a_BTD, "v", groups * width)
-        for name, value in (("aq", q), ("ak", k), ("av", v)):
-            nn.sow(name, value)
+        a_BTD = nn.sow("in", norm(config, x_BTD, "norm"))
+        q = nn.sow("q", linear(config, a_BTD, "q", heads * width, zero=config.q_init == "zero"))
+        k = nn.sow("k", linear(config, a_BTD, "k", groups * width))
+        v = nn.sow("v", linear(config, a_BTD, "v", groups * width))
         if config.qk_norm:
             q, k = norm(config, q, "q_norm", heads), norm(config, k, "k_norm", groups)
         if config.rotary_base:
             base, longest = config.rotary_base, batch.max_positions(config)
             q = ops.rope(q, batch.positions, n_head=heads, base=base, max_positions=longest)
             k = ops.rope(k, batch.positions, n_head=groups, base=base, max_positions=longest)
-        nn.sow("aqr", q)
-        nn.sow("akr", k)
-        o = ops.attention(
+        o = attend(
             q,
             k,
             v,
+            batch,
+            cache,
+            layer,
             n_head=heads,
             n_kv_head=groups,
             scale=config.scale,
             activation=config.attn_act_name,
             divisor=config.max_seq_len,
             eps=config.norm_eps,
-            **seen(batch, cache, layer),
         )
-        nn.sow("ao", o)
-        return linear(config, o, "o", config.d_model, zero=config.r_init == "zero", residual=x_BTD)
+        zero = config.r_init == "zero"
+        return nn.branch(
+            "out",
+            x_BTD,
+            lambda residual: linear(config, o, "o", config.d_model, zero=zero, residual=residual),
+        )
 
 
 def feed_forward(config: Config, x_BTD: Like) -> Like:
     """x + act(rms_norm(x) Wup) Wdown; swiglu: x + (silu(f Wgate) * (f Wup)) Wdown."""
     with nn.part("ffn"):
-        f_BTD = norm(config, x_BTD, "norm")
-        nn.sow("fx", f_BTD)
+        f_BTD = nn.sow("in", norm(config, x_BTD, "norm"))
         if config.ff_act_name == "swiglu":
-            gate_BTF = linear(config, f_BTD, "gate", config.d_ff)
-            up_BTF = linear(config, f_BTD, "up", config.d_ff)
-            nn.sow("fh", gate_BTF)
-            nn.sow("fh_up", up_BTF)
-            u_BTF = ops.glu(gate_BTF, up_BTF, activation="silu")
+            gate_BTF, up_BTF = (
+                nn.sow(name, linear(config, f_BTD, name, config.d_ff)) for name in ("gate", "up")
+            )
+            u_BTF = nn.sow("inner", ops.glu(gate_BTF, up_BTF, activation="silu"))
         elif config.ff_act_name in POINTWISE:
-            h_BTF = linear(config, f_BTD, "up", config.d_ff)
-            nn.sow("fh", h_BTF)
-            u_BTF = ops.activation(h_BTF, activation=config.ff_act_name)
+            h_BTF = nn.sow("up", linear(config, f_BTD, "up", config.d_ff))
+            u_BTF = nn.sow("inner", ops.activation(h_BTF, activation=config.ff_act_name))
         else:
-            nn.sow("fh", lambda: linear(config, f_BTD, "up", config.d_ff))  # the product alone, not fused
-            u_BTF = linear(config, f_BTD, "up", config.d_ff, activation=_ACTIVATIONS[config.ff_act_name])
-        nn.sow("fa", u_BTF)
-        return linear(config, u_BTF, "down", config.d_model, zero=config.r_init == "zero", residual=x_BTD)
+            u_BTF = nn.activated(
+                _ACTIVATIONS[config.ff_act_name],
+                lambda activation: linear(config, f_BTD, "up", config.d_ff, activation=activation),
+            )
+        zero = config.r_init == "zero"
+        return nn.branch(
+            "out",
+            x_BTD,
+            lambda residual: linear(config, u_BTF, "down", config.d_model, zero=zero, residual=residual),
+        )

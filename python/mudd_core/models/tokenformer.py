@@ -13,8 +13,8 @@ from mudd_core import nn, ops
 from mudd_core.config.families.heads import head_width
 from mudd_core.config.families.tokenformer import TokenFormerConfig as Config
 from mudd_core.graph.recording import Like
+from mudd_core.models.attention import attend
 from mudd_core.models.hidden import Batch, Cache, Hidden
-from mudd_core.models.transformer_pp import seen
 
 __all__ = ["Config", "model"]
 
@@ -23,15 +23,15 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     """Token ids to final states."""
     std = 1.0 if config.init == "jax" else 0.02
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
-    x_BTD = with_positions(config, x_BTD, batch, std)
+    x_BTD = nn.sow("embed.out", with_positions(config, x_BTD, batch, std))
     for layer in range(config.n_layer):
         with nn.part(f"blocks.{layer}"):
-            x_BTD = attention(config, x_BTD, batch, cache, layer)
-            x_BTD = feed_forward(config, x_BTD)
+            x_BTD = nn.sow("mid", attention(config, x_BTD, batch, cache, layer))
+            x_BTD = nn.sow("out", feed_forward(config, x_BTD))
     scale = config.d_model**-0.5 if config.tie_embeddings and config.normalize_logits else 1.0
     h_BTD = final_norm(config, x_BTD, scale)
     head_std = std if config.tie_embeddings else dense_std(config, config.d_model)
-    return Hidden(h_BTD, nn.head(config, std=head_std))
+    return Hidden(nn.sow("final_norm.out", h_BTD), nn.head(config, std=head_std))
 
 
 def with_positions(config: Config, x_BTD: Like, batch: Batch, std: float) -> Like:
@@ -70,16 +70,19 @@ def final_norm(config: Config, x_BTD: Like, scale: float, name: str = "final_nor
 def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, layer: int) -> Like:
     """x + DropPath(out(Attn(q, k, v))) with q, k, v of the normalised x, three projections in one op."""
     with nn.part("attn"):
-        a_BTD = norm(config, x_BTD)
-        q, k, v = qkv(config, a_BTD)
+        a_BTD = nn.sow("in", norm(config, x_BTD))
+        q, k, v = (nn.sow(name, u) for name, u in zip("qkv", qkv(config, a_BTD), strict=True))
         if config.positions == "rotary":
             q, k = (rotated(config, u, batch) for u in (q, k))
-        o = ops.attention(q, k, v, n_head=config.n_head, **seen(batch, cache, layer))
-        if config.block == "dense":
-            return nn.linear(
-                o, "o", config.d_model, std=dense_std(config, o.shape[-1]), bias=True, residual=x_BTD
-            )
-        return slots(config, o, ["o"], "proj", config.d_model, x_BTD)[0]
+        o = attend(q, k, v, batch, cache, layer, n_head=config.n_head, n_kv_head=config.n_head)
+
+        def made(residual: Like | None) -> Like:
+            if config.block != "dense":
+                return slots(config, o, ["o"], "proj", config.d_model, residual)[0]
+            std = dense_std(config, o.shape[-1])
+            return nn.linear(o, "o", config.d_model, std=std, bias=True, residual=residual)
+
+        return nn.branch("out", x_BTD, made)
 
 
 def qkv(config: Config, a_BTD: Like) -> tuple[Like, ...]:
@@ -107,13 +110,26 @@ def rotated(config: Config, u: Like, batch: Batch) -> Like:
 def feed_forward(config: Config, x_BTD: Like) -> Like:
     """x + DropPath(slots(LN(x))): keys, activated scores, values, no second activation."""
     with nn.part("ffn"):
-        f_BTD = norm(config, x_BTD)
+        f_BTD = nn.sow("in", norm(config, x_BTD))
         if config.block == "pattention":
-            return slots(config, f_BTD, [""], "ffn", config.d_model, x_BTD)[0]
+            return nn.branch(
+                "out", x_BTD, lambda residual: slots(config, f_BTD, [""], "ffn", config.d_model, residual)[0]
+            )
         inner, init = config.inner(), "truncated_normal" if config.init == "jax" else "normal"
         up_std, down_std = dense_std(config, config.d_model), dense_std(config, inner)
-        u = nn.linear(f_BTD, "up", inner, std=up_std, bias=True, activation=config.mlp_activation, init=init)
-        return nn.linear(u, "down", config.d_model, std=down_std, bias=True, residual=x_BTD, init=init)
+        u = nn.activated(
+            config.mlp_activation,
+            lambda activation: nn.linear(
+                f_BTD, "up", inner, std=up_std, bias=True, activation=activation, init=init
+            ),
+        )
+        return nn.branch(
+            "out",
+            x_BTD,
+            lambda residual: nn.linear(
+                u, "down", config.d_model, std=down_std, bias=True, residual=residual, init=init
+            ),
+        )
 
 
 def dense_std(config: Config, fan_in: int) -> float:

@@ -6,12 +6,11 @@ value heads, hd head width, F feed-forward width.
 
 from __future__ import annotations
 
-from typing import TypedDict
-
 from mudd_core import nn, ops
 from mudd_core.config.families import MixtralConfig, head_width, kv_heads
 from mudd_core.config.families import TransformerPPConfig as Config
 from mudd_core.graph.recording import Like
+from mudd_core.models.attention import attend
 from mudd_core.models.hidden import Batch, Cache, Hidden
 
 __all__ = ["Config", "model"]
@@ -21,12 +20,13 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     """Token ids to final states."""
     std = config.init_std
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
+    x_BTD = nn.sow("embed.out", x_BTD)
     for layer in range(config.n_layer):
         with nn.part(f"blocks.{layer}"):
-            x_BTD = attention(config, x_BTD, batch, cache, layer, biased=config.attn_bias)
-            x_BTD = feed_forward(config, x_BTD)
+            x_BTD = nn.sow("mid", attention(config, x_BTD, batch, cache, layer, biased=config.attn_bias))
+            x_BTD = nn.sow("out", feed_forward(config, x_BTD))
     h_BTD = nn.rms_norm(x_BTD, "final_norm", eps=config.norm_eps)
-    return Hidden(h_BTD, nn.head(config, std=std))
+    return Hidden(nn.sow("final_norm.out", h_BTD), nn.head(config, std=std))
 
 
 def attention(
@@ -41,10 +41,11 @@ def attention(
     """x + Attn(rms_norm(x)). biased: the four projections have biases."""
     heads, groups, width, std = config.n_head, kv_heads(config), head_width(config), config.init_std
     with nn.part("attn"):
-        a_BTD = nn.rms_norm(x_BTD, "norm", eps=config.norm_eps)
-        q = nn.linear(a_BTD, "q", heads * width, std=std, bias=biased)
-        k = nn.linear(a_BTD, "k", groups * width, std=std, bias=biased)
-        v = nn.linear(a_BTD, "v", groups * width, std=std, bias=biased)
+        a_BTD = nn.sow("in", nn.rms_norm(x_BTD, "norm", eps=config.norm_eps))
+        q, k, v = (
+            nn.sow(name, nn.linear(a_BTD, name, count * width, std=std, bias=biased))
+            for name, count in (("q", heads), ("k", groups), ("v", groups))
+        )
         q = ops.rope(
             q, batch.positions, n_head=heads, base=config.rope_base, max_positions=batch.max_positions(config)
         )
@@ -55,33 +56,27 @@ def attention(
             base=config.rope_base,
             max_positions=batch.max_positions(config),
         )
-        o = ops.attention(q, k, v, n_head=heads, n_kv_head=groups, **seen(batch, cache, layer))
-        return nn.linear(o, "o", config.d_model, std=std, bias=biased, residual=x_BTD)
-
-
-class Seen(TypedDict, total=False):
-    """The optional inputs of attention."""
-
-    segments: Like | None
-    key_mask: Like | None
-    k_cache: Like
-    v_cache: Like
-    ring: bool
-
-
-def seen(batch: Batch, cache: Cache | None, layer: int) -> Seen:
-    """The optional inputs of attention: which position sees which, and the cache while decoding."""
-    if cache is None:
-        return {"segments": batch.segments, "key_mask": batch.key_mask}
-    return {"k_cache": cache.k[layer], "v_cache": cache.v[layer], "ring": cache.ring}
+        o = attend(q, k, v, batch, cache, layer, n_head=heads, n_kv_head=groups)
+        return nn.branch(
+            "out",
+            x_BTD,
+            lambda residual: nn.linear(o, "o", config.d_model, std=std, bias=biased, residual=residual),
+        )
 
 
 def feed_forward(config: Config, x_BTD: Like) -> Like:
     """x + (silu(f Wgate) * (f Wup)) Wdown with f = rms_norm(x)."""
     std, biased = config.init_std, config.mlp_bias
     with nn.part("ffn"):
-        f_BTD = nn.rms_norm(x_BTD, "norm", eps=config.norm_eps)
-        gate_BTF = nn.linear(f_BTD, "gate", config.d_ff, std=std, bias=biased)
-        up_BTF = nn.linear(f_BTD, "up", config.d_ff, std=std, bias=biased)
-        u_BTF = ops.glu(gate_BTF, up_BTF, activation="silu")
-        return nn.linear(u_BTF, "down", config.d_model, std=std, bias=biased, residual=x_BTD)
+        f_BTD = nn.sow("in", nn.rms_norm(x_BTD, "norm", eps=config.norm_eps))
+        gate_BTF, up_BTF = (
+            nn.sow(name, nn.linear(f_BTD, name, config.d_ff, std=std, bias=biased)) for name in ("gate", "up")
+        )
+        u_BTF = nn.sow("inner", ops.glu(gate_BTF, up_BTF, activation="silu"))
+        return nn.branch(
+            "out",
+            x_BTD,
+            lambda residual: nn.linear(
+                u_BTF, "down", config.d_model, std=std, bias=biased, residual=residual
+            ),
+        )

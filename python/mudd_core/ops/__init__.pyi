@@ -1,33 +1,64 @@
 """Types of the ops; written by tests/stubs.py."""
 
-from typing import Any, TypeVar
+# A checker takes the first overload that fits, so that arrays alone give arrays although they fit the second too.
+# mypy: disable-error-code="overload-overlap"
 
-from mudd_core.base.types import Array
+from collections.abc import Callable, Sequence
+from typing import TypeVar, overload
+
+from mudd_core.base.types import Array, Float32, Float64, Int32
 from mudd_core.graph.recording import Like as Like
 from mudd_core.graph.tape import Tensor
-from mudd_core.ops.call import custom as custom
 
 T = TypeVar("T", bound=Like)
 Given = Array | Tensor
 
 __all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'pattention', 'pattention_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
 
-def activation(x: T, *, activation: str = 'gelu_tanh') -> T:
+@overload
+def custom(forward: Callable[..., Array], backward: Callable[..., Array | Sequence[Array | None]], *inputs: Array) -> Float32:
+    """Two NumPy functions as an op, in either executor.
+
+    forward(*inputs) returns one float32 array or a tuple; backward(*output_gradients, *inputs) returns one gradient per
+    input (None where there is none). Output shapes are learned from one call on zeros."""
+@overload
+def custom(forward: Callable[..., Array], backward: Callable[..., Array | Sequence[Array | None]], *inputs: Given) -> Tensor: ...
+@overload
+def custom(forward: Callable[..., Array], backward: Callable[..., Array | Sequence[Array | None]], *inputs: T) -> T: ...
+@overload
+def custom(forward: Callable[..., tuple[Array, ...]], backward: Callable[..., Array | Sequence[Array | None]], *inputs: Array) -> tuple[Float32, ...]: ...
+@overload
+def custom(forward: Callable[..., tuple[Array, ...]], backward: Callable[..., Array | Sequence[Array | None]], *inputs: Given) -> tuple[Tensor, ...]: ...
+@overload
+def custom(forward: Callable[..., tuple[Array, ...]], backward: Callable[..., Array | Sequence[Array | None]], *inputs: T) -> tuple[T, ...]: ...
+
+@overload
+def activation(x: Array, *, activation: str = 'gelu_tanh') -> Float32:
     """y = act(x), element by element.
 
     Options:
         activation: function; those after squared_relu as in jax.nn. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu, relu6, sigmoid, tanh, softplus, log_sigmoid, soft_sign, leaky_relu, hard_sigmoid, hard_silu, hard_tanh, elu, selu, squareplus, mish, sparse_plus, sparse_sigmoid."""
+@overload
+def activation(x: Given, *, activation: str = 'gelu_tanh') -> Tensor: ...
+@overload
+def activation(x: T, *, activation: str = 'gelu_tanh') -> T: ...
 
-def activation_backward(dy: Given, x: Given, *, activation: str = 'gelu_tanh') -> tuple[Array]:
+def activation_backward(dy: Given, x: Given, *, activation: str = 'gelu_tanh') -> tuple[Float32]:
     """Gradients (dx,) of activation; None for absent inputs."""
 
-def add(a: T, b: T) -> T:
+@overload
+def add(a: Array, b: Array) -> Float32:
     """y = a + b, shapes equal."""
+@overload
+def add(a: Given, b: Given) -> Tensor: ...
+@overload
+def add(a: T, b: T) -> T: ...
 
-def add_backward(dy: Given, a: Given, b: Given) -> tuple[Array, Array]:
+def add_backward(dy: Given, a: Given, b: Given) -> tuple[Float32, Float32]:
     """Gradients (da, db) of add; None for absent inputs."""
 
-def attention(q: T, k: T, v: T, segments: Like | None = None, key_mask: Like | None = None, k_cache: T | None = None, v_cache: T | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> T:
+@overload
+def attention(q: Array, k: Array, v: Array, segments: Array | None = None, key_mask: Array | None = None, k_cache: Array | None = None, v_cache: Array | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> Float32:
     """softmax(scale q k^T + mask) v by tiles, never T x T (Dao et al. 2022).
 
     q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask int32 [B, T]: a
@@ -49,11 +80,16 @@ def attention(q: T, k: T, v: T, segments: Like | None = None, key_mask: Like | N
         ring: a token after Tmax others replaces the oldest one in the cache.
         dropout: probability of dropping a score. Values: a number in [0, 1).
         purpose: key of the random draws."""
+@overload
+def attention(q: Given, k: Given, v: Given, segments: Given | None = None, key_mask: Given | None = None, k_cache: Given | None = None, v_cache: Given | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> Tensor: ...
+@overload
+def attention(q: T, k: T, v: T, segments: Like | None = None, key_mask: Like | None = None, k_cache: T | None = None, v_cache: T | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> T: ...
 
-def attention_backward(do: Given, q: Given, k: Given, v: Given, segments: Given | None = None, key_mask: Given | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> tuple[Array, Array, Array, None, None]:
+def attention_backward(do: Given, q: Given, k: Given, v: Given, segments: Given | None = None, key_mask: Given | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> tuple[Float32, Float32, Float32, None, None]:
     """Gradients (dq, dk, dv, None, None) of attention; None for absent inputs."""
 
-def cross_entropy(h: T, head: T, targets: Like, bias: T | None = None, *, chunk_bytes: int = 16777216) -> tuple[T, T, T]:
+@overload
+def cross_entropy(h: Array, head: Array, targets: Array, bias: Array | None = None, *, chunk_bytes: int = 16777216) -> tuple[Float64, Float64, Float32]:
     """Unembedding, softmax and loss in one: (loss float64 [S], counted float64 [S], guessed).
 
     h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. bias [V] is added to the logits. loss
@@ -63,13 +99,18 @@ def cross_entropy(h: T, head: T, targets: Like, bias: T | None = None, *, chunk_
 
     Options:
         chunk_bytes: bytes of logits that exist at once. Values: at least 1."""
+@overload
+def cross_entropy(h: Given, head: Given, targets: Given, bias: Given | None = None, *, chunk_bytes: int = 16777216) -> tuple[Tensor, Tensor, Tensor]: ...
+@overload
+def cross_entropy(h: T, head: T, targets: Like, bias: T | None = None, *, chunk_bytes: int = 16777216) -> tuple[T, T, T]: ...
 
-def cross_entropy_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, *, chunk_bytes: int = 16777216) -> tuple[Array, Array, None, Array | None]:
+def cross_entropy_backward(dloss: Given | None | tuple[Given | None, ...], h: Given, head: Given, targets: Given, bias: Given | None = None, *, chunk_bytes: int = 16777216) -> tuple[Float32, Float32, None, Float32 | None]:
     """Gradients (dh, dhead, None, dbias) of cross_entropy; None for absent inputs.
 
     Of the summed loss, scaled per shard by dloss (None: 1)."""
 
-def depth_mix(bias: Like | None, w1: Like | None = None, w2: Like | None = None, generator_gain: Like | None = None, gain_0: Like | None = None, gain_1: Like | None = None, gain_2: Like | None = None, gain_3: Like | None = None, newest: Like | None = None, *states: Like | None, direct: bool = False, post_norm: bool = False, activation: str = 'gelu_tanh', eps: float = 1e-06, norm_eps: float = 1e-06) -> Any:
+@overload
+def depth_mix(bias: Array, w1: Array | None = None, w2: Array | None = None, generator_gain: Array | None = None, gain_0: Array | None = None, gain_1: Array | None = None, gain_2: Array | None = None, gain_3: Array | None = None, newest: Array | None = None, *states: Array, direct: bool = False, post_norm: bool = False, activation: str = 'gelu_tanh', eps: float = 1e-06, norm_eps: float = 1e-06) -> Float32 | tuple[Float32, ...]:
     """C streams as weighted sums of l earlier states, the weights made per token.
 
     Xiao et al. 2025, MUDDFormer.
@@ -84,13 +125,18 @@ def depth_mix(bias: Like | None, w1: Like | None = None, w2: Like | None = None,
         activation: function of the generator. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu.
         eps: epsilon of the generator's norm. Values: a number >= 0.
         norm_eps: epsilon of the norms of the streams. Values: a number >= 0."""
+@overload
+def depth_mix(bias: Given, w1: Given | None = None, w2: Given | None = None, generator_gain: Given | None = None, gain_0: Given | None = None, gain_1: Given | None = None, gain_2: Given | None = None, gain_3: Given | None = None, newest: Given | None = None, *states: Given, direct: bool = False, post_norm: bool = False, activation: str = 'gelu_tanh', eps: float = 1e-06, norm_eps: float = 1e-06) -> Tensor | tuple[Tensor, ...]: ...
+@overload
+def depth_mix(bias: Like | None, w1: Like | None = None, w2: Like | None = None, generator_gain: Like | None = None, gain_0: Like | None = None, gain_1: Like | None = None, gain_2: Like | None = None, gain_3: Like | None = None, newest: Like | None = None, *states: Like | None, direct: bool = False, post_norm: bool = False, activation: str = 'gelu_tanh', eps: float = 1e-06, norm_eps: float = 1e-06) -> Like | tuple[Like, ...]: ...
 
-def depth_mix_backward(dy: Given | tuple[Given | None, ...], bias: Given, w1: Given | None = None, w2: Given | None = None, generator_gain: Given | None = None, gain_0: Given | None = None, gain_1: Given | None = None, gain_2: Given | None = None, gain_3: Given | None = None, newest: Given | None = None, *states: Given, direct: bool = False, post_norm: bool = False, activation: str = 'gelu_tanh', eps: float = 1e-06, norm_eps: float = 1e-06) -> tuple[Any, ...]:
+def depth_mix_backward(dy: Given | tuple[Given | None, ...], bias: Given, w1: Given | None = None, w2: Given | None = None, generator_gain: Given | None = None, gain_0: Given | None = None, gain_1: Given | None = None, gain_2: Given | None = None, gain_3: Given | None = None, newest: Given | None = None, *states: Given, direct: bool = False, post_norm: bool = False, activation: str = 'gelu_tanh', eps: float = 1e-06, norm_eps: float = 1e-06) -> tuple[Float32 | None, ...]:
     """Gradients (dbias, dw1, dw2, dgenerator_gain, dgain_0, dgain_1, dgain_2, dgain_3, dnewest, those of each states) of depth_mix; None for absent inputs.
 
     dy is the gradient of the stream, or a tuple, None for zero."""
 
-def dropout(x: T, residual: T | None = None, *, rate: float = 0.0, purpose: str = 'dropout') -> T:
+@overload
+def dropout(x: Array, residual: Array | None = None, *, rate: float = 0.0, purpose: str = 'dropout') -> Float32:
     """y = residual + m x / (1 - rate) (Srivastava et al. 2014), m one with probability 1 - rate, else zero.
 
     x and residual [B, T, D]. Only where a gradient of x is wanted; elsewhere y = residual + x. The draws depend on
@@ -99,13 +145,18 @@ def dropout(x: T, residual: T | None = None, *, rate: float = 0.0, purpose: str 
     Options:
         rate: probability of dropping a number. Values: a number in [0, 1).
         purpose: key of the random draws."""
+@overload
+def dropout(x: Given, residual: Given | None = None, *, rate: float = 0.0, purpose: str = 'dropout') -> Tensor: ...
+@overload
+def dropout(x: T, residual: T | None = None, *, rate: float = 0.0, purpose: str = 'dropout') -> T: ...
 
-def dropout_backward(dy: Given, x: Given, residual: Given | None = None, *, rate: float = 0.0, purpose: str = 'dropout') -> tuple[Array, Array | None]:
+def dropout_backward(dy: Given, x: Given, residual: Given | None = None, *, rate: float = 0.0, purpose: str = 'dropout') -> tuple[Float32, Float32 | None]:
     """Gradients (dx, dresidual) of dropout; None for absent inputs.
 
     The draws are those of the forward pass."""
 
-def embedding(ids: Like | None = None, table: T | None = None, residual: T | None = None, *, positions: bool = False, sinusoids: int = 0) -> T:
+@overload
+def embedding(ids: Array | None = None, table: Array | None = None, residual: Array | None = None, *, positions: bool = False, sinusoids: int = 0) -> Float32:
     """y = table[ids] (+ residual). ids int32 [B, T], table [V, D].
 
     positions: the row of a token is its position t. sinusoids: row p holds sin(p w) then cos(p w), w from 1 down to
@@ -114,20 +165,30 @@ def embedding(ids: Like | None = None, table: T | None = None, residual: T | Non
     Options:
         positions: no ids: the row of a token is its position.
         sinusoids: rows of sines and cosines, in place of a table. Values: 0 to 16777215."""
+@overload
+def embedding(ids: Given | None = None, table: Given | None = None, residual: Given | None = None, *, positions: bool = False, sinusoids: int = 0) -> Tensor: ...
+@overload
+def embedding(ids: Like | None = None, table: T | None = None, residual: T | None = None, *, positions: bool = False, sinusoids: int = 0) -> T: ...
 
-def embedding_backward(dy: Given, ids: Given | None = None, table: Given | None = None, residual: Given | None = None, *, positions: bool = False, sinusoids: int = 0) -> tuple[None, Array | None, Array | None]:
+def embedding_backward(dy: Given, ids: Given | None = None, table: Given | None = None, residual: Given | None = None, *, positions: bool = False, sinusoids: int = 0) -> tuple[None, Float32 | None, Float32 | None]:
     """Gradients (None, dtable, dresidual) of embedding; None for absent inputs."""
 
-def glu(gate: T, up: T, *, activation: str = 'silu') -> T:
+@overload
+def glu(gate: Array, up: Array, *, activation: str = 'silu') -> Float32:
     """y = act(gate) * up (Shazeer 2020). Shapes equal.
 
     Options:
         activation: function of the gate. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu."""
+@overload
+def glu(gate: Given, up: Given, *, activation: str = 'silu') -> Tensor: ...
+@overload
+def glu(gate: T, up: T, *, activation: str = 'silu') -> T: ...
 
-def glu_backward(dy: Given, gate: Given, up: Given, *, activation: str = 'silu') -> tuple[Array, Array]:
+def glu_backward(dy: Given, gate: Given, up: Given, *, activation: str = 'silu') -> tuple[Float32, Float32]:
     """Gradients (dgate, dup) of glu; None for absent inputs."""
 
-def grouped_gemm(x: T, gates: T, experts: Like, gate: T, up: T, down: T, residual: T | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', packed_at_once: int = 268435456) -> T:
+@overload
+def grouped_gemm(x: Array, gates: Array, experts: Array, gate: Array, up: Array, down: Array, residual: Array | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', packed_at_once: int = 268435456) -> Float32:
     """y = residual + sum over a token's slots of gates (act(x gate_e) * (x up_e)) down_e.
 
     All experts in one call.
@@ -138,11 +199,16 @@ def grouped_gemm(x: T, gates: T, experts: Like, gate: T, up: T, down: T, residua
         activation: function of the gate. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu.
         full_drop: what a token without an expert adds: x, or nothing. Values: passthrough, zero.
         packed_at_once: bytes of weights that are packed at once. Values: at least 0."""
+@overload
+def grouped_gemm(x: Given, gates: Given, experts: Given, gate: Given, up: Given, down: Given, residual: Given | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', packed_at_once: int = 268435456) -> Tensor: ...
+@overload
+def grouped_gemm(x: T, gates: T, experts: Like, gate: T, up: T, down: T, residual: T | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', packed_at_once: int = 268435456) -> T: ...
 
-def grouped_gemm_backward(dy: Given, x: Given, gates: Given, experts: Given, gate: Given, up: Given, down: Given, residual: Given | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', packed_at_once: int = 268435456) -> tuple[Array, Array, None, Array, Array, Array, Array | None]:
+def grouped_gemm_backward(dy: Given, x: Given, gates: Given, experts: Given, gate: Given, up: Given, down: Given, residual: Given | None = None, *, activation: str = 'silu', full_drop: str = 'passthrough', packed_at_once: int = 268435456) -> tuple[Float32, Float32, None, Float32, Float32, Float32, Float32 | None]:
     """Gradients (dx, dgates, None, dgate, dup, ddown, dresidual) of grouped_gemm; None for absent inputs."""
 
-def layer_norm(x: T, gain: T | None = None, bias: T | None = None, *, eps: float = 1e-05, gain_offset: float = 0.0, scale: float = 1.0) -> T:
+@overload
+def layer_norm(x: Array, gain: Array | None = None, bias: Array | None = None, *, eps: float = 1e-05, gain_offset: float = 0.0, scale: float = 1.0) -> Float32:
     """y = scale ((x - mean) / sqrt(var + eps) (gain_offset + gain) + bias) over the last axis.
 
     Ba et al. 2016. x [..., D], gain and bias [D] (absent: ones and zeros).
@@ -151,11 +217,16 @@ def layer_norm(x: T, gain: T | None = None, bias: T | None = None, *, eps: float
         eps: added to the variance. Values: a number >= 0.
         gain_offset: added to the gain; 1: gain is the distance from 1. Values: a finite number.
         scale: factor of the result. Values: a finite number."""
+@overload
+def layer_norm(x: Given, gain: Given | None = None, bias: Given | None = None, *, eps: float = 1e-05, gain_offset: float = 0.0, scale: float = 1.0) -> Tensor: ...
+@overload
+def layer_norm(x: T, gain: T | None = None, bias: T | None = None, *, eps: float = 1e-05, gain_offset: float = 0.0, scale: float = 1.0) -> T: ...
 
-def layer_norm_backward(dy: Given, x: Given, gain: Given | None = None, bias: Given | None = None, *, eps: float = 1e-05, gain_offset: float = 0.0, scale: float = 1.0) -> tuple[Array, Array | None, Array | None]:
+def layer_norm_backward(dy: Given, x: Given, gain: Given | None = None, bias: Given | None = None, *, eps: float = 1e-05, gain_offset: float = 0.0, scale: float = 1.0) -> tuple[Float32, Float32 | None, Float32 | None]:
     """Gradients (dx, dgain, dbias) of layer_norm; None for absent inputs."""
 
-def linear(x: T, w: T, bias: T | None = None, residual: T | None = None, *, activation: str = 'none', transposed: bool = False, full_precision: bool = False) -> T:
+@overload
+def linear(x: Array, w: Array, bias: Array | None = None, residual: Array | None = None, *, activation: str = 'none', transposed: bool = False, full_precision: bool = False) -> Float32:
     """y = act(x w + bias) + residual.
 
     x [..., K], w [K, N] (transposed: [N, K]), bias [N], residual like y.
@@ -164,11 +235,16 @@ def linear(x: T, w: T, bias: T | None = None, residual: T | None = None, *, acti
         activation: function of x w + bias. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu.
         transposed: w is [N, K].
         full_precision: y stays fp32 in a bf16 graph, as it does with a residual."""
+@overload
+def linear(x: Given, w: Given, bias: Given | None = None, residual: Given | None = None, *, activation: str = 'none', transposed: bool = False, full_precision: bool = False) -> Tensor: ...
+@overload
+def linear(x: T, w: T, bias: T | None = None, residual: T | None = None, *, activation: str = 'none', transposed: bool = False, full_precision: bool = False) -> T: ...
 
-def linear_backward(dy: Given, x: Given, w: Given, bias: Given | None = None, residual: Given | None = None, *, activation: str = 'none', transposed: bool = False, full_precision: bool = False) -> tuple[Array, Array, Array | None, Array | None]:
+def linear_backward(dy: Given, x: Given, w: Given, bias: Given | None = None, residual: Given | None = None, *, activation: str = 'none', transposed: bool = False, full_precision: bool = False) -> tuple[Float32, Float32, Float32 | None, Float32 | None]:
     """Gradients (dx, dw, dbias, dresidual) of linear; None for absent inputs."""
 
-def moe_balance(targets: Like, *metrics: T, form: str = 'pooled', scope: str = 'shard', balance: float = 0.0, z: float = 0.0, top_k: int = 2) -> tuple[T, T, T]:
+@overload
+def moe_balance(targets: Array, *metrics: Array, form: str = 'pooled', scope: str = 'shard', balance: float = 0.0, z: float = 0.0, top_k: int = 2) -> tuple[Float64, Float64, Float64]:
     """Auxiliary losses of a mixture, float64 [S] each: (n (balance A + z Z), n A, n Z).
 
     n: counted targets of a shard.
@@ -182,13 +258,18 @@ def moe_balance(targets: Like, *metrics: T, form: str = 'pooled', scope: str = '
         balance: coefficient of the balance loss. Values: a finite number.
         z: coefficient of the router z-loss. Values: a finite number.
         top_k: experts of a token. Values: at least 1."""
+@overload
+def moe_balance(targets: Given, *metrics: Given, form: str = 'pooled', scope: str = 'shard', balance: float = 0.0, z: float = 0.0, top_k: int = 2) -> tuple[Tensor, Tensor, Tensor]: ...
+@overload
+def moe_balance(targets: Like, *metrics: T, form: str = 'pooled', scope: str = 'shard', balance: float = 0.0, z: float = 0.0, top_k: int = 2) -> tuple[T, T, T]: ...
 
-def moe_balance_backward(dloss: Given | None | tuple[Given | None, ...], targets: Given, *metrics: Given, form: str = 'pooled', scope: str = 'shard', balance: float = 0.0, z: float = 0.0, top_k: int = 2) -> tuple[Any, ...]:
+def moe_balance_backward(dloss: Given | None | tuple[Given | None, ...], targets: Given, *metrics: Given, form: str = 'pooled', scope: str = 'shard', balance: float = 0.0, z: float = 0.0, top_k: int = 2) -> tuple[Float32 | None, ...]:
     """Gradients (None, those of each metrics) of moe_balance; None for absent inputs.
 
     Of the first output, scaled per shard by dloss (None: 1)."""
 
-def moe_route(x: T, w: T, segments: Like | None = None, key_mask: Like | None = None, *, top_k: int = 2, capacity_factor: float = 0.0, capacity_scope: str = 'sequence', drop_policy: str = 'position', jitter: float = 0.0, layer: int = 0) -> tuple[T, T, T]:
+@overload
+def moe_route(x: Array, w: Array, segments: Array | None = None, key_mask: Array | None = None, *, top_k: int = 2, capacity_factor: float = 0.0, capacity_scope: str = 'sequence', drop_policy: str = 'position', jitter: float = 0.0, layer: int = 0) -> tuple[Float32, Int32, Float32]:
     """The top-k router of a mixture of E experts: (gates, experts int32, both [B, T, k], metrics).
 
     Jiang et al. 2024.
@@ -207,14 +288,19 @@ def moe_route(x: T, w: T, segments: Like | None = None, key_mask: Like | None = 
         drop_policy: slots that are kept: the first, or those with the largest gates. Values: position, probs.
         jitter: width of the noise on the router's input. Values: a number in [0, 1).
         layer: counter of the random draws. Values: an int."""
+@overload
+def moe_route(x: Given, w: Given, segments: Given | None = None, key_mask: Given | None = None, *, top_k: int = 2, capacity_factor: float = 0.0, capacity_scope: str = 'sequence', drop_policy: str = 'position', jitter: float = 0.0, layer: int = 0) -> tuple[Tensor, Tensor, Tensor]: ...
+@overload
+def moe_route(x: T, w: T, segments: Like | None = None, key_mask: Like | None = None, *, top_k: int = 2, capacity_factor: float = 0.0, capacity_scope: str = 'sequence', drop_policy: str = 'position', jitter: float = 0.0, layer: int = 0) -> tuple[T, T, T]: ...
 
-def moe_route_backward(dgates: Given | tuple[Given | None, ...], x: Given, w: Given, segments: Given | None = None, key_mask: Given | None = None, *, top_k: int = 2, capacity_factor: float = 0.0, capacity_scope: str = 'sequence', drop_policy: str = 'position', jitter: float = 0.0, layer: int = 0) -> tuple[Array, Array, None, None]:
+def moe_route_backward(dgates: Given | tuple[Given | None, ...], x: Given, w: Given, segments: Given | None = None, key_mask: Given | None = None, *, top_k: int = 2, capacity_factor: float = 0.0, capacity_scope: str = 'sequence', drop_policy: str = 'position', jitter: float = 0.0, layer: int = 0) -> tuple[Float32, Float32, None, None]:
     """Gradients (dx, dw, None, None) of moe_route; None for absent inputs.
 
     The gradient is that of the gates, or (of the gates, None, of the metrics). Of the metrics only the sums of
     probabilities and of the squared log-sum-exp have one."""
 
-def pattention(x: Like | None, key: Like | None, value: Like | None, key_bias: Like | None = None, value_bias: Like | None = None, residual: Like | None = None, *more: Like | None, norm: str = 'l2_norm_gelu', gelu: str = 'gelu_tanh', eps: float = 1e-05, zoom: float = 0.0, scale_factor: float = 1.0, keep_scores: bool = True, drop_path: float = 0.0, purpose: str = 'drop_path') -> Any:
+@overload
+def pattention(x: Array, key: Array, value: Array, key_bias: Array | None = None, value_bias: Array | None = None, residual: Array | None = None, *more: Array | None, norm: str = 'l2_norm_gelu', gelu: str = 'gelu_tanh', eps: float = 1e-05, zoom: float = 0.0, scale_factor: float = 1.0, keep_scores: bool = True, drop_path: float = 0.0, purpose: str = 'drop_path') -> Float32 | tuple[Float32, ...]:
     """y = scale_factor Theta(x key^T + key_bias) value + value_bias.
 
     Token-parameter attention (Wang et al. 2024).
@@ -234,13 +320,18 @@ def pattention(x: Like | None, key: Like | None, value: Like | None, key_bias: L
         keep_scores: keep the scores for backward; false: recompute them, the same bits.
         drop_path: probability of dropping a whole sample of y. Values: a number in [0, 1].
         purpose: key of the random draws."""
+@overload
+def pattention(x: Given, key: Given, value: Given, key_bias: Given | None = None, value_bias: Given | None = None, residual: Given | None = None, *more: Given | None, norm: str = 'l2_norm_gelu', gelu: str = 'gelu_tanh', eps: float = 1e-05, zoom: float = 0.0, scale_factor: float = 1.0, keep_scores: bool = True, drop_path: float = 0.0, purpose: str = 'drop_path') -> Tensor | tuple[Tensor, ...]: ...
+@overload
+def pattention(x: Like | None, key: Like | None, value: Like | None, key_bias: Like | None = None, value_bias: Like | None = None, residual: Like | None = None, *more: Like | None, norm: str = 'l2_norm_gelu', gelu: str = 'gelu_tanh', eps: float = 1e-05, zoom: float = 0.0, scale_factor: float = 1.0, keep_scores: bool = True, drop_path: float = 0.0, purpose: str = 'drop_path') -> Like | tuple[Like, ...]: ...
 
-def pattention_backward(dy: Given | tuple[Given | None, ...], x: Given, key: Given, value: Given, key_bias: Given | None = None, value_bias: Given | None = None, residual: Given | None = None, *more: Given | None, norm: str = 'l2_norm_gelu', gelu: str = 'gelu_tanh', eps: float = 1e-05, zoom: float = 0.0, scale_factor: float = 1.0, keep_scores: bool = True, drop_path: float = 0.0, purpose: str = 'drop_path') -> tuple[Any, ...]:
+def pattention_backward(dy: Given | tuple[Given | None, ...], x: Given, key: Given, value: Given, key_bias: Given | None = None, value_bias: Given | None = None, residual: Given | None = None, *more: Given | None, norm: str = 'l2_norm_gelu', gelu: str = 'gelu_tanh', eps: float = 1e-05, zoom: float = 0.0, scale_factor: float = 1.0, keep_scores: bool = True, drop_path: float = 0.0, purpose: str = 'drop_path') -> tuple[Float32 | None, ...]:
     """Gradients (dx, dkey, dvalue, dkey_bias, dvalue_bias, dresidual, those of each more) of pattention; None for absent inputs.
 
     dy is one array, or a tuple with one for each projection."""
 
-def rms_norm(x: T, gain: T | None = None, *, eps: float = 1e-06, heads: int = 1) -> T:
+@overload
+def rms_norm(x: Array, gain: Array | None = None, *, eps: float = 1e-06, heads: int = 1) -> Float32:
     """y = x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang and Sennrich 2019).
 
     x [..., D], gain [D / heads] (qk-norm: heads > 1). A gain of one number is for all channels.
@@ -248,11 +339,16 @@ def rms_norm(x: T, gain: T | None = None, *, eps: float = 1e-06, heads: int = 1)
     Options:
         eps: added to the mean square. Values: a number >= 0.
         heads: equal pieces of the last axis, each normalized alone. Values: at least 1."""
+@overload
+def rms_norm(x: Given, gain: Given | None = None, *, eps: float = 1e-06, heads: int = 1) -> Tensor: ...
+@overload
+def rms_norm(x: T, gain: T | None = None, *, eps: float = 1e-06, heads: int = 1) -> T: ...
 
-def rms_norm_backward(dy: Given, x: Given, gain: Given | None = None, *, eps: float = 1e-06, heads: int = 1) -> tuple[Array, Array | None]:
+def rms_norm_backward(dy: Given, x: Given, gain: Given | None = None, *, eps: float = 1e-06, heads: int = 1) -> tuple[Float32, Float32 | None]:
     """Gradients (dx, dgain) of rms_norm; None for absent inputs."""
 
-def rope(x: T, positions: Like | None = None, *, n_head: int = 0, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> T:
+@overload
+def rope(x: Array, positions: Array | None = None, *, n_head: int = 0, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> Float32:
     """Rotary positions in the half layout (Su et al. 2021).
 
     x [B, T, H*hd], positions int32 [B, T] or 0..T-1.
@@ -262,11 +358,16 @@ def rope(x: T, positions: Like | None = None, *, n_head: int = 0, base: float = 
         base: wavelength of the slowest pair. Values: a number > 0.
         fraction: part of each head that is rotated. Values: a number in [0, 1].
         max_positions: largest position + 1; 0: T. Values: 0 to 16777216."""
+@overload
+def rope(x: Given, positions: Given | None = None, *, n_head: int = 0, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> Tensor: ...
+@overload
+def rope(x: T, positions: Like | None = None, *, n_head: int = 0, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> T: ...
 
-def rope_backward(dy: Given, x: Given, positions: Given | None = None, *, n_head: int = 0, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> tuple[Array, None]:
+def rope_backward(dy: Given, x: Given, positions: Given | None = None, *, n_head: int = 0, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> tuple[Float32, None]:
     """Gradients (dx, None) of rope; None for absent inputs."""
 
-def adamw(w: T, gradient: T, first: T, second: T, *, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.95, eps: float = 1e-08, decay: float = 0.0, step: int = 1) -> tuple[T, T, T]:
+@overload
+def adamw(w: Array, gradient: Array, first: Array, second: Array, *, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.95, eps: float = 1e-08, decay: float = 0.0, step: int = 1) -> tuple[Float32, Float32, Float32]:
     """One update of AdamW (as torch.optim.AdamW): (new w, new first, new second), float32 arrays of one shape.
 
     Training runs the same kernel over all parameters in one sweep; this is one update alone.
@@ -278,14 +379,19 @@ def adamw(w: T, gradient: T, first: T, second: T, *, lr: float = 0.001, beta1: f
         eps: epsilon in the denominator. Values: a finite number.
         decay: fraction of w that is subtracted: lr weight_decay of torch. Values: a finite number.
         step: number of the update. Values: at least 1."""
+@overload
+def adamw(w: Given, gradient: Given, first: Given, second: Given, *, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.95, eps: float = 1e-08, decay: float = 0.0, step: int = 1) -> tuple[Tensor, Tensor, Tensor]: ...
+@overload
+def adamw(w: T, gradient: T, first: T, second: T, *, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.95, eps: float = 1e-08, decay: float = 0.0, step: int = 1) -> tuple[T, T, T]: ...
 
-def adamw_backward(dw: Given | tuple[Given | None, ...], w: Given, gradient: Given, first: Given, second: Given, *, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.95, eps: float = 1e-08, decay: float = 0.0, step: int = 1) -> tuple[Array, Array, Array, Array]:
+def adamw_backward(dw: Given | tuple[Given | None, ...], w: Given, gradient: Given, first: Given, second: Given, *, lr: float = 0.001, beta1: float = 0.9, beta2: float = 0.95, eps: float = 1e-08, decay: float = 0.0, step: int = 1) -> tuple[Float32, Float32, Float32, Float32]:
     """Gradients (dw, dgradient, dfirst, dsecond) of adamw; None for absent inputs.
 
     cpp/mudd/optim/adamw/adamw.h has the formula. dw: the gradient of the new weights, or a tuple (dw, dfirst,
     dsecond) with those of the new moments."""
 
-def lion(w: T, gradient: T, moment: T, *, lr: float = 0.0001, beta1: float = 0.9, beta2: float = 0.99, decay: float = 0.0) -> tuple[T, T]:
+@overload
+def lion(w: Array, gradient: Array, moment: Array, *, lr: float = 0.0001, beta1: float = 0.9, beta2: float = 0.99, decay: float = 0.0) -> tuple[Float32, Float32]:
     """One update of Lion (Chen et al. 2023): (new w, new moment), float32 arrays of one shape.
 
     new w = w - lr sign(beta1 moment + (1 - beta1) gradient) - decay w,
@@ -297,14 +403,19 @@ def lion(w: T, gradient: T, moment: T, *, lr: float = 0.0001, beta1: float = 0.9
         beta1: weight of the moment in the sign. Values: a number in [0, 1).
         beta2: decay of the moment. Values: a number in [0, 1).
         decay: fraction of w that is subtracted: lr weight_decay of torch. Values: a finite number."""
+@overload
+def lion(w: Given, gradient: Given, moment: Given, *, lr: float = 0.0001, beta1: float = 0.9, beta2: float = 0.99, decay: float = 0.0) -> tuple[Tensor, Tensor]: ...
+@overload
+def lion(w: T, gradient: T, moment: T, *, lr: float = 0.0001, beta1: float = 0.9, beta2: float = 0.99, decay: float = 0.0) -> tuple[T, T]: ...
 
-def lion_backward(dw: Given | tuple[Given | None, ...], w: Given, gradient: Given, moment: Given, *, lr: float = 0.0001, beta1: float = 0.9, beta2: float = 0.99, decay: float = 0.0) -> tuple[Array, Array, Array]:
+def lion_backward(dw: Given | tuple[Given | None, ...], w: Given, gradient: Given, moment: Given, *, lr: float = 0.0001, beta1: float = 0.9, beta2: float = 0.99, decay: float = 0.0) -> tuple[Float32, Float32, Float32]:
     """Gradients (dw, dgradient, dmoment) of lion; None for absent inputs.
 
     ((1 - decay) dw, (1 - beta2) dm, beta2 dm); the sign is flat. dw: the gradient of the new weights, or a pair
     (dw, dm) with that of the new moment."""
 
-def sgd(w: T, gradient: T, moment: T, *, lr: float = 0.01, momentum: float = 0.9, decay: float = 0.0) -> tuple[T, T]:
+@overload
+def sgd(w: Array, gradient: Array, moment: Array, *, lr: float = 0.01, momentum: float = 0.9, decay: float = 0.0) -> tuple[Float32, Float32]:
     """One update of SGD with Nesterov momentum (as torch.optim.SGD): (new w, new moment), float32 of one shape.
 
     new moment = momentum moment + gradient; new w = w - lr (gradient + momentum new moment) - decay w.
@@ -314,8 +425,12 @@ def sgd(w: T, gradient: T, moment: T, *, lr: float = 0.01, momentum: float = 0.9
         lr: learning rate. Values: a finite number.
         momentum: decay of the moment. Values: a number in [0, 1).
         decay: fraction of w that is subtracted: lr weight_decay of torch. Values: a finite number."""
+@overload
+def sgd(w: Given, gradient: Given, moment: Given, *, lr: float = 0.01, momentum: float = 0.9, decay: float = 0.0) -> tuple[Tensor, Tensor]: ...
+@overload
+def sgd(w: T, gradient: T, moment: T, *, lr: float = 0.01, momentum: float = 0.9, decay: float = 0.0) -> tuple[T, T]: ...
 
-def sgd_backward(dw: Given | tuple[Given | None, ...], w: Given, gradient: Given, moment: Given, *, lr: float = 0.01, momentum: float = 0.9, decay: float = 0.0) -> tuple[Array, Array, Array]:
+def sgd_backward(dw: Given | tuple[Given | None, ...], w: Given, gradient: Given, moment: Given, *, lr: float = 0.01, momentum: float = 0.9, decay: float = 0.0) -> tuple[Float32, Float32, Float32]:
     """Gradients (dw, dgradient, dmoment) of sgd; None for absent inputs.
 
     ((1 - decay) dw, dm - lr (1 + momentum) dw, momentum dm - lr momentum^2 dw). dw: the gradient of the new

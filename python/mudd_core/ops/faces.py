@@ -1,14 +1,13 @@
-"""The functions `<op>` and `<op>_backward`, made from the declaration of each op and its docstring."""
+"""The functions `<op>` and `<op>_backward`, made from the declaration of each op."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import Parameter, Signature, cleandoc
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
 from mudd_core._core import op_specs
 from mudd_core.ops.call import Op, apply, backward
-from mudd_core.ops.docstrings import DOCSTRINGS
 
 if TYPE_CHECKING:
     from mudd_core._core import OpInput, Option
@@ -21,9 +20,8 @@ def functions() -> dict[str, Function]:
     made: dict[str, Function] = {}
     for spec in op_specs():
         op = Op(spec)
-        forward_text, _, backward_text = DOCSTRINGS.get(op.name, "").partition("\nBackward: ")
-        made[op.name] = _forward(op, f"{cleandoc(forward_text)}\n{option_text(op.options)}".strip())
-        made[f"{op.name}_backward"] = _backward(op, f"{gradient_text(op)}\n\n{backward_text}".strip())
+        made[op.name] = _forward(op, f"{spec.help}\n{option_text(op.options)}".strip())
+        made[f"{op.name}_backward"] = _backward(op, f"{gradient_text(op)}\n\n{spec.backward_help}".strip())
     return made
 
 

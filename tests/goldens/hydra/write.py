@@ -14,13 +14,25 @@ from omegaconf import OmegaConf
 HERE = Path(__file__).resolve().parent
 CLM = HERE.parents[2] / "configs" / "clm"
 SEED = [
-    "model.config_path=mixtral822.json", "per_device_train_batch_size=1", "optimizer=ADAMW_TORCH_XLA",
+    "model.config_path=mixtral822.json",
+    "per_device_train_batch_size=1",
+    "optimizer=ADAMW_TORCH_XLA",
     "checkpoint_manager_path=gs://lizhiyu-multipods-eu-west/moe/checkpoints-20240803/mixtral822/",
-    "model.name_or_path=mistralai/Mixtral-8x22B-v0.1", "dataset.dataset_name=c4_mlperf", "max_steps=250",
-    "max_grad_norm=1.0", "seed=4321", "model.dtype=bfloat16", "output_dir=/app/output", "max_length=32768",
-    "dataset.streaming=True", "tensor_parallelism=1", "exp_name=convergence_exp", "model.capacity_factor=1.25",
-    "lr=4e-5", "sched=WarmupHoldPolicy",
-]  # fmt: skip
+    "model.name_or_path=mistralai/Mixtral-8x22B-v0.1",
+    "dataset.dataset_name=c4_mlperf",
+    "max_steps=250",
+    "max_grad_norm=1.0",
+    "seed=4321",
+    "model.dtype=bfloat16",
+    "output_dir=/app/output",
+    "max_length=32768",
+    "dataset.streaming=True",
+    "tensor_parallelism=1",
+    "exp_name=convergence_exp",
+    "model.capacity_factor=1.25",
+    "lr=4e-5",
+    "sched=WarmupHoldPolicy",
+]
 LINES: list[tuple[str, list[str]]] = [
     ("clm", []),
     ("clm", ["+experiment=gbs256_tpu"]),
@@ -73,13 +85,29 @@ LINES: list[tuple[str, list[str]]] = [
     ("root", ["~db", "link=1", "text=none"]),
 ]
 WRONG: list[tuple[str, list[str]]] = [
-    ("clm", ["max_stepz=3"]), ("clm", ["+max_steps=3"]), ("clm", ["~max_stepz"]), ("clm", ["~seed=1"]),
-    ("clm", ["sched=Cosine"]), ("clm", ["experiment=gbs256_tpu"]), ("clm", ["+sched=CosineAnnealing"]),
-    ("clm", ["+experiment=gbs"]), ("clm", ["max_steps"]), ("clm", ["max_steps=1,2"]), ("clm", ["lr=a#b"]),
-    ("clm", ["lr=[1"]), ("clm", ["lr={a}"]), ("clm", ["lr='a"]), ("clm", ["a=b=c"]), ("clm", ["lr.x=1"]),
-    ("clm", ["exp_name=${nothing}"]), ("clm", ["exp_name=${exp_name}"]), ("clm", ["lr=${multiply:1}"]),
-    ("clm", ["lr=${twice:1}"]), ("clm", ["++sched=CosineAnnealing"]), ("root", ["~db"]),
-]  # fmt: skip
+    ("clm", ["max_stepz=3"]),
+    ("clm", ["+max_steps=3"]),
+    ("clm", ["~max_stepz"]),
+    ("clm", ["~seed=1"]),
+    ("clm", ["sched=Cosine"]),
+    ("clm", ["experiment=gbs256_tpu"]),
+    ("clm", ["+sched=CosineAnnealing"]),
+    ("clm", ["+experiment=gbs"]),
+    ("clm", ["max_steps"]),
+    ("clm", ["max_steps=1,2"]),
+    ("clm", ["lr=a#b"]),
+    ("clm", ["lr=[1"]),
+    ("clm", ["lr={a}"]),
+    ("clm", ["lr='a"]),
+    ("clm", ["a=b=c"]),
+    ("clm", ["lr.x=1"]),
+    ("clm", ["exp_name=${nothing}"]),
+    ("clm", ["exp_name=${exp_name}"]),
+    ("clm", ["lr=${multiply:1}"]),
+    ("clm", ["lr=${twice:1}"]),
+    ("clm", ["++sched=CosineAnnealing"]),
+    ("root", ["~db"]),
+]
 
 
 def resolvers() -> None:
@@ -106,8 +134,12 @@ def main() -> None:
         except Exception:
             continue
         raise SystemExit(f"hydra-core takes {words}")
-    found = {"hydra-core": hydra.__version__, "omegaconf": omegaconf.__version__, "lines": lines,
-             "wrong": [{"config": name, "words": words} for name, words in WRONG]}  # fmt: skip
+    found = {
+        "hydra-core": hydra.__version__,
+        "omegaconf": omegaconf.__version__,
+        "lines": lines,
+        "wrong": [{"config": name, "words": words} for name, words in WRONG],
+    }
     (HERE / "compose.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 

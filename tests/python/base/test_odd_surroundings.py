@@ -25,8 +25,10 @@ from tiny_run import CONFIG, ROOT
 def test_a_level_that_does_not_exist_is_2(name: str, words: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "launch.py"), *words],
-        env={**os.environ, name: "nix"}, capture_output=True, text=True,
-    )  # fmt: skip
+        env={**os.environ, name: "nix"},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 2
     assert f"{name}: expected one of" in done.stderr and "Traceback" not in done.stderr
 

@@ -147,9 +147,13 @@ def start(folder: Path, script: str, *words: str) -> subprocess.Popen[str]:
     (folder / "rank.py").write_text(script)
     starter = STARTER.format(mpirun=shutil.which("mpirun"), script=str(folder / "rank.py"))
     return subprocess.Popen(
-        [sys.executable, "-c", starter, *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
-    )  # fmt: skip
+        [sys.executable, "-c", starter, *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+    )
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -243,8 +247,12 @@ def test_an_mpirun_that_outlives_its_ranks_is_killed(tmp_path: Path, last_words:
     starter = STARTER.format(mpirun=str(stuck), script="none.py")
     begin = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", starter, "--ranks=2"], capture_output=True, text=True, timeout=30, check=False,
+        [sys.executable, "-c", starter, "--ranks=2"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
-    )  # fmt: skip
+    )
     assert done.returncode == code and "mpirun does not end" in done.stderr, done.stderr
     assert time.monotonic() - begin < 15

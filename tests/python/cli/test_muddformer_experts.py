@@ -30,10 +30,21 @@ import bench_memory  # noqa: E402
 
 EXPERTS = {field.name for field in dataclasses.fields(ExpertFields)}
 RUN = (
-    "--config=muddformer/tiny.py", "model.n_layer=2", "model.d_model=32", "model.n_head=2", "model.d_ff=40",
-    "model.prenorm=true", "model.postnorm=true", "model.n_expert=4", "train.steps=4", "train.batch_size=4",
-    "train.seq_len=32", "train.log_every=1", "train.eval_every=0", "data.tokenizer=bytes",
-)  # fmt: skip
+    "--config=muddformer/tiny.py",
+    "model.n_layer=2",
+    "model.d_model=32",
+    "model.n_head=2",
+    "model.d_ff=40",
+    "model.prenorm=true",
+    "model.postnorm=true",
+    "model.n_expert=4",
+    "train.steps=4",
+    "train.batch_size=4",
+    "train.seq_len=32",
+    "train.log_every=1",
+    "train.eval_every=0",
+    "data.tokenizer=bytes",
+)
 
 
 def test_the_config_has_the_sizes_of_the_article() -> None:
@@ -158,9 +169,18 @@ def test_the_parameter_table_has_routers_and_experts(
 
 def test_the_plan_predicts_memory_within_a_tenth(tiny_text: Path, tmp_path: Path) -> None:
     words = [
-        "--config=muddformer/tiny.py", "model.vocab_size=1024", "model.d_model=384", "model.n_layer=3",
-        "model.n_head=6", "model.d_ff=384", "model.n_expert=8", "train.batch_size=8", "train.seq_len=64",
-        "train.micro_batch_size=2", "train.recompute=true", "optim.lr=1e-4",
-    ]  # fmt: skip
+        "--config=muddformer/tiny.py",
+        "model.vocab_size=1024",
+        "model.d_model=384",
+        "model.n_layer=3",
+        "model.n_head=6",
+        "model.d_ff=384",
+        "model.n_expert=8",
+        "train.batch_size=8",
+        "train.seq_len=64",
+        "train.micro_batch_size=2",
+        "train.recompute=true",
+        "optim.lr=1e-4",
+    ]
     predicted, real = bench_memory.measure(words, tiny_text, tmp_path)
     assert predicted == pytest.approx(real, rel=0.10)

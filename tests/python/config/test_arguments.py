@@ -43,6 +43,17 @@ def test_a_reader_takes_the_value_behind() -> None:
     assert arguments.value() is None and arguments.next() is None
 
 
+def test_a_reader_passes_an_argument_on_as_typed() -> None:
+    arguments = Arguments(["--a", "1", "--b=2", "3", "--c", "--d"])
+    assert [arguments.typed(item) for item in arguments] == [["--a", "1"], ["--b=2"], ["3"], ["--c"], ["--d"]]
+
+
+def test_the_next_argument_may_be_seen_before_it_is_taken() -> None:
+    arguments = Arguments(["a", "b"])
+    assert arguments.next() == argument("a") == arguments.next()
+    assert [item.raw for item in arguments] == ["a", "b"] and arguments.next() is None
+
+
 def test_every_argument_is_seen_with_the_value_that_it_may_have() -> None:
     seen = [(item.raw, value) for item, value in with_values(["--mode", "train", "a=1", "--b"])]
     assert seen == [("--mode", "train"), ("train", "a=1"), ("a=1", "1"), ("--b", "")]

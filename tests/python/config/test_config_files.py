@@ -62,8 +62,13 @@ def test_tokenformers_have_the_parameters_of_the_spec() -> None:
     from mudd_core.engine.model_shape import resolved_model
     from mudd_core.run.build.booking import book
 
-    sizes = {"124m": 123_569_664, "354m": 354_190_848, "757m": 753_796_608, "1_4b": 1_309_705_728,
-             "gpt2_baseline": 123_689_472}  # fmt: skip
+    sizes = {
+        "124m": 123_569_664,
+        "354m": 354_190_848,
+        "757m": 753_796_608,
+        "1_4b": 1_309_705_728,
+        "gpt2_baseline": 123_689_472,
+    }
     for name, count in sizes.items():
         config = mc.load_config(f"tokenformer/{name}")
         assert book(resolved_model(config, 50304), config, only=True)[0].n_parameters == count

@@ -32,7 +32,7 @@ def small(family: str, **changes: Any) -> Any:
         changes = {"d_head": 8, "qk_scale": 0.125, **changes}
     if family == "muddformer":
         sizes["d_ff"] = 256  # its inner widths are multiples of 128
-    return FAMILIES[family](**{**sizes, **changes})
+    return FAMILIES[family].config(**{**sizes, **changes})
 
 
 def values(info: FieldInfo) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from mudd_core.data.cache import FORMAT_UNSEALED, fingerprint_of
 from mudd_core.data.cache_seal import seal_of
 from mudd_core.run.build.saved_model import load_run
 from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.store.run_folder import RunFolder
 from text_settings import Settings, quiet
 
 
@@ -47,10 +48,17 @@ def unseal(folder: Path) -> None:
 
 
 CHANGES: dict[str, Any] = {
-    "train_text_bytes": 7, "valid_text_bytes": 1, "eos_id": 5, "vocab_size": 299, "train_documents": 3,
-    "corpus_hash": "0" * 64, "content_hash": "0" * 64, "tokenizer_hash": "0" * 64, "tokenizer": "bpe:300",
+    "train_text_bytes": 7,
+    "valid_text_bytes": 1,
+    "eos_id": 5,
+    "vocab_size": 299,
+    "train_documents": 3,
+    "corpus_hash": "0" * 64,
+    "content_hash": "0" * 64,
+    "tokenizer_hash": "0" * 64,
+    "tokenizer": "bpe:300",
     "seal": "0" * 64,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -169,9 +177,9 @@ def test_commands_that_read_a_run_notice_it_too(cache: TokenCache, folder: Path,
     with Trainer(replace(base, data=data), tmp_path / "run") as trainer:
         trainer.fit()
         config = trainer.config
-    assert load_run(config, tmp_path / "run")[0].cache == cache
+    assert load_run(config, RunFolder(tmp_path / "run"))[0].cache == cache
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert facts["data_seal"] == cache.seal
     (tmp_path / "run" / "run.json").write_text(json.dumps({**facts, "data_seal": "0" * 64}))
     with pytest.raises(UserError, match=r"is not the one that .* was trained with"):
-        load_run(config, tmp_path / "run")
+        load_run(config, RunFolder(tmp_path / "run"))

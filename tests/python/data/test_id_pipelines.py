@@ -85,9 +85,13 @@ def test_pile_validates_whole_batches_of_each_group(
     folder, files = pile
     names = [f"pile.tfrecord.b{n}" for n in (0, 10, 2)]  # in the order of a listing
     words = (
-        f"data.files_per_group={group}", f"data.epochs={epochs}", f"eval.max_batches={limit}", "eval.batch_size=5",
-        f"data.eval_path={folder}/pile*.b*", "data.format=tfrecord",
-    )  # fmt: skip
+        f"data.files_per_group={group}",
+        f"data.epochs={epochs}",
+        f"eval.max_batches={limit}",
+        "eval.batch_size=5",
+        f"data.eval_path={folder}/pile*.b*",
+        "data.format=tfrecord",
+    )
     config = config_of("pile", folder, *words)
     order = names * (epochs if limit else 1)
     size = group or len(order)

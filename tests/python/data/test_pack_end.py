@@ -55,14 +55,26 @@ def packed(folder: Path, sizes: list[int], rows: int, workers: int, epochs: int,
     ids = np.repeat(np.arange(1, len(sizes) + 1), sizes).astype(np.uint16)
     (folder / "ids").write_bytes(ids.tobytes())
     spec = _core.TokenFileSpec(
-        path=str(folder / "ids"), offset=0, count=ids.size, width=2, vocab_size=6000,
+        path=str(folder / "ids"),
+        offset=0,
+        count=ids.size,
+        width=2,
+        vocab_size=6000,
         block_crcs=_core.crc32c_blocks(ids),
-    )  # fmt: skip
+    )
     starts = (np.cumsum(sizes) - sizes).astype(np.uint64)
     return _core.PackedRows(
-        spec, LENGTH, starts=starts, longest=LENGTH, tail=1, batch_size=rows, workers=workers, epochs=epochs,
-        seed=seed, index=str(folder / f"starts-{len(sizes)}-{rows}-{workers}-{epochs}"),
-    )  # fmt: skip
+        spec,
+        LENGTH,
+        starts=starts,
+        longest=LENGTH,
+        tail=1,
+        batch_size=rows,
+        workers=workers,
+        epochs=epochs,
+        seed=seed,
+        index=str(folder / f"starts-{len(sizes)}-{rows}-{workers}-{epochs}"),
+    )
 
 
 def documents_of(core: Any, batch: int, rows: int) -> Batch:
@@ -75,9 +87,12 @@ def documents_of(core: Any, batch: int, rows: int) -> Batch:
 
 @settings(max_examples=150)
 @given(
-    st.lists(st.integers(2, LENGTH), min_size=1, max_size=60), st.integers(1, 3), st.integers(1, 5),
-    st.integers(1, 3), st.integers(0, 99),
-)  # fmt: skip
+    st.lists(st.integers(2, LENGTH), min_size=1, max_size=60),
+    st.integers(1, 3),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.integers(0, 99),
+)
 @example([5], 2, 5, 1, 0)  # workers without a document
 def test_all_batches_are_those_of_the_program(
     tmp_path_factory: pytest.TempPathFactory,

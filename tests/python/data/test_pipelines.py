@@ -57,11 +57,24 @@ mudd_data.register("own_ids", _own_ids)
 
 def _config(kind: str, texts: Path, *words: str) -> Config:
     base = [
-        f"data.pipeline={kind}", f"data.path={texts}", f"data.cache_dir={texts.parent}/{texts.name}-cache",
-        "data.tokenizer=bytes", "model.vocab_size=257", "model.d_model=16", "model.n_layer=1", "model.n_head=2",
-        "model.d_ff=32", "train.steps=4", f"train.batch_size={BATCH}", f"train.seq_len={LENGTH}", "train.eval_every=4",
-        "train.save_every=2", "train.logical_shards=2", "train.threads=1", "eval.max_batches=2",
-    ]  # fmt: skip
+        f"data.pipeline={kind}",
+        f"data.path={texts}",
+        f"data.cache_dir={texts.parent}/{texts.name}-cache",
+        "data.tokenizer=bytes",
+        "model.vocab_size=257",
+        "model.d_model=16",
+        "model.n_layer=1",
+        "model.n_head=2",
+        "model.d_ff=32",
+        "train.steps=4",
+        f"train.batch_size={BATCH}",
+        f"train.seq_len={LENGTH}",
+        "train.eval_every=4",
+        "train.save_every=2",
+        "train.logical_shards=2",
+        "train.threads=1",
+        "eval.max_batches=2",
+    ]
     return load_config("tiny.py", [*base, *words])
 
 
@@ -293,9 +306,13 @@ def test_the_rows_of_a_step_are_shown(texts: Path, capsys: pytest.CaptureFixture
     from mudd_core.tools.data_show import main
 
     words = [
-        "data.pipeline=pack", f"data.path={texts}", f"data.cache_dir={texts.parent}/{texts.name}-cache",
-        "data.tokenizer=bytes", "train.batch_size=2", "train.seq_len=24",
-    ]  # fmt: skip
+        "data.pipeline=pack",
+        f"data.path={texts}",
+        f"data.cache_dir={texts.parent}/{texts.name}-cache",
+        "data.tokenizer=bytes",
+        "train.batch_size=2",
+        "train.seq_len=24",
+    ]
     assert main(["--config=tiny.py", "--step=3", *words]) == 0
     shown = capsys.readouterr().out
     assert "sample 4, row 0 of step 3" in shown

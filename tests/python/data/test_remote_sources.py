@@ -56,8 +56,9 @@ def test_a_file_a_folder_and_a_glob_are_copied(storage: Any, tmp_path: Path) -> 
     assert names(here.local("memory://bucket", "[data.path]")) == ["a.txt", "b.txt", "d.json", "deep/c.txt"]
     assert names(here.local("memory://bucket/*.txt", "[data.path]")) == ["a.txt", "b.txt"]
     assert names(here.local("memory://bucket/**/*.txt", "[data.path]")) in (
-        ["deep/c.txt"], ["a.txt", "b.txt", "deep/c.txt"],
-    )  # fmt: skip
+        ["deep/c.txt"],
+        ["a.txt", "b.txt", "deep/c.txt"],
+    )
     both = here.local("memory://bucket/a.txt, /mnt/x", "[data.path]").split(",")
     assert Path(both[0]).name == "a.txt" and both[1] == "/mnt/x"
 

@@ -40,11 +40,23 @@ def splits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _words(place: Path, *words: str) -> list[str]:
     named = "dataset" if place.is_dir() else "path"
     return [
-        "data.pipeline=rows", f"data.{named}={place}", f"data.cache_dir={place.parent}/cache", "data.tokenizer=bytes",
-        "model.vocab_size=300", "model.d_model=16", "model.n_layer=1", "model.n_head=2", "model.d_ff=32",
-        "train.steps=2", "train.batch_size=2", "train.seq_len=16", "train.logical_shards=2", "train.threads=1",
-        "eval.max_batches=1", *words,
-    ]  # fmt: skip
+        "data.pipeline=rows",
+        f"data.{named}={place}",
+        f"data.cache_dir={place.parent}/cache",
+        "data.tokenizer=bytes",
+        "model.vocab_size=300",
+        "model.d_model=16",
+        "model.n_layer=1",
+        "model.n_head=2",
+        "model.d_ff=32",
+        "train.steps=2",
+        "train.batch_size=2",
+        "train.seq_len=16",
+        "train.logical_shards=2",
+        "train.threads=1",
+        "eval.max_batches=1",
+        *words,
+    ]
 
 
 def _config(place: Path, *words: str) -> Config:
@@ -101,9 +113,15 @@ def test_the_command_measures_on_it(texts: Path, tmp_path: Path, capsys: pytest.
 def test_accumulated_batches_leave_the_held_out_documents(tmp_path: Path, cache: str, micro: int) -> None:
     file = _written(tmp_path / "a.jsonl", [f"{number} words" for number in range(840)])
     keys = {
-        "tokens_per_global_batch": 64, "sequence_len": 16, "hfds_buffer_size": 4, "grad_acc_steps": micro,
-        "n_pretrain_step": 4, "n_warmup_step": 2, "n_print_step": 2, "n_save_step": 2,
-    }  # fmt: skip
+        "tokens_per_global_batch": 64,
+        "sequence_len": 16,
+        "hfds_buffer_size": 4,
+        "grad_acc_steps": micro,
+        "n_pretrain_step": 4,
+        "n_warmup_step": 2,
+        "n_print_step": 2,
+        "n_save_step": 2,
+    }
     words = [f"data.path={file}", f"data.cache_dir={tmp_path}", "data.tokenizer=bytes", "model.vocab_size=0"]
     words += ["data.pipeline=rows", f"data.cache={cache}"]
     config = resolved(*(f"{name}={value}" for name, value in keys.items()), *words).config

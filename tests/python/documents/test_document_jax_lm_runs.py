@@ -28,9 +28,19 @@ from places import ROOT
 
 LENGTH = 24
 TRAIN = (
-    "--model-config-name", "model", "--train-dataset-paths", "rows.train*", "--eval-dataset-paths", "rows.test*",
-    "--batch-size", "4", "--num-epochs", "5", "--logging-frequency", "5",
-)  # fmt: skip
+    "--model-config-name",
+    "model",
+    "--train-dataset-paths",
+    "rows.train*",
+    "--eval-dataset-paths",
+    "rows.test*",
+    "--batch-size",
+    "4",
+    "--num-epochs",
+    "5",
+    "--logging-frequency",
+    "5",
+)
 OURS = ("train.threads=1", "data.cache_dir=cache")
 
 
@@ -61,9 +71,12 @@ def test_several_ranks_by_the_documents_own_spelling(
     one = capsys.readouterr()
     done = subprocess.run(
         [sys.executable, "-m", "mudd_core.train", *TRAIN, *OURS, "--model-save-dir", "two", "--ranks=2"],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "python")}, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+        timeout=120,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert len(losses(one.out)) > 5 and losses(done.stdout) == losses(one.out)
     # Five passes over the text are what --num-epochs 5 asks for, and the rows decide the length.
@@ -98,8 +111,13 @@ def test_a_folder_has_the_dropouts_of_its_config(
 
 
 # Parameters of the published models.
-SIZES = {"distilgpt2": 81_912_576, "gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080,
-         "gpt2-xl": 1_557_611_200}  # fmt: skip
+SIZES = {
+    "distilgpt2": 81_912_576,
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+}
 
 
 @pytest.mark.parametrize("name", SIZES)

@@ -38,10 +38,18 @@ from mudd_core.run.report.styles import RunFacts, style_of
 from places import ROOT
 
 WORDS = (
-    "model.config_path=shape.json", "max_steps=4", "max_length=16", "per_device_train_batch_size=4", "output_dir=out",
-    "dataset.train_dataset_path=c4", "dataset.eval_dataset_path=val", "data.tokenizer=bytes", "eval_frequency=2",
-    "train.threads=1", "sample.max_tokens=1",
-)  # fmt: skip
+    "model.config_path=shape.json",
+    "max_steps=4",
+    "max_length=16",
+    "per_device_train_batch_size=4",
+    "output_dir=out",
+    "dataset.train_dataset_path=c4",
+    "dataset.eval_dataset_path=val",
+    "data.tokenizer=bytes",
+    "eval_frequency=2",
+    "train.threads=1",
+    "sample.max_tokens=1",
+)
 TRAIN1, TRAIN2 = (0, 5, 767), (768, 900, 1023)
 
 
@@ -124,8 +132,10 @@ def test_the_warm_up_factor_is_the_ratio_typed(folder: Path) -> None:
 def test_variables_of_a_tpu_are_noted(folder: Path) -> None:
     notes = resolved(*WORDS, environment={"PJRT_DEVICE": "TPU", "XLA_USE_SPMD": "1", "HOME": "/"}).notes
     assert [note.partition(":")[0] for note in notes] == [
-        "PJRT_DEVICE", "XLA_USE_SPMD", "per_device_train_batch_size=4",
-    ]  # fmt: skip
+        "PJRT_DEVICE",
+        "XLA_USE_SPMD",
+        "per_device_train_batch_size=4",
+    ]
 
 
 def test_a_long_line_says_what_the_experiment_would_be(folder: Path) -> None:
@@ -136,8 +146,10 @@ def test_a_long_line_says_what_the_experiment_would_be(folder: Path) -> None:
     assert any(note in found for found in resolved(*line).notes)
     shipped = yaml.safe_load((ROOT / "configs/clm/experiment/gbs256_tpu.yaml").read_text())
     assert (shipped["max_length"], shipped["global_train_batch_size"], shipped["eval_frequency"]) == (
-        length, size, every,
-    )  # fmt: skip
+        length,
+        size,
+        every,
+    )
     whole = resolved(*line, devices=str(size))
     assert (whole.config.train.batch_size, whole.config.train.eval_every) == (size, every)
     assert not any("per_device" in found for found in whole.notes)
@@ -164,8 +176,12 @@ def test_ranks_have_the_balance_loss_of_one_process(folder: Path, capsys: pytest
     one = capsys.readouterr().out
     done = subprocess.run(
         [sys.executable, str(ROOT / "launch.py"), "clm", *WORDS, "exp_name=two", "--ranks=2"],
-        env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     steps = [re.findall(r"^step +\d/4 +loss [\d.]+", text, re.M) for text in (one, done.stdout)]
     assert len(steps[0]) == 4 and steps[0] == steps[1]
@@ -187,9 +203,13 @@ def test_a_bucket_is_read_where_it_is_mounted(folder: Path, capsys: pytest.Captu
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_values_of_a_device_are_those_of_a_rank(ranks: int) -> None:
     facts = RunFacts(
-        mc.load_config("tiny.py", ["log.style=moe", "train.log_every=1"]), None, 600.0, Peak(lambda: 1e6),
-        dict, ranks=ranks,
-    )  # fmt: skip
+        mc.load_config("tiny.py", ["log.style=moe", "train.log_every=1"]),
+        None,
+        600.0,
+        Peak(lambda: 1e6),
+        dict,
+        ranks=ranks,
+    )
     record = StepRecord(
         step=1,
         tokens=100,
@@ -210,8 +230,14 @@ def test_values_of_a_device_are_those_of_a_rank(ranks: int) -> None:
 @pytest.mark.parametrize(("have", "way"), [(25.0, "optim.moment_dtype=bf16"), (20.0, NONE_FITS)])
 def test_the_dry_run_names_what_fits(have: float, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """mixtral80.json needs 27.3 GiB. What the refusal prints is typed, in this grammar."""
-    words = ("model.config_path=mixtral80.json", "eval_frequency=3", "n_eval_examples=100",
-             "per_device_train_batch_size=4", "max_steps=30", "data.tokenizer=bytes")  # fmt: skip
+    words = (
+        "model.config_path=mixtral80.json",
+        "eval_frequency=3",
+        "n_eval_examples=100",
+        "per_device_train_batch_size=4",
+        "max_steps=30",
+        "data.tokenizer=bytes",
+    )
     monkeypatch.setattr(memory, "available_bytes", lambda: (int(have * 2**30), "free memory"))
 
     def checked(*more: str) -> Config:

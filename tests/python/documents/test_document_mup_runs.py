@@ -90,12 +90,21 @@ def test_start_lines_name_every_field_of_the_program_once(
     tiny_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [
-        *(f"--config.{word}" for word in OF_MU_TRANSFORMER.split()), "--config.grad_acc_steps=2",
-        "--config.sow_param_info=True", "--rng_seed=3", "--rng_fold=True", "--mode=train", "--experiment_group=g",
-        "--config=mu_transformer/configs/small.py", f"data.path={tiny_text}", "data.tokenizer=bytes",
-        f"data.cache_dir={tiny_text.parent / 'cache'}", f"--workdir={tmp_path}", "train.threads=1",
+        *(f"--config.{word}" for word in OF_MU_TRANSFORMER.split()),
+        "--config.grad_acc_steps=2",
+        "--config.sow_param_info=True",
+        "--rng_seed=3",
+        "--rng_fold=True",
+        "--mode=train",
+        "--experiment_group=g",
+        "--config=mu_transformer/configs/small.py",
+        f"data.path={tiny_text}",
+        "data.tokenizer=bytes",
+        f"data.cache_dir={tiny_text.parent / 'cache'}",
+        f"--workdir={tmp_path}",
+        "train.threads=1",
         "--config.n_warmup_step=2",
-    ]  # fmt: skip
+    ]
     words.remove("--config.n_warmup_step=1")
     assert main(words) == 0, capsys.readouterr().err
     lines = re.findall(r"^([a-z_0-9]+): (.*)$", capsys.readouterr().out, re.MULTILINE)

@@ -18,12 +18,17 @@ from mudd_core.run.store.config_source import changed_file, recorded
 RUN = ("run_name=r", "dataset_path=d", "dataset_type=pile")
 # What the program's own file has: class, then key and value.
 OF_THE_FILE = {
-    "LlamaMedium": {"max_target_length": 2049, "rope_max_timescale": 10_000, "log_period": 25,
-                    "learning_rate_schedule_steps": 13_500, "warmup_steps_fraction": 0.01},
+    "LlamaMedium": {
+        "max_target_length": 2049,
+        "rope_max_timescale": 10_000,
+        "log_period": 25,
+        "learning_rate_schedule_steps": 13_500,
+        "warmup_steps_fraction": 0.01,
+    },
     "Llama7B": {"max_target_length": 2049, "rope_max_timescale": 10_000, "log_period": 25},
     "Llama2Medium": {"max_target_length": 2049, "keep_period": 1000, "checkpoint_period": 500},
     "Llama": {"max_target_length": 2049, "vocab_size": 32_000},
-}  # fmt: skip
+}
 EXP = """
 class Small(MUDDLlama2Medium):
     base_num_decoder_layers = 4

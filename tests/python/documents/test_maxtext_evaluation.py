@@ -198,9 +198,13 @@ def write_original_run(folder: Path) -> None:
     (folder / "tensorboard").mkdir()
     (step / "state/manifest.ocdbt").touch()
     state = {
-        "seed": 9876, "cur_files": ["gs://b/pile.tfrecord.b6", "gs://b/pile.tfrecord.b7"], "file_in_data": 3,
-        "step_in_file": 120, "iter_file_nums": 2, "checkpoint_step": 13000,
-    }  # fmt: skip
+        "seed": 9876,
+        "cur_files": ["gs://b/pile.tfrecord.b6", "gs://b/pile.tfrecord.b7"],
+        "file_in_data": 3,
+        "step_in_file": 120,
+        "iter_file_nums": 2,
+        "checkpoint_step": 13000,
+    }
     for place in (step, step.parent):
         (place / "skip_file_and_step.json").write_text(json.dumps(state))
 

@@ -70,10 +70,18 @@ def test_tags_and_files_of_tokenformers_program(tmp_path: Path) -> None:
     assert [row["step"] for row in written] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     names = [name for name in tags if name.startswith(("learning/", "perf/", "total_params/", "mudd/"))]
     assert sorted(names) == [
-        "learning/current_learning_rate", "learning/grad_norm", "learning/loss", "learning/param_norm",
-        "learning/pre_grad_norm", "learning/raw_grad_norm", "learning/skip_step", "learning/upated_pre_grad_norm",
-        "perf/per_device_tflops", "perf/per_device_tflops_per_sec", "perf/step_time_seconds",
-    ]  # fmt: skip
+        "learning/current_learning_rate",
+        "learning/grad_norm",
+        "learning/loss",
+        "learning/param_norm",
+        "learning/pre_grad_norm",
+        "learning/raw_grad_norm",
+        "learning/skip_step",
+        "learning/upated_pre_grad_norm",
+        "perf/per_device_tflops",
+        "perf/per_device_tflops_per_sec",
+        "perf/step_time_seconds",
+    ]
     for row in written:
         assert set(row) == {*names, "step", "run_name"} and row["run_name"] == "R"
         assert {name: row[name] for name in names} == {

@@ -101,9 +101,17 @@ def test_a_row_has_the_accuracy_over_targets_alone() -> None:
 def test_maxtext_tags_and_lines_have_both_accuracies(
     tmp_path: Path, tiny_text: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["model.n_layer=2", "train.seq_len=16", "train.batch_size=2", "train.steps=5", f"data.path={tiny_text}",
-             "data.tokenizer=bytes", f"data.cache_dir={tiny_text.parent / 'cache'}", "log.style=maxtext",
-             "eval.max_batches=2"]  # fmt: skip
+    words = [
+        "model.n_layer=2",
+        "train.seq_len=16",
+        "train.batch_size=2",
+        "train.steps=5",
+        f"data.path={tiny_text}",
+        "data.tokenizer=bytes",
+        f"data.cache_dir={tiny_text.parent / 'cache'}",
+        "log.style=maxtext",
+        "eval.max_batches=2",
+    ]
     with Trainer(load_config("muddformer/tiny.py", words), tmp_path, progress=Progress()) as trainer:
         trainer.fit()
         metrics = trainer.engine.metrics()

@@ -59,8 +59,16 @@ def test_too_much_is_refused_with_what_mends_it() -> None:
 def test_units_are_those_that_people_read() -> None:
     counts = [0, 1023, 1024, 27.3 * 2**20, 999.9 * 2**30, 1.5 * 2**40, 2.0**70]
     assert [bytes_text(count) for count in counts] == [
-        "0 bytes", "1,023 bytes", "1.000 KiB", "27.30 MiB", "1,000 GiB", "1.500 TiB", "1,024 EiB",
-    ]  # fmt: skip
+        "0 bytes",
+        "1,023 bytes",
+        "1.000 KiB",
+        "27.30 MiB",
+        "1,000 GiB",
+        "1.500 TiB",
+        "1,024 EiB",
+    ]
     assert [flops_text(count) for count in (43.91e6, 8.764e16, 1.2e19)] == [
-        "43.91 MFLOP", "87.64 PFLOP", "12.00 EFLOP",
-    ]  # fmt: skip
+        "43.91 MFLOP",
+        "87.64 PFLOP",
+        "12.00 EFLOP",
+    ]

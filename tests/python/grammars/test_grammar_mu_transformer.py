@@ -35,10 +35,17 @@ def test_tiny_has_the_originals_numbers_at_width_128_and_ours_stays() -> None:
 
 
 def test_the_second_command_of_the_document() -> None:
-    words = [f"--config.{word}" for word in (
-        "tokens_per_global_batch=131072", "sequence_len=1024", "n_layer=24", "n_pretrain_step=125000",
-        "n_warmup_step=10000", "lr_max=0.03",
-    )]  # fmt: skip
+    words = [
+        f"--config.{word}"
+        for word in (
+            "tokens_per_global_batch=131072",
+            "sequence_len=1024",
+            "n_layer=24",
+            "n_pretrain_step=125000",
+            "n_warmup_step=10000",
+            "lr_max=0.03",
+        )
+    ]
     found = resolved(*words, config="mu_transformer/configs/tiny.py", mode="train", workdir="/tmp/w")
     config = found.config
     assert (config.train.batch_size, config.train.seq_len, config.train.steps) == (128, 1024, 125000)
@@ -54,25 +61,26 @@ def test_the_second_command_of_the_document() -> None:
 
 
 # A value of each mapped key that is not the default.
-OTHER = {
-    "d_model": "256", "n_layer": "2", "d_base": "64", "d_head": "64", "ff_multiple": "2.67", "qk_scale": "0.25",
-    "kv_mqa": "True", "rotary_base": "0", "attn_act_name": "elu", "q_init": "zero", "r_init": "zero", "u_init": "sp",
-    "e_norm": "true", "qk_norm": "true", "norm_eps": "1e-6", "norm_gains": "true", "norm_gains_type": "scalar",
-    "proj_biases": "true", "ff_act_name": "swish", "act_name": "gelu", "act_square": "true", "dtype": "other",
-    "tokens_per_global_batch": "4096", "sequence_len": "128", "grad_acc_steps": "2", "n_pretrain_step": "50000",
-    "n_finetune_step": "100", "n_warmup_step": "7", "n_print_step": "7", "n_save_step": "7", "n_eval_step": "7",
-    "no_checkpoint": "true", "lr_base": "0.5", "lr_max": "0.5", "lr_schedule_name": "cosine", "optim_name": "lion",
-    "optim_rule": "abs_mup", "optim_beta1": "0.8", "optim_beta2": "0.98", "optim_eps": "1e-9", "wd": "0.1",
-    "use_iwd": "true", "use_eps_scaling": "true", "grad_clip": "0.5", "hftr_tokenizer_instance": "gpt2",
-    "hfds_identifier": "wikitext", "hfds_config": "fr", "hfds_datacol": "body", "hfds_buffer_size": "7",
-    "sow_intermediates": "true", "sow_param_info": "true", "sampling_method": "topk", "sampling_nucleus": "0.7",
-    "sampling_topk": "7", "sampling_temp": "0.7", "sampling_max_len": "7", "sampling_prompt_len": "7",
-    "rng_seed": "7", "seed": "7", "rng_fold": "true", "wb_enabled": "true", "wb_run": "abc",
-}  # fmt: skip
+_OTHER = """
+    d_model=256 n_layer=2 d_base=64 d_head=64 ff_multiple=2.67 qk_scale=0.25 kv_mqa=True rotary_base=0
+    attn_act_name=elu q_init=zero r_init=zero u_init=sp e_norm=true qk_norm=true norm_eps=1e-6
+    norm_gains=true norm_gains_type=scalar proj_biases=true ff_act_name=swish act_name=gelu act_square=true
+    dtype=other tokens_per_global_batch=4096 sequence_len=128 grad_acc_steps=2 n_pretrain_step=50000
+    n_finetune_step=100 n_warmup_step=7 n_print_step=7 n_save_step=7 n_eval_step=7 no_checkpoint=true
+    lr_base=0.5 lr_max=0.5 lr_schedule_name=cosine optim_name=lion optim_rule=abs_mup optim_beta1=0.8
+    optim_beta2=0.98 optim_eps=1e-9 wd=0.1 use_iwd=true use_eps_scaling=true grad_clip=0.5
+    hftr_tokenizer_instance=gpt2 hfds_identifier=wikitext hfds_config=fr hfds_datacol=body
+    hfds_buffer_size=7 sow_intermediates=true sow_param_info=true sampling_method=topk sampling_nucleus=0.7
+    sampling_topk=7 sampling_temp=0.7 sampling_max_len=7 sampling_prompt_len=7 rng_seed=7 seed=7
+    rng_fold=true wb_enabled=true wb_run=abc
+"""
+OTHER = dict(pair.split("=") for pair in _OTHER.split())
 BESIDE = {
-    "d_head": ("--config.qk_scale=0.015625",), "sampling_topk": ("--config.sampling_method=topk",),
-    "sampling_temp": ("--config.sampling_method=temp",), "hfds_config": ("--config.hfds_identifier=c4",),
-}  # fmt: skip
+    "d_head": ("--config.qk_scale=0.015625",),
+    "sampling_topk": ("--config.sampling_method=topk",),
+    "sampling_temp": ("--config.sampling_method=temp",),
+    "hfds_config": ("--config.hfds_identifier=c4",),
+}
 
 
 @pytest.mark.parametrize(
@@ -145,8 +153,14 @@ def test_our_fields_work_beside_its_keys() -> None:
 
 
 def test_accumulated_gradients_are_one_larger_batch() -> None:
-    words = ("grad_acc_steps=4", "n_pretrain_step=400", "n_finetune_step=40", "n_warmup_step=80", "n_print_step=8",
-             "n_save_step=40")  # fmt: skip
+    words = (
+        "grad_acc_steps=4",
+        "n_pretrain_step=400",
+        "n_finetune_step=40",
+        "n_warmup_step=80",
+        "n_print_step=8",
+        "n_save_step=40",
+    )
     found = resolved(*words)
     train, optim = found.config.train, found.config.optim
     assert (train.batch_size, train.steps, train.log_every, train.save_every) == (4096, 110, 2, 10)

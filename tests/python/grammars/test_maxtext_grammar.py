@@ -264,9 +264,13 @@ def test_the_defaults_of_the_programs_base_files() -> None:
     keys = {row.name: row.default for row in rows_of("maxtext").values()}
     values = read_yml("base_v2.yml").values
     sizes = {
-        "base_emb_dim": 4096, "base_num_query_heads": 32, "base_num_kv_heads": 32, "base_mlp_dim": 5632,
-        "base_num_decoder_layers": 48, "vocab_size": 152_064,
-    }  # fmt: skip
+        "base_emb_dim": 4096,
+        "base_num_query_heads": 32,
+        "base_num_kv_heads": 32,
+        "base_mlp_dim": 5632,
+        "base_num_decoder_layers": 48,
+        "vocab_size": 152_064,
+    }
     assert {name: keys[name] for name in sizes} == sizes == {name: values[name] for name in sizes}
     assert read_yml("tokenformer.yml").values["logits_dot_in_fp32"] is True
     assert read_yml("gpt2.yml").values["logits_dot_in_fp32"] is True

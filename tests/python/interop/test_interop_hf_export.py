@@ -26,9 +26,21 @@ TEXT = "The mill stands by the river, and the miller's cat sleeps: dix, cent, mi
 def trained(folder: Path, tokenizer: str, *more: str) -> None:
     """A run of one update in `folder`/run, started there, whose cache is the default one."""
     (folder / "text.txt").write_text("".join(f"{i} {TEXT}\n\n" for i in range(200)))
-    words = ["--config=tiny.py", "data.path=text.txt", f"data.tokenizer={tokenizer}", "data.vocab_size=300",
-             "model.d_model=16", "model.n_layer=1", "model.n_head=2", "model.d_ff=16", "train.steps=1",
-             "train.batch_size=2", "train.seq_len=32", "sample.max_tokens=1", "--workdir=run"]  # fmt: skip
+    words = [
+        "--config=tiny.py",
+        "data.path=text.txt",
+        f"data.tokenizer={tokenizer}",
+        "data.vocab_size=300",
+        "model.d_model=16",
+        "model.n_layer=1",
+        "model.n_head=2",
+        "model.d_ff=16",
+        "train.steps=1",
+        "train.batch_size=2",
+        "train.seq_len=32",
+        "sample.max_tokens=1",
+        "--workdir=run",
+    ]
     assert main([*words, *more]) == 0
 
 
@@ -122,10 +134,24 @@ def test_capacity_is_refused_and_the_way_out_is_stock_transformers(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text(TEXT * 300)
-    words = ["--config=mixtral/tiny.py", "data.path=text.txt", "data.tokenizer=bytes", "model.d_model=16",
-             "model.n_layer=1", "model.n_head=2", "model.n_kv_head=1", "model.d_ff=16", "model.n_expert=4",
-             "train.steps=1", "train.batch_size=2", "train.seq_len=32", "model.capacity_factor=0.5",
-             "model.z_coef=0.001", "sample.max_tokens=1", "--workdir=run"]  # fmt: skip
+    words = [
+        "--config=mixtral/tiny.py",
+        "data.path=text.txt",
+        "data.tokenizer=bytes",
+        "model.d_model=16",
+        "model.n_layer=1",
+        "model.n_head=2",
+        "model.n_kv_head=1",
+        "model.d_ff=16",
+        "model.n_expert=4",
+        "train.steps=1",
+        "train.batch_size=2",
+        "train.seq_len=32",
+        "model.capacity_factor=0.5",
+        "model.z_coef=0.001",
+        "sample.max_tokens=1",
+        "--workdir=run",
+    ]
     assert main(words) == 0
     capsys.readouterr()
     assert main(["export", "--workdir=run", "--to=out"]) == 2

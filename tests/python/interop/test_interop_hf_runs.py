@@ -17,9 +17,10 @@ from checkpoint_cases import faults
 from hf_models import V, make, transformers
 from mudd_core import interop
 from mudd_core.base.errors import SaveError, UserError
+from mudd_core.checkpoint import weights_folder
 from mudd_core.cli import main
 from mudd_core.config import TransformerPPConfig
-from mudd_core.interop import export_command, export_folder, import_command
+from mudd_core.interop import export_command, import_command
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 
@@ -102,7 +103,7 @@ def test_an_import_without_its_tokenizer_is_refused(tmp_path: Path, capsys: Any)
         "hf",
         mc.Model(TransformerPPConfig(vocab_size=300, max_seq_len=8, d_model=8, n_layer=1, n_head=2, d_ff=8)),
     )
-    export_folder.write_folder(tmp_path / "hf", settings, weights, shard_bytes=1 << 20)
+    weights_folder.write_folder(tmp_path / "hf", settings, weights, shard_bytes=1 << 20)
     words = ["import", str(tmp_path / "hf"), f"--workdir={tmp_path / 'run'}"]
     large = tmp_path / "large.json"
     vocab = {"a": 0, "</s>": 300}
@@ -125,7 +126,7 @@ def test_weights_that_are_not_finite_are_refused(value: float, tmp_path: Path, c
     shape = TransformerPPConfig(vocab_size=300, max_seq_len=8, d_model=8, n_layer=1, n_head=2, d_ff=8)
     settings, weights = interop.export_original("hf", mc.Model(shape))
     weights["model.norm.weight"][3] = value
-    export_folder.write_folder(tmp_path / "hf", settings, weights, shard_bytes=1 << 20)
+    weights_folder.write_folder(tmp_path / "hf", settings, weights, shard_bytes=1 << 20)
     run = tmp_path / "run"
     assert main(["import", str(tmp_path / "hf"), f"--workdir={run}", "--tokenizer=bytes"]) == 2
     told = capsys.readouterr().err
@@ -158,7 +159,7 @@ def test_an_export_that_fails_at_any_file_call_leaves_nothing(tmp_path: Path) ->
     for nth in range(1, 99):
         with faults(fail_at=(nth, errno.ENOSPC)) as files:
             try:
-                export_folder.write_folder(
+                weights_folder.write_folder(
                     tmp_path / "to" / "out", {}, weights, shard_bytes=0, files={"tokenizer.json": b"{}"}
                 )
             except SaveError as error:

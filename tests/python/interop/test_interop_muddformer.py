@@ -34,22 +34,45 @@ def reference(streams: bool = True, **more: Any) -> MuddConfig:
 JAX_BOTH = {**orig.JAX_MUDD, "mudd_prenorm": True, "mudd_postnorm": True}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tm.Config]] = {
     "jax_plain": (
-        "muddformer_jax", orig.JAX_PLAIN, orig.jax_shapes(orig.JAX_PLAIN), tm.LlamaConfig(61, 3, 32, 4, 2, 256)
+        "muddformer_jax",
+        orig.JAX_PLAIN,
+        orig.jax_shapes(orig.JAX_PLAIN),
+        tm.LlamaConfig(61, 3, 32, 4, 2, 256),
     ),
     "jax_mudd": ("muddformer_jax", orig.JAX_MUDD, orig.jax_shapes(orig.JAX_MUDD), reference()),
-    "jax_norms": ("muddformer_jax", JAX_BOTH, orig.jax_shapes(JAX_BOTH), reference(prenorm=True, postnorm=True)),
+    "jax_norms": (
+        "muddformer_jax",
+        JAX_BOTH,
+        orig.jax_shapes(JAX_BOTH),
+        reference(prenorm=True, postnorm=True),
+    ),
     "torch_mudd": (
-        "muddformer_torch", orig.TORCH_MUDD, orig.torch_shapes(orig.TORCH_MUDD),
+        "muddformer_torch",
+        orig.TORCH_MUDD,
+        orig.torch_shapes(orig.TORCH_MUDD),
         reference(qk_norm=True, first_norms=1, gelu="erf"),
     ),
     "torch_plain": (
-        "muddformer_torch", orig.TORCH_PLAIN, orig.torch_shapes(orig.TORCH_PLAIN), reference(False, qk_norm=True)
+        "muddformer_torch",
+        orig.TORCH_PLAIN,
+        orig.torch_shapes(orig.TORCH_PLAIN),
+        reference(False, qk_norm=True),
     ),
     "torch_pythia": (
-        "muddformer_torch", orig.TORCH_PYTHIA, orig.torch_shapes(orig.TORCH_PYTHIA, pythia=True),
-        reference(kv_heads=4, pythia=True, qk_norm=True, first_norms=1, gelu="erf", rope_fraction=0.25, norm_eps=1e-5),
+        "muddformer_torch",
+        orig.TORCH_PYTHIA,
+        orig.torch_shapes(orig.TORCH_PYTHIA, pythia=True),
+        reference(
+            kv_heads=4,
+            pythia=True,
+            qk_norm=True,
+            first_norms=1,
+            gelu="erf",
+            rope_fraction=0.25,
+            norm_eps=1e-5,
+        ),
     ),
-}  # fmt: skip
+}
 
 
 def tokens(samples: int = 2) -> Any:
@@ -101,7 +124,9 @@ JAX_OPTIONS: dict[str, dict[str, Any]] = {
     "postnorm": {"mudd_postnorm": True},
     "four_last_streams": {"dynamic_dense_fix_last_layer": False},
     "four_last_streams_norms": {
-        "dynamic_dense_fix_last_layer": False, "mudd_prenorm": True, "mudd_postnorm": True,
+        "dynamic_dense_fix_last_layer": False,
+        "mudd_prenorm": True,
+        "mudd_postnorm": True,
         "dynamic_dense_hidden_expand": [1, 1, 1],
     },
     "widths": {"dynamic_dense_hidden_round": False, "dynamic_dense_hidden_expand": [2, 1, 3]},
@@ -115,7 +140,7 @@ JAX_OPTIONS: dict[str, dict[str, Any]] = {
     "plain_tied": {"dense_conn": False, "dynamic_mlp_dim": False, "logits_via_embedding": True},
     "plain_grown": {"dense_conn": False},
     "equal_widths": {"dynamic_mlp_dim": False},
-}  # fmt: skip
+}
 
 
 def jax_reference(config: dict[str, Any], given: Mapping[str, Any]) -> tuple[Any, float, dict[str, Any]]:

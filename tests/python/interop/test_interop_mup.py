@@ -19,22 +19,51 @@ from mudd_core.config import Config, LossConfig, OptimConfig, TrainConfig
 from mudd_core.engine.model import Model
 from mudd_core.interop import export_original, import_command, load_original
 from mudd_core.run.store.json_files import read_saved_config
+from mudd_core.run.store.run_folder import RunFolder
 
 V, L, M, H, D, T = 31, 2, 24, 3, 8, 12
 PLAIN: dict[str, Any] = {
-    "n_layer": L, "d_model": M, "d_base": 12, "d_head": D, "ff_multiple": 4.0, "qk_scale": 0.125, "sequence_len": T,
-    "kv_mqa": False, "rotary_base": 10000, "attn_act_name": "softmax", "ff_act_name": "relu", "norm_eps": 1e-5,
-    "bos_token_id": 3, "eos_token_id": 1, "pad_token_id": 1, "optim_rule": "mup", "dtype": "float32",
-}  # fmt: skip
+    "n_layer": L,
+    "d_model": M,
+    "d_base": 12,
+    "d_head": D,
+    "ff_multiple": 4.0,
+    "qk_scale": 0.125,
+    "sequence_len": T,
+    "kv_mqa": False,
+    "rotary_base": 10000,
+    "attn_act_name": "softmax",
+    "ff_act_name": "relu",
+    "norm_eps": 1e-5,
+    "bos_token_id": 3,
+    "eos_token_id": 1,
+    "pad_token_id": 1,
+    "optim_rule": "mup",
+    "dtype": "float32",
+}
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": PLAIN,
     "all_options": {
-        **PLAIN, "kv_mqa": True, "ff_act_name": "swiglu", "ff_multiple": 2.67, "e_norm": True, "qk_norm": True,
-        "norm_gains": True, "norm_gains_type": "scalar", "proj_biases": True, "pad_token_id": 2,
+        **PLAIN,
+        "kv_mqa": True,
+        "ff_act_name": "swiglu",
+        "ff_multiple": 2.67,
+        "e_norm": True,
+        "qk_norm": True,
+        "norm_gains": True,
+        "norm_gains_type": "scalar",
+        "proj_biases": True,
+        "pad_token_id": 2,
     },
     "mish": {**PLAIN, "ff_act_name": "mish", "proj_biases": True},
-    "vector_gains": {**PLAIN, "norm_gains": True, "ff_act_name": "sqrelu", "attn_act_name": "elu", "rotary_base": 0},
-}  # fmt: skip
+    "vector_gains": {
+        **PLAIN,
+        "norm_gains": True,
+        "ff_act_name": "sqrelu",
+        "attn_act_name": "elu",
+        "rotary_base": 0,
+    },
+}
 
 
 def shapes_of(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -42,12 +71,25 @@ def shapes_of(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     wide = 2 * inner if c["ff_act_name"] == "swiglu" else inner
     G = 1 if c["kv_mqa"] else H
     shapes: dict[str, tuple[int, ...]] = {
-        "w_e": (V, M), "w_u": (M, V), "w_aq": (L, M, H, D), "w_ak": (L, M, G, D), "w_av": (L, M, G, D),
-        "w_ao": (L, H, D, M), "w_fi": (L, M, wide), "w_fo": (L, inner, M),
-    }  # fmt: skip
+        "w_e": (V, M),
+        "w_u": (M, V),
+        "w_aq": (L, M, H, D),
+        "w_ak": (L, M, G, D),
+        "w_av": (L, M, G, D),
+        "w_ao": (L, H, D, M),
+        "w_fi": (L, M, wide),
+        "w_fo": (L, inner, M),
+    }
     if c.get("proj_biases"):
-        shapes |= {"b_aq": (L, H, D), "b_ak": (L, G, D), "b_av": (L, G, D), "b_ao": (L, M), "b_fi": (L, wide),
-                   "b_fo": (L, M), "b_u": (V,)}  # fmt: skip
+        shapes |= {
+            "b_aq": (L, H, D),
+            "b_ak": (L, G, D),
+            "b_av": (L, G, D),
+            "b_ao": (L, M),
+            "b_fi": (L, wide),
+            "b_fo": (L, M),
+            "b_u": (V,),
+        }
     if c.get("norm_gains"):
         n = 1 if c.get("norm_gains_type") == "scalar" else M
         shapes |= {"g_a": (L, n), "g_f": (L, n), "g_u": (n,)}
@@ -172,11 +214,17 @@ def test_a_step_moves_every_class_by_its_rate() -> None:
         model=model.config,
         train=TrainConfig(steps=10, batch_size=4, seq_len=T),
         optim=OptimConfig(
-            lr=0.01, rule="mup", weight_decay=0.0, decay="all", schedule="linear", warmup="floor", warmup_steps=2,
+            lr=0.01,
+            rule="mup",
+            weight_decay=0.0,
+            decay="all",
+            schedule="linear",
+            warmup="floor",
+            warmup_steps=2,
             final_lr_ratio=0.5,
         ),
         loss=LossConfig(normalize="all_slots"),
-    )  # fmt: skip
+    )
     trainer = mc.Trainer(config, model=model)
     record = trainer.step({"tokens": rows()})
     assert record.lr == pytest.approx(0.005) and record.loss == pytest.approx(
@@ -199,7 +247,7 @@ def test_an_import_goes_on_by_the_originals_rates(tmp_path: Path) -> None:
     (tmp_path / "hers.json").write_text(json.dumps({**tokenizer, "added_tokens": []}))
     assert import_command.main([*words, f"--tokenizer={tmp_path / 'hers.json'}"]) == 0
     assert (tmp_path / "run" / "tokenizer.json").is_file()
-    optim = read_saved_config(tmp_path / "run").optim
+    optim = read_saved_config(RunFolder(tmp_path / "run")).optim
     assert (optim.rule, optim.decay, optim.decay_mode) == ("mup", "all", "independent")
     assert (optim.lr, optim.beta2, optim.weight_decay) == (0.015625, 0.98, 1e-4)
 

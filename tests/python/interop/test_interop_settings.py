@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.checkpoint.weights_folder import write_folder
 from mudd_core.cli import main
 from mudd_core.config import GPT2Config, MixtralConfig, TransformerPPConfig
 from mudd_core.engine.model import Model
 from mudd_core.interop import export_original, load_original
-from mudd_core.interop.export_folder import write_folder
 from reference import muddformer_originals as mudd
 from reference import tokenformer_originals as tokenformer
 from test_interop_maxtext import BASELINE, baseline_shapes
@@ -34,35 +34,63 @@ SIZES: dict[str, Any] = {
     "d_ff": 8,
 }
 OURS = {"llama": TransformerPPConfig, "gpt2": GPT2Config, "mixtral": MixtralConfig}
-JAX_NORMS = {**mudd.JAX_MUDD, "mudd_prenorm": True, "mudd_postnorm": True, "dynamic_dense_hidden_expand": [1, 1, 4],
-             "dynamic_dense_type": "qkvm"}  # fmt: skip
+JAX_NORMS = {
+    **mudd.JAX_MUDD,
+    "mudd_prenorm": True,
+    "mudd_postnorm": True,
+    "dynamic_dense_hidden_expand": [1, 1, 4],
+    "dynamic_dense_type": "qkvm",
+}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, tuple[int, ...]]]] = {
     "mup": ("mu_transformer", VARIANTS["all_options"], shapes_of(VARIANTS["all_options"])),
     "jax_plain": ("muddformer_jax", mudd.JAX_PLAIN, mudd.jax_shapes(mudd.JAX_PLAIN)),
     "jax_mudd": ("muddformer_jax", JAX_NORMS, mudd.jax_shapes(JAX_NORMS)),
     "torch_mudd": ("muddformer_torch", mudd.TORCH_MUDD, mudd.torch_shapes(mudd.TORCH_MUDD)),
-    "torch_pythia": ("muddformer_torch", mudd.TORCH_PYTHIA, mudd.torch_shapes(mudd.TORCH_PYTHIA, pythia=True)),
+    "torch_pythia": (
+        "muddformer_torch",
+        mudd.TORCH_PYTHIA,
+        mudd.torch_shapes(mudd.TORCH_PYTHIA, pythia=True),
+    ),
     "tokenformer": ("tokenformer_jax", JAX, tokenformer.jax_shapes(JAX)),
     "baseline": ("tokenformer_jax", BASELINE, baseline_shapes()),
     "neox": ("tokenformer_neox", NEOX, tokenformer.neox_shapes(NEOX)),
-}  # fmt: skip
+}
 # Settings that the examples above leave out.
 MORE = {
-    "muddformer_jax": ["scan_layers", "param_scan_axis", "enable_dropout", "dropout_rate", "mlp_dim", "base_mlp_dim",
-                       "dynamic_mlp_dim", "rope_max_timescale", "global_parameter_scale", "ddw_gen_pattern",
-                       "logits_via_embedding", "dynamic_dense_fix_last_layer", "dynamic_dense_act_cls"],
-    "muddformer_torch": ["window_size", "intermediate_size", "dense_type", "rotary_pct", "rope_base", "norm_eps",
-                         "round64", "expand_last", "n_local_heads", "block_size"],
-    "tokenformer_jax": ["normalize_type", "zoom_dim", "drop_path", "enable_dropout", "dropout_rate", "qkv_bias",
-                        "qkv_scale_factor", "mlp_activations", "trainable_position_size", "num_query_heads",
-                        "use_untrainable_positional_embedding", "normalization_layer_epsilon", "param_scan_axis"],
-    "tokenformer_neox": ["rotary_emb_base", "layernorm_epsilon", "sliding_window_width", "use_mup",
-                         "parameter_prefix", "embedding_name"],
-    "mu_transformer": ["act_name", "act_square"],
-    "hf": ["sliding_window", "num_experts", "capacity_factor", "router_jitter_noise", "rope_scaling", "hidden_act"],
-}  # fmt: skip
-HOSTILE = [0, -1, 3, 2**40, 10**400, 0.5, math.nan, math.inf, 1e308, "twelve", "", "-1", None, True, [], [0], ["x"],
-           {}, {"rope_theta": "x"}]  # fmt: skip
+    "muddformer_jax": "scan_layers param_scan_axis enable_dropout dropout_rate mlp_dim base_mlp_dim dynamic_mlp_dim "
+    "rope_max_timescale global_parameter_scale ddw_gen_pattern logits_via_embedding "
+    "dynamic_dense_fix_last_layer dynamic_dense_act_cls",
+    "muddformer_torch": "window_size intermediate_size dense_type rotary_pct rope_base norm_eps round64 expand_last "
+    "n_local_heads block_size",
+    "tokenformer_jax": "normalize_type zoom_dim drop_path enable_dropout dropout_rate qkv_bias qkv_scale_factor "
+    "mlp_activations trainable_position_size num_query_heads use_untrainable_positional_embedding "
+    "normalization_layer_epsilon param_scan_axis",
+    "tokenformer_neox": "rotary_emb_base layernorm_epsilon sliding_window_width use_mup parameter_prefix "
+    "embedding_name",
+    "mu_transformer": "act_name act_square",
+    "hf": "sliding_window num_experts capacity_factor router_jitter_noise rope_scaling hidden_act",
+}
+HOSTILE = [
+    0,
+    -1,
+    3,
+    2**40,
+    10**400,
+    0.5,
+    math.nan,
+    math.inf,
+    1e308,
+    "twelve",
+    "",
+    "-1",
+    None,
+    True,
+    [],
+    [0],
+    ["x"],
+    {},
+    {"rope_theta": "x"},
+]
 
 
 @cache
@@ -89,7 +117,7 @@ def loads(system: str, settings: dict[str, Any], weights: dict[str, Any]) -> boo
 def test_every_setting_may_be_anything(name: str) -> None:
     system, settings, weights = original(name)
     load_original(system, settings, weights)
-    for key in [*settings, *MORE[system]]:
+    for key in [*settings, *MORE[system].split()]:
         for value in HOSTILE:
             loads(system, {**settings, key: value}, weights)
         loads(system, {k: v for k, v in settings.items() if k != key}, weights)
@@ -120,7 +148,7 @@ def test_several_settings_may_be_anything(data: st.DataObject) -> None:
         st.text(max_size=3),
         st.lists(st.integers(), max_size=3),
     )
-    changes = st.dictionaries(st.sampled_from([*settings, *MORE[system]]), values, max_size=4)
+    changes = st.dictionaries(st.sampled_from([*settings, *MORE[system].split()]), values, max_size=4)
     loads(system, {**settings, **data.draw(changes)}, weights)
 
 
@@ -132,7 +160,12 @@ def test_several_settings_may_be_anything(data: st.DataObject) -> None:
         ("llama", "num_hidden_layers", 10**5, "the weights have 2, the settings say 100000"),
         ("llama", "num_hidden_layers", 2**40, "expected a whole number"),
         ("llama", "hidden_size", 2**30, "the weights have 8"),
-        ("llama", "intermediate_size", 2**31 - 1, r"'model.layers.0.mlp.gate_proj.weight' has shape \(8, 8\)"),
+        (
+            "llama",
+            "intermediate_size",
+            2**31 - 1,
+            r"'model.layers.0.mlp.gate_proj.weight' has shape \(8, 8\)",
+        ),
         ("llama", "num_key_value_heads", "two", "expected a whole number .* got 'two'"),
         ("llama", "rms_norm_eps", "small", "expected a number, got 'small'"),
         ("llama", "tie_word_embeddings", "false", "expected true or false, got 'false'"),
@@ -140,7 +173,7 @@ def test_several_settings_may_be_anything(data: st.DataObject) -> None:
         ("gpt2", "n_head", 3, r"expected a multiple of model.n_head \(3\)"),
         ("jax_mudd", "dynamic_dense_hidden_expand", [1, math.inf, 4], "expected 3 positive numbers"),
     ],
-)  # fmt: skip
+)
 def test_the_message_names_the_setting(name: str, setting: str, value: Any, says: str) -> None:
     system, settings, weights = original(name)
     with pytest.raises(ValueError, match=says) as caught:
@@ -155,10 +188,19 @@ def test_import_of_hostile_files_is_2_or_65(tmp_path: Path, capsys: pytest.Captu
     index = json.loads((source / "model.safetensors.index.json").read_text())
     long = "x" * 5000
     files = {
-        "config.json": [{**settings, "num_key_value_heads": "two"}, {**settings, "num_hidden_layers": 2**40}, [], None],
-        "model.safetensors.index.json": [{"weight_map": dict.fromkeys(index["weight_map"], long)}, {"weight_map": 3},
-                                         {"weight_map": {"a": ["b"]}}, {"weight_map": {"a": "b\0c"}}],
-    }  # fmt: skip
+        "config.json": [
+            {**settings, "num_key_value_heads": "two"},
+            {**settings, "num_hidden_layers": 2**40},
+            [],
+            None,
+        ],
+        "model.safetensors.index.json": [
+            {"weight_map": dict.fromkeys(index["weight_map"], long)},
+            {"weight_map": 3},
+            {"weight_map": {"a": ["b"]}},
+            {"weight_map": {"a": "b\0c"}},
+        ],
+    }
     for name, values in files.items():
         good = (source / name).read_text()
         for value in [*values, "[" * 100_000]:

@@ -166,17 +166,37 @@ def test_the_neox_program(prefix: str) -> None:
     model = load_original("tokenformer_neox", {"num_attention_heads": 4, "seq_length": 24}, weights)
     rng = np.random.default_rng(3)
     batch = {"inputs": rng.integers(0, 61, (2, 24)), "targets": rng.integers(0, 61, (2, 24))}
-    names = {"attn.q": "attention.query", "attn.k": "attention.key", "attn.v": "attention.value",
-             "attn.o": "attention.proj", "ffn": "mlp"}  # fmt: skip
-    ours = {f"blocks.{n}.{a}.{side}": weights[f"{prefix}{n + 2}.{b}.{side}_param_tokens"]
-            for n in (0, 1) for a, b in names.items() for side in ("key", "value")}  # fmt: skip
+    names = {
+        "attn.q": "attention.query",
+        "attn.k": "attention.key",
+        "attn.v": "attention.value",
+        "attn.o": "attention.proj",
+        "ffn": "mlp",
+    }
+    ours = {
+        f"blocks.{n}.{a}.{side}": weights[f"{prefix}{n + 2}.{b}.{side}_param_tokens"]
+        for n in (0, 1)
+        for a, b in names.items()
+        for side in ("key", "value")
+    }
     ours |= {
         "embed": next(v for k, v in weights.items() if "word_emb" in k),
         "final_norm.gain": weights[f"{prefix}5.norm.weight"],
         "final_norm.bias": weights[f"{prefix}5.norm.bias"],
     }
-    cfg = Tokenformer(61, 2, 32, 4, (12, 9, 40), 24, gelu="none", eps=0.0, positions="rotary", gain_offset=0.0,
-                      divide_logits=False)  # fmt: skip
+    cfg = Tokenformer(
+        61,
+        2,
+        32,
+        4,
+        (12, 9, 40),
+        24,
+        gelu="none",
+        eps=0.0,
+        positions="rotary",
+        gain_offset=0.0,
+        divide_logits=False,
+    )
     want = tt.loss_and_grads(ours, batch["inputs"], batch["targets"], cfg, dtype=torch.float64)
     assert np.abs(model.logits(batch) - want.logits).max() <= 1e-5 * np.abs(want.logits).max()
     loss, gradients = model.loss_and_gradients(batch)

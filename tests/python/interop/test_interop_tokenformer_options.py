@@ -13,12 +13,27 @@ from reference import tokenformer_originals as orig
 
 Array = np.ndarray[Any, Any]
 JAX = {
-    "base_num_query_heads": 4, "base_num_kv_heads": 4, "head_dim": 8, "base_emb_dim": 32, "slot_num": 10,
-    "base_num_decoder_layers": 2, "max_target_length": 24, "logits_via_embedding": True, "drop_path": 0.0,
-}  # fmt: skip
+    "base_num_query_heads": 4,
+    "base_num_kv_heads": 4,
+    "head_dim": 8,
+    "base_emb_dim": 32,
+    "slot_num": 10,
+    "base_num_decoder_layers": 2,
+    "max_target_length": 24,
+    "logits_via_embedding": True,
+    "drop_path": 0.0,
+}
 JAX_OPTIONS: dict[str, dict[str, Any]] = {
-    **{kind: {"normalize_type": kind, "zoom_dim": zoom} for kind, zoom in
-       (("gelu_l2_norm", 0.0), ("l2_norm", 7.0), ("softmax", 0.0), ("gelu", 0.0), ("gelu_layer_norm", 0.0))},
+    **{
+        kind: {"normalize_type": kind, "zoom_dim": zoom}
+        for kind, zoom in (
+            ("gelu_l2_norm", 0.0),
+            ("l2_norm", 7.0),
+            ("softmax", 0.0),
+            ("gelu", 0.0),
+            ("gelu_layer_norm", 0.0),
+        )
+    },
     "qkv": {"qkv_bias": True, "qkv_scale_factor": 0.7},
     "proj": {"proj_bias": True, "proj_scale_factor": 1.3},
     "ffn": {"ffn_bias": True, "ffn_scale_factor": 0.9, "zoom_dim": 6.5},
@@ -26,15 +41,35 @@ JAX_OPTIONS: dict[str, dict[str, Any]] = {
     "logits_as_they_are": {"normalize_embedding_logits": False},
     "sines": {"use_untrainable_positional_embedding": True},
     "learned": {"trainable_position_size": 24},
-    "all": {"normalize_type": "gelu_l2_norm", "zoom_dim": 5.0, "qkv_bias": True, "proj_bias": True, "ffn_bias": True,
-            "logits_via_embedding": False, "trainable_position_size": 30, "proj_scale_factor": 0.5},
-}  # fmt: skip
+    "all": {
+        "normalize_type": "gelu_l2_norm",
+        "zoom_dim": 5.0,
+        "qkv_bias": True,
+        "proj_bias": True,
+        "ffn_bias": True,
+        "logits_via_embedding": False,
+        "trainable_position_size": 30,
+        "proj_scale_factor": 0.5,
+    },
+}
 NEOX: dict[str, Any] = {
-    "num_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "qkv_slot_num": 12, "proj_slot_num": 9,
-    "ffn_slot_num": 40, "seq_length": 24, "max_position_embeddings": 24, "pos_emb": "rotary", "rotary_pct": 0.25,
-    "no_weight_tying": False, "norm": "layernorm_nonparam", "final_norm": "layernorm",
-    "norm_activation_type": "l2_norm_gelu", "hidden_dropout": 0, "attention_dropout": 0,
-}  # fmt: skip
+    "num_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "qkv_slot_num": 12,
+    "proj_slot_num": 9,
+    "ffn_slot_num": 40,
+    "seq_length": 24,
+    "max_position_embeddings": 24,
+    "pos_emb": "rotary",
+    "rotary_pct": 0.25,
+    "no_weight_tying": False,
+    "norm": "layernorm_nonparam",
+    "final_norm": "layernorm",
+    "norm_activation_type": "l2_norm_gelu",
+    "hidden_dropout": 0,
+    "attention_dropout": 0,
+}
 NEOX_OPTIONS: dict[str, dict[str, Any]] = {
     "twelve_layers": {"num_layers": 12},  # two of its modules end in 2
     "softmax": {"norm_activation_type": "softmax"},
@@ -57,10 +92,13 @@ def packed() -> dict[str, Array]:
     segments = np.array([[1] * 9 + [2] * 8 + [0] * 7, [1] * 3 + [2] * 10 + [3] * 11])
     starts = [np.concatenate([np.arange(n) for n in counts]) for counts in ((9, 8, 7), (3, 10, 11))]
     return {
-        "inputs": rng.integers(0, 61, (2, 24)), "targets": rng.integers(0, 61, (2, 24)),
-        "inputs_segmentation": segments, "inputs_position": np.array(starts), "targets_position": np.array(starts),
+        "inputs": rng.integers(0, 61, (2, 24)),
+        "targets": rng.integers(0, 61, (2, 24)),
+        "inputs_segmentation": segments,
+        "inputs_position": np.array(starts),
+        "targets_position": np.array(starts),
         "targets_segmentation": np.where(np.arange(24) % 9 == 8, 0, segments),
-    }  # fmt: skip
+    }
 
 
 def check(
@@ -115,8 +153,9 @@ def test_learned_positions_count_without_their_setting() -> None:
 def test_without_enable_dropout_nothing_is_dropped() -> None:
     weights = numbers(orig.jax_shapes(JAX))
     plain = load_original("tokenformer_jax", JAX, weights)
-    off = load_original("tokenformer_jax", {**JAX, "drop_path": 0.5, "dropout_rate": 0.1, "enable_dropout": False},
-                        weights)  # fmt: skip
+    off = load_original(
+        "tokenformer_jax", {**JAX, "drop_path": 0.5, "dropout_rate": 0.1, "enable_dropout": False}, weights
+    )
     assert off.config == plain.config
     assert off.loss_and_gradients(packed())[0] == plain.loss_and_gradients(packed())[0]
     on = load_original("tokenformer_jax", {**JAX, "drop_path": 0.5, "enable_dropout": True}, weights)

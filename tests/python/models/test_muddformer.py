@@ -32,7 +32,8 @@ VARIANTS: dict[str, tuple[dict[str, Any], tuple[tuple[int, ...], ...], dict[str,
     "static_dense": ({"mix": "static", "streams": "x"}, ALL, {"streams": "x", "hidden": (0,) * 4}),
     "dynamic_dense": ({"streams": "x"}, ALL, {"streams": "x"}),
     "dynamic_dense_both": (
-        {"streams": "x", "prenorm": True, "postnorm": True}, ALL,
+        {"streams": "x", "prenorm": True, "postnorm": True},
+        ALL,
         {"streams": "x", "prenorm": True, "postnorm": True},
     ),
     "multiway_static": ({"mix": "static"}, ALL, {"hidden": (0,) * 4}),
@@ -46,14 +47,21 @@ VARIANTS: dict[str, tuple[dict[str, Any], tuple[tuple[int, ...], ...], dict[str,
     "no_mixing": ({"mix": "none"}, ((),) * 4, {}),
     "pythia_static": ({"mix": "static", "block": "pythia"}, ALL, {"pythia": True, "hidden": (0,) * 4}),
     "pythia_prenorm": ({"prenorm": True, "block": "pythia"}, ALL, {"pythia": True, "prenorm": True}),
-}  # fmt: skip
+}
 
 
 def ours_of(fields: dict[str, Any]) -> MUDDFormerConfig:
     return MUDDFormerConfig(
-        vocab_size=V, max_seq_len=16, d_model=D, n_layer=L, n_head=H, d_ff=F, ffn_realloc=False, hidden_round=False,
+        vocab_size=V,
+        max_seq_len=16,
+        d_model=D,
+        n_layer=L,
+        n_head=H,
+        d_ff=F,
+        ffn_realloc=False,
+        hidden_round=False,
         **fields,
-    )  # fmt: skip
+    )
 
 
 def reference_of(sources: tuple[tuple[int, ...], ...], more: dict[str, Any]) -> MuddConfig:
@@ -66,12 +74,13 @@ def reference_of(sources: tuple[tuple[int, ...], ...], more: dict[str, Any]) -> 
 # Every variant whose block can have experts, once more with four of them.
 VARIANTS |= {
     f"{name}_experts": (
-        {**fields, "n_expert": 4, "aux_coef": 0.05, "z_coef": 0.01, "aux_scope": "batch"}, sources,
+        {**fields, "n_expert": 4, "aux_coef": 0.05, "z_coef": 0.01, "aux_scope": "batch"},
+        sources,
         {**more, "experts": 4, "aux_coef": 0.05, "z_coef": 0.01},
     )
     for name, (fields, sources, more) in VARIANTS.items()
     if fields.get("block") != "pythia"
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -171,11 +180,22 @@ def test_stopped_and_resumed_runs_have_the_same_bits(more: tuple[str, ...], tmp_
     for i in range(60):
         (text / f"{i}.txt").write_text(f"document {i} " * 12)
     words = [
-        "model.n_layer=2", "model.d_model=16", "model.n_head=2", "model.ffn_realloc=false", "model.d_ff=24",
-        "model.prenorm=true", "model.postnorm=true", "train.steps=4", "train.batch_size=2", "train.seq_len=16",
-        "data.tokenizer=bytes", f"data.path={text}", f"data.cache_dir={tmp_path / 'cache'}", "train.eval_every=0",
+        "model.n_layer=2",
+        "model.d_model=16",
+        "model.n_head=2",
+        "model.ffn_realloc=false",
+        "model.d_ff=24",
+        "model.prenorm=true",
+        "model.postnorm=true",
+        "train.steps=4",
+        "train.batch_size=2",
+        "train.seq_len=16",
+        "data.tokenizer=bytes",
+        f"data.path={text}",
+        f"data.cache_dir={tmp_path / 'cache'}",
+        "train.eval_every=0",
         *more,
-    ]  # fmt: skip
+    ]
     hashes = []
     for folder, stops in (("whole", [0]), ("parts", [1, 3, 0])):
         for stop_at in stops:

@@ -22,6 +22,7 @@ from mudd_core.engine.mup_probe import STATISTICS, Probe
 from mudd_core.engine.optimizer_groups import optimizer_groups
 from mudd_core.engine.rates import assign_scales
 from mudd_core.run.build.plan_report import plan_text
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.scaling.check import Coordinates, Wider, coordinates
 from mudd_core.tools.scaling.family import at_widths, checked_family
 
@@ -49,7 +50,7 @@ def test_every_size_loads_and_plans_without_memory(name: str, tmp_path: Path) ->
     assert theirs == (
         load_config("mup/small.py") if name == "tiny" else config
     )  # their tiny has width 128 too
-    told = plan_text(config, tmp_path)
+    told = plan_text(config, RunFolder(tmp_path))
     if name == "tiny":
         small = load_config("mup/small.py").model
         assert model == dataclasses.replace(small, n_layer=4, vocab_size=0, max_seq_len=0)
@@ -85,9 +86,17 @@ def test_d_head_alone_is_asked_for_its_scale() -> None:
 @pytest.mark.parametrize("rule", ["mup", "abs_mup", "sp"])
 def test_rates_and_first_values_follow_the_table(rule: str) -> None:
     shape = MupConfig(
-        vocab_size=50, max_seq_len=8, d_model=64, n_layer=1, d_base=16, d_head=16, ff_multiple=2.67,
-        qk_scale=1 / 16, proj_biases=True, norm_gains=True,
-    )  # fmt: skip
+        vocab_size=50,
+        max_seq_len=8,
+        d_model=64,
+        n_layer=1,
+        d_base=16,
+        d_head=16,
+        ff_multiple=2.67,
+        qk_scale=1 / 16,
+        proj_biases=True,
+        norm_gains=True,
+    )
     model = Model(shape)
     config = Config(model=shape, optim=OptimConfig(rule=rule, eps_scaling=True, decay="all"))
     assign_scales(model.store, config, optimizer_groups(model.store, config.optim))
@@ -211,9 +220,16 @@ def test_the_head_of_sp_under_the_rates_of_mup_fails_at_the_logits() -> None:
 
 @pytest.mark.parametrize(
     ("unscaled", "seen"),
-    [("attn.q.w", "aq"), ("attn.k.w", "ak"), ("attn.v.w", "av"), ("attn.o.w", "ar"), ("ffn.up.w", "fh"),
-     ("ffn.down.w", "fr"), ("head", "logits")],
-)  # fmt: skip
+    [
+        ("attn.q.w", "aq"),
+        ("attn.k.w", "ak"),
+        ("attn.v.w", "av"),
+        ("attn.o.w", "ar"),
+        ("ffn.up.w", "fh"),
+        ("ffn.down.w", "fr"),
+        ("head", "logits"),
+    ],
+)
 def test_one_class_of_matrices_left_unscaled_fails(unscaled: str, seen: str) -> None:
     failures = coordinates(proxy(), 1, unscaled).failures()
     assert any(name.partition("_")[0] == seen and slope > 0.3 for name, _, slope in failures)

@@ -21,7 +21,13 @@ TABLE = np.ones((5, 8), np.float32)
 MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]] = [
     ("rms_norm", [X.astype(np.float64)], {}, TypeError, ["[rms_norm] x", "expected float32", "float64"]),
     ("rms_norm", [X, np.ones(8, np.int32)], {}, TypeError, ["[rms_norm] gain", "expected float32", "int32"]),
-    ("rms_norm", [X, np.ones(7, np.float32)], {}, ValueError, ["[rms_norm] gain", "float32[8]", "float32[7]"]),
+    (
+        "rms_norm",
+        [X, np.ones(7, np.float32)],
+        {},
+        ValueError,
+        ["[rms_norm] gain", "float32[8]", "float32[7]"],
+    ),
     ("rms_norm", [None], {}, TypeError, ["[rms_norm] x", "expected an array", "None"]),
     ("rms_norm", ["text"], {}, TypeError, ["[rms_norm] x", "expected float32"]),
     ("rms_norm", [np.float32(3)], {}, ValueError, ["[rms_norm]", "expected at least one axis"]),
@@ -34,7 +40,13 @@ MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]
     ("linear", [X, TABLE], {}, ValueError, ["[linear] w", "8 rows", "float32[5, 8]"]),
     ("linear", [X, TABLE.T, X[0, 0]], {}, ValueError, ["[linear] bias", "float32[5]", "float32[8]"]),
     ("linear", [X, TABLE, None, X], {"transposed": True}, ValueError, ["[linear] residual", "[2, 3, 5]"]),
-    ("linear", [X, TABLE], {"activation": "gelu"}, ValueError, ["[linear] activation", "gelu_tanh", "'gelu'"]),
+    (
+        "linear",
+        [X, TABLE],
+        {"activation": "gelu"},
+        ValueError,
+        ["[linear] activation", "gelu_tanh", "'gelu'"],
+    ),
     ("linear", [X, TABLE], {"transposed": "yes"}, TypeError, ["[linear] transposed", "expected a bool"]),
     ("linear", [X, X], {}, ValueError, ["[linear] w", "expected a matrix"]),
     ("rope", [X], {"n_head": 3}, ValueError, ["[rope] x", "divisible by 3"]),
@@ -59,7 +71,13 @@ MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]
     ("embedding", [IDS.astype(np.int64), TABLE], {}, TypeError, ["[embedding] ids", "int32", "int64"]),
     ("embedding", [None, TABLE], {}, ValueError, ["[embedding] ids", "nothing"]),
     ("embedding", [IDS, TABLE], {"positions": True}, ValueError, ["[embedding] ids", "none"]),
-    ("embedding", [None, TABLE[:2], X], {"positions": True}, ValueError, ["[embedding] positions", "at most 2"]),
+    (
+        "embedding",
+        [None, TABLE[:2], X],
+        {"positions": True},
+        ValueError,
+        ["[embedding] positions", "at most 2"],
+    ),
     ("attention", [X, X, X], {"n_head": 3}, ValueError, ["[attention] q", "divisible by 3"]),
     ("attention", [X, X, X], {"n_head": 2, "n_kv_head": 4}, ValueError, ["[attention] k", "B, T, hd"]),
     ("attention", [X, X, X[:1]], {"n_head": 2}, ValueError, ["[attention] v", "shape of k"]),
@@ -69,8 +87,20 @@ MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]
     ("attention", [X, X, X, None, None, X], {"n_head": 2}, ValueError, ["[attention] k_cache", "Tmax"]),
     ("pattention", [X, TABLE, TABLE[:4]], {}, ValueError, ["[pattention] value", "[5, d_out]", "[4, 8]"]),
     ("pattention", [X, TABLE, None], {}, TypeError, ["[pattention] value", "expected an array"]),
-    ("pattention", [X, TABLE, TABLE], {"norm": "l1"}, ValueError, ["[pattention] norm", "l2_norm_gelu", "'l1'"]),
-    ("pattention", [X, TABLE, TABLE], {"gelu": "silu"}, ValueError, ["[pattention] gelu", "gelu_erf", "'silu'"]),
+    (
+        "pattention",
+        [X, TABLE, TABLE],
+        {"norm": "l1"},
+        ValueError,
+        ["[pattention] norm", "l2_norm_gelu", "'l1'"],
+    ),
+    (
+        "pattention",
+        [X, TABLE, TABLE],
+        {"gelu": "silu"},
+        ValueError,
+        ["[pattention] gelu", "gelu_erf", "'silu'"],
+    ),
     ("pattention", [X, TABLE, TABLE], {"drop_path": 1.5}, ValueError, ["[pattention] drop_path", "[0, 1]"]),
     ("pattention_backward", [(X, X), X, TABLE, TABLE], {}, ValueError, ["[pattention] backward", "1 output"]),
     ("cross_entropy", [X, TABLE, IDS + 5], {}, ValueError, ["[cross_entropy] targets", "below 5", "got 5"]),
@@ -81,11 +111,17 @@ MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]
     ("add_backward", [X[:1], X, X], {}, ValueError, ["[add] gradient", "float32[2, 3, 8]"]),
     ("glu_backward", [IDS, X, X], {}, TypeError, ["[glu] dy", "expected float32", "int32"]),
     ("cross_entropy_backward", [X, X, TABLE, IDS], {}, TypeError, ["[cross_entropy] dloss", "float64"]),
-    ("cross_entropy_backward", [np.ones(2), X, TABLE, IDS], {}, ValueError, ["[cross_entropy] gradient", "[1]"]),
+    (
+        "cross_entropy_backward",
+        [np.ones(2), X, TABLE, IDS],
+        {},
+        ValueError,
+        ["[cross_entropy] gradient", "[1]"],
+    ),
     ("custom", [abs, abs, "text"], {}, TypeError, ["[custom] input 0"]),
     ("custom", [3, abs, X], {}, ValueError, ["[custom] forward", "functions"]),
     ("custom", [lambda x: x.tolist(), abs, X], {}, TypeError, ["[custom] output", "numpy array", "list"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("call", "arguments", "options", "error", "parts"), MISTAKES)
@@ -167,9 +203,14 @@ THINGS = st.one_of(
     arrays(), arrays(), arrays(), arrays(), st.none(), st.sampled_from([[[1.0], [2.0]], "x", 3, {}])
 )
 NUMBERS = st.one_of(
-    st.integers(-3, 9), st.integers(), st.floats(), st.booleans(), st.text(max_size=3), st.none(),
+    st.integers(-3, 9),
+    st.integers(),
+    st.floats(),
+    st.booleans(),
+    st.text(max_size=3),
+    st.none(),
     st.sampled_from([1, 2, 2, 4, 1e-5, 1.0, np.int64(2), np.float32(0.5), (1,), "silu", "none", "relu"]),
-)  # fmt: skip
+)
 SPECS = {spec.name: spec for spec in _core.op_specs()}
 
 

@@ -16,7 +16,8 @@ from mudd_core.engine import memory
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build.memory_advice import advice
 from mudd_core.run.build.memory_plan import MemoryPlan
-from mudd_core.run.store.workdir import Workdir
+from mudd_core.run.store.folder_lock import FolderLock
+from mudd_core.run.store.run_folder import RunFolder
 from tiny_run import ROOT
 
 LARGE = ("model.d_model=32768", "model.n_head=256", "model.n_layer=64", "model.d_ff=131072")
@@ -42,9 +43,13 @@ def test_a_run_that_cannot_be_leaves_nothing_behind(case: str, tmp_path: Path, t
     places = (f"data.cache_dir={tmp_path / 'deep' / 'cache'}", f"--workdir={tmp_path / 'runs' / 'run'}")
     done = subprocess.run(
         [sys.executable, str(ROOT / "launch.py"), *words, *text, *places],
-        capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
         env={"PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     assert done.returncode == 2 and said in done.stderr, done.stderr
     assert "data:" not in done.stderr  # no text was read
     assert list(tmp_path.iterdir()) == []
@@ -60,12 +65,18 @@ def needs(config: Config) -> int:
         # Half of the shards at once, then the cheap results again, then another batch.
         (["train.batch_size=64"], 0.8, ["train.recompute=true", "stays the same"]),
         (["train.batch_size=64"], 0.5, ["train.micro_batch_size=", "stays the same"]),
-        (["train.batch_size=64", "train.micro_batch_size=8", "train.recompute=true", "eval.batch_size=1"], 0.7,
-         ["train.precision=bf16", "changes the training"]),
-        (["train.batch_size=64", "train.precision=bf16", "train.micro_batch_size=8"], 0.5,
-         ["train.batch_size=", "changes the training"]),
+        (
+            ["train.batch_size=64", "train.micro_batch_size=8", "train.recompute=true", "eval.batch_size=1"],
+            0.7,
+            ["train.precision=bf16", "changes the training"],
+        ),
+        (
+            ["train.batch_size=64", "train.precision=bf16", "train.micro_batch_size=8"],
+            0.5,
+            ["train.batch_size=", "changes the training"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_mildest_settings_that_fit_are_named(words: list[str], have: float, mends: list[str]) -> None:
     config = mc.load_config("tiny.py", words)
     there = int(have * needs(config))
@@ -112,14 +123,14 @@ def test_weights_do_not_shrink_with_the_batch(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_unused_work_directory_goes_and_a_used_one_stays(tmp_path: Path) -> None:
-    with Workdir(tmp_path / "a" / "b"):
+    with FolderLock(RunFolder(tmp_path / "a" / "b")):
         assert (tmp_path / "a" / "b" / ".lock").exists()
     assert list(tmp_path.iterdir()) == []
-    with Workdir(tmp_path / "a") as used:
-        used.config_file.write_text("{}")
-    assert used.config_file.exists()
+    with FolderLock(RunFolder(tmp_path / "a")) as used:
+        used.folder.config_file.write_text("{}")
+    assert used.folder.config_file.exists()
     (tmp_path / "empty").mkdir()
-    with Workdir(tmp_path / "empty"):
+    with FolderLock(RunFolder(tmp_path / "empty")):
         pass
     assert (tmp_path / "empty").is_dir()  # somebody made it
 

@@ -18,16 +18,18 @@ from mudd_core.config import load_config
 from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, muddformer
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.store.metrics import Board
+from mudd_core.run.store.metrics import EventFiles
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.mix_weights import _dynamic as muddformer_weights
 
 
 def test_rows_are_handed_over_every_so_many_steps(tmp_path: Path) -> None:
-    board = Board(tmp_path, flush_every=4)
+    board = EventFiles(RunFolder(tmp_path), flush_every=4)
     seen = []
     for step in range(1, 9):
         board.append({"step": step, "loss": 1.0})
-        seen.append(len(tags_of(tmp_path).get("train/loss", {})) if any(tmp_path.iterdir()) else 0)
+        files = tmp_path / "tensorboard"
+        seen.append(len(tags_of(files).get("train/loss", {})) if any(files.iterdir()) else 0)
     assert seen == [0, 0, 0, 4, 4, 4, 4, 8]
     board.close()
 
@@ -100,8 +102,16 @@ def test_statistics_of_connections_are_those_of_the_updates_own_forward_pass(
     tmp_path: Path, tiny_text: Path
 ) -> None:
     """Over the whole batch, with the weights before the update; they change no bit of the run."""
-    words = ["model.n_layer=2", "train.seq_len=32", "train.batch_size=4", "train.steps=5", f"data.path={tiny_text}",
-             "data.tokenizer=bytes", f"data.cache_dir={tiny_text.parent / 'cache'}", "optim.lr=0.01"]  # fmt: skip
+    words = [
+        "model.n_layer=2",
+        "train.seq_len=32",
+        "train.batch_size=4",
+        "train.steps=5",
+        f"data.path={tiny_text}",
+        "data.tokenizer=bytes",
+        f"data.cache_dir={tiny_text.parent / 'cache'}",
+        "optim.lr=0.01",
+    ]
     hashes = []
     for name, more in (("logged", ["log.style=maxtext", "log.weights=true"]), ("plain", [])):
         with Trainer(load_config("muddformer/tiny.py", [*words, *more]), tmp_path / name) as trainer:
@@ -116,8 +126,13 @@ def test_statistics_of_connections_are_those_of_the_updates_own_forward_pass(
         outputs = {layer: block_output(trainer.model, inputs, layer) for layer in range(2)}
         for layer, dynamic in made.items():
             weights = dynamic.reshape(*inputs.shape, -1) + parameters[f"blocks.{layer}.mix.bias"].reshape(-1)
-            want = {"max": weights.max(), "mean": weights.mean(), "min": weights.min(), "std": weights.std(),
-                    "norm": np.linalg.norm(weights)}  # fmt: skip
+            want = {
+                "max": weights.max(),
+                "mean": weights.mean(),
+                "min": weights.min(),
+                "std": weights.std(),
+                "norm": np.linalg.norm(weights),
+            }
             for name, value in want.items():
                 found = tags[f"mudd/dyn_dense_w/{name}/layer_{layer:03d}"]
                 assert found == {5: pytest.approx(float(value), rel=1e-5)}, (name, layer)
@@ -128,7 +143,7 @@ def test_statistics_of_connections_are_those_of_the_updates_own_forward_pass(
 
 def block_output(model: Any, inputs: Any, layer: int) -> Any:
     """What a block gives, in the graph of a whole batch."""
-    recorder = Recorder(model.store, training=False, samples=len(inputs), shards=1, capture=True)
+    recorder = Recorder(model.store, training=False, samples=len(inputs), shards=1, capture=["*"])
     with running(recorder):
         hidden = muddformer.model(model.config, Batch(recorder.input("inputs", inputs.shape)), None)
     number = recorder.sown[f"blocks.{layer}.out"].number

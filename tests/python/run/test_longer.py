@@ -96,9 +96,15 @@ def test_the_advice_names_the_command() -> None:
     program = ["python3", "launch.py"]
     text = advice("runs/a b", saved, asked, 100, program)
     assert shlex.split(text.splitlines()[-1]) == [
-        "python3", "launch.py", "--config=runs/a b/config.json", "--workdir=runs/a b-to-250",
-        "train.steps=150", "train.seed=1", "start.load_parameters_path=runs/a b", "start.keep_optimizer=true",
-    ]  # fmt: skip
+        "python3",
+        "launch.py",
+        "--config=runs/a b/config.json",
+        "--workdir=runs/a b-to-250",
+        "train.steps=150",
+        "train.seed=1",
+        "start.load_parameters_path=runs/a b",
+        "start.keep_optimizer=true",
+    ]
     assert advice("runs/a", saved, saved, 100, program) == ""
     constant = load_config("tiny.py", ["train.steps=100", "optim.schedule=constant"])
     more = load_config("tiny.py", ["train.steps=250", "optim.schedule=constant"])
@@ -161,8 +167,11 @@ def test_the_advice_of_a_refused_resume_works_when_it_is_typed(tiny_text: Path, 
     assert "start.load_parameters_path" not in run.output
     printed = lines[lines.index("To resume it as it was:") + 1]
     done = subprocess.run(
-        ["sh", "-c", f"{printed} train.stop_at=0"], cwd=memory_path, capture_output=True, text=True,
+        ["sh", "-c", f"{printed} train.stop_at=0"],
+        cwd=memory_path,
+        capture_output=True,
+        text=True,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert run.summary()["step"] == 4

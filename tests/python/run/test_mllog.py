@@ -13,7 +13,7 @@ from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config import Config, EvalConfig, MixtralConfig, OptimConfig, TrainConfig
 from mudd_core.run.records.events import StepRecord, Summary, Validation
 from mudd_core.run.report.mllog import TOKEN, BenchmarkLog
-from mudd_core.run.store.workdir import BENCHMARK_LOG
+from mudd_core.run.store.run_folder import BENCHMARK_LOG, RunFolder
 from places import TESTS
 
 RULES = TESTS / "data" / "mllog" / "closed_mixture-of-expert.yaml"
@@ -40,7 +40,7 @@ class Run:
 
     def __init__(self, folder: Path, step: int = 0) -> None:
         self.said: list[str] = []
-        self.log = BenchmarkLog(CONFIG, folder, self.said.append)
+        self.log = BenchmarkLog(CONFIG, RunFolder(folder), self.said.append)
         self.log.started((900, 40), step)
 
     def steps(self, first: int, last: int, loss: float) -> "Run":
@@ -123,8 +123,11 @@ def test_a_run_that_breaks_off_has_one_run_stop(tmp_path: Path) -> None:
     run.log.close()
     assert [line["key"] for line in lines(tmp_path)].count("run_stop") == 1
     assert lines(tmp_path)[-1]["metadata"] | {"lineno": 0, "file": ""} == {
-        "file": "", "lineno": 0, "samples_count": TOKENS, "status": "aborted"
-    }  # fmt: skip
+        "file": "",
+        "lineno": 0,
+        "samples_count": TOKENS,
+        "status": "aborted",
+    }
 
 
 def test_a_disk_that_is_full_to_the_end_is_74_with_the_file(tmp_path: Path) -> None:
@@ -143,7 +146,7 @@ def test_a_file_that_cannot_be_written_is_74_before_anything(
 ) -> None:
     monkeypatch.setenv("COMPLIANCE_FILE", str(tmp_path / "missing" / "log.txt"))
     with pytest.raises(SaveError, match="COMPLIANCE_FILE names another") as caught:
-        BenchmarkLog(CONFIG, tmp_path, print)
+        BenchmarkLog(CONFIG, RunFolder(tmp_path), print)
     assert caught.value.exit_code == 74
     assert not list(tmp_path.iterdir())
 
@@ -201,7 +204,7 @@ def test_a_file_of_something_else_is_refused_and_kept(
     (tmp_path / "notes.txt").write_text(text)
     monkeypatch.setenv("COMPLIANCE_FILE", str(tmp_path / "notes.txt"))
     with pytest.raises(UserError, match=r"\[mllog\] .*expected a new file or a log of :::MLLOG lines"):
-        BenchmarkLog(CONFIG, tmp_path, print)
+        BenchmarkLog(CONFIG, RunFolder(tmp_path), print)
     assert (tmp_path / "notes.txt").read_text() == text
 
 
@@ -231,10 +234,23 @@ def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def verdict(checker: Path, log: Path) -> tuple[bool, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "mlperf_logging.compliance_checker", "--usage", "training", "--ruleset", "6.1.0",
-         "--log_output", str(log.with_suffix(".verdict")), str(log)],
-        cwd=checker, env={"PYTHONPATH": str(checker), "PATH": ""}, capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "mlperf_logging.compliance_checker",
+            "--usage",
+            "training",
+            "--ruleset",
+            "6.1.0",
+            "--log_output",
+            str(log.with_suffix(".verdict")),
+            str(log),
+        ],
+        cwd=checker,
+        env={"PYTHONPATH": str(checker), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
     return "SUCCESS" in done.stdout + done.stderr, done.stdout + done.stderr
 
 

@@ -14,7 +14,7 @@ from mudd_core.base.errors import DivergedError, SaveError
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.report.mllog import TOKEN
 from mudd_core.run.report.progress import Progress
-from mudd_core.run.store.workdir import BENCHMARK_LOG
+from mudd_core.run.store.run_folder import BENCHMARK_LOG
 
 
 def events(folder: Path) -> list[dict]:
@@ -82,11 +82,21 @@ def test_moe_has_the_scalars_of_the_benchmark(tmp_path: Path) -> None:
         count = sum(value.size for value in trainer.model.parameters.values())
     tags = tags_of(tmp_path / "tensorboard")
     wanted = {
-        "train/loss", "train/grad_norm", "train/num_tokens", "train/lr", "perf/step_time_seconds",
-        "perf/per_device_tflops", "perf/per_device_tflops_per_sec", "perf/per_device_active_tflops",
-        "perf/per_device_active_tflops_per_sec", "perf/per_device_tokens_per_sec", "step", "eval/loss",
-        "eval/num_tokens", "eval/total_weights",
-    }  # fmt: skip
+        "train/loss",
+        "train/grad_norm",
+        "train/num_tokens",
+        "train/lr",
+        "perf/step_time_seconds",
+        "perf/per_device_tflops",
+        "perf/per_device_tflops_per_sec",
+        "perf/per_device_active_tflops",
+        "perf/per_device_active_tflops_per_sec",
+        "perf/per_device_tokens_per_sec",
+        "step",
+        "eval/loss",
+        "eval/num_tokens",
+        "eval/total_weights",
+    }
     assert wanted <= set(tags)
     tokens = config.train.batch_size * config.train.seq_len
     assert tags["train/num_tokens"][4] == 4 * tokens and 3 not in tags["perf/per_device_tflops"]

@@ -129,8 +129,13 @@ def shown_by_a_terminal(columns: int, rows: list[dict[str, float]]) -> str:
 )
 def test_a_narrow_terminal_drops_whole_fields_and_keeps_the_eta(columns: int, seen: str) -> None:
     row = {
-        **ROW, "step": 120, "loss": 6.0851, "tokens_per_second": 6675.0, "grad_norm": 1.56, "lr": 2e-3,
-    }  # fmt: skip
+        **ROW,
+        "step": 120,
+        "loss": 6.0851,
+        "tokens_per_second": 6675.0,
+        "grad_norm": 1.56,
+        "lr": 2e-3,
+    }
     text = shown_by_a_terminal(columns, [row])
     assert text == f"\r\x1b[K{seen}\r\n" and len(seen) < columns
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import mudd_core as mc
+from mudd_core.checkpoint.weights_folder import write_folder
 from mudd_core.cli import main
 from mudd_core.config import Config, DataConfig, MupConfig, config_hash, from_dict, merge_for_resume
 from mudd_core.config.saved import to_dict
 from mudd_core.interop import export_original
-from mudd_core.interop.export_folder import write_folder
 from mudd_core.run.build.recipe import printable, recipe_note
 
 CONFIGS = Path(mc.__file__).resolve().parents[2] / "configs"

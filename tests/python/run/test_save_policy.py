@@ -124,9 +124,14 @@ def test_a_finished_command_at_its_target_is_not_trained_further(tiny_text: Path
 def test_data_without_text_has_a_perplexity_and_no_bits_per_byte() -> None:
     row = Validation(3, 2.0, None, 5, 0.1).row()
     assert json.loads(json.dumps(row)) == {
-        "step": 3, "val_loss": 2.0, "val_bits_per_byte": None, "val_ppl": pytest.approx(np.e**2),
-        "val_accuracy": None, "targets": 5, "seconds": 0.1,
-    }  # fmt: skip
+        "step": 3,
+        "val_loss": 2.0,
+        "val_bits_per_byte": None,
+        "val_ppl": pytest.approx(np.e**2),
+        "val_accuracy": None,
+        "targets": 5,
+        "seconds": 0.1,
+    }
     assert Validation(3, 2.0, None, 5, 0.1).text == "ppl 7.389"
     assert Validation(3, 2.0, 1.5, 5, 0.1).text == "1.5000 bits per byte"
 

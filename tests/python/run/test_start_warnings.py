@@ -22,8 +22,10 @@ def test_every_warning_is_one_line_and_in_the_events(tiny_text: Path, tmp_path: 
     assert run.finish() == 75, run.tail
     found = [line for line in run.output.splitlines() if line.startswith("warning: ")]
     assert [line.partition("]")[0] for line in found] == [
-        "warning: [train.threads", "warning: [data", "warning: [data.vocab_size",
-    ], run.output  # fmt: skip
+        "warning: [train.threads",
+        "warning: [data",
+        "warning: [data.vocab_size",
+    ], run.output
     assert f"{threads} threads" in found[0] and "epochs" in found[1] and "4,000" in found[2]
     events = [event["text"] for event in run.events() if event["event"] == "warning"]
     assert [f"warning: {text}" for text in events] == found

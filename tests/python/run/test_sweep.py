@@ -9,11 +9,38 @@ import pytest
 
 from mudd_core.cli import main
 
-SHAPE = ("d_model=16", "d_base=16", "d_head=8", "qk_scale=0.125", "n_layer=1", "sequence_len=32",
-         "tokens_per_global_batch=128", "n_pretrain_step=4", "n_warmup_step=1", "n_print_step=2", "n_save_step=2",
-         "n_eval_step=1", "is_sweep=True")  # fmt: skip
-COLUMNS = ("group", "seed", "fold", "dtype", "tokens_per_batch", "lr", "wd", "width", "depth", "nonlin", "optim",
-           "rule", "sched", "steps", "loss")  # fmt: skip
+SHAPE = (
+    "d_model=16",
+    "d_base=16",
+    "d_head=8",
+    "qk_scale=0.125",
+    "n_layer=1",
+    "sequence_len=32",
+    "tokens_per_global_batch=128",
+    "n_pretrain_step=4",
+    "n_warmup_step=1",
+    "n_print_step=2",
+    "n_save_step=2",
+    "n_eval_step=1",
+    "is_sweep=True",
+)
+COLUMNS = (
+    "group",
+    "seed",
+    "fold",
+    "dtype",
+    "tokens_per_batch",
+    "lr",
+    "wd",
+    "width",
+    "depth",
+    "nonlin",
+    "optim",
+    "rule",
+    "sched",
+    "steps",
+    "loss",
+)
 
 
 def sweep(text: Path, folder: Path, rate: str, *words: str) -> int:

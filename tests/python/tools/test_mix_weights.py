@@ -32,8 +32,8 @@ def test_means_and_spreads_are_those_of_the_formula(name: str, monkeypatch: pyte
     seen: dict[int, list[Any]] = {}
     whole = type(cfg).weights  # type: ignore[union-attr]
 
-    def watch(self: Any, p: Any, n: int, newest: Any) -> Any:
-        made = whole(self, p, n, newest)
+    def watch(self: Any, p: Any, n: int, newest: Any, batch: Any) -> Any:
+        made = whole(self, p, n, newest, batch)
         seen.setdefault(n, []).append(made.detach().numpy().reshape(-1, *made.shape[2:]))
         return made
 

@@ -7,10 +7,7 @@
 namespace mudd {
 
 std::span<const KernelRow<ConvertKernels>> convert_rows() {
-  static const KernelRow<ConvertKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/kernels/convert/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<ConvertKernels> rows[] = {MUDD_KERNEL_ROWS(convert_f32)};
   return rows;
 }
 

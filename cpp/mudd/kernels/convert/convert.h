@@ -19,9 +19,7 @@ struct ConvertKernels {
   void (*narrow_half)(int64_t n, const float* x, f16* y);
 };
 
-#define MUDD_KERNELS ConvertKernels
-#define MUDD_KERNEL_LIST "mudd/kernels/convert/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(ConvertKernels, convert_f32)
 
 std::span<const KernelRow<ConvertKernels>> convert_rows();
 const ConvertKernels& convert_kernels();  // the best row of the active level, chosen once

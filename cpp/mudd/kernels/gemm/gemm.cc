@@ -12,12 +12,11 @@ namespace mudd {
 
 std::span<const KernelRow<GemmKernels>> gemm_rows(DType compute) {
   static const KernelRow<GemmKernels> f32[] = {
-#define MUDD_KERNEL_LIST "mudd/kernels/gemm/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+      MUDD_KERNEL_ROWS(gemm_f32),
   };
   static const KernelRow<GemmKernels> b16[] = {
-#define MUDD_KERNEL_LIST "mudd/kernels/gemm/kernels_bf16.inc"
-#include "mudd/base/kernel_rows.inc"
+      MUDD_UNIT_KERNEL_ROWS(gemm_bf16),
+      MUDD_KERNEL_ROWS(gemm_bf16),
   };
   check(compute == DType::f32 || compute == DType::bf16, "gemm", "compute: expected float32 or bfloat16, got ",
         name_of(compute));

@@ -122,12 +122,9 @@ struct GemmKernels {
 };
 
 // gemm_f32 and gemm_bf16, a row per level: those of compute type f32, and of bf16.
-#define MUDD_KERNELS GemmKernels
-#define MUDD_KERNEL_LIST "mudd/kernels/gemm/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-#define MUDD_KERNELS GemmKernels
-#define MUDD_KERNEL_LIST "mudd/kernels/gemm/kernels_bf16.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(GemmKernels, gemm_f32)
+MUDD_DECLARE_KERNELS(GemmKernels, gemm_bf16)
+MUDD_DECLARE_UNIT_KERNELS(GemmKernels, gemm_bf16)
 
 std::span<const KernelRow<GemmKernels>> gemm_rows(DType compute = DType::f32);
 // The best row of the active level, chosen once.

@@ -11,18 +11,12 @@
 namespace mudd {
 
 std::span<const KernelRow<PeakKernels>> peak_rows() {
-  static const KernelRow<PeakKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/kernels/peak/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<PeakKernels> rows[] = {MUDD_KERNEL_ROWS(peak_f32)};
   return rows;
 }
 
 std::span<const KernelRow<UnitKernels>> unit_rows() {
-  static const KernelRow<UnitKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/kernels/peak/kernels_bf16.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<UnitKernels> rows[] = {MUDD_UNIT_KERNEL_ROWS(peak_bf16), MUDD_KERNEL_ROWS(peak_bf16)};
   return rows;
 }
 

@@ -26,12 +26,9 @@ struct UnitKernels {
 constexpr float kPeakFactor = 0.5f;
 constexpr float kPeakPair = 0x1.007ep-1f;  // the word of two bf16 numbers of kPeakFactor
 
-#define MUDD_KERNELS PeakKernels
-#define MUDD_KERNEL_LIST "mudd/kernels/peak/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-#define MUDD_KERNELS UnitKernels
-#define MUDD_KERNEL_LIST "mudd/kernels/peak/kernels_bf16.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(PeakKernels, peak_f32)
+MUDD_DECLARE_KERNELS(UnitKernels, peak_bf16)
+MUDD_DECLARE_UNIT_KERNELS(UnitKernels, peak_bf16)
 
 std::span<const KernelRow<PeakKernels>> peak_rows();
 std::span<const KernelRow<UnitKernels>> unit_rows();

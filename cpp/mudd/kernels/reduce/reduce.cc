@@ -11,10 +11,7 @@
 namespace mudd {
 
 std::span<const KernelRow<ReduceKernels>> reduce_rows() {
-  static const KernelRow<ReduceKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/kernels/reduce/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<ReduceKernels> rows[] = {MUDD_KERNEL_ROWS(reduce_f32)};
   return rows;
 }
 

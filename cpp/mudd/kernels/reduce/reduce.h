@@ -38,9 +38,7 @@ struct ReduceKernels {
   void (*sum)(int64_t n, const float* const* planes, int count, float* out);
 };
 
-#define MUDD_KERNELS ReduceKernels
-#define MUDD_KERNEL_LIST "mudd/kernels/reduce/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(ReduceKernels, reduce_f32)
 
 std::span<const KernelRow<ReduceKernels>> reduce_rows();
 

@@ -6,10 +6,7 @@
 namespace mudd {
 
 std::span<const KernelRow<ActivationKernels>> activation_rows() {
-  static const KernelRow<ActivationKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/activation/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<ActivationKernels> rows[] = {MUDD_KERNEL_ROWS(activation_f32)};
   return rows;
 }
 
@@ -80,6 +77,7 @@ class ActivationNode : public Node {
 const OpSpec& activation_op() {
   static const OpSpec spec{
       .name = "activation",
+      .help = R"(y = act(x), element by element.)",
       .inputs = {{"x"}},
       .outputs = {{"y"}},
       .options = {option::word("activation", "gelu_tanh", all_names(),

@@ -27,9 +27,7 @@ struct ActivationKernels {
                         const float* dy, int64_t dy_stride, float* dx, int64_t dx_stride, bool accumulate);
 };
 
-#define MUDD_KERNELS ActivationKernels
-#define MUDD_KERNEL_LIST "mudd/ops/activation/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(ActivationKernels, activation_f32)
 
 std::span<const KernelRow<ActivationKernels>> activation_rows();
 

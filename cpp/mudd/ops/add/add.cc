@@ -8,10 +8,7 @@
 namespace mudd {
 
 std::span<const KernelRow<AddKernels>> add_rows() {
-  static const KernelRow<AddKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/add/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<AddKernels> rows[] = {MUDD_KERNEL_ROWS(add_f32)};
   return rows;
 }
 
@@ -69,6 +66,7 @@ class Add : public Node {
 const OpSpec& add_op() {
   static const OpSpec spec{
       .name = "add",
+      .help = R"(y = a + b, shapes equal.)",
       .inputs = {{"a"}, {"b"}},
       .outputs = {{"y"}},
       .make = make<Add>,

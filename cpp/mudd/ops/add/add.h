@@ -17,9 +17,7 @@ struct AddKernels {
               int64_t b_stride, float* y, int64_t y_stride);
 };
 
-#define MUDD_KERNELS AddKernels
-#define MUDD_KERNEL_LIST "mudd/ops/add/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(AddKernels, add_f32)
 
 std::span<const KernelRow<AddKernels>> add_rows();
 

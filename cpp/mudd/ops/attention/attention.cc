@@ -12,15 +12,12 @@ namespace mudd {
 
 std::span<const KernelRow<AttentionKernels>> attention_rows(DType compute) {
   static const KernelRow<AttentionKernels> f32[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/attention/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+      MUDD_KERNEL_ROWS(attention_f32),
   };
   static const KernelRow<AttentionKernels> b16[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/attention/kernels_bf16.inc"
-#include "mudd/base/kernel_rows.inc"
-  // then the rows of fp32
-#define MUDD_KERNEL_LIST "mudd/ops/attention/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+      MUDD_UNIT_KERNEL_ROWS(attention_bf16),
+      // then the rows of fp32
+      MUDD_KERNEL_ROWS(attention_f32),
   };
   if (compute == DType::bf16) return b16;
   return f32;
@@ -128,6 +125,15 @@ Attention::BackwardScratch Attention::backward_scratch(std::byte* base) const {
 const OpSpec& attention_op() {
   static const OpSpec spec{
       .name = "attention",
+      .help = R"(softmax(scale q k^T + mask) v by tiles, never T x T (Dao et al. 2022).
+
+q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask int32 [B, T]: a
+query sees keys of its own segment whose mask is 1, and none after itself if causal. A row that sees nothing
+gives zeros. k_cache, v_cache [B, G, Tmax, hd]: decoding; the keys and values of this call are stored after the
+cached ones (scopes.cached(length) says how many those are), and all of them are seen. dropout: where gradients are
+wanted, a probability is zero with this chance, else divided by 1 - dropout.
+activation of the scores s: softmax; sqrelu relu(s)^2 / divisor; elu (elu(s) + 1) / divisor; norm_sqrelu and
+norm_elu the same over (eps + their sum over the visible keys) (docs/maths/mup.md, 1.2).)",
       .inputs = {{"q"},
                  {"k"},
                  {"v"},

@@ -31,7 +31,7 @@
 // into, or whether the keys came from the cache.
 //
 // bf16: q, k, v, o and their gradients may each be fp32 or bf16; scores, sums and what is saved are fp32. The rows
-// of kernels.inc load bf16 as fp32; those of kernels_bf16.inc multiply bf16, so they also round P and dS:
+// of attention_f32 load bf16 as fp32; those of attention_bf16 multiply bf16, so they also round P and dS:
 // pairs by vdpbf16ps, or tiles by tdpbf16ps, whose depth is filled up with zeros.
 #pragma once
 
@@ -98,12 +98,8 @@ struct AttentionKernels {
   void (*bwd)(const AttentionSlice& slice, const AttentionGrad& grad, float* scratch);
 };
 
-#define MUDD_KERNELS AttentionKernels
-#define MUDD_KERNEL_LIST "mudd/ops/attention/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-#define MUDD_KERNELS AttentionKernels
-#define MUDD_KERNEL_LIST "mudd/ops/attention/kernels_bf16.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(AttentionKernels, attention_f32)
+MUDD_DECLARE_UNIT_KERNELS(AttentionKernels, attention_bf16)
 
 // compute bf16: the rows that multiply pairs of bf16 come before those of fp32, which load bf16 as fp32.
 std::span<const KernelRow<AttentionKernels>> attention_rows(DType compute = DType::f32);

@@ -10,10 +10,7 @@
 namespace mudd {
 
 std::span<const KernelRow<CrossEntropyKernels>> cross_entropy_rows() {
-  static const KernelRow<CrossEntropyKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/cross_entropy/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<CrossEntropyKernels> rows[] = {MUDD_KERNEL_ROWS(cross_entropy_f32)};
   return rows;
 }
 
@@ -118,6 +115,13 @@ int64_t CrossEntropy::stripe_rows(int64_t vocabulary, int64_t d) const {
 const OpSpec& cross_entropy_op() {
   static const OpSpec spec{
       .name = "cross_entropy",
+      .help = R"(Unembedding, softmax and loss in one: (loss float64 [S], counted float64 [S], guessed).
+
+h [B, T, D], head [V, D], targets int32 [B, T]; a negative target is ignored. bias [V] is added to the logits. loss
+is the sum of nats of each shard, counted the number of its targets. All logits never exist at once. guessed
+float32 [B, 2]: the targets of each sample that have the largest logit (the first of equal ones), and their
+fraction of its counted targets.)",
+      .backward_help = R"(Of the summed loss, scaled per shard by dloss (None: 1).)",
       .inputs = {{"h"}, {"head"}, {"targets", OpInput::kIndex}, {"bias", OpInput::kOptional}},
       .outputs = {{"loss", OpOutput::kLoss, DType::f64},
                   {"counted", OpOutput::kNoGradient, DType::f64},

@@ -44,9 +44,7 @@ struct CrossEntropyKernels {
               float weight, RowSoftmax* stats);
 };
 
-#define MUDD_KERNELS CrossEntropyKernels
-#define MUDD_KERNEL_LIST "mudd/ops/cross_entropy/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(CrossEntropyKernels, cross_entropy_f32)
 
 std::span<const KernelRow<CrossEntropyKernels>> cross_entropy_rows();
 

@@ -10,10 +10,7 @@
 namespace mudd {
 
 std::span<const KernelRow<DepthMixKernels>> depth_mix_rows() {
-  static const KernelRow<DepthMixKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/depth_mix/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<DepthMixKernels> rows[] = {MUDD_KERNEL_ROWS(depth_mix_f32)};
   return rows;
 }
 
@@ -111,6 +108,14 @@ DepthMix::Scratch DepthMix::backward_scratch(std::byte* base, const Shards& shar
 const OpSpec& depth_mix_op() {
   static const OpSpec spec{
       .name = "depth_mix",
+      .help = R"(C streams as weighted sums of l earlier states, the weights made per token.
+
+Xiao et al. 2025, MUDDFormer.
+states: l arrays [..., D]; X = newest where given, else the last of them. With w1 [D, K] and w2 [K, C*l] the
+weights are A = act(rms(X; generator_gain) w1) w2 + bias, column c*l + j for stream c and state j; without, A =
+bias [C, l]. Stream c = sum_j A[c, j] states[j] (+ X if direct), then rms-normalized with gain_c [D] where given
+(leading streams only). C is 1 to 4; returns one array for C = 1, else a tuple.)",
+      .backward_help = R"(dy is the gradient of the stream, or a tuple, None for zero.)",
       .inputs = {{"bias"},
                  {"w1", OpInput::kOptional},
                  {"w2", OpInput::kOptional},

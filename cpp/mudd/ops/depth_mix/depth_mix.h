@@ -73,9 +73,7 @@ struct DepthMixKernels {
                     const float* scale, float* dhidden, float* hidden, float* dscaled);
 };
 
-#define MUDD_KERNELS DepthMixKernels
-#define MUDD_KERNEL_LIST "mudd/ops/depth_mix/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(DepthMixKernels, depth_mix_f32)
 
 std::span<const KernelRow<DepthMixKernels>> depth_mix_rows();
 

@@ -8,10 +8,7 @@
 namespace mudd {
 
 std::span<const KernelRow<DropoutKernels>> dropout_rows() {
-  static const KernelRow<DropoutKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/dropout/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<DropoutKernels> rows[] = {MUDD_KERNEL_ROWS(dropout_f32)};
   return rows;
 }
 
@@ -75,6 +72,12 @@ class DropoutNode final : public Node {
 const OpSpec& dropout_op() {
   static const OpSpec spec{
       .name = "dropout",
+      .help =
+          R"(y = residual + m x / (1 - rate) (Srivastava et al. 2014), m one with probability 1 - rate, else zero.
+
+x and residual [B, T, D]. Only where a gradient of x is wanted; elsewhere y = residual + x. The draws depend on
+seed, `purpose`, step, sample, position and channel alone.)",
+      .backward_help = R"(The draws are those of the forward pass.)",
       .inputs = {{"x"}, {"residual", OpInput::kOptional}},
       .outputs = {{"y"}},
       .options = {option::number("rate", 0, from_to_below(0, 1), "probability of dropping a number"),

@@ -29,9 +29,7 @@ struct DropoutKernels {
   void (*apply)(const Dropout& draws, const DropoutRows& rows);
 };
 
-#define MUDD_KERNELS DropoutKernels
-#define MUDD_KERNEL_LIST "mudd/ops/dropout/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(DropoutKernels, dropout_f32)
 
 std::span<const KernelRow<DropoutKernels>> dropout_rows();
 

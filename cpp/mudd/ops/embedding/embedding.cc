@@ -16,10 +16,7 @@
 namespace mudd {
 
 std::span<const KernelRow<EmbeddingKernels>> embedding_rows() {
-  static const KernelRow<EmbeddingKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/embedding/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<EmbeddingKernels> rows[] = {MUDD_KERNEL_ROWS(embedding_f32)};
   return rows;
 }
 
@@ -250,6 +247,10 @@ class Embedding : public Node {
 const OpSpec& embedding_op() {
   static const OpSpec spec{
       .name = "embedding",
+      .help = R"(y = table[ids] (+ residual). ids int32 [B, T], table [V, D].
+
+positions: the row of a token is its position t. sinusoids: row p holds sin(p w) then cos(p w), w from 1 down to
+1/10000 in equal ratios (Vaswani et al. 2017), as wide as the residual.)",
       .inputs = {{"ids", OpInput::kOptional | OpInput::kIndex},
                  {"table", OpInput::kOptional},
                  {"residual", OpInput::kOptional}},

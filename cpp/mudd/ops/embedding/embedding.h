@@ -47,9 +47,7 @@ struct EmbeddingKernels {
   void (*bwd)(const EmbeddingGrad& g, int64_t id_begin, int64_t id_end, int64_t column);
 };
 
-#define MUDD_KERNELS EmbeddingKernels
-#define MUDD_KERNEL_LIST "mudd/ops/embedding/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(EmbeddingKernels, embedding_f32)
 
 std::span<const KernelRow<EmbeddingKernels>> embedding_rows();
 

@@ -6,10 +6,7 @@
 namespace mudd {
 
 std::span<const KernelRow<GluKernels>> glu_rows() {
-  static const KernelRow<GluKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/glu/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<GluKernels> rows[] = {MUDD_KERNEL_ROWS(glu_f32)};
   return rows;
 }
 
@@ -69,6 +66,7 @@ class Glu : public Node {
 const OpSpec& glu_op() {
   static const OpSpec spec{
       .name = "glu",
+      .help = R"(y = act(gate) * up (Shazeer 2020). Shapes equal.)",
       .inputs = {{"gate"}, {"up"}},
       .outputs = {{"y"}},
       .options = {option::word("activation", "silu", activation_names(), "function of the gate")},

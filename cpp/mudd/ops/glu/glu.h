@@ -30,9 +30,7 @@ struct GluKernels {
               GluGradient dup);
 };
 
-#define MUDD_KERNELS GluKernels
-#define MUDD_KERNEL_LIST "mudd/ops/glu/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(GluKernels, glu_f32)
 
 std::span<const KernelRow<GluKernels>> glu_rows();
 

@@ -8,10 +8,7 @@
 namespace mudd {
 
 std::span<const KernelRow<GroupedGemmKernels>> grouped_gemm_rows() {
-  static const KernelRow<GroupedGemmKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/grouped_gemm/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<GroupedGemmKernels> rows[] = {MUDD_KERNEL_ROWS(grouped_gemm_f32)};
   return rows;
 }
 
@@ -99,6 +96,11 @@ void GroupedGemm::infer(Inference& io) {
 const OpSpec& grouped_gemm_op() {
   static const OpSpec spec{
       .name = "grouped_gemm",
+      .help = R"(y = residual + sum over a token's slots of gates (act(x gate_e) * (x up_e)) down_e.
+
+All experts in one call.
+x [B, T, D], gates and experts (int32, -1 = none) [B, T, k] as moe_route gives them, gate and up [E, D, F], down
+[E, F, D]. Tokens are sorted by expert inside; experts may be empty or hold all of them.)",
       .inputs = {{"x"},
                  {"gates"},
                  {"experts", OpInput::kIndex},

@@ -42,9 +42,7 @@ struct GroupedGemmKernels {
   void (*combine)(int64_t width, const float* base, const float* const* rows, int64_t count, float* out);
 };
 
-#define MUDD_KERNELS GroupedGemmKernels
-#define MUDD_KERNEL_LIST "mudd/ops/grouped_gemm/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(GroupedGemmKernels, grouped_gemm_f32)
 
 std::span<const KernelRow<GroupedGemmKernels>> grouped_gemm_rows();
 

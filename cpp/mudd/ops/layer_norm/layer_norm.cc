@@ -11,10 +11,7 @@
 namespace mudd {
 
 std::span<const KernelRow<LayerNormKernels>> layer_norm_rows() {
-  static const KernelRow<LayerNormKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/layer_norm/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<LayerNormKernels> rows[] = {MUDD_KERNEL_ROWS(layer_norm_f32)};
   return rows;
 }
 
@@ -95,6 +92,9 @@ class LayerNorm : public Node {
 const OpSpec& layer_norm_op() {
   static const OpSpec spec{
       .name = "layer_norm",
+      .help = R"(y = scale ((x - mean) / sqrt(var + eps) (gain_offset + gain) + bias) over the last axis.
+
+Ba et al. 2016. x [..., D], gain and bias [D] (absent: ones and zeros).)",
       .inputs = {{"x"}, {"gain", OpInput::kOptional}, {"bias", OpInput::kOptional}},
       .outputs = {{"y"}},
       .options = {option::number("eps", 1e-5, at_least(0), "added to the variance"),

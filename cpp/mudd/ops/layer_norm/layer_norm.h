@@ -30,9 +30,7 @@ struct LayerNormKernels {
               int64_t dx_stride, bool accumulate, float* dgain, float* dbias);
 };
 
-#define MUDD_KERNELS LayerNormKernels
-#define MUDD_KERNEL_LIST "mudd/ops/layer_norm/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(LayerNormKernels, layer_norm_f32)
 
 std::span<const KernelRow<LayerNormKernels>> layer_norm_rows();
 

@@ -15,10 +15,7 @@
 namespace mudd {
 
 std::span<const KernelRow<LinearKernels>> linear_rows() {
-  static const KernelRow<LinearKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/linear/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<LinearKernels> rows[] = {MUDD_KERNEL_ROWS(linear_f32)};
   return rows;
 }
 
@@ -233,6 +230,9 @@ class Linear : public Node {
 const OpSpec& linear_op() {
   static const OpSpec spec{
       .name = "linear",
+      .help = R"(y = act(x w + bias) + residual.
+
+x [..., K], w [K, N] (transposed: [N, K]), bias [N], residual like y.)",
       .inputs = {{"x"}, {"w"}, {"bias", OpInput::kOptional}, {"residual", OpInput::kOptional}},
       .outputs = {{"y"}},
       .options = {option::word("activation", "none", activation_names(), "function of x w + bias"),

@@ -26,9 +26,7 @@ struct LinearKernels {
   void (*remake)(int64_t n, Activation activation, const float* pre, float* y, float* slope);
 };
 
-#define MUDD_KERNELS LinearKernels
-#define MUDD_KERNEL_LIST "mudd/ops/linear/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(LinearKernels, linear_f32)
 
 std::span<const KernelRow<LinearKernels>> linear_rows();
 

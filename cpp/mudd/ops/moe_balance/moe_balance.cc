@@ -158,6 +158,13 @@ class MoeBalance : public Node {
 const OpSpec& moe_balance_op() {
   static const OpSpec spec{
       .name = "moe_balance",
+      .help = R"(Auxiliary losses of a mixture, float64 [S] each: (n (balance A + z Z), n A, n Z).
+
+n: counted targets of a shard.
+metrics: those of moe_route, one per layer. form: pooled (one product of averages over all layers, as transformers)
+or per_layer (a sum of per-layer losses, as Megatron-LM).
+Z = sum over layers of the mean squared log-sum-exp of the router's logits (Zoph et al. 2022).)",
+      .backward_help = R"(Of the first output, scaled per shard by dloss (None: 1).)",
       .inputs = {{"targets", OpInput::kIndex}},
       .repeated = {{"metrics"}},
       .outputs = {{"loss", OpOutput::kLoss, DType::f64},

@@ -8,10 +8,7 @@
 namespace mudd {
 
 std::span<const KernelRow<MoeRouteKernels>> moe_route_rows() {
-  static const KernelRow<MoeRouteKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/moe_route/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<MoeRouteKernels> rows[] = {MUDD_KERNEL_ROWS(moe_route_f32)};
   return rows;
 }
 
@@ -67,6 +64,19 @@ void MoeRoute::infer(Inference& io) {
 const OpSpec& moe_route_op() {
   static const OpSpec spec{
       .name = "moe_route",
+      .help = R"(The top-k router of a mixture of E experts: (gates, experts int32, both [B, T, k], metrics).
+
+Jiang et al. 2024.
+p = softmax(x w); the k largest (ties: the lower expert) share a gate of 1 in proportion to p. x [B, T, D], w
+[D, E]. capacity_factor > 0: an expert takes at most floor(T k factor / E) slots of a sequence (or the ceiling, of
+a shard); of the others the expert becomes -1 and the gate 0. jitter e: where gradients are wanted the router sees
+x times uniform numbers of [1 - e, 1 + e], drawn by seed, step, sample and layer. metrics float32 [B, 4 E + 3],
+sums of each sample: slots routed to e before dropping (E numbers), probabilities (E), slots that e works on (E),
+slots dropped at e (E), squared log-sum-exp, tokens, entropy in nats. Tokens of segment 0 or mask 0 (int32 [B, T])
+are padding: routed and dropped like others, but only the slots worked on and dropped count them.)",
+      .backward_help =
+          R"(The gradient is that of the gates, or (of the gates, None, of the metrics). Of the metrics only the sums of
+probabilities and of the squared log-sum-exp have one.)",
       .inputs = {{"x"},
                  {"w"},
                  {"segments", OpInput::kOptional | OpInput::kIndex},

@@ -58,9 +58,7 @@ struct MoeRouteKernels {
   void (*balance)(int64_t experts, const float* p, const float* G, float z_slope, float* dz);
 };
 
-#define MUDD_KERNELS MoeRouteKernels
-#define MUDD_KERNEL_LIST "mudd/ops/moe_route/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(MoeRouteKernels, moe_route_f32)
 
 std::span<const KernelRow<MoeRouteKernels>> moe_route_rows();
 

@@ -10,10 +10,7 @@
 namespace mudd {
 
 std::span<const KernelRow<PattentionKernels>> pattention_rows() {
-  static const KernelRow<PattentionKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/pattention/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<PattentionKernels> rows[] = {MUDD_KERNEL_ROWS(pattention_f32)};
   return rows;
 }
 
@@ -166,6 +163,16 @@ Pattention::Layout Pattention::backward_layout(std::byte* base) const {
 const OpSpec& pattention_op() {
   static const OpSpec spec{
       .name = "pattention",
+      .help = R"(y = scale_factor Theta(x key^T + key_bias) value + value_bias.
+
+Token-parameter attention (Wang et al. 2024).
+x [..., D], key [n, D], value [n, D2], key_bias [n], value_bias [D2], residual like y (added). more: key,
+value, key_bias, value_bias of further projections of the same x, None where absent; the result is then a tuple.
+norm, with tau = sqrt(zoom or n) and |.| the norm of a row: l2_norm_gelu = gelu(tau a / (|a| + eps)), gelu_l2_norm =
+tau gelu(a) / (|gelu(a)| + eps), l2_norm = tau a / (|a| + eps), softmax = n softmax(a), gelu, gelu_layer_norm
+(deviation with eps). A row of zero norm gives zeros and no gradient. drop_path: where gradients are wanted, whole
+samples of y are dropped with this probability, the others divided by 1 - drop_path.)",
+      .backward_help = R"(dy is one array, or a tuple with one for each projection.)",
       .inputs = {{"x"},
                  {"key"},
                  {"value"},

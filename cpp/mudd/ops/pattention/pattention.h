@@ -49,9 +49,7 @@ struct PattentionKernels {
   void (*sum_rows)(int64_t rows, int64_t width, const float* x, int64_t stride, const float* factors, float* sum);
 };
 
-#define MUDD_KERNELS PattentionKernels
-#define MUDD_KERNEL_LIST "mudd/ops/pattention/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(PattentionKernels, pattention_f32)
 
 std::span<const KernelRow<PattentionKernels>> pattention_rows();
 

@@ -11,10 +11,7 @@
 namespace mudd {
 
 std::span<const KernelRow<RmsNormKernels>> rms_norm_rows() {
-  static const KernelRow<RmsNormKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/rms_norm/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<RmsNormKernels> rows[] = {MUDD_KERNEL_ROWS(rms_norm_f32)};
   return rows;
 }
 
@@ -119,6 +116,9 @@ class RmsNorm : public Node {
 const OpSpec& rms_norm_op() {
   static const OpSpec spec{
       .name = "rms_norm",
+      .help = R"(y = x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang and Sennrich 2019).
+
+x [..., D], gain [D / heads] (qk-norm: heads > 1). A gain of one number is for all channels.)",
       .inputs = {{"x"}, {"gain", OpInput::kOptional}},
       .outputs = {{"y"}},
       .options = {option::number("eps", 1e-6, at_least(0), "added to the mean square"),

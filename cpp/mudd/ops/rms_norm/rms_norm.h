@@ -27,9 +27,7 @@ struct RmsNormKernels {
               int64_t dx_stride, bool accumulate, float* dgain);
 };
 
-#define MUDD_KERNELS RmsNormKernels
-#define MUDD_KERNEL_LIST "mudd/ops/rms_norm/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(RmsNormKernels, rms_norm_f32)
 
 std::span<const KernelRow<RmsNormKernels>> rms_norm_rows();
 

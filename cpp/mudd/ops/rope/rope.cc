@@ -16,10 +16,7 @@
 namespace mudd {
 
 std::span<const KernelRow<RopeKernels>> rope_rows() {
-  static const KernelRow<RopeKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/ops/rope/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
+  static const KernelRow<RopeKernels> rows[] = {MUDD_KERNEL_ROWS(rope_f32)};
   return rows;
 }
 
@@ -149,6 +146,9 @@ class Rope : public Node {
 const OpSpec& rope_op() {
   static const OpSpec spec{
       .name = "rope",
+      .help = R"(Rotary positions in the half layout (Su et al. 2021).
+
+x [B, T, H*hd], positions int32 [B, T] or 0..T-1.)",
       .inputs = {{"x"}, {"positions", OpInput::kOptional | OpInput::kIndex}},
       .outputs = {{"y"}},
       .options = {option::integer("n_head", 0, at_least(0), "heads of x; 0: the third of its four axes"),

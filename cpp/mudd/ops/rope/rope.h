@@ -35,9 +35,7 @@ struct RopeKernels {
   void (*rotate)(const RopeBlock& block);
 };
 
-#define MUDD_KERNELS RopeKernels
-#define MUDD_KERNEL_LIST "mudd/ops/rope/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
+MUDD_DECLARE_KERNELS(RopeKernels, rope_f32)
 
 std::span<const KernelRow<RopeKernels>> rope_rows();
 

@@ -9,13 +9,7 @@
 
 namespace mudd {
 
-std::span<const KernelRow<UpdateKernels>> adamw_rows() {
-  static const KernelRow<UpdateKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/optim/adamw/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
-  return rows;
-}
+MUDD_DECLARE_KERNELS(UpdateKernels, adamw_f32)
 
 double bias_correction(double beta, int64_t t) {
   check(t >= 1, "adamw", "t: expected at least 1, got ", t);
@@ -25,10 +19,12 @@ double bias_correction(double beta, int64_t t) {
 
 namespace {
 
+const KernelRow<UpdateKernels> kRows[] = {MUDD_KERNEL_ROWS(adamw_f32)};
+
 class Adamw final : public Elementwise {
  public:
   explicit Adamw(const OptimizerSettings& settings)
-      : Elementwise(choose(adamw_rows()), settings),
+      : Elementwise(settings),
         beta1_(settings.number("beta1")),
         beta2_(settings.number("beta2")),
         eps_root_(settings.number("eps_root")) {}
@@ -63,12 +59,9 @@ const OptimizerSpec& adamw_spec() {
                    {option::number("eps_root", 0, at_least(0),
                                    "added to the bias-corrected second moment below its root"),
                     "eps_root"}},
-      .make = [](const OptimizerSettings& s) -> std::unique_ptr<Optimizer> { return adamw_optimizer(s); }};
+      .rows = kRows,
+      .make = make<Adamw>};
   return spec;
-}
-
-std::unique_ptr<Elementwise> adamw_optimizer(const OptimizerSettings& settings) {
-  return std::make_unique<Adamw>(settings);
 }
 
 namespace {
@@ -92,9 +85,9 @@ std::unique_ptr<Node> make_adamw(const Attributes& a) {
   p.decay = a.number("decay");
   p.eps = a.number("eps");
   const OptimizerSettings s(adamw_spec(), {{"beta1", a.number("beta1")}, {"beta2", a.number("beta2")}});
-  const UpdateFactors f = adamw_optimizer(s)->factors(p, a.integer("step"), 1);
+  const UpdateFactors f = Adamw(s).factors(p, a.integer("step"), 1);
   return make_update_node({.op = "adamw",
-                           .rows = adamw_rows(),
+                           .rows = kRows,
                            .moments = 2,
                            .factors = f,
                            .backward_reads_inputs = true,
@@ -106,6 +99,13 @@ std::unique_ptr<Node> make_adamw(const Attributes& a) {
 const OpSpec& adamw_op() {
   static const OpSpec spec{
       .name = "adamw",
+      .help =
+          R"(One update of AdamW (as torch.optim.AdamW): (new w, new first, new second), float32 arrays of one shape.
+
+Training runs the same kernel over all parameters in one sweep; this is one update alone.)",
+      .backward_help =
+          R"(cpp/mudd/optim/adamw/adamw.h has the formula. dw: the gradient of the new weights, or a tuple (dw, dfirst,
+dsecond) with those of the new moments.)",
       .inputs = {{"w"}, {"gradient"}, {"first"}, {"second"}},
       .outputs = {{"w"}, {"first"}, {"second"}},
       .options = {option::number("lr", 1e-3, {}, "learning rate"),

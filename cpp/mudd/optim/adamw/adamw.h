@@ -18,18 +18,9 @@
 //   dw = (1 - decay) dy,   dgradient = (1 - beta1) dm + 2 (1 - beta2) g dv,   beta1 dm,   beta2 dv
 #pragma once
 
-#include "mudd/base/kernel_table.h"
-#include "mudd/optim/update_kernels.h"
+#include <cstdint>
 
 namespace mudd {
-
-#define MUDD_KERNELS UpdateKernels
-#define MUDD_KERNEL_LIST "mudd/optim/adamw/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-
-std::span<const KernelRow<UpdateKernels>> adamw_rows();
-const OptimizerSpec& adamw_spec();
-std::unique_ptr<Elementwise> adamw_optimizer(const OptimizerSettings& settings);
 
 // 1 - beta^t for the t-th update, t from 1, without libm.
 double bias_correction(double beta, int64_t t);

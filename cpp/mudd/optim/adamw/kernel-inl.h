@@ -1,5 +1,4 @@
 // Built once per level over Vec; see adamw.h for the contract and the order of roundings.
-#include "mudd/optim/adamw/adamw.h"
 #include "mudd/optim/update-inl.h"
 
 namespace mudd::MUDD_ISA {
@@ -29,6 +28,6 @@ bool update(int64_t n, float* w, Moment* m, float* v, const float* const* grads,
 
 }  // namespace
 
-const UpdateKernels adamw_f32 = {update<float>, update<bf16>};
+extern const UpdateKernels adamw_f32 = {update<float>, update<bf16>};
 
 }  // namespace mudd::MUDD_ISA

@@ -1,5 +1,4 @@
-// Built once per level over Vec; see lion.h for the contract and the order of roundings.
-#include "mudd/optim/lion/lion.h"
+// Built once per level over Vec; see lion.cc for the contract and the order of roundings.
 #include "mudd/optim/update-inl.h"
 
 namespace mudd::MUDD_ISA {
@@ -29,6 +28,6 @@ bool update(int64_t n, float* w, Moment* m, float*, const float* const* grads, i
 
 }  // namespace
 
-const UpdateKernels lion_f32 = {update<float>, update<bf16>};
+extern const UpdateKernels lion_f32 = {update<float>, update<bf16>};
 
 }  // namespace mudd::MUDD_ISA

@@ -1,25 +1,29 @@
-#include "mudd/optim/lion/lion.h"
-
+// lion: the update of Chen et al. 2023, arXiv 2302.06675 (docs/maths/optimizers.md, 3). The training step runs it
+// over all parameters in its sweep (optim/update.h); as a node it is one update on arrays.
+//
+// Per element, in this order of fp32 roundings:
+//   d = fma(1 - beta1, g, beta1 * m)        g the summed gradient times grad_scale, as in adamw
+//   m = fma(1 - beta2, g, beta2 * m)
+//   w = fma(-decay, w, w)
+//   w = fma(-lr, sign(d), w)                sign(0) = 0
+//
+// Node: inputs w, gradient, moment (fp32, one shape), outputs new w, new moment. Backward, dy and dm the
+// gradients of the outputs (the sign is flat):
+//   dw = (1 - decay) dy,   dgradient = (1 - beta2) dm,   dmoment = beta2 dm.
 #include "mudd/optim/update_node.h"
 
 namespace mudd {
 
-std::span<const KernelRow<UpdateKernels>> lion_rows() {
-  static const KernelRow<UpdateKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/optim/lion/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
-  return rows;
-}
+MUDD_DECLARE_KERNELS(UpdateKernels, lion_f32)
 
 namespace {
+
+const KernelRow<UpdateKernels> kRows[] = {MUDD_KERNEL_ROWS(lion_f32)};
 
 class Lion final : public Elementwise {
  public:
   explicit Lion(const OptimizerSettings& settings)
-      : Elementwise(choose(lion_rows()), settings),
-        beta1_(settings.number("beta1")),
-        beta2_(settings.number("beta2")) {}
+      : Elementwise(settings), beta1_(settings.number("beta1")), beta2_(settings.number("beta2")) {}
   UpdateFactors factors(const UpdateParameter& p, int64_t, double grad_scale) const override {
     return {.grad_scale = static_cast<float>(grad_scale),
             .beta1 = static_cast<float>(beta1_),
@@ -37,16 +41,12 @@ class Lion final : public Elementwise {
 }  // namespace
 
 const OptimizerSpec& lion_spec() {
-  static const OptimizerSpec spec{
-      .name = "lion",
-      .settings = {fraction("beta1", 0.9, "weight of the moment in the direction"),
-                   fraction("beta2", 0.95, "decay of its moment")},
-      .make = [](const OptimizerSettings& s) -> std::unique_ptr<Optimizer> { return lion_optimizer(s); }};
+  static const OptimizerSpec spec{.name = "lion",
+                                  .settings = {fraction("beta1", 0.9, "weight of the moment in the direction"),
+                                               fraction("beta2", 0.95, "decay of its moment")},
+                                  .rows = kRows,
+                                  .make = make<Lion>};
   return spec;
-}
-
-std::unique_ptr<Elementwise> lion_optimizer(const OptimizerSettings& settings) {
-  return std::make_unique<Lion>(settings);
 }
 
 namespace {
@@ -59,10 +59,8 @@ std::unique_ptr<Node> make_lion(const Attributes& a) {
   const OptimizerSettings s(lion_spec(), {{"beta1", a.number("beta1")}, {"beta2", beta2}});
   const UpdateSlopes slopes = {
       {{static_cast<float>(1 - p.decay), 0}, {0, static_cast<float>(1 - beta2)}, {0, static_cast<float>(beta2)}}};
-  return make_update_node({.op = "lion",
-                           .rows = lion_rows(),
-                           .factors = lion_optimizer(s)->factors(p, 1, 1),
-                           .backward = linear_backward(slopes)});
+  return make_update_node(
+      {.op = "lion", .rows = kRows, .factors = Lion(s).factors(p, 1, 1), .backward = linear_backward(slopes)});
 }
 
 }  // namespace
@@ -70,6 +68,14 @@ std::unique_ptr<Node> make_lion(const Attributes& a) {
 const OpSpec& lion_op() {
   static const OpSpec spec{
       .name = "lion",
+      .help = R"(One update of Lion (Chen et al. 2023): (new w, new moment), float32 arrays of one shape.
+
+new w = w - lr sign(beta1 moment + (1 - beta1) gradient) - decay w,
+new moment = beta2 moment + (1 - beta2) gradient.
+Training runs the same kernel over all parameters in one sweep; this is one update alone.)",
+      .backward_help =
+          R"(((1 - decay) dw, (1 - beta2) dm, beta2 dm); the sign is flat. dw: the gradient of the new weights, or a pair
+(dw, dm) with that of the new moment.)",
       .inputs = {{"w"}, {"gradient"}, {"moment"}},
       .outputs = {{"w"}, {"moment"}},
       .options = {option::number("lr", 1e-4, {}, "learning rate"),

@@ -205,7 +205,7 @@ const OptimizerSpec& muon_spec() {
                          "factor of a matrix's rate; match_rms_adamw 0.2 sqrt(longer side), so that the rate "
                          "of adamw fits; original sqrt(max(1, fan_out / fan_in))"),
             "muon_adjust_lr"}},
-      .make = [](const OptimizerSettings& s) -> std::unique_ptr<Optimizer> { return std::make_unique<Muon>(s); }};
+      .make = make<Muon>};
   return spec;
 }
 

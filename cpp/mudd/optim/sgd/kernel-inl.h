@@ -1,5 +1,4 @@
-// Built once per level over Vec; see sgd.h for the contract and the order of roundings.
-#include "mudd/optim/sgd/sgd.h"
+// Built once per level over Vec; see sgd.cc for the contract and the order of roundings.
 #include "mudd/optim/update-inl.h"
 
 namespace mudd::MUDD_ISA {
@@ -23,6 +22,6 @@ bool update(int64_t n, float* w, Moment* m, float*, const float* const* grads, i
 
 }  // namespace
 
-const UpdateKernels sgd_f32 = {update<float>, update<bf16>};
+extern const UpdateKernels sgd_f32 = {update<float>, update<bf16>};
 
 }  // namespace mudd::MUDD_ISA

@@ -1,25 +1,28 @@
-#include "mudd/optim/sgd/sgd.h"
-
+// sgd: gradient descent with Nesterov momentum, as torch.optim.SGD(nesterov=True) (Sutskever et al. 2013). The
+// training step runs it over all parameters in its sweep (optim/update.h); as a node it is one update on arrays.
+//
+// Per element, in this order of fp32 roundings:
+//   m = fma(momentum, m, g)                 g the summed gradient times grad_scale, as in adamw
+//   w = fma(-decay, w, w)                   decoupled, unlike torch's weight_decay
+//   w = fma(-lr, fma(momentum, m, g), w)   without Nesterov's look ahead (settings): w = fma(-lr, m, w)
+//
+// Node: inputs w, gradient, moment (fp32, one shape), outputs new w, new moment. Backward, dy and dm the
+// gradients of the outputs:
+//   dw = (1 - decay) dy,   dgradient = dm - lr (1 + momentum) dy,   dmoment = momentum dm - lr momentum^2 dy.
 #include "mudd/optim/update_node.h"
 
 namespace mudd {
 
-std::span<const KernelRow<UpdateKernels>> sgd_rows() {
-  static const KernelRow<UpdateKernels> rows[] = {
-#define MUDD_KERNEL_LIST "mudd/optim/sgd/kernels.inc"
-#include "mudd/base/kernel_rows.inc"
-  };
-  return rows;
-}
+MUDD_DECLARE_KERNELS(UpdateKernels, sgd_f32)
 
 namespace {
+
+const KernelRow<UpdateKernels> kRows[] = {MUDD_KERNEL_ROWS(sgd_f32)};
 
 class Sgd final : public Elementwise {
  public:
   explicit Sgd(const OptimizerSettings& settings)
-      : Elementwise(choose(sgd_rows()), settings),
-        momentum_(settings.number("momentum")),
-        nesterov_(settings.flag("nesterov")) {}
+      : Elementwise(settings), momentum_(settings.number("momentum")), nesterov_(settings.flag("nesterov")) {}
   UpdateFactors factors(const UpdateParameter& p, int64_t, double grad_scale) const override {
     return {.grad_scale = static_cast<float>(grad_scale),
             .momentum = static_cast<float>(momentum_),
@@ -42,12 +45,9 @@ const OptimizerSpec& sgd_spec() {
                    {option::flag("nesterov", true,
                                  "step along gradient + momentum x moment; false: along the moment"),
                     "nesterov"}},
-      .make = [](const OptimizerSettings& s) -> std::unique_ptr<Optimizer> { return sgd_optimizer(s); }};
+      .rows = kRows,
+      .make = make<Sgd>};
   return spec;
-}
-
-std::unique_ptr<Elementwise> sgd_optimizer(const OptimizerSettings& settings) {
-  return std::make_unique<Sgd>(settings);
 }
 
 namespace {
@@ -61,10 +61,8 @@ std::unique_ptr<Node> make_sgd(const Attributes& a) {
   const UpdateSlopes slopes = {{{static_cast<float>(1 - p.decay), 0},
                                 {static_cast<float>(-p.lr * (1 + momentum)), 1},
                                 {static_cast<float>(-p.lr * momentum * momentum), static_cast<float>(momentum)}}};
-  return make_update_node({.op = "sgd",
-                           .rows = sgd_rows(),
-                           .factors = sgd_optimizer(s)->factors(p, 1, 1),
-                           .backward = linear_backward(slopes)});
+  return make_update_node(
+      {.op = "sgd", .rows = kRows, .factors = Sgd(s).factors(p, 1, 1), .backward = linear_backward(slopes)});
 }
 
 }  // namespace
@@ -72,6 +70,14 @@ std::unique_ptr<Node> make_sgd(const Attributes& a) {
 const OpSpec& sgd_op() {
   static const OpSpec spec{
       .name = "sgd",
+      .help =
+          R"(One update of SGD with Nesterov momentum (as torch.optim.SGD): (new w, new moment), float32 of one shape.
+
+new moment = momentum moment + gradient; new w = w - lr (gradient + momentum new moment) - decay w.
+Training runs the same kernel over all parameters in one sweep; this is one update alone.)",
+      .backward_help =
+          R"(((1 - decay) dw, dm - lr (1 + momentum) dw, momentum dm - lr momentum^2 dw). dw: the gradient of the new
+weights, or a pair (dw, dm) with that of the new moment.)",
       .inputs = {{"w"}, {"gradient"}, {"moment"}},
       .outputs = {{"w"}, {"moment"}},
       .options = {option::number("lr", 1e-2, {}, "learning rate"),

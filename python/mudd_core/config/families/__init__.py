@@ -1,7 +1,18 @@
-"""The frozen config of each model family; `family` names the module in models/. How to add one: docs/adding.md."""
+"""The frozen config of each model family, and their registry. How to add one: docs/adding.md, docs/your-own.md."""
 
 from __future__ import annotations
 
+from mudd_core.config.families.family import (
+    FAMILIES,
+    Family,
+    config_class_for_saved,
+    family_of,
+    in_family,
+    named_family,
+    own_family,
+    register_family,
+)
+from mudd_core.config.families.family_config import FamilyConfig
 from mudd_core.config.families.gpt2 import GPT2Config
 from mudd_core.config.families.heads import head_width, kv_heads
 from mudd_core.config.families.mixtral import MixtralConfig
@@ -13,6 +24,8 @@ from mudd_core.config.families.transformer_pp import TransformerPPConfig
 
 __all__ = [
     "FAMILIES",
+    "Family",
+    "FamilyConfig",
     "GPT2Config",
     "MUDDFormerConfig",
     "MixtralConfig",
@@ -22,20 +35,18 @@ __all__ = [
     "TiedHead",
     "TokenFormerConfig",
     "TransformerPPConfig",
+    "config_class_for_saved",
+    "family_of",
     "head_width",
+    "in_family",
     "kv_heads",
     "mixture_of",
+    "named_family",
+    "own_family",
+    "register_family",
 ]
 
 MixtureConfig = MixtralConfig | MUDDFormerConfig  # families that can have experts
-FAMILIES: dict[str, type[ModelConfig]] = {
-    "transformer_pp": TransformerPPConfig,
-    "gpt2": GPT2Config,
-    "muddformer": MUDDFormerConfig,
-    "mup": MupConfig,
-    "tokenformer": TokenFormerConfig,
-    "mixtral": MixtralConfig,
-}
 
 
 def mixture_of(model: ModelConfig) -> MixtureConfig | None:

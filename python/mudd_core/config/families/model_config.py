@@ -13,6 +13,7 @@ class ModelConfig(Protocol):
     """The frozen dataclass of a family; the names of its fields are the keys `model.<field>`."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+    registered_name: ClassVar[str]  # of a family of the user's (register_family); else empty
 
     @property
     def family(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mudd_core.config.families.model_config import Decoding
 from mudd_core.config.fields import LONGEST, opt
@@ -12,6 +13,10 @@ from mudd_core.config.fields import LONGEST, opt
 class Sizes(Decoding):
     """Vocabulary, length, width and depth."""
 
+    registered_name: ClassVar[str] = (
+        ""  # of the very class, if it is a family of the user's (register_family)
+    )
+
     family: str = opt("", "model family")
     vocab_size: int = opt(0, "vocabulary of the embedding and head; 0 = from the tokenizer", "tokens", low=0)
     max_seq_len: int = opt(
@@ -19,6 +24,10 @@ class Sizes(Decoding):
     )
     d_model: int = opt(256, "width of the residual stream", "channels", low=1)
     n_layer: int = opt(6, "number of blocks", "blocks", low=1, high=10_000)
+
+    def __post_init__(self) -> None:
+        if name := vars(type(self)).get("registered_name"):
+            object.__setattr__(self, "family", name)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from mudd_core.base.errors import (
     is_full_disk,
     is_full_memory,
 )
+from mudd_core.config.own_files import fault_in_own_file
 from mudd_core.dist import Comm
 from mudd_core.run.ranks import rank_cores
 from mudd_core.run.ranks.cores import usable_cores
@@ -167,4 +168,6 @@ def exit_code(error: BaseException) -> int:
         return 130
     if is_full_disk(error):
         return SaveError.exit_code
+    if not hasattr(error, "exit_code") and fault_in_own_file(error):
+        return UserError.exit_code
     return int(getattr(error, "exit_code", 70))

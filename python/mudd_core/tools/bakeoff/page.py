@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Literal
 
+from mudd_core.base.chart import COLORS, Chart, axis
 from mudd_core.tools.bakeoff.result import Result
-from mudd_core.tools.chart import COLORS, Chart, axis
 
 Spent = Literal["tokens", "flops", "seconds"]
 

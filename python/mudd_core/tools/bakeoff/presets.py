@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import FAMILIES, Config, apply_overrides, check_config, read_config, split_words
+from mudd_core.config.families import in_family, named_family
 from mudd_core.config.families.mixtral import MixtralConfig
 from mudd_core.config.families.mup import MupConfig
 from mudd_core.config.families.tokenformer import TokenFormerConfig
 from mudd_core.config.fields import Scalar, replace_path, with_fields
+from mudd_core.config.own_files import split_name
 from mudd_core.tools.bakeoff.comparison import (
     Candidate,
     Comparison,
@@ -24,8 +26,14 @@ PRESETS = ("families", "muddformer-readme", "tokenformer-growth", "moe")
 
 
 def base(family: str, tokens: int, words: Sequence[str], **model: Scalar) -> Config:
-    """The family's tiny config with these words, long enough for `tokens`, model fields replaced."""
-    config = read_config(f"{family}/tiny.py")
+    """The family's tiny config with these words, long enough for `tokens`, model fields replaced.
+
+    A family of the user's, FILE.py:NAME, has the sizes and the recipe of Transformer++.
+    """
+    own = named_family(family) if split_name(family) is not None else None
+    config = read_config("transformer_pp/tiny.py" if own else f"{family}/tiny.py")
+    if own is not None:
+        config = dataclasses.replace(config, model=in_family(config.model, own))
     if isinstance(config.model, MupConfig):  # heads as many as the others', rates as at its own width
         model = {"d_head": 32, "qk_scale": 1 / 32, **model}
     config = dataclasses.replace(config, model=with_fields(config.model, model))
@@ -97,9 +105,11 @@ def _families(
     families: Sequence[str], equal: str, tokens: int, words: Sequence[str], vocab: int
 ) -> Comparison:
     for family in families:
-        if family not in FAMILIES:
-            raise UserError(f"[bakeoff] --families: expected some of {', '.join(FAMILIES)}, got '{family}'")
-    candidates = [Candidate(family, base(family, tokens, words)) for family in families]
+        if family not in FAMILIES and split_name(family) is None:
+            raise UserError(
+                f"[bakeoff] --families: expected some of {', '.join(FAMILIES)} or FILE.py:NAME, got '{family}'"
+            )
+    candidates = [Candidate(family.rpartition(":")[2], base(family, tokens, words)) for family in families]
     if equal not in ("parameters", "flops"):
         raise UserError(f"[bakeoff] --equal: expected parameters or flops, got '{equal}'")
     evened = (equal_parameters if equal == "parameters" else equal_flops)(candidates, vocab)

@@ -13,10 +13,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from mudd_core.base.chart import COLORS, Chart, axis
 from mudd_core.base.errors import DivergedError, FormatError, StopRequestedError, UserError
 from mudd_core.base.regular_files import read_text, write_text
 from mudd_core.config import Config, config_hash
-from mudd_core.tools.chart import COLORS, Chart, axis
 
 Losses = dict[
     tuple[int, int], float
@@ -55,7 +55,7 @@ def run_once(config: Config, folder: Path) -> float:
         return float(text)
     try:
         with Trainer(config, folder) as trainer:
-            summary = trainer.fit()
+            summary = trainer.fit(progress=False)
         if summary.stopped:
             raise StopRequestedError(
                 f"[mup transfer] stopped by {summary.stopped}, saved; the same command goes on"

@@ -1,0 +1,75 @@
+"""A folder of config.json, safetensors and further files, which appears whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from mudd_core import _core
+from mudd_core.base.errors import SaveError, write_reason
+from mudd_core.base.types import Array, Json
+from mudd_core.checkpoint import dtypes, weights_index
+from mudd_core.checkpoint.steps import new_id
+
+
+def write_folder(
+    folder: Path,
+    settings: Mapping[str, Json],
+    weights: Mapping[str, Array],
+    *,
+    shard_bytes: int,
+    files: Mapping[str, bytes] | None = None,
+    place: str = "[export]",
+) -> None:
+    """Write config.json, other files, and model.safetensors or files of at most shard_bytes with their index.
+
+    files: content by name. place: of messages. The folder appears whole or not at all, in the place of one that is
+    there already: SaveError where the disk is full or refuses.
+    """
+    shards = _shards(weights, shard_bytes)
+    try:
+        _core.make_folders(str(folder.parent))
+        own = new_id()
+        writer = _core.AtomicFolder(str(folder.parent), folder.name, own)
+        try:
+            for file, members in shards.items():
+                writer.add_shard(file, members, [("format", "pt")])
+            work = folder.parent / f"{folder.name}.tmp-{own}"
+            if len(shards) > 1:
+                where = {member[0]: file for file, members in shards.items() for member in members}
+                total = sum(array.nbytes for array in weights.values())
+                _core.replace_file(
+                    str(work / weights_index.NAME), weights_index.index_text(where, total).encode()
+                )
+            for name, data in (files or {}).items():
+                _core.replace_file(str(work / name), data)
+            text = json.dumps(dict(settings), indent=2) + "\n"
+            if folder.exists():
+                writer.seal("config.json", text)
+                writer.replace()
+            else:
+                writer.commit("config.json", text)
+        finally:
+            del writer  # what is not committed goes now, not when the traceback does
+    except OSError as error:
+        raise SaveError(f"{place} {folder} could not be written: {write_reason(error)}") from error
+
+
+def _shards(
+    weights: Mapping[str, Array], shard_bytes: int
+) -> dict[str, list[tuple[str, str, tuple[int, ...], Array]]]:
+    """File name to its (name, dtype, shape, array), in the order given."""
+    files: list[list[tuple[str, str, tuple[int, ...], Array]]] = [[]]
+    size = 0
+    for name, array in weights.items():
+        if files[-1] and size + array.nbytes > shard_bytes:
+            files.append([])
+            size = 0
+        files[-1].append((name, dtypes.name_of(array.dtype) or "", array.shape, np.ascontiguousarray(array)))
+        size += array.nbytes
+    if len(files) == 1:
+        return {"model.safetensors": files[0]}
+    return {f"model-{i + 1:05}-of-{len(files):05}.safetensors": file for i, file in enumerate(files)}

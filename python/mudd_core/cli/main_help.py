@@ -1,0 +1,90 @@
+"""What the program answers without a command: its help, its usage, its version. It loads no config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mudd_core import __version__
+from mudd_core.base.help_text import folded
+from mudd_core.base.packages import pages
+from mudd_core.base.surroundings import program
+from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS
+
+WRITING = 'sample --config=small.py --prompt "def "'
+_MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
+_HIDDEN = (*_MEASURING, "data show", "data convert", "data inspect")  # named on other lines
+_OF_TRAIN = (*JOB_OPTIONS, "--devices")
+
+
+def answer(words: Sequence[str]) -> str | None:
+    """The text for arguments that ask for it alone, None for all others."""
+    if not words:
+        return short_usage()
+    if len(words) > 1:
+        return None
+    if words[0] in ("help", "--help", "-h"):
+        return main_help()
+    return version() if words[0] in ("--version", "-V") else None
+
+
+def version() -> str:
+    """What --version prints."""
+    return f"mudd_core {__version__}"
+
+
+def short_usage() -> str:
+    """What a call without arguments prints."""
+    called = " ".join(program())
+    lines = [
+        f"usage: {called} [command] --config=FILE [options] [section.field=value ...]",
+        "",
+        "Train a small model (about two minutes), write text with it, see what a larger one needs:",
+        f"  {called} --config=tiny.py",
+        f'  {called} sample --config=tiny.py --prompt "def "',
+        f"  {called} --config=small.py --plan",
+        "",
+        f"All commands and options: {called} --help",
+    ]
+    return "\n".join(lines)
+
+
+def main_help() -> str:
+    """The help of the program: commands, options, examples."""
+    called = " ".join(program())
+    lines = [
+        f"usage: {called} [command] --config=FILE [options] [section.field=value ...]",
+        "",
+        "Trains language models on CPUs. The same command resumes a run that was stopped.",
+        "",
+        "commands:",
+        *(f"  {name:<10} {text}" for name, text in COMMANDS.items()),
+        *(f"  {name:<10} {text}" for name, (_, text) in TOOLS.items() if name not in _HIDDEN),
+        f"  {', '.join(_MEASURING)}: measure and predict speed",
+        "",
+        "options:",
+        *option_lines(name for name in OPTIONS if name not in (*_OF_TRAIN, "--split", "--tokenizer")),
+        f"  train: {' '.join(_OF_TRAIN)}; validate: --split; sample, report: --tokenizer",
+        "",
+        "examples:",
+        *example_lines(("--config=small.py", WRITING)),
+        "",
+        folded(
+            "A field of the config is set by train.steps=100, --config.train.steps=100 or --steps 100. A config file "
+            "is Python code and runs with your rights; one that ends in .json runs nothing."
+        ),
+        f"Environment: MUDD_MAX_ISA, OMP_NUM_THREADS and others; all pages: {pages()}",
+    ]
+    return "\n".join(lines)
+
+
+def option_lines(names: Iterable[str]) -> list[str]:
+    """A line for each option of these names."""
+    shown = (
+        (name + ("=" + OPTIONS[name][0] if OPTIONS[name][0] else ""), OPTIONS[name][1]) for name in names
+    )
+    return [f"  {name:<16} {text}" for name, text in shown]
+
+
+def example_lines(arguments: Iterable[str]) -> list[str]:
+    """A line for each example, after the program's name."""
+    return [f"  {' '.join(program())} {line}" for line in arguments]

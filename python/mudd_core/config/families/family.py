@@ -1,0 +1,220 @@
+"""The registry of model families: those of this package and the user's own, all as the same kind of object.
+
+A family of the user's is named FILE.py:NAME, or NAME where a program registers it without a file. How to write one:
+docs/your-own.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, TypeVar
+
+from mudd_core.base.errors import UserError
+from mudd_core.config.families.family_config import FamilyConfig
+from mudd_core.config.families.gpt2 import GPT2Config
+from mudd_core.config.families.mixtral import MixtralConfig
+from mudd_core.config.families.model_config import ModelConfig
+from mudd_core.config.families.muddformer import MUDDFormerConfig
+from mudd_core.config.families.mup import MupConfig
+from mudd_core.config.families.sizes import Sizes
+from mudd_core.config.families.tokenformer import TokenFormerConfig
+from mudd_core.config.families.transformer_pp import TransformerPPConfig
+from mudd_core.config.own_files import OwnFile, file_of_module, run_own, split_name
+
+KEY = "model.family"
+_KINDS = (bool, int, float, str)  # of a field
+_Config = TypeVar("_Config", bound=ModelConfig)
+
+
+class Shaped(Protocol):
+    """A value of a graph or an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of its axes."""
+
+
+class States(Protocol):
+    """What a model function gives: mc.Hidden."""
+
+    @property
+    def h(self) -> Shaped:
+        """The final states [B, T, D]."""
+
+    @property
+    def head(self) -> Shaped:
+        """The table [V, D] of the logits."""
+
+
+# model(config, batch, cache), or model(config, batch) for a family that decodes by full passes.
+GivenFunction: TypeAlias = Callable[..., States]
+
+
+@dataclass(frozen=True)
+class Family:
+    """A model family: its frozen config, and its model function.
+
+    given: the function; None for one of this package, whose module is models/<name>.py. decodes: it takes a KV cache.
+    file: that it is written in, where one was named.
+    """
+
+    name: str
+    config: type[ModelConfig]
+    given: GivenFunction | None = None
+    decodes: bool = True
+    file: OwnFile | None = None
+
+
+_INSIDE = (
+    Family("transformer_pp", TransformerPPConfig),
+    Family("gpt2", GPT2Config),
+    Family("muddformer", MUDDFormerConfig),
+    Family("mup", MupConfig),
+    Family("tokenformer", TokenFormerConfig),
+    Family("mixtral", MixtralConfig),
+)
+FAMILIES = {family.name: family for family in _INSIDE}
+_of_class: dict[type[ModelConfig], Family] = {}  # the user's
+_versions: dict[tuple[str, str], Family] = {}  # of files, by name and hash
+
+
+def register_family(config_class: type[_Config], model_function: GivenFunction) -> type[_Config]:
+    """Make an architecture known: its config and its function; returns the config class.
+
+    config_class: a frozen dataclass derived from mc.FamilyConfig or from the config of a family. model_function:
+    `model(config, batch, cache=None)` gives mc.Hidden; without `cache` the model decodes by full passes. In a file that
+    `model.family=FILE.py:NAME` names, NAME is the class. TypeError for a class or function that cannot be one.
+    """
+    name = config_class.__name__ if isinstance(config_class, type) else repr(config_class)
+    _require_config(config_class, name)
+    decodes = _takes_cache(model_function)
+    file = file_of_module(config_class.__module__)
+    full = f"{file.file}:{name}" if file is not None else name
+    if full in {family.name for family in _INSIDE}:
+        raise ValueError(
+            f"[register_family] config_class: '{full}' is a family of mudd_core; take another name"
+        )
+    config_class.registered_name = full
+    family = Family(full, config_class, model_function, decodes, file)
+    FAMILIES[full] = _of_class[config_class] = family
+    if file is not None:
+        _versions[full, file.sha256] = family
+    return config_class
+
+
+def _require_config(config_class: type[_Config], name: str) -> None:
+    place = "[register_family] config_class"
+    if not (isinstance(config_class, type) and issubclass(config_class, Sizes)):
+        raise TypeError(f"{place}: expected a class derived from mc.FamilyConfig, got {name}")
+    if (
+        "__dataclass_fields__" not in vars(config_class)
+        or not vars(config_class)["__dataclass_params__"].frozen
+    ):
+        raise TypeError(f"{place}: expected @dataclass(frozen=True) above class {name}, got none")
+    hints = typing.get_type_hints(config_class)
+    for field in dataclasses.fields(config_class):
+        if hints[field.name] not in _KINDS:
+            raise TypeError(
+                f"{place}: {name}.{field.name}: expected int, float, bool or str, got {hints[field.name]}"
+            )
+        if field.default is dataclasses.MISSING:
+            raise TypeError(f"{place}: {name}.{field.name}: expected a default value, got none")
+
+
+def _takes_cache(function: GivenFunction) -> bool:
+    expected = "[register_family] model_function: expected model(config, batch, cache=None)"
+    if not callable(function):
+        raise TypeError(f"{expected}, got {type(function).__name__}")
+    signature = inspect.signature(function)
+    for count in (3, 2):
+        try:
+            signature.bind(*range(count))
+        except TypeError:
+            continue
+        return count == 3
+    raise TypeError(f"{expected}, got {getattr(function, '__name__', 'it')}{signature}")
+
+
+def named_family(name: str, text: bytes | None = None) -> Family:
+    """The family of this name; the file of FILE.py:NAME is run as it is now. UserError for an unknown name.
+
+    text: the bytes of the file, where they come from elsewhere.
+    """
+    found = split_name(name)
+    if found is None:
+        if name not in FAMILIES:
+            known = ", ".join(FAMILIES)
+            raise UserError(f"[config] {KEY}: expected one of {known} or FILE.py:NAME, got {name!r}")
+        return FAMILIES[name]
+    file, leaf = found
+    own = run_own(KEY, name, text)
+    family = _versions.get((name, own.sha256))
+    if family is None:
+        there = "is not registered" if hasattr(own.module, leaf) else "is not there"
+        raise UserError(
+            f"[{KEY}] {file}: {leaf} {there}; expected a config class {leaf} and "
+            f"mc.register_family({leaf}, model) after it"
+        )
+    FAMILIES[name] = family
+    return family
+
+
+def family_of(config: ModelConfig) -> Family:
+    """The family of a config. UserError for one whose file has not been run, ValueError for an unknown one."""
+    if (own := _of_class.get(type(config))) is not None:
+        return own
+    if isinstance(config, StandIn):
+        raise UserError(_not_run(config.family))
+    family = FAMILIES.get(config.family)
+    if family is None:
+        known = ", ".join(sorted(FAMILIES))
+        raise ValueError(f"[model] family: expected one of {known}, got '{config.family}'")
+    return family
+
+
+def own_family(config: ModelConfig) -> Family | None:
+    """The family of a config if it is the user's own, else None."""
+    return _of_class.get(type(config))
+
+
+def _not_run(name: str) -> str:
+    if split_name(name) is None:
+        return (
+            f"[{KEY}] '{name}' is a family that a program registered (mc.register_family) and this one did not; "
+            "register it first, or put class and function in a file: model.family=FILE.py:NAME"
+        )
+    return (
+        f"[{KEY}] this run needs the code in {name}, and a command runs only files that it names; name the file, or "
+        "the work directory that has its copy (--workdir=DIR)"
+    )
+
+
+class StandIn(FamilyConfig):
+    """A saved config of a family whose code has not been run: its values are there, its model is not."""
+
+
+def config_class_for_saved(name: str, values: Mapping[str, object]) -> type[ModelConfig]:
+    """The class for a saved config: of a family that is known, or a stand-in with its fields. No code is run."""
+    if name in FAMILIES:
+        return FAMILIES[name].config
+    known = {field.name for field in dataclasses.fields(FamilyConfig)}
+    fields = [
+        (key, type(value), dataclasses.field(default=value))
+        for key, value in values.items()
+        if key not in known and isinstance(value, _KINDS)
+    ]
+    made: type[ModelConfig] = dataclasses.make_dataclass("StandIn", fields, bases=(StandIn,), frozen=True)
+    return made
+
+
+def in_family(config: ModelConfig, family: Family) -> ModelConfig:
+    """A config of another family; the fields that both have keep their values."""
+    if type(config) is family.config:
+        return config
+    mine = {field.name for field in dataclasses.fields(config)}
+    shared = {field.name for field in dataclasses.fields(family.config)} & mine - {"family"}
+    return family.config(**{name: getattr(config, name) for name in shared})

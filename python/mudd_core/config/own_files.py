@@ -1,0 +1,137 @@
+"""Python files of the user's that a field of the config names as FILE.py:NAME: an architecture, an optimizer.
+
+A file is run once for each content, by importlib, from the very bytes whose hash is kept. Nothing but a command or a
+program that names the file runs it; a saved config alone never does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.regular_files import read_bytes
+
+files_read: list[Path] = []  # configs and files of the user's that were run, in this order
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A file that has been run. key: of the config field; file: the path as it was named; text: its bytes."""
+
+    key: str
+    file: str
+    text: bytes
+    module: ModuleType
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the bytes, hex."""
+        return sha256_of(self.text)
+
+
+def sha256_of(text: bytes) -> str:
+    """SHA-256, hex."""
+    return hashlib.sha256(text).hexdigest()
+
+
+_run: dict[tuple[str, str, str], OwnFile] = {}  # by key, file and hash
+_running: dict[str, OwnFile] = {}  # by name of the module, from before its code runs
+
+
+class _FromText(importlib.machinery.SourceFileLoader):
+    """Loads a module from bytes that were read before, and writes no bytecode."""
+
+    def __init__(self, name: str, file: str, text: bytes) -> None:
+        super().__init__(name, file)
+        self._text = text
+
+    def get_data(self, path: str) -> bytes:
+        """The bytes of the source."""
+        return self._text
+
+    def path_stats(self, path: str) -> NoReturn:
+        """No bytecode is looked for."""
+        raise OSError
+
+
+def split_name(value: str) -> tuple[str, str] | None:
+    """(FILE.py, NAME) of such a value; None for any other."""
+    file, _, name = value.rpartition(":")
+    return (file, name) if file.endswith(".py") else None
+
+
+def run_own(key: str, value: str, text: bytes | None = None) -> OwnFile:
+    """Run the file of FILE.py:NAME, unless these bytes have been run under this name before.
+
+    text: its bytes, where they come from elsewhere (a run's copy, rank 0). UserError, in one line, for a file that is
+    missing or fails.
+    """
+    found = split_name(value)
+    if found is None or not found[1].isidentifier():
+        raise UserError(f"[{key}] expected FILE.py:NAME, got '{value}'")
+    file = found[0]
+    if text is None:
+        text = _read(key, value, file)
+    digest = sha256_of(text)
+    if (key, file, digest) not in _run:
+        _run[key, file, digest] = _executed(key, file, text, f"mudd_own_{digest[:16]}_{len(_run)}")
+    return _run[key, file, digest]
+
+
+def _read(key: str, value: str, file: str) -> bytes:
+    path = Path(file).expanduser()
+    try:
+        text = read_bytes(path)
+    except FileNotFoundError:
+        raise UserError(f"[{key}] expected FILE.py:NAME, got '{value}': there is no file {file}") from None
+    except OSError as error:
+        raise UserError(f"[{key}] {file}: {error.strerror}") from error
+    files_read.append(path)
+    return text
+
+
+def _executed(key: str, file: str, text: bytes, name: str) -> OwnFile:
+    loader = _FromText(name, file, text)
+    spec = importlib.util.spec_from_loader(name, loader, origin=file)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    own = OwnFile(key, file, text, module)
+    sys.modules[name] = module  # dataclasses and type hints look there
+    _running[name] = own
+    try:
+        loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        message = fault_in_own_file(error) or f"[{key}] {file}: {type(error).__name__}: {_one_line(error)}"
+        del sys.modules[name], _running[name]
+        raise UserError(message) from error
+    return own
+
+
+def file_of_module(name: str) -> OwnFile | None:
+    """The file whose module has this name; None for other modules."""
+    return _running.get(name)
+
+
+def fault_in_own_file(error: BaseException) -> str | None:
+    """One line with key, file and line of an error that a user's file raised; None for any other error."""
+    by_file = {own.file: own for own in _running.values()}
+    if isinstance(error, SyntaxError) and error.filename in by_file:
+        return f"[{by_file[error.filename].key}] {error.filename}, line {error.lineno}: {error.msg}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in by_file]
+    if not frames:
+        return None
+    last = frames[-1]
+    kind = f"[{by_file[last.filename].key}] {last.filename}, line {last.lineno}"
+    return f"{kind}: {type(error).__name__}: {_one_line(error)}"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,130 @@
+"""A model alone as a folder: config.json with its config and the hash of its weights, safetensors, its tokenizer."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.members import member
+from mudd_core.base.paths import local
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.types import Array, JsonObject
+from mudd_core.checkpoint import dtypes, final_hash, whole_parts
+from mudd_core.checkpoint.weights import read_tensors, weight_files
+from mudd_core.checkpoint.weights_folder import write_folder
+from mudd_core.config.saved import from_dict
+from mudd_core.engine.frozen import NARROW, set_weight, weight_view
+
+if TYPE_CHECKING:
+    from mudd_core.config import ModelConfig
+    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.engine.model import Model
+
+FORMAT = "mudd_core model 1"  # the member "format" of config.json
+_SETTINGS = "config.json"
+_SHARD_BYTES = 4 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedModel:
+    """What a folder of write_model has: the arguments of Model, its loss, and the weights by name as stored."""
+
+    config: ModelConfig
+    precision: str
+    normalize: str
+    stored: dict[str, str]
+    weights: dict[str, Array]
+
+
+def is_model_folder(folder: Path) -> bool:
+    """Whether a folder is one of write_model, by its config.json."""
+    try:
+        settings = json.loads(read_bytes(folder / _SETTINGS))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(settings, dict) and settings.get("format") == FORMAT
+
+
+def write_model(model: Model, folder: str | Path, tokenizer: Tokenizer | None) -> Path:
+    """Write a model, and its tokenizer where one is given, to a folder that appears whole or not at all.
+
+    A saved model there is replaced. UserError for other files, SaveError where the disk refuses.
+    """
+    from mudd_core.data.tokenizer_files import tokenizer_files
+
+    path = local(folder, "[Model.save] folder").absolute()
+    _require_place(path)
+    if model.comm is not None and model.comm.world > 1:
+        raise UserError(
+            "[Model.save] expected a model of one process, got one that several ranks train: save the run with "
+            "trainer.save(), then mc.load(FOLDER) opens it"
+        )
+    weights = {name: weight_view(model.store, name) for name in model.store.names()}
+    settings: JsonObject = {
+        "format": FORMAT,
+        "model": dataclasses.asdict(model.config),
+        "precision": model.precision,
+        "normalize": model.normalize,
+        "hash": final_hash(whole_parts(weights)),
+    }
+    files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
+    write_folder(path, settings, weights, shard_bytes=_SHARD_BYTES, files=files, place="[Model.save]")
+    return path
+
+
+def read_model(folder: str | Path) -> SavedModel:
+    """The model of a folder of write_model; UserError for another folder, FormatError where it is damaged."""
+    path = local(folder, "[Model.load] folder")
+    if not path.exists():
+        raise UserError(
+            f"[Model.load] folder: expected a folder of model.save(), got '{path}', which does not exist"
+        )
+    if not is_model_folder(path):
+        raise UserError(
+            f"[Model.load] folder: expected a folder of model.save(), got {path}; mc.load('{path}') opens work "
+            "directories, checkpoints and folders of Hugging Face"
+        )
+    file = path / _SETTINGS
+    settings = json.loads(read_bytes(file))
+    weights = read_tensors(weight_files(path))
+    if final_hash(whole_parts(weights)) != member(settings, "hash", str, file):
+        raise FormatError(str(path), 0, "the weights are not those that were saved (their hash differs)")
+    return SavedModel(
+        from_dict({"model": member(settings, "model", dict, file)}).model,
+        member(settings, "precision", str, file),
+        member(settings, "normalize", str, file),
+        {name: NARROW[kind] for name, kind in _types(weights).items() if kind in NARROW},
+        weights,
+    )
+
+
+def _types(weights: Mapping[str, Array]) -> dict[str, str]:
+    """Name to the safetensors name of each dtype."""
+    return {name: dtypes.name_of(array.dtype) or "" for name, array in weights.items()}
+
+
+def take_saved(model: Model, weights: Mapping[str, Array], folder: str | Path) -> None:
+    """Copy saved weights into a new model; FormatError where names or shapes are not the model's."""
+    shapes = {name: tuple(model.store.describe(name)["shape"]) for name in model.store.names()}
+    found = {name: array.shape for name, array in weights.items()}
+    if found != shapes:
+        wrong = sorted(name for name in {*found, *shapes} if found.get(name) != shapes.get(name))[0]
+        raise FormatError(
+            str(folder), 0, f"weight '{wrong}': expected shape {shapes.get(wrong)}, got {found.get(wrong)}"
+        )
+    for name, array in weights.items():
+        set_weight(model.store, name, array)
+
+
+def _require_place(path: Path) -> None:
+    """UserError where a folder holds something that a saved model must not replace."""
+    if not path.exists() or (path.is_dir() and (is_model_folder(path) or not any(path.iterdir()))):
+        return
+    raise UserError(
+        f"[Model.save] folder: expected a new folder or one of model.save(), got {path}, which holds other files; give "
+        "another one"
+    )

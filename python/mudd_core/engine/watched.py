@@ -1,0 +1,159 @@
+"""A model that runs at once on arrays under a scope that watches it: evaluation while a patch is in force.
+
+The planned graphs know nothing of it. Values, losses and logits have their bits where nothing is replaced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mudd_core import nn
+from mudd_core.base.types import Array
+from mudd_core.config import ModelConfig, mixture_of
+from mudd_core.engine.evaluation import piece_size, pieces
+from mudd_core.engine.planned import tree_sum
+from mudd_core.engine.value_names import LOGITS, chosen_values
+from mudd_core.graph import scopes
+from mudd_core.graph.recording import running, taped
+from mudd_core.graph.watching import Patch, Watcher
+from mudd_core.models import Batch, Hidden, model_function
+
+if TYPE_CHECKING:
+    from mudd_core.engine.inside import Inside
+
+Patches = Mapping[str, Patch]
+
+
+class Patching:
+    """`with` it: functions replace values of a model in evaluation. Those of an inner one win over an outer one's."""
+
+    def __init__(self, functions: Mapping[str, Patch], names: list[str], in_force: list[Patches]) -> None:
+        """functions: by pattern. names: of all values. in_force: the model's patches, the innermost last."""
+        for pattern, function in functions.items():
+            if not callable(function):
+                kind = type(function).__name__
+                raise TypeError(f"[patch] {pattern}: expected a function of an array, got {kind}")
+        self._patches = {
+            name: function
+            for pattern, function in functions.items()
+            for name in chosen_values([pattern], names, "[patch] name")
+        }
+        self._in_force = in_force
+
+    def __enter__(self) -> None:
+        self._in_force.append(self._patches)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._in_force[:] = [one for one in self._in_force if one is not self._patches]
+
+    def __repr__(self) -> str:
+        return f"Patching({', '.join(self._patches)})"
+
+
+@contextmanager
+def watched(
+    model: Inside,
+    watcher: Watcher,
+    arrays: Mapping[str, Array],
+    shards: int = 1,
+    config: ModelConfig | None = None,
+) -> Iterator[Hidden]:
+    """Inside: ops run in the scope of the watcher; the final states of the arrays of a batch."""
+    config = config or model.config
+    cuts = scopes.shards(len(arrays["inputs"]), shards)
+    with running(watcher), cuts, scopes.precision(model.precision):
+        yield model_function(config)(config, Batch.of(arrays), None)
+
+
+def patched_logits(
+    model: Inside, patches: Patches, arrays: Mapping[str, Array], config: ModelConfig | None = None
+) -> Array:
+    """Logits [B, T, V] under patches."""
+    with watched(model, Watcher(model.store, patches=patches), arrays, config=config) as hidden:
+        return taped(nn.sow(LOGITS, hidden.logits())).data
+
+
+def patched_loss(
+    model: Inside, patches: Patches, arrays: Mapping[str, Array], shards: int
+) -> tuple[float, float]:
+    """(summed nats with the auxiliary ones, counted targets) of a batch under patches."""
+    with watched(model, Watcher(model.store, patches=patches), arrays, shards) as hidden:
+        return loss_and_count(hidden, patches, arrays["targets"], shards)
+
+
+def loss_and_count(hidden: Hidden, patches: Patches, targets: Array, shards: int = 1) -> tuple[float, float]:
+    """(summed nats with the auxiliary ones, counted targets) of final states."""
+    nats, count, _ = _sums(hidden, patches, targets, shards)
+    aux = tree_sum(taped(hidden.aux.loss(targets)).data) if hidden.aux else 0.0
+    return tree_sum(nats) + aux, tree_sum(count)
+
+
+def patched_evaluation(model: Inside, patches: Patches, batch: Mapping[str, Array]) -> tuple[float, int, int]:
+    """Summed nats, counted and guessed targets under patches, as Model.evaluate gives them."""
+    size, shards = piece_size(model.config, len(batch["inputs"]), model.evaluated_at_once)
+    loss, count, guessed = 0.0, 0, 0
+    for piece in pieces(batch, size):
+        with watched(model, Watcher(model.store, patches=patches), piece, shards) as hidden:
+            nats, counted, hits = _sums(hidden, patches, piece["targets"], shards)
+        for one, targets in zip(nats, counted, strict=True):
+            loss += float(one)
+            count += int(targets)
+        guessed += int(hits[:, 0].sum(dtype=np.float64))
+    return loss, count, guessed
+
+
+def _sums(hidden: Hidden, patches: Patches, targets: Array, shards: int) -> tuple[Array, Array, Array]:
+    """(nats, counted targets of each shard, guessed targets of each sample) as Hidden.loss gives them."""
+    if LOGITS not in patches:
+        nats, count, guessed = (taped(one).data for one in hidden.loss(targets))
+        return nats, count, guessed
+    logits = taped(nn.sow(LOGITS, hidden.logits())).data.astype(np.float64)
+    counted = targets >= 0
+    top = logits.max(-1)
+    picked = np.take_along_axis(logits, np.maximum(targets, 0)[..., None], -1)[..., 0]
+    each = (np.log(np.exp(logits - top[..., None]).sum(-1)) + top - picked) * counted
+    hits = ((logits.argmax(-1) == targets) & counted).sum(-1, keepdims=True)
+    return each.reshape(shards, -1).sum(1), counted.reshape(shards, -1).sum(1).astype(np.float64), hits
+
+
+def patched_tokens(
+    model: Inside,
+    patches: Patches,
+    prompt: Array,
+    count: int,
+    sample: Callable[[Array, int], int],
+    ring: int,
+) -> Iterator[int]:
+    """Up to `count` tokens after the prompt [T] under patches: each from the logits of all tokens, without a cache.
+
+    sample: the next token of a row of logits [V] and its position. ring: of Generator; ValueError if not 0. As with a
+    cache, no expert drops a token.
+    """
+    if ring:
+        raise ValueError("[generate] window: expected stop while a patch is in force, got ring")
+    return _tokens(model, patches, prompt, count, sample)
+
+
+def _tokens(
+    model: Inside, patches: Patches, prompt: Array, count: int, sample: Callable[[Array, int], int]
+) -> Iterator[int]:
+    config = model.config
+    if mixture_of(config) is not None:
+        config = dataclasses.replace(config, capacity_factor=0.0)
+    ids = np.asarray(prompt, np.int32)
+    for made in range(count):
+        with model.in_use:
+            row = patched_logits(model, patches, {"inputs": ids[None]}, config)[0, -1]
+            token = sample(row, ids.size)
+        yield token
+        if ids.size >= config.max_seq_len or made + 1 == count:
+            return
+        ids = np.append(ids, np.int32(token))

@@ -1,0 +1,85 @@
+"""mc.load_run and mc.load: a run, a checkpoint, a saved model or a Hugging Face folder as Python objects."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.config.suggest import nearest
+from mudd_core.interop import load_original
+from mudd_core.run.opened.folders import config_of, folder_tokenizer, own_source
+from mudd_core.run.opened.run import Run, Source
+
+if TYPE_CHECKING:
+    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.engine.model import Model
+
+_WHAT = "a work directory, a checkpoint of one, a folder of model.save() or one of Hugging Face"
+
+
+class Loaded(NamedTuple):
+    """What mc.load returns: `model, tokenizer = mc.load(path)`."""
+
+    model: Model
+    tokenizer: Tokenizer | None
+
+
+def load_run(path: str | Path, step: int | None = None) -> Run:
+    """Open a run for reading: a work directory, a checkpoint of one, a folder of model.save() or of Hugging Face.
+
+    step: of the checkpoint; None for the newest. It takes no lock and reads no training text, so it works while the
+    run trains. UserError for another path, FormatError for a damaged file.
+    """
+    folder = local(path, "[load_run] path").expanduser()
+    if not folder.exists():
+        raise UserError(
+            f"[load_run] path: expected {_WHAT}, got '{path}', which does not exist{_hint(folder)}"
+        )
+    source = own_source(folder, step)
+    if source is None and _is_hugging_face(folder):
+        if step is not None:
+            raise UserError(
+                f"[load_run] step: expected none for a folder of Hugging Face, got {step} for {folder}"
+            )
+        source = _of_hugging_face(folder)
+    if source is None:
+        raise UserError(f"[load_run] path: expected {_WHAT}, got {folder}, which is none of them")
+    return Run(source)
+
+
+def load(path: str | Path, step: int | None = None) -> Loaded:
+    """The model and the tokenizer of a run or folder that load_run opens: `model, tokenizer = mc.load("runs/x")`.
+
+    The tokenizer is None where there is none.
+    """
+    run = load_run(path, step)
+    return Loaded(run.model, run.tokenizer)
+
+
+def _is_hugging_face(folder: Path) -> bool:
+    try:
+        settings = json.loads(read_bytes(folder / "config.json"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(settings, dict) and ("model_type" in settings or "architectures" in settings)
+
+
+def _of_hugging_face(folder: Path) -> Source:
+    model = load_original("hf", folder, folder)
+    return Source(folder, config_of(folder, model), lambda: (model, None), partial(folder_tokenizer, folder))
+
+
+def _hint(path: Path) -> str:
+    """The nearest folder that is there: of the same parent, or in runs/."""
+    inside = Path("runs") / path
+    if not path.is_absolute() and inside.is_dir():
+        return f"; did you mean '{inside}'?"
+    try:
+        return nearest(str(path), [str(entry) for entry in path.parent.iterdir() if entry.is_dir()])
+    except OSError:
+        return ""

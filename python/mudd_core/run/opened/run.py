@@ -1,0 +1,160 @@
+"""A run as an object: its model and tokenizer, its metrics and checkpoints, and the text that it generates."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config
+from mudd_core.config.suggest import nearest
+from mudd_core.run.report.curve import Curve, curve
+from mudd_core.run.report.sample import write_text
+from mudd_core.run.store.checkpoints import Checkpoints
+from mudd_core.run.store.metric_arrays import Metrics
+from mudd_core.run.store.metrics import Row, rows_of
+from mudd_core.run.store.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.engine.model import Model
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where a Run gets its parts. model: makes (model, step); step None: weights alone. folder: of a run."""
+
+    path: Path
+    config: Config
+    model: Callable[[], tuple[Model, int | None]]
+    tokenizer: Callable[[], Tokenizer | None]
+    folder: RunFolder | None = None
+
+
+class Run:
+    """A run that mc.load_run has opened: `run.model`, `run.metrics["loss"]`, `run.generate("text")`, `run.plot()`.
+
+    It takes no lock and reads no training text, so it may be used while the run trains. Metrics, validations and
+    checkpoints are read anew each time; the model is that of the newest checkpoint when it is first used.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._model: tuple[Model, int | None] | None = None
+        self._tokenizer: Tokenizer | None = None
+
+    @property
+    def path(self) -> Path:
+        """The folder that was opened."""
+        return self._source.path
+
+    @property
+    def config(self) -> Config:
+        """The config of the run; of a folder without a run, one with the model's config alone."""
+        return self._source.config
+
+    @property
+    def model(self) -> Model:
+        """The model with the weights of the checkpoint. UserError where the run has none yet."""
+        return self._loaded()[0]
+
+    @property
+    def step(self) -> int | None:
+        """The step of the checkpoint that `model` is of; None for weights without a run."""
+        return self._loaded()[1]
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """Text to token ids and back; None where the data are ids, or where the folder has none."""
+        if self._tokenizer is None:
+            self._tokenizer = self._source.tokenizer()
+        return self._tokenizer
+
+    @property
+    def metrics(self) -> Metrics:
+        """The logged updates as arrays by name: step, loss, lr, grad_norm, tokens_per_second and more."""
+        return Metrics.of_rows(row for row in self._rows() if "val_loss" not in row)
+
+    @property
+    def validations(self) -> Metrics:
+        """The validations as arrays by name: step, val_loss (nats), val_bits_per_byte, val_ppl, val_accuracy."""
+        return Metrics.of_rows(row for row in self._rows() if "val_loss" in row)
+
+    @property
+    def checkpoints(self) -> dict[int, Path]:
+        """Step to folder of the saved checkpoints, ascending; mc.load_run opens each."""
+        folder = self._source.folder
+        if folder is None:
+            return {}
+        return {step: folder.step_folder(step) for step in Checkpoints(folder).steps()}
+
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        max_tokens: int | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        window: str | None = None,
+        write: Callable[[str], None] = lambda text: None,
+    ) -> str:
+        """The text that the model writes after the prompt; an empty prompt begins a new document.
+
+        What is not given is as the config's `sample` section has it; see Model.generate for the meaning. write: called
+        with each piece as it comes, `lambda t: print(t, end="")`. UserError without a tokenizer.
+        """
+        if not isinstance(prompt, str):
+            raise TypeError(
+                f"[generate] prompt: expected text, got a value of type {type(prompt).__name__}; for token ids call "
+                "run.model.generate(ids)"
+            )
+        if self.tokenizer is None:
+            raise UserError(
+                f"[generate] prompt: expected a run with a tokenizer, got {self.path}, which has none; call "
+                "run.model.generate(ids) with token ids"
+            )
+        given = {
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "seed": seed,
+            "window": window,
+        }
+        known = {name: value for name, value in given.items() if value is not None}
+        settings = self.config.replace({"sample": known}).sample if known else self.config.sample
+        return write_text(self.model, self.tokenizer, prompt, settings, write, _note)
+
+    def plot(self, name: str = "loss") -> Curve:
+        """The curve of a metric, by default of the loss with the validations as dots; .save("x.svg") writes it.
+
+        A notebook shows it as a picture, a terminal in characters. UserError for a metric that the run has not logged.
+        """
+        metrics, validations = self.metrics, self.validations
+        if name not in metrics and name not in validations:
+            known = [*metrics, *validations]
+            has = f"it has {', '.join(known)}" if known else f"{self.path} has logged nothing yet"
+            raise UserError(
+                f"[plot] name: expected a metric of the run, got '{name}'{nearest(name, known)}; {has}"
+            )
+        return curve(self.config.name, name, metrics, validations)
+
+    def _loaded(self) -> tuple[Model, int | None]:
+        if self._model is None:
+            self._model = self._source.model()
+        return self._model
+
+    def _rows(self) -> list[Row]:
+        return [] if self._source.folder is None else list(rows_of(self._source.folder))
+
+    def __repr__(self) -> str:
+        return f"Run('{self.path}', {self.config.model.family})"
+
+
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)

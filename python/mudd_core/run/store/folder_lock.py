@@ -1,0 +1,243 @@
+"""The lock of a work directory, which also refuses a folder that is foreign or has strange entries.
+
+One run per work directory: an OS lock (flock) is held for the life of the run and dies with the process. On
+file systems without locks a lease file with a heartbeat takes its place, with a warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import socket
+import stat
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from mudd_core.base.errors import UserError, write_error
+from mudd_core.base.regular_files import kind_of, open_regular, shown_kind
+from mudd_core.run.store import run_folder
+from mudd_core.run.store.lease import Lease, content, is_alive
+from mudd_core.run.store.original_run import original_run_text, reader_state_of
+from mudd_core.run.store.own_code import COPIES
+from mudd_core.run.store.run_folder import RunFolder
+
+# Kinds of the entries that a run reads or writes.
+_KINDS = {
+    stat.S_IFREG: [
+        run_folder.LOCK,
+        run_folder.LEASE,
+        run_folder.CONFIG,
+        run_folder.RUN,
+        run_folder.METRICS,
+        run_folder.EVENTS,
+        run_folder.EVALUATIONS,
+        run_folder.OUTPUT,
+        run_folder.REMOTE,
+        run_folder.SUMMARY,
+        run_folder.BENCHMARK_LOG,
+        run_folder.SOURCE_TOKENIZER,
+        *COPIES.values(),
+    ],
+    stat.S_IFDIR: [run_folder.CHECKPOINTS, run_folder.BOARD, run_folder.STAGED, run_folder.UNFINISHED],
+}
+# What a run may have left before its config was saved; anything else in a folder without one is somebody's.
+_UNSTARTED = (run_folder.OUTPUT, run_folder.REMOTE, run_folder.SOURCE_TOKENIZER)
+_OWN_NAMES = {
+    run_folder.LOCK,
+    run_folder.LEASE,
+    run_folder.STOP,
+    run_folder.UNFINISHED,
+    *(f"{name}.tmp" for name in (run_folder.CONFIG, run_folder.REMOTE)),  # of a replacement that was killed
+    *_UNSTARTED,
+}
+
+
+class InUseError(UserError):
+    """Another holder has the work directory. folder: with its path resolved."""
+
+    def __init__(self, message: str, folder: RunFolder) -> None:
+        super().__init__(message)
+        self.folder = folder
+
+
+class FolderLock:
+    """The lock of a work directory. Use as a context manager, or call close(). folder: with its path resolved."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        """Make the folder if needed, lock it, refuse one that is foreign (UserError)."""
+        self.folder = folder.absolute()
+        self._holds: Callable[[], object] = _nothing  # called once: releases lock or lease
+        self._lease: Lease | None = None  # in place of a lock, where there are none
+        self.closed = False
+        self._made: list[Path] = []  # folders that this object made, the innermost first
+        self._was_empty = False
+        try:
+            self.folder = self.folder.resolved()
+            path = self.folder.path
+            if path.exists() and not path.is_dir():
+                raise UserError(f"[workdir] {path} is a file; give a folder with --workdir")
+            self._refuse_strange()
+            self._refuse_foreign()
+            self._made = [one for one in (path, *path.parents) if not one.exists()]
+            path.mkdir(parents=True, exist_ok=True)
+            self._was_empty = not any(path.iterdir())
+            self._acquire()
+        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UserError(f"[workdir] {self.folder} cannot be written: {reason}") from error
+
+    def _refuse_strange(self) -> None:
+        """Links could lead a run to files elsewhere, FIFOs could hold it up: nothing of ours may be one."""
+        for wanted, names in _KINDS.items():
+            for name in names:
+                self._refuse(name, partial(_is_no, wanted), kind_of(wanted))
+        for name in _KINDS[stat.S_IFREG]:  # a write would reach the file of the other name
+            self._refuse(name, lambda found: found.st_nlink > 1, kind_of(stat.S_IFREG))
+        for name in run_folder.TRACES:
+            self._refuse(name, lambda found: stat.S_ISLNK(found.st_mode), kind_of(stat.S_IFDIR))
+        if self.folder.stop_file.is_dir():
+            raise UserError(
+                f"[workdir] {self.folder.stop_file}: expected a file or nothing, got a folder; remove it"
+            )
+
+    def _refuse(self, name: str, strange: Callable[[os.stat_result], bool], wanted: str) -> None:
+        """UserError for an entry that is there and strange."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            found = (self.folder.path / name).lstat()
+            if strange(found):
+                raise UserError(
+                    f"[workdir] {self.folder.path / name}: expected {wanted}, got {shown_kind(found)}; "
+                    "move it away, or give another --workdir"
+                )
+
+    def _refuse_foreign(self) -> None:
+        folder, path = self.folder, self.folder.path
+        ours = (folder.config_file, folder.evaluations_file)
+        if not path.is_dir() or any(file.exists() for file in ours) or folder.has_staged:
+            return
+        others = sorted(entry.name for entry in path.iterdir() if entry.name not in _OWN_NAMES)
+        if others and (theirs := reader_state_of(path)) is not None:
+            raise UserError(f"[workdir] {original_run_text(path, theirs)}")
+        if others:
+            raise UserError(
+                f"[workdir] {path} holds other files ({', '.join(others[:3])}) and no run of ours; "
+                "give an empty or new folder with --workdir"
+            )
+
+    def _acquire(self) -> None:
+        file = open_regular(self.folder.path / run_folder.LOCK, os.O_RDWR | os.O_CREAT, links=False)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                holder = os.pread(file, 4096, 0).decode("utf-8", "replace")
+                os.close(file)
+                raise self._in_use(holder) from None
+            os.close(file)
+            self._take_lease(error)
+            return
+        if not os.fstat(file).st_nlink:  # its holder has just removed the unused folder
+            os.close(file)
+            self.folder.path.mkdir(parents=True, exist_ok=True)
+            self._acquire()
+            return
+        # At the latest when the object is dropped: a notebook makes the next one in the same process.
+        self._holds = weakref.finalize(self, _unlock, file)
+        os.ftruncate(file, 0)
+        os.pwrite(file, self._who(), 0)
+
+    def _who(self, **more: str) -> bytes:
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since, **more}).encode()
+
+    def _in_use(self, holder: str) -> InUseError:
+        way_out = "wait for it or give another --workdir"
+        try:
+            who = json.loads(holder)
+            name = f"process {who['pid']} on {who['host']} since {who['since']}"
+            if (who["pid"], who["host"]) == (os.getpid(), socket.gethostname()):
+                way_out = "that is this very process: close() the Trainer that holds it, or give another work directory"
+        except (ValueError, KeyError, TypeError, RecursionError):
+            name = "another process"
+        return InUseError(f"[workdir] {self.folder} is in use by {name}; {way_out}", self.folder)
+
+    def _take_lease(self, error: OSError) -> None:
+        file = self.folder.path / run_folder.LEASE
+        if is_alive(file):
+            raise self._in_use(content(file).decode("utf-8", "replace"))
+        print(
+            f"warning: {self.folder} is on a file system without locks ({error.strerror}); "
+            "a lease file is used instead and renewed while the run lives",
+            file=sys.stderr,
+        )
+        self._lease = Lease(file, self._who(id=secrets.token_hex(8)), self)
+        self._holds = self._lease.give_up
+
+    def beat(self) -> None:
+        """UserError if the folder is not this object's any more; cheap, call it every step.
+
+        It was closed, or the process was halted so long that another run took the lease.
+        """
+        if self.closed:
+            raise UserError(
+                f"[workdir] {self.folder} is closed for this Trainer, or a later one of this process took it over; "
+                "make a new Trainer"
+            )
+        if self._lease is not None and (other := self._lease.other()):
+            raise self._in_use(other.decode("utf-8", "replace"))
+
+    def close(self) -> None:
+        """Release the lock; remove a folder made for a run that never began. SaveError if the disk reports an error."""
+        self.closed = True
+        self._remove_unused()
+        try:
+            self._holds()
+        except OSError as error:
+            raise write_error(self.folder.path / run_folder.LOCK, error) from error
+        finally:
+            self._lease = None
+
+    def _remove_unused(self) -> None:
+        """Remove the lock and the folders made by this object, if the folder was empty before and holds no more."""
+        made, self._made = self._made, []
+        was_empty, self._was_empty = self._was_empty, False
+        with contextlib.suppress(OSError):  # somebody's files, or a disk that refuses: the folder stays
+            path = self.folder.path
+            if was_empty and {entry.name for entry in path.iterdir()} <= {run_folder.LOCK, *_UNSTARTED}:
+                for name in _UNSTARTED:
+                    (path / name).unlink(missing_ok=True)
+                (path / run_folder.LOCK).unlink()
+                for folder in made:
+                    folder.rmdir()
+
+    def __enter__(self) -> FolderLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _is_no(kind: int, found: os.stat_result) -> bool:
+    return stat.S_IFMT(found.st_mode) != kind
+
+
+def _nothing() -> None:
+    pass
+
+
+def _unlock(file: int) -> None:
+    try:
+        os.ftruncate(file, 0)
+    finally:
+        os.close(file)  # closing releases it

@@ -1,0 +1,65 @@
+"""Rows of metrics as columns: the arrays of a run's log, of its validations and of a Trainer's history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mudd_core.base.packages import needed
+from mudd_core.base.types import Float64, Int64
+from mudd_core.run.store.metrics import Row, numbers_of
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Metrics(dict[str, "Int64 | Float64"]):
+    """Name to an array with an entry for each row: "step" and "tokens" as int64, all else as float64.
+
+    NaN where a row has no such number. A list or dict of numbers is a column for each: "expert_load/0".
+    """
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Row]) -> Metrics:
+        """The columns of rows of metrics.jsonl, in the order of the rows."""
+        columns: dict[str, list[float]] = {}
+        count = 0
+        for row in rows:
+            for name, value in row.items():
+                # null: a number that is not finite, or none for this row
+                for label, found in [(name, np.nan)] if value is None else numbers_of(name, value):
+                    column = columns.setdefault(label, [])
+                    column.extend([np.nan] * (count - len(column)))
+                    column.append(found)
+            count += 1
+        for column in columns.values():
+            column.extend([np.nan] * (count - len(column)))
+        return cls.of_columns(columns)
+
+    @classmethod
+    def of_columns(cls, columns: dict[str, list[float]]) -> Metrics:
+        """Columns of equal length."""
+        return cls({name: _array(name, column) for name, column in columns.items()})
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(next(iter(self.values()), ()))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A pandas.DataFrame with "step" as its index. UserError with the install command where there is no pandas."""
+        module = needed("pandas", "[metrics] to_pandas", "to make a DataFrame")
+        frame: pandas.DataFrame = module.DataFrame(dict(self))
+        return frame.set_index("step") if "step" in self else frame
+
+    def __repr__(self) -> str:
+        steps = self.get("step")
+        span = f", steps {steps[0]} to {steps[-1]}" if steps is not None and len(steps) else ""
+        return f"Metrics({self.rows} rows{span}: {', '.join(self)})"
+
+
+def _array(name: str, column: list[float]) -> Int64 | Float64:
+    counts = name in ("step", "tokens") and not np.isnan(column).any()
+    return np.array(column, np.int64) if counts else np.array(column, np.float64)

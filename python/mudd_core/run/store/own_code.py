@@ -1,0 +1,119 @@
+"""The user's files that a run is made of: their copies and hashes in its work directory, and what a resume does.
+
+A copy is `model_family.py` beside config.json. A command that names the work directory runs it; a folder that was
+fetched from a URL, and a run whose weights alone are read, run nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.members import member
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.types import Json, JsonObject
+from mudd_core.config import Config
+from mudd_core.config.families import in_family, named_family, own_family
+from mudd_core.config.families.family import KEY as FAMILY
+from mudd_core.config.own_files import OwnFile, sha256_of, split_name
+from mudd_core.run.store.run_folder import RunFolder
+
+MEMBER = "own_files"  # of run.json
+COPIES = {FAMILY: "model_family.py"}
+
+
+def _named(config: Config) -> dict[str, tuple[str, OwnFile]]:
+    """By field: the value FILE.py:NAME of a config, and the file as it was run."""
+    family = own_family(config.model)
+    return {FAMILY: (family.name, family.file)} if family is not None and family.file is not None else {}
+
+
+def facts_of(config: Config) -> JsonObject:
+    """What run.json says of the user's files; empty for a run without them."""
+    named: JsonObject = {}
+    for key, (name, file) in _named(config).items():
+        named[key] = {"name": name, "sha256": file.sha256}
+    return {MEMBER: named} if named else {}
+
+
+def copies_of(config: Config) -> dict[str, bytes]:
+    """The copies for the work directory, by name."""
+    return {COPIES[key]: file.text for key, (_, file) in _named(config).items()}
+
+
+def own_texts(config: Config) -> dict[str, bytes]:
+    """The bytes of the user's files by FILE.py:NAME, for ranks that may not have them."""
+    return {name: file.text for name, file in _named(config).values()}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Saved:
+    """A file of a run: the value of its field, and its hash."""
+
+    name: str
+    sha256: str
+
+
+def _saved(facts: Mapping[str, Json], folder: RunFolder) -> dict[str, _Saved]:
+    if MEMBER not in facts:
+        return {}
+    raw, file = facts[MEMBER], folder.run_file
+    if not isinstance(raw, dict):
+        raise FormatError(str(file), 0, f"member '{MEMBER}': expected an object")
+    found = {}
+    for key in raw.keys() & COPIES.keys():
+        one = member(raw, key, dict, file, f"{MEMBER}: ")
+        found[key] = _Saved(member(one, "name", str, file), member(one, "sha256", str, file))
+    return found
+
+
+def run_copies(folder: RunFolder) -> None:
+    """Run the copies in a work directory that a command names; nothing where there is no run, or one from a URL.
+
+    UserError where a copy is gone or is not what the run was started with.
+    """
+    from mudd_core.run.store.json_files import read_facts
+
+    if folder.is_copy or not folder.has_identity:
+        return
+    for key, one in _saved(read_facts(folder), folder).items():
+        copy = folder.path / COPIES[key]
+        try:
+            text = read_bytes(copy, links=False)
+        except OSError as error:
+            raise UserError(f"[resume] {copy}: {error.strerror}; name the file: {key}={one.name}") from error
+        if (found := sha256_of(text)) != one.sha256:
+            raise UserError(
+                f"[resume] {copy}: expected the run's copy with SHA-256 {one.sha256}, got {found}; bring the old "
+                f"one back, or name a file that has this hash: {key}=FILE.py:{_leaf(one.name)}"
+            )
+        named_family(one.name, text)
+
+
+def as_saved(asked: Config, folder: RunFolder, facts: Mapping[str, Json]) -> Config:
+    """The asked config with its files under the names that the run has for them.
+
+    UserError with both hashes where a file is not the one that the run was started with.
+    """
+    now = _named(asked)
+    for key, one in _saved(facts, folder).items():
+        if key not in now or _leaf(now[key][0]) != _leaf(one.name):
+            continue  # the comparison of the fields names it
+        name, file = now[key]
+        if file.sha256 != one.sha256:
+            copy = f"{key}={folder.path / COPIES[key]}:{_leaf(name)}"
+            raise UserError(
+                f"[resume] {key}: {file.file} has changed since {folder} was started: SHA-256 {one.sha256[:16]}... "
+                f"then, {file.sha256[:16]}... now; resume with the run's copy: {copy}, or start a new run in "
+                "another --workdir"
+            )
+        if name != one.name:
+            family = named_family(one.name, file.text)
+            asked = dataclasses.replace(asked, model=in_family(asked.model, family))
+    return asked
+
+
+def _leaf(name: str) -> str:
+    found = split_name(name)
+    return name if found is None else found[1]

@@ -1,0 +1,41 @@
+"""The help of the program itself loads no config, so that it is printed at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+LOADED = """import sys
+from mudd_core.cli import main
+sys.argv = ["launch.py", *{words}]
+code = main()
+print(sorted(name for name in sys.modules if name.startswith("mudd_core.config") or name == "numpy"), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ([], "usage: "),
+        (["--help"], "usage: "),
+        (["-h"], "usage: "),
+        (["help"], "usage: "),
+        (["--version"], "mudd_core "),
+        (["-V"], "mudd_core "),
+    ],
+)
+def test_the_program_answers_without_a_config(words: list[str], first: str) -> None:
+    code = LOADED.format(words=words)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+    assert done.stdout.startswith(first)
+
+
+def test_a_wrong_level_is_refused_before_the_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUDD_MAX_ISA", "abacus")
+    code = LOADED.format(words=["--help"])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "MUDD_MAX_ISA" in done.stderr and not done.stdout

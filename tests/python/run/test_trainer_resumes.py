@@ -1,0 +1,48 @@
+"""mc.Trainer("runs/x"): the folder of a run is resumed with its own config."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mudd_core as mc
+from tiny_run import TinyRun
+
+WORDS = ("train.steps=20", "train.save_every=4", "train.eval_every=8")
+
+
+def test_a_stopped_run_is_resumed_by_its_folder_with_the_hash_of_an_unbroken_one(
+    tiny_text: Path, tmp_path: Path
+) -> None:
+    unbroken = TinyRun(tmp_path / "unbroken", tiny_text, WORDS)
+    assert unbroken.finish() == 0, unbroken.output
+    stopped = TinyRun(tmp_path / "stopped", tiny_text, (*WORDS, "train.stop_at=9"))
+    assert stopped.finish() == 75, stopped.output
+    code = (
+        "import mudd_core as mc\n"
+        "with mc.Trainer('stopped') as trainer:\n"
+        "    assert trainer.step_done == 9\n"
+        "    print(trainer.fit().final_hash)\n"
+    )
+    (tmp_path / "resume.py").write_text(code)
+    done = subprocess.run([sys.executable, "resume.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == unbroken.summary()["final_hash"]
+    assert stopped.rows() == unbroken.rows()
+
+
+def test_the_folder_of_a_run_takes_no_second_folder(tiny_text: Path, tmp_path: Path) -> None:
+    run = TinyRun(tmp_path / "run", tiny_text, ("train.steps=2",))
+    assert run.finish() == 0, run.output
+    with pytest.raises(
+        ValueError, match=r"\[Trainer\] workdir: expected none beside .*, got 'other'; leave it out"
+    ):
+        mc.Trainer(run.workdir, "other")
+    with pytest.raises(ValueError, match=r"no config file .*run/checkpoints"):
+        mc.Trainer(run.checkpoints)
+    changed = mc.load_run(run.workdir).config.replace("train.log_every", 2)
+    with mc.Trainer(changed, run.workdir) as trainer:
+        assert trainer.step_done == 2 and trainer.config.train.log_every == 2
