@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from mudd_core import __version__
 from mudd_core.base.errors import SaveError, UserError, is_full_disk, is_full_memory
 from mudd_core.base.surroundings import is_rank, require_address_space, require_levels, require_one_process
-from mudd_core.cli.argv import asks_for_many, config_of, parse, starts_ranks, tool_in, trains
+from mudd_core.cli.argv import asks_for_multirun, config_of, parse, starts_ranks, tool_in, trains
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.request import Request
 from mudd_core.cli.standard_streams import flushed, named_streams, replace_unknown_characters, restart_in_utf8
@@ -90,14 +90,14 @@ def _fill_closed_streams() -> None:
 def _run(words: Sequence[str]) -> int:
     try:
         _check_text(words)
-        if asks_for_many(words):
-            from mudd_core.cli import many
+        if asks_for_multirun(words):
+            from mudd_core.cli import multirun
 
-            return many.run(words, _run)
+            return multirun.run(words, _run)
         if starts_ranks(words):
             from mudd_core.cli import job
 
-            return job.run(job.asked(words), job.program())
+            return job.run(job.requested_job(words), job.program())
         tool, rest = tool_in(words)
         if words and not {"--help", "-h", "--version", "-V"} & set(words):
             require_address_space()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def train(request: Request, ranks: Ranks | None = None) -> int:
     """Train or resume; 75 if stopped on request. ranks: of the run; each makes this call, the first one prints."""
     from mudd_core.run.loop import signals
-    from mudd_core.run.ranks.rank_cores import widen
+    from mudd_core.run.ranks.rank_cores import widen_binding
     from mudd_core.run.ranks.ranks import Ranks
     from mudd_core.run.report.tracker import require_tracker
     from mudd_core.run.store.logs import require_metrics_file
@@ -48,7 +48,7 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
     ranks.together(lambda: mesh_of(config, world))
     ranks.together(lambda: require_tracker(config.log))
     ranks.together(lambda: require_metrics_file(config, request.folder) if ranks.first else None)
-    if world == 1 and (note := widen(config.train.threads)):
+    if world == 1 and (note := widen_binding(config.train.threads)):
         print(f"warning: {note}", file=sys.stderr)
     if ranks.first:
         say_notes(request)

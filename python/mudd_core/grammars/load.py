@@ -9,7 +9,7 @@ from pathlib import Path
 from mudd_core import config as own
 from mudd_core.config import Config, check_config
 from mudd_core.grammars import detect
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -23,7 +23,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         raise TypeError("[load_config] overrides: expected a list of strings, got a str")
     command, file = (str(path), "") if str(path) in detect.COMMANDS else ("", str(path))
     nowhere = {"--workdir": "."}  # no run is started, so none needs a name
-    resolved = detect.resolve(Asked(command, file, tuple(overrides), nowhere, os.environ))
+    resolved = detect.resolve(CommandLine(command, file, tuple(overrides), nowhere, os.environ))
     if resolved is None:
         return own.load_config(path, overrides)
     check_config(resolved.config)
