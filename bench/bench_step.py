@@ -131,6 +131,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
     """Train on fixed random tokens and time the steps after the warm-up."""
     import mudd_core as mc
     from mudd_core import dist
+    from mudd_core.run.ranks.rank_cores import widen_binding
 
     comm = dist.launched(node=a.node)
     widen_binding(a.threads)
