@@ -14,6 +14,7 @@ import yaml
 
 from job_fields import mistakes
 from mudd_core.cli.argv import config_of
+from mudd_core.cli.job import requested_job
 from tiny_run import ROOT
 
 BASE = ROOT / "deploy" / "kubernetes" / "base"
