@@ -16,7 +16,6 @@ from mudd_core.config.suggest import nearest
 from mudd_core.grammars import detect
 from mudd_core.run.store.config_source import recorded, resumed
 from mudd_core.run.store.own_code import run_copies
-from mudd_core.run.store.saved_run import mounts_in, work_directory
 
 
 def _command(name: str) -> str:
@@ -128,13 +127,13 @@ def _of_run(request: Request) -> str | None:
     """The saved config of the run that --workdir names, for `train` without --config; None where there is none."""
     if request.command != "train" or "--workdir" not in request.options:
         return None
-    saved = request.workdir / "config.json"
-    if not saved.is_file():
+    folder = request.folder
+    if not folder.holds_run:
         return None
-    request.options["--config"] = str(saved)
+    request.options["--config"] = str(folder.config_file)
     if not named_in(request.words, FAMILY):
-        run_copies(saved.parent)
-    return str(saved)
+        run_copies(folder)
+    return request.options["--config"]
 
 
 def _load(request: Request) -> None:
@@ -147,10 +146,7 @@ def _load(request: Request) -> None:
     if request.command != "train" or request.options.keys() & {"--plan", "--params", "--explain"}:
         request.config = config_of(file, request.words)
         return
-    named = request.options.get("--workdir")
-    known = resumed(
-        file, request.words, None if named is None else work_directory(named, "", mounts_in(request.words))
-    )
+    known = resumed(file, request.words, request.folder if "--workdir" in request.options else None)
     if known is not None:
         request.config, request.source = known
         check_config(request.config)

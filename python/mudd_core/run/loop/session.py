@@ -82,7 +82,7 @@ class Session:
         parts = self.components
         return RunFacts(
             self.config,
-            self.store.path if self.store else None,
+            self.store.folder if self.store else None,
             parts.flops_per_token,
             parts.peak,
             lambda: parts.model.parameters,

@@ -82,7 +82,7 @@ class Trainer:
             source = LostSource(run.config.data.retries, run.reopen_rows, run.log.source_lost)
             self._updates = Updates(run, source, requests)
             self._saves = Saves(run)
-            folder = run.store.path if run.store and ranks.first else None
+            folder = run.store.folder if run.store and ranks.first else None
             trace = Trace(run.config.train.profile, folder, self.engine, run.log.say)
             self._open.callback(trace.close)
             self._validator = Validator(run, source, requests, self._saves, trace)
@@ -254,7 +254,7 @@ class Trainer:
 
     def _require_open(self) -> None:
         if self._closed:
-            folder = self._run.store.path if self._run.store is not None else None
+            folder = self._run.store.folder if self._run.store is not None else None
             way_out = f"mc.Trainer('{folder}') goes on with its run" if folder else "make a new one"
             raise UserError(f"[Trainer] this Trainer is closed; {way_out}")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from mudd_core.base.types import Json
 from mudd_core.engine.accuracy import SAMPLE_ACCURACY
@@ -59,6 +60,18 @@ class StepRecord:
             row.pop(name, None)
         rare = {name: row.pop(name) for name in ("skipped", "rewinds")}
         return row | {name: value for name, value in rare.items() if value}
+
+
+class SavedStep(Protocol):
+    """A checkpoint on disk that a run continues from."""
+
+    @property
+    def step(self) -> int:
+        """Updates that were made before it was saved."""
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import member
@@ -18,6 +17,7 @@ from mudd_core.config import Config
 from mudd_core.config.families import in_family, named_family, own_family
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.own_files import OwnFile, sha256_of, split_name
+from mudd_core.run.store.run_folder import RunFolder
 
 MEMBER = "own_files"  # of run.json
 COPIES = {FAMILY: "model_family.py"}
@@ -55,8 +55,10 @@ class _Saved:
     sha256: str
 
 
-def _saved(facts: Mapping[str, Json], folder: Path) -> dict[str, _Saved]:
-    raw, file = facts.get(MEMBER, {}), folder / "run.json"
+def _saved(facts: Mapping[str, Json], folder: RunFolder) -> dict[str, _Saved]:
+    if MEMBER not in facts:
+        return {}
+    raw, file = facts[MEMBER], folder.run_file
     if not isinstance(raw, dict):
         raise FormatError(str(file), 0, f"member '{MEMBER}': expected an object")
     found = {}
@@ -66,17 +68,17 @@ def _saved(facts: Mapping[str, Json], folder: Path) -> dict[str, _Saved]:
     return found
 
 
-def run_copies(folder: Path) -> None:
+def run_copies(folder: RunFolder) -> None:
     """Run the copies in a work directory that a command names; nothing where there is no run, or one from a URL.
 
     UserError where a copy is gone or is not what the run was started with.
     """
     from mudd_core.run.store.json_files import read_facts
 
-    if (folder / "remote.json").exists() or not (folder / "run.json").is_file():
+    if folder.is_copy or not folder.has_identity:
         return
     for key, one in _saved(read_facts(folder), folder).items():
-        copy = folder / COPIES[key]
+        copy = folder.path / COPIES[key]
         try:
             text = read_bytes(copy, links=False)
         except OSError as error:
@@ -89,7 +91,7 @@ def run_copies(folder: Path) -> None:
         named_family(one.name, text)
 
 
-def as_saved(asked: Config, folder: Path, facts: Mapping[str, Json]) -> Config:
+def as_saved(asked: Config, folder: RunFolder, facts: Mapping[str, Json]) -> Config:
     """The asked config with its files under the names that the run has for them.
 
     UserError with both hashes where a file is not the one that the run was started with.
@@ -100,7 +102,7 @@ def as_saved(asked: Config, folder: Path, facts: Mapping[str, Json]) -> Config:
             continue  # the comparison of the fields names it
         name, file = now[key]
         if file.sha256 != one.sha256:
-            copy = f"{key}={folder / COPIES[key]}:{_leaf(name)}"
+            copy = f"{key}={folder.path / COPIES[key]}:{_leaf(name)}"
             raise UserError(
                 f"[resume] {key}: {file.file} has changed since {folder} was started: SHA-256 {one.sha256[:16]}... "
                 f"then, {file.sha256[:16]}... now; resume with the run's copy: {copy}, or start a new run in "
