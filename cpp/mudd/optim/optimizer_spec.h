@@ -64,7 +64,10 @@ class OptimizerSettings {
 };
 
 std::span<const OptimizerSpec* const> optimizer_specs();
-// By a name or an alias; Error for any other.
+// Adds an optimizer that a program makes as it runs, which lives for ever; a later one takes the place of an
+// earlier one of its name. It is not among optimizer_specs().
+void add_optimizer_spec(const OptimizerSpec& spec);
+// By a name or an alias, of an added one first; Error for any other.
 const OptimizerSpec& optimizer_spec(const std::string& name);
 
 }  // namespace mudd

@@ -10,6 +10,9 @@
 
 namespace mudd {
 
+// Refreshes the pieces of panels that rows [r, r_end) x columns [c, c_end) of p own.
+void repack(const UpdateParameter& p, int64_t r, int64_t r_end, int64_t c, int64_t c_end);
+
 // An optimizer that treats each weight alone; its spec has the rows of its kernels. Memory: reads w, the moments
 // and g, writes w, the moments and the packed copies once each.
 class Elementwise : public Optimizer {

@@ -10,8 +10,6 @@ from mudd_core.cli.originals import check_takers, load_original
 from mudd_core.cli.request import Request
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words, typed_names
 from mudd_core.config.arguments import Arguments, argument, with_values
-from mudd_core.config.families.family import KEY as FAMILY
-from mudd_core.config.overrides import named_in
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars import detect
 from mudd_core.run.store.config_source import recorded, resumed
@@ -131,8 +129,7 @@ def _of_run(request: Request) -> str | None:
     if not folder.holds_run:
         return None
     request.options["--config"] = str(folder.config_file)
-    if not named_in(request.words, FAMILY):
-        run_copies(folder)
+    run_copies(folder, request.words)
     return request.options["--config"]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.config import Config
+from mudd_core.config.own_optimizers import slow_note
 from mudd_core.engine import memory
 from mudd_core.engine.flops import peak_flops
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
@@ -161,7 +162,7 @@ def assemble(
             *start_warnings.of_threads(_core.num_threads()),
             *start_warnings.of_saving(config),
         ),
-        notes=tuple(filter(None, [trained_note(model), types_note(model, config, checkpoints), ends])),
+        notes=tuple(filter(None, [slow_note(config.optim.name), trained_note(model), types_note(model, config, checkpoints), ends])),
         steps=steps,
     )
     return _with_text(components, config, text) if text else components

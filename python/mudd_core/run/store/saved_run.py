@@ -18,10 +18,9 @@ from mudd_core.config import (
     typed_names,
 )
 from mudd_core.config.arguments import with_values
-from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.overrides import named_in
 from mudd_core.run.store.config_source import of_facts
-from mudd_core.run.store.own_code import as_saved, run_copies
+from mudd_core.run.store.own_code import COPIES, as_saved, run_copies
 from mudd_core.run.store.registrations import replay
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -76,8 +75,7 @@ def named_run(
         fetch_run(folder)
         if file is not None:
             _registered_by(find_config(file), folder)
-    if not named_in(words, FAMILY):
-        run_copies(folder)
+    run_copies(folder, words)
     return _saved_with(folder, words, config, known, first), folder
 
 
@@ -101,7 +99,7 @@ def _saved_with(
     saved = read_saved_config(folder)
     overrides = split_words(words, saved, known, first)
     asked = apply_overrides(saved, overrides)
-    if named_in(words, FAMILY):
+    if any(named_in(words, key) for key in COPIES):
         asked = as_saved(asked, folder, read_facts(folder))
         saved = read_saved_config(folder)  # with the code that is known now
     check_config(asked, typed_names(overrides))
