@@ -24,6 +24,7 @@ from mudd_core.engine.generate import Generator, check_sampling, make_generator,
 from mudd_core.engine.inside import Inside
 from mudd_core.engine.model_folder import read_model, take_saved, write_model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
+from mudd_core.engine.parameter_tree import counted, lines_of
 from mudd_core.engine.parameters import Parameters
 from mudd_core.engine.planned import ExecutorOptions, Planned, declare_parameters, plan_graph
 from mudd_core.graph import scopes
@@ -106,6 +107,10 @@ class Model(Parameters, Inside):
         model.normalize = saved.normalize
         take_saved(model, saved.weights, folder)
         return model
+
+    def __repr__(self) -> str:
+        head = f"{type(self).__name__}({self.config.family}, {self.precision}): {counted(self._leaves())}"
+        return "\n".join([head, *lines_of(self._leaves())])
 
     # ---- graphs ---------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import StopRequestedError, UserError
+from mudd_core.base.html_table import html_table
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.types import Array, Int32
 from mudd_core.checkpoint import final_hash, is_weight
@@ -31,6 +32,7 @@ from mudd_core.run.loop.validator import Validator
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import StepRecord, Summary, Validation
 from mudd_core.run.report.live import Live, Nothing, live
+from mudd_core.run.report.object_text import Facts, one_line, run_facts
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.trace import Trace
 from mudd_core.run.store.metric_arrays import Metrics
@@ -251,6 +253,17 @@ class Trainer:
         """
         self._closed = True
         self._open.close()
+
+    def _facts(self) -> Facts:
+        store = self._run.store
+        folder = store.folder.path if store is not None else None
+        return run_facts(self.config, self.step_done, self._state.last_loss, self.model.n_parameters, folder)
+
+    def __repr__(self) -> str:
+        return one_line("Trainer", self.config.name, self._facts())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._facts().items(), title=f"Trainer '{self.config.name}'")
 
     def _require_open(self) -> None:
         if self._closed:

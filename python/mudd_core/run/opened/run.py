@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.html_table import html_table
 from mudd_core.config import Config
 from mudd_core.config.suggest import nearest
 from mudd_core.run.report.curve import Curve, curve
+from mudd_core.run.report.object_text import run_facts
 from mudd_core.run.report.sample import write_text
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.metric_arrays import Metrics
@@ -151,6 +153,14 @@ class Run:
 
     def _rows(self) -> list[Row]:
         return [] if self._source.folder is None else list(rows_of(self._source.folder))
+
+    def _repr_html_(self) -> str:
+        metrics = self.metrics
+        step, loss = (int(metrics["step"][-1]), float(metrics["loss"][-1])) if metrics.rows else (None, None)
+        facts = dict(run_facts(self.config, step, loss, None, self.path))
+        if saved := list(self.checkpoints):
+            facts["checkpoints"] = ", ".join(map(str, saved))
+        return html_table(facts.items(), title=f"Run '{self.config.name}'")
 
     def __repr__(self) -> str:
         return f"Run('{self.path}', {self.config.model.family})"
