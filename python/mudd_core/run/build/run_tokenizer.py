@@ -13,7 +13,7 @@ from mudd_core.data.access import Access, cache_root
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import VOCABULARIES
 from mudd_core.data.tokenizer_source import find_tokenizer
-from mudd_core.run.records.facts import data_fingerprint
+from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.json_files import read_facts
 from mudd_core.run.store.run_folder import RunFolder
 
