@@ -2,7 +2,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <utility>
+
 #include "bind/class.h"
+#include "bind/own_optimizer.h"
 #include "mudd/optim/optimizer_spec.h"
 
 namespace py = pybind11;
@@ -29,6 +32,7 @@ void bind_optim(py::module_& m) {
       .def_readonly("in_groups", &Setting::in_groups, "Whether a group of optim.groups may have its own.");
   bind::Class<OptimizerSpec>(m, "OptimizerSpec", "What an optimizer says of itself.")
       .def_readonly("name", &OptimizerSpec::name)
+      .def_readonly("help", &OptimizerSpec::help)
       .def_readonly("aliases", &OptimizerSpec::aliases)
       .def_readonly("moments", &OptimizerSpec::moments)
       .def_readonly("whole_matrices", &OptimizerSpec::whole_matrices)
@@ -47,5 +51,14 @@ void bind_optim(py::module_& m) {
         for (const OptimizerSpec* spec : optimizer_specs()) specs.push_back(*spec);
         return specs;
       },
-      "All optimizers.");
+      "All optimizers of the core.");
+  m.def(
+      "add_own_optimizer",
+      [](const std::string& name, py::object update, std::vector<std::string> moments, const py::dict& settings,
+         bool whole) {
+        bind::add_own_optimizer(name, std::move(update), std::move(moments), settings, whole);
+        return optimizer_spec(name);
+      },
+      py::arg("name"), py::arg("update"), py::arg("moments"), py::arg("settings"), py::arg("whole"),
+      "Makes a function in Python known as an optimizer; a later one takes the place of an earlier one.");
 }

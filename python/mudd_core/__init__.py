@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mudd_core.config.families import register_family as register_family
     from mudd_core.config.fields import opt as opt
     from mudd_core.config.known_configs import list_configs as list_configs
+    from mudd_core.config.own_optimizers import register_optimizer as register_optimizer
     from mudd_core.engine.model import Model as Model
     from mudd_core.grammars.load import load_config as load_config
     from mudd_core.graph.scopes import precision as precision
@@ -99,6 +100,7 @@ _HOME = {
     "opt": "config.fields",
     "precision": "graph.scopes",
     "register_family": "config.families",
+    "register_optimizer": "config.own_optimizers",
     "set_num_threads": "_core",
 }
 _MODULES = ("data", "interop", "nn", "ops")

@@ -7,7 +7,6 @@ import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +18,7 @@ from mudd_core.config import Config
 from mudd_core.run.build.components import Components
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.peak import Peak
+from mudd_core.run.store.checkpoints import Checkpoints
 
 
 @dataclass
@@ -112,11 +112,11 @@ class FakeEngine:
 
 def fake_assembly(
     engine: FakeEngine, **facts: Any
-) -> Callable[[Config, Any, str | None, Ranks, Path | None], Components]:
+) -> Callable[[Config, Any, str | None, Ranks, Checkpoints | None], Components]:
     """What Trainer(assemble=...) takes."""
 
     def assemble(
-        config: Config, model: Any, fingerprint: str | None, ranks: Ranks, checkpoints: Path | None
+        config: Config, model: Any, fingerprint: str | None, ranks: Ranks, checkpoints: Checkpoints | None
     ) -> Components:
         fake: Any = SimpleNamespace(parameters={"w": engine.w}, config=SimpleNamespace(family="fake"))
         tokenizer: Any = object()

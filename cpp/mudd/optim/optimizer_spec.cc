@@ -1,6 +1,7 @@
 #include "mudd/optim/optimizer_spec.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "mudd/base/check.h"
@@ -39,7 +40,33 @@ std::span<const OptimizerSpec* const> optimizer_specs() {
   return specs;
 }
 
+namespace {
+
+struct Added {
+  std::mutex guard;
+  std::vector<const OptimizerSpec*> specs;
+};
+
+Added& added() {
+  static Added all;
+  return all;
+}
+
+}  // namespace
+
+void add_optimizer_spec(const OptimizerSpec& spec) {
+  const std::lock_guard lock(added().guard);
+  added().specs.push_back(&spec);
+}
+
 const OptimizerSpec& optimizer_spec(const std::string& name) {
+  {
+    const std::lock_guard lock(added().guard);
+    const auto& all = added().specs;
+    const auto found =
+        std::find_if(all.rbegin(), all.rend(), [&](const auto* spec) { return spec->name == name; });
+    if (found != all.rend()) return **found;
+  }
   std::vector<std::string> known;
   for (const OptimizerSpec* spec : optimizer_specs()) {
     known.push_back(spec->name);

@@ -31,6 +31,7 @@ Setting fraction(const std::string& name, double fallback, std::string help, con
 
 struct OptimizerSpec {
   std::string name;
+  std::string help;  // one clause
   std::vector<std::string> aliases = {};
   int moments = 1;               // 2: with a second one in fp32
   bool whole_matrices = false;   // it needs all of a matrix at once; otherwise processes may update parts of it
@@ -64,7 +65,10 @@ class OptimizerSettings {
 };
 
 std::span<const OptimizerSpec* const> optimizer_specs();
-// By a name or an alias; Error for any other.
+// Adds an optimizer that a program makes as it runs, which lives for ever; a later one takes the place of an
+// earlier one of its name. It is not among optimizer_specs().
+void add_optimizer_spec(const OptimizerSpec& spec);
+// By a name or an alias, of an added one first; Error for any other.
 const OptimizerSpec& optimizer_spec(const std::string& name);
 
 }  // namespace mudd

@@ -33,17 +33,6 @@ struct Cut {
   int64_t tasks() const { return down * across; }
 };
 
-// Refreshes the pieces of panels that rows [r, r_end) x columns [c, c_end) of p own.
-void repack(const UpdateParameter& p, int64_t r, int64_t r_end, int64_t c, int64_t c_end) {
-  const PackedMatrix whole{.w = p.w - p.first_row * p.cols,
-                           .rows = p.matrix_rows > 0 ? p.matrix_rows : p.rows,
-                           .cols = p.cols,
-                           .plain = p.packed_plain,
-                           .transposed = p.packed_transposed,
-                           .compute = p.packed};
-  pack_block(whole, p.first_row + r, p.first_row + r_end, c, c_end);
-}
-
 constexpr int64_t kCopied = 4096;  // elements at a time of a gradient that is given by its rows
 
 // Elements [at, at + n), n at most kCopied where a gradient is given by its rows. Whether all are finite now.
@@ -74,6 +63,16 @@ bool run_task(const UpdateKernels& kernels, DType moment, const UpdateParameter&
 }
 
 }  // namespace
+
+void repack(const UpdateParameter& p, int64_t r, int64_t r_end, int64_t c, int64_t c_end) {
+  const PackedMatrix whole{.w = p.w - p.first_row * p.cols,
+                           .rows = p.matrix_rows > 0 ? p.matrix_rows : p.rows,
+                           .cols = p.cols,
+                           .plain = p.packed_plain,
+                           .transposed = p.packed_transposed,
+                           .compute = p.packed};
+  pack_block(whole, p.first_row + r, p.first_row + r_end, c, c_end);
+}
 
 bool Elementwise::update(std::span<UpdateParameter> parameters, int64_t n, double grad_scale, std::byte*) const {
   int64_t tasks = 0;

@@ -1,5 +1,4 @@
-// The elementwise optimizers (adamw, lion, sgd): one sweep over all their parameters that clips,
-// updates and repacks.
+// The elementwise optimizers: one sweep over all their parameters that clips, updates and repacks.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +8,9 @@
 #include "mudd/optim/update_kernels.h"
 
 namespace mudd {
+
+// Refreshes the pieces of panels that rows [r, r_end) x columns [c, c_end) of p own.
+void repack(const UpdateParameter& p, int64_t r, int64_t r_end, int64_t c, int64_t c_end);
 
 // An optimizer that treats each weight alone; its spec has the rows of its kernels. Memory: reads w, the moments
 // and g, writes w, the moments and the packed copies once each.

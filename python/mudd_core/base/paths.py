@@ -47,6 +47,12 @@ def output_folder(path: str | Path, what: str) -> Path:
     return folder
 
 
+def existing(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists."""
+    folder = folder.absolute()
+    return next((one for one in (folder, *folder.parents) if one.is_dir()), Path("/"))
+
+
 def local(path: str | Path, what: str) -> Path:
     """The path; UserError for a URL and for names that no file can have. what: the argument, as [place] name."""
     fault = url_fault(path)

@@ -10,13 +10,10 @@ from mudd_core.cli.originals import check_takers, load_original
 from mudd_core.cli.request import Request
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words, typed_names
 from mudd_core.config.arguments import Arguments, argument, with_values
-from mudd_core.config.families.family import KEY as FAMILY
-from mudd_core.config.overrides import named_in
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars import detect
 from mudd_core.run.store.config_source import recorded, resumed
 from mudd_core.run.store.own_code import run_copies
-from mudd_core.run.store.saved_run import mounts_in, work_directory
 
 
 def _command(name: str) -> str:
@@ -128,13 +125,12 @@ def _of_run(request: Request) -> str | None:
     """The saved config of the run that --workdir names, for `train` without --config; None where there is none."""
     if request.command != "train" or "--workdir" not in request.options:
         return None
-    saved = request.workdir / "config.json"
-    if not saved.is_file():
+    folder = request.folder
+    if not folder.holds_run:
         return None
-    request.options["--config"] = str(saved)
-    if not named_in(request.words, FAMILY):
-        run_copies(saved.parent)
-    return str(saved)
+    request.options["--config"] = str(folder.config_file)
+    run_copies(folder, request.words)
+    return request.options["--config"]
 
 
 def _load(request: Request) -> None:
@@ -147,10 +143,7 @@ def _load(request: Request) -> None:
     if request.command != "train" or request.options.keys() & {"--plan", "--params", "--explain"}:
         request.config = config_of(file, request.words)
         return
-    named = request.options.get("--workdir")
-    known = resumed(
-        file, request.words, None if named is None else work_directory(named, "", mounts_in(request.words))
-    )
+    known = resumed(file, request.words, request.folder if "--workdir" in request.options else None)
     if known is not None:
         request.config, request.source = known
         check_config(request.config)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.storage import is_url
 from mudd_core.base.units import duration
 from mudd_core.cli.job import asked
 from mudd_core.cli.names import JOB_OPTIONS, known_words
@@ -21,6 +19,7 @@ from mudd_core.config.values import whole
 from mudd_core.grammars.explain import explained, origins_of_words
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.store.metrics import Row
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run
 
 if TYPE_CHECKING:
@@ -45,10 +44,10 @@ def run(request: Request) -> int:
         from mudd_core.data.source_check import check_sources
         from mudd_core.run.build.plan_report import plan_text
 
-        if is_url(str(request.run_place)):
-            _look_at(str(request.run_place), request.workdir)
+        if request.folder.url:
+            _look_at(request.folder)
         check_sources(request.required_config())
-        print(plan_text(request.required_config(), request.workdir, _place(request)))
+        print(plan_text(request.required_config(), request.folder, _place(request)))
         return 0
     if request.command == "train" and "--params" in request.options:
         from mudd_core.run.build.plan_report import parameter_table
@@ -68,11 +67,11 @@ def explain(request: Request) -> str:
     return explained(config, name, "", origins)
 
 
-def _look_at(url: str, folder: Path) -> None:
+def _look_at(folder: RunFolder) -> None:
     """UserError where a start could not use the URL of its work directory."""
     from mudd_core.run.store.mirror import Mirror
 
-    Mirror(url, folder.absolute(), writes=False)
+    Mirror(folder, writes=False)
 
 
 def _place(request: Request) -> Place:
@@ -87,7 +86,7 @@ def _place(request: Request) -> Place:
     return Place(job.ranks, job.on_a_host)
 
 
-def _saved_run(request: Request) -> tuple[Config, Path]:
+def _saved_run(request: Request) -> tuple[Config, RunFolder]:
     section = {"sample": "sample", "validate": "eval"}.get(request.command, "")
     return named_run(request.options, request.words, known_words(), section)
 
@@ -96,9 +95,9 @@ def _loaded(request: Request) -> tuple[Config, Prepared, Model, int]:
     """(config, data, model, step) of the newest checkpoint of the run, or of --step."""
     from mudd_core.run.build.saved_model import load_run
 
-    config, path = _saved_run(request)
+    config, folder = _saved_run(request)
     step = request.options.get("--step")
-    return config, *load_run(config, path, None if step is None else whole("[arguments] --step", step, 0))
+    return config, *load_run(config, folder, None if step is None else whole("[arguments] --step", step, 0))
 
 
 def sample(request: Request) -> int:
@@ -152,15 +151,15 @@ def data(request: Request) -> int:
 
 def report(request: Request) -> int:
     """What a work directory holds."""
-    from mudd_core import checkpoint
-    from mudd_core.run.store.metrics import read_rows
+    from mudd_core.run.store.checkpoints import Checkpoints
+    from mudd_core.run.store.metrics import rows_of
 
-    config, path = _saved_run(request)
-    print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {path}")
-    rows = list(read_rows(path / "metrics.jsonl"))
+    config, folder = _saved_run(request)
+    print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {folder}")
+    rows = list(rows_of(folder))
     train_rows = [row for row in rows if "val_loss" not in row]
     without_bits = any("val_loss" in row and row.get("val_bits_per_byte") is None for row in rows)
-    text_bytes = _text_bytes_per_target(request, config, path) if without_bits else 0.0
+    text_bytes = _text_bytes_per_target(request, config, folder) if without_bits else 0.0
     # Rows of cut documents, and of a reader, which is not run here, may be text.
     unknown = "no text" if spec_of(config.data.pipeline).ids_alone else "unknown"
     print("\n   step    val loss   bits/byte")
@@ -177,12 +176,12 @@ def report(request: Request) -> int:
         share, seconds = _shown(last, "peak_share", ".0%"), _duration_of(last)
         print(f"\nlast row: step {last['step']} of {config.train.steps}, loss {loss}, ", end="")
         print(f"{rate} tokens/s, {share} of peak, {seconds}")
-    steps = ", ".join(map(str, checkpoint.list_steps(path / "checkpoints")))
+    steps = ", ".join(map(str, Checkpoints(folder).steps()))
     print(f"checkpoints: {steps or 'none'}")
     return 0
 
 
-def _text_bytes_per_target(request: Request, config: Config, path: Path) -> float:
+def _text_bytes_per_target(request: Request, config: Config, folder: RunFolder) -> float:
     """Bytes of held-out text for each target, where --tokenizer decodes the ids of a run; else 0."""
     from mudd_core.run.build.rows import validation_batches
     from mudd_core.run.build.run_tokenizer import asked_tokenizer, text_bytes_per_target
@@ -190,7 +189,7 @@ def _text_bytes_per_target(request: Request, config: Config, path: Path) -> floa
 
     if "--tokenizer" not in request.options:
         return 0.0
-    text, model, _ = load_run(config, path)
+    text, model, _ = load_run(config, folder)
     tokenizer = asked_tokenizer(request.options["--tokenizer"], config, model.config.vocab_size)
     return text_bytes_per_target(tokenizer, validation_batches(config, text))
 

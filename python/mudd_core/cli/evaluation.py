@@ -23,10 +23,10 @@ def evaluate_named(request: Request, config: Config) -> int:
             )
     result = evaluate_start(
         config,
-        request.run_place,
+        request.folder,
         lambda text: print(text, flush=True),
         fields={} if request.resolved is None else request.resolved.fields,
-        stop=lambda: signals.stop_reason(None) is not None,
+        stop=lambda: signals.stop_reason() is not None,
     )
     if result is None:
         print("stopped; the evaluation was dropped")
@@ -46,10 +46,10 @@ def evaluate_checkpoint(
     A folder that another process trains in, or that cannot be written, keeps its files; a warning says so.
     """
     style, result = evaluate_run(
-        request.workdir, config, model, text, step, lambda line: print(line, flush=True)
+        request.folder, config, model, text, step, lambda line: print(line, flush=True)
     )
     try:
-        add_evaluation(request.run_place, config.storage.map, style, result)
+        add_evaluation(request.folder, style, result)
     except (UserError, SaveError, OSError) as error:
         print(f"warning: the evaluation is not in TensorBoard: {error}", file=sys.stderr)
     return result

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from mudd_core.base.errors import SaveError, StopRequestedError, write_error
 from mudd_core.base.regular_files import open_to_append
 from mudd_core.cli.standard_streams import output_error
+from mudd_core.run.store.run_folder import RunFolder
 
 _REWRITE = "\r\x1b[K"  # begins a line of progress that takes the place of the one before
 
@@ -84,12 +85,12 @@ class Tee:
 
 
 @contextlib.contextmanager
-def copied_output(path: Path, on_loss: Callable[[], None] = lambda: None) -> Iterator[Tee]:
-    """Inside, standard output also goes to the end of this file; SaveError where it cannot be opened or closed.
+def copied_output(folder: RunFolder, on_loss: Callable[[], None] = lambda: None) -> Iterator[Tee]:
+    """Inside, standard output also goes to the end of log.txt; SaveError where it cannot be opened or closed.
 
     on_loss: called once, when standard output itself cannot be written.
     """
-    before = sys.stdout
+    before, path = sys.stdout, folder.output_file
     try:
         tee = Tee(before, path, on_loss)
     except OSError as error:

@@ -29,12 +29,11 @@ from mudd_core.config import (
     to_dict,
 )
 from mudd_core.config.arguments import Arguments
-from mudd_core.config.families import named_family
 from mudd_core.config.own_files import fault_in_own_file
 from mudd_core.dist import Comm, launched
 from mudd_core.run.ranks.rank_cores import widen
 from mudd_core.run.ranks.ranks import Ranks, everybodys, exit_code, known_to_all
-from mudd_core.run.store.own_code import own_texts
+from mudd_core.run.store.own_code import own_texts, run_named
 from mudd_core.run.store.registrations import replay
 
 ISA_LEVELS = tuple(_core.isa_levels())
@@ -160,9 +159,7 @@ def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
             "options": {**request.options},
             "typed": [*request.typed],
             "file": "" if request.source is None else request.source.file,
-            "own_files": {
-                name: text.decode("latin-1") for name, text in own_texts(request.required_config()).items()
-            },
+            "own_files": own_texts(request.required_config()),
             "registers": [] if request.source is None else [*request.source.registers],
         }
 
@@ -170,8 +167,8 @@ def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
     if not ranks.first:
         if sent["registers"]:
             replay(Path(sent["file"]), sent["registers"])
-        for name, text in sent["own_files"].items():
-            named_family(name, text.encode("latin-1"))
+        for key, name, text in sent["own_files"]:
+            run_named(key, name, text.encode("latin-1"))
         request = Request(sent["command"], from_dict(sent["config"]), sent["words"], sent["options"])
         request.typed = sent["typed"]
     config = request.required_config()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.storage import is_url, mapped
 from mudd_core.config import Config
 from mudd_core.grammars.resolved import Resolved
 from mudd_core.run.store.config_source import ConfigSource
-from mudd_core.run.store.saved_run import mounts_in, work_directory
+from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.saved_run import mounts_in
 
 
 @dataclass
@@ -34,27 +33,22 @@ class Request:
         return [] if self.resolved is None else self.resolved.notes
 
     @property
-    def workdir(self) -> Path:
+    def folder(self) -> RunFolder:
         """The work directory: --workdir, or runs/<config name>."""
         named = self.options.get("--workdir")
-        return work_directory(named, "" if named is not None else self.required_config().name, self.mounts)
+        if named is None:
+            return RunFolder.of_config(self.required_config().name)
+        return RunFolder.named(named, self.mounts)
 
     @property
     def typed_workdir(self) -> str:
         """The work directory as the user names it: a path, or a URL."""
-        return self.options.get("--workdir") or str(self.workdir)
+        return self.options.get("--workdir") or str(self.folder)
 
     @property
     def mounts(self) -> str:
         """storage.map of the arguments, else of the config."""
         return mounts_in(self.words) or ("" if self.config is None else self.config.storage.map)
-
-    @property
-    def run_place(self) -> str | Path:
-        """The work directory, or the URL that it is mirrored to."""
-        named = self.options.get("--workdir", "")
-        url = mapped(named, self.mounts)
-        return url if is_url(url) else self.workdir
 
     def required_config(self) -> Config:
         """The checked config; UserError if none was given."""

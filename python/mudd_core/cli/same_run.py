@@ -16,7 +16,7 @@ def command_line(request: Request, command: str = "", ranks: int = 1) -> str:
     """The command that names this run again."""
     words = [*program(), *([command] if command else []), *([f"--ranks={ranks}"] if ranks > 1 else [])]
     if request.typed:
-        return shlex.join([*words, f"--workdir={request.workdir}"] if command else [*words, *request.typed])
+        return shlex.join([*words, f"--workdir={request.folder}"] if command else [*words, *request.typed])
     words.append(f"--config={request.options['--config']}")
     if "--workdir" in request.options:
         words.append(f"--workdir={request.options['--workdir']}")

@@ -26,6 +26,7 @@ from mudd_core.grammars.resolved import Resolved
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.records.events import Summary
 from mudd_core.run.report.progress import Progress
+from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.run.loop.trainer import Trainer
@@ -46,13 +47,13 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
     config, world = request.required_config(), ranks.world
     ranks.together(lambda: mesh_of(config, world))
     ranks.together(lambda: require_tracker(config.log))
-    ranks.together(lambda: require_metrics_file(config, request.workdir) if ranks.first else None)
+    ranks.together(lambda: require_metrics_file(config, request.folder) if ranks.first else None)
     if world == 1 and (note := widen(config.train.threads)):
         print(f"warning: {note}", file=sys.stderr)
     if ranks.first:
         say_notes(request)
     signals.take_for_good()
-    if reason := ranks.first_given(signals.stop_reason(None)):
+    if reason := ranks.first_given(signals.stop_reason()):
         if ranks.first:
             print(
                 f"stopped by {reason} before anything was written; to start:\n  {command_line(request, ranks=world)}"
@@ -61,7 +62,7 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
     store = _store(request, ranks)
     try:
         lost = partial(signals.request, "standard output that cannot be written")
-        with copied_output(store.path / "log.txt", lost) if ranks.first else nullcontext() as output:
+        with copied_output(store.folder, lost) if ranks.first else nullcontext() as output:
             code = _train(request, store, ranks)
     except BaseException:
         with contextlib.suppress(SaveError):  # the error that is on its way counts
@@ -69,7 +70,7 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
         raise
     store.close()
     if output is not None and output.lost is not None:
-        print(f"error: {output.lost}; {store.path / 'log.txt'} has all of it", file=sys.stderr)
+        print(f"error: {output.lost}; {store.folder.output_file} has all of it", file=sys.stderr)
         return code if code not in (0, 75) else SaveError.exit_code
     return code
 
@@ -79,7 +80,7 @@ def import_weights(resolved: Resolved | None, ranks: Ranks) -> None:
     if resolved is None or resolved.imports is None or not ranks.first:
         return
     source, folder = resolved.imports
-    if not (Path(folder) / "config.json").is_file():
+    if not RunFolder(Path(folder)).holds_run:
         from mudd_core.interop import import_command
 
         # Only the weights are taken from it: its tokenizer is never used.
@@ -114,8 +115,7 @@ def _store(request: Request, ranks: Ranks) -> Store:
     """The locked work directory."""
     from mudd_core.run.store.shared_store import open_store
 
-    store = open_store(request.run_place, ranks)
-    assert store is not None
+    store = open_store(request.folder, ranks)
     store.source = request.source
     return store
 
@@ -129,20 +129,20 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
     # mpirun gives its first rank a terminal, whatever its own output is.
     progress = Progress(quiet=not ranks.first, live=ranks.world == 1)
     sweep = {} if request.resolved is None else request.resolved.sweep
-    if sweep and ranks.from_first(lambda: is_done(store.path)):
-        progress.say(f"{store.path} is a run of a sweep that is done (done.txt); it is skipped")
+    if sweep and ranks.from_first(lambda: is_done(store.folder)):
+        progress.say(f"{store.folder} is a run of a sweep that is done (done.txt); it is skipped")
         return 0
     summary = store.summary()
     if summary is not None and not sweep:
         store.settle()
         progress.say(
-            f"{store.path} holds a finished run; a larger train.steps says how to train longer, another "
-            f"--workdir starts a new one\n{ending(summary, store.path, request, '' if has_text(config) else None)}"
+            f"{store.folder} holds a finished run; a larger train.steps says how to train longer, another "
+            f"--workdir starts a new one\n{ending(summary, store.folder, request, '' if has_text(config) else None)}"
         )
         return _code(summary, ranks.first)
     if request.resolved is not None:
         progress.say(origin_text(request.resolved))
-    progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.path}")
+    progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.folder}")
     if note := recipe_note(config):
         progress.say(note)
     of_original = ranks.any(request.resolved is not None)  # the first rank alone has resolved it
@@ -165,11 +165,11 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
         )
         return 75
     if sweep:
-        progress.say(finish(trainer.engine, config, store.path, summary.step, sweep, ranks).rstrip())
+        progress.say(finish(trainer.engine, config, store.folder, summary.step, sweep, ranks).rstrip())
         store.settle()
     if ranks.first:
         _show_sample(trainer, config)
-        print(ending(summary, store.path, request, _prompt(trainer)))
+        print(ending(summary, store.folder, request, _prompt(trainer)))
     ranks.barrier()  # the first rank has read weights that all share
     return _code(summary, ranks.first)
 
@@ -211,7 +211,7 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
         require_registered(saved_source.registers, saved_source.file)
         if request.source is not None:  # an earlier command of this process may have run the file
             request.source.registers = sorted({*request.source.registers, *saved_source.registers})
-    asked = as_saved(asked, store.path, store.saved_facts())
+    asked = as_saved(asked, store.folder, store.saved_facts())
     if file := changed_file(saved_source, request.source):
         note = (
             f"{file} has changed since the run was started; what it gives is compared with the saved config"
@@ -222,7 +222,7 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
             print(f"note: {note}")
         return config
     except UserError as error:
-        saved = read_saved_config(store.path)
+        saved = read_saved_config(store.folder)
         advice = extension.advice(request.typed_workdir, saved, asked, store.newest_step(), typed_program())
         raise UserError(f"{error}{advice}" + (f"\n{note}" if note else "")) from None
 
@@ -271,7 +271,7 @@ def _prompt(trainer: Trainer) -> str | None:
     return ""
 
 
-def ending(summary: Summary, path: Path, request: Request, prompt: str | None = "") -> str:
+def ending(summary: Summary, folder: RunFolder, request: Request, prompt: str | None = "") -> str:
     """What is printed when a run is done; the last line has the final hash.
 
     prompt: of the command that samples; None: there is nothing to sample with.
@@ -280,10 +280,10 @@ def ending(summary: Summary, path: Path, request: Request, prompt: str | None = 
     bits = "" if summary.val_bits_per_byte is None else f", {summary.val_bits_per_byte:.4f} bits per byte"
     skipped = f", {summary.skipped_steps} updates skipped" if summary.skipped_steps else ""
     skipped += f", {summary.rewinds} rewinds" if summary.rewinds else ""
-    from mudd_core.checkpoint import list_steps
+    from mudd_core.run.store.checkpoints import Checkpoints
 
-    steps = list_steps(path / "checkpoints")
-    saved = [f"  checkpoint  {path / 'checkpoints' / f'step-{steps[-1]}'}"] if steps else []
+    steps = Checkpoints(folder).steps()
+    saved = [f"  checkpoint  {folder.step_folder(steps[-1])}"] if steps else []
     behind = f" --prompt {shlex.quote(prompt)}" if prompt else ""
     sample = [f"sample   {command_line(request, 'sample')}{behind}"] if steps and prompt is not None else []
     reached = "; the target loss is reached" if summary.reached else ""
@@ -293,17 +293,17 @@ def ending(summary: Summary, path: Path, request: Request, prompt: str | None = 
             f"done: {summary.step} steps, {summary.tokens:,} tokens in {duration(summary.seconds)}"
             f"{loss}{bits}{skipped}{reached}",
             *saved,
-            f"  metrics     {path / 'metrics.jsonl'}",
-            f"  summary     {path / 'summary.json'}",
+            f"  metrics     {folder.metrics_file}",
+            f"  summary     {folder.summary_file}",
             *sample,
-            view_line(path),
+            view_line(folder),
             f"final hash {summary.final_hash}",
         ]
     )
 
 
-def view_line(path: Path) -> str:
+def view_line(folder: RunFolder) -> str:
     """The command that shows the metrics of a run: TensorBoard if it is installed, else report."""
     if shutil.which("tensorboard"):
-        return f"view     tensorboard --logdir {shlex.quote(str(path / 'tensorboard'))}"
-    return f"view     {shlex.join([*program(), 'report', f'--workdir={path}'])}"
+        return f"view     tensorboard --logdir {shlex.quote(str(folder.board_folder))}"
+    return f"view     {shlex.join([*program(), 'report', f'--workdir={folder}'])}"

@@ -11,8 +11,11 @@ from mudd_core.base.paths import url_fault
 from mudd_core.base.storage import is_bucket, mapped, readable
 from mudd_core.config.families import ModelConfig, MupConfig
 from mudd_core.config.fields import LARGEST, FieldInfo, walk
-from mudd_core.config.groups import parse_groups
+from mudd_core.config.groups import SPECS, parse_groups
 from mudd_core.config.mesh import Mesh, fit_mesh, mesh_faults
+from mudd_core.config.own_files import split_name
+from mudd_core.config.own_optimizers import KEY as OPTIMIZER
+from mudd_core.config.own_optimizers import name_fault
 from mudd_core.config.pipelines import spec_of
 from mudd_core.config.protocols import protocol_faults
 from mudd_core.config.streaming import asked_stream_faults
@@ -64,6 +67,8 @@ def _field_fault(info: FieldInfo) -> str | None:
         return f"{info.path}: expected a finite number, got {value!r}"
     if isinstance(value, int | float) and info.kind is float and abs(value) > _LARGEST_FLOAT:
         return f"{info.path}: expected a number within float32 (up to {_LARGEST_FLOAT:.3g}), got {value!r}"
+    if info.path == OPTIMIZER and isinstance(value, str) and (value in SPECS or split_name(value)):
+        return name_fault(value)
     if info.choices and value not in info.choices:
         hint = nearest(str(value), info.choices)
         return f"{info.path}: expected one of {', '.join(info.choices)}, got '{value}'{hint}"

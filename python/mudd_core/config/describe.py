@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import textwrap
 
+from mudd_core.config.field_table import shown
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.config.schema import Config
 
 _COLUMN = 30  # where the meaning of a field begins in a table
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f"'{value}'"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def _entry(info: FieldInfo, width: int) -> str:
     kind = " | ".join(info.choices) if info.choices else info.kind.__name__
     unit = f", in {info.unit}" if info.unit else ""
     free = ", may change on resume" if info.free_on_resume else ""
-    head = f"  {info.path} = {_shown(info.value)}  ({kind}{unit}{free})"
+    head = f"  {info.path} = {shown(info.value)}  ({kind}{unit}{free})"
     if len(head) > width:
         head = textwrap.fill(head, width, subsequent_indent=" " * 6, break_on_hyphens=False)
     return head + "\n" + textwrap.fill(info.text, width, initial_indent=" " * 6, subsequent_indent=" " * 6)
@@ -30,7 +23,7 @@ def _entry(info: FieldInfo, width: int) -> str:
 
 def short_entry(info: FieldInfo, width: int) -> str:
     """One line for a field: value, as much of the meaning as fits, and unit or choices."""
-    head = f"  {info.path}={_shown(info.value)}"
+    head = f"  {info.path}={shown(info.value)}"
     kind = " | ".join(info.choices) or info.unit
     unit = f" [{kind}]" if kind else ""
     space = width - max(len(head), _COLUMN) - 1 - len(unit)
@@ -50,7 +43,7 @@ def listing(config: Config) -> str:
     sections: dict[str, list[str]] = {}
     for info in walk(config):
         section, _, leaf = info.path.rpartition(".")
-        sections.setdefault(section, []).append(f"{leaf}={_shown(info.value)}")
+        sections.setdefault(section, []).append(f"{leaf}={shown(info.value)}")
     lines = [f"{section or 'run'}: {' '.join(pairs)}" for section, pairs in sections.items()]
     folded = (textwrap.fill(line, 110, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
     return "\n".join(folded)

@@ -18,6 +18,8 @@ from mudd_core.config.families import ModelConfig, in_family, named_family
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
 from mudd_core.config.own_files import split_name
+from mudd_core.config.own_optimizers import KEY as OPTIMIZER
+from mudd_core.config.own_optimizers import named_optimizer
 from mudd_core.config.suggest import nearest, nearest_field, nearest_option
 from mudd_core.config.values import flag, number, whole
 
@@ -130,9 +132,10 @@ def _plain(item: Argument, known: Sequence[str]) -> Override:
 
 def named_in(words: Sequence[str], path: str) -> str:
     """The FILE.py:NAME that the words give a field, in any grammar; empty without one."""
-    leaf, found = path.rpartition(".")[2], ""
+    names = (path, "family") if path == FAMILY else (path,)
+    found = ""
     for item, value in with_values(words):
-        if item.name.replace("-", "_") in (path, leaf) and split_name(value) is not None:
+        if item.name.replace("-", "_") in names and split_name(value) is not None:
             found = value
     return found
 
@@ -182,6 +185,8 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
             known = field_path(item.path, list(infos.values()))
             hint = nearest_field(known or item.path, list(infos.values()))
             raise UserError(f"[config] unknown field '{item.path}' in '{item.word}'{hint}")
+        if path == OPTIMIZER and split_name(item.text) is not None:
+            named_optimizer(item.text)
         name = typed_names([item]).get(path, path)
         value = parse_value(replace(infos[path], path=name), item.text)
         if path == "train.micro_batch_size":

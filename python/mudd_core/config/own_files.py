@@ -126,6 +126,13 @@ def fault_in_own_file(error: BaseException) -> str | None:
     if isinstance(error, SyntaxError) and error.filename in by_file:
         return f"[{by_file[error.filename].key}] {error.filename}, line {error.lineno}: {error.msg}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in by_file]
+    if (
+        not frames
+        and by_file
+        and isinstance(error, ValueError | TypeError)
+        and str(error).startswith("[custom]")
+    ):
+        return f"{', '.join(by_file)}: {_one_line(error)}"  # what a function of mc.custom gave
     if not frames:
         return None
     last = frames[-1]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, overload
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
 from mudd_core.config.families import FAMILIES, ModelConfig, TransformerPPConfig
+from mudd_core.config.field_table import config_table
 from mudd_core.config.fields import FieldInfo, opt, walk
 from mudd_core.config.log import LogConfig
 from mudd_core.config.mesh import DistConfig, MeshConfig
@@ -171,6 +172,9 @@ class Config:
                 f'config.replace("{field}", VALUE) or config.replace({{"{field}": VALUE}})'
             )
         return with_changes(self, {field: value})
+
+    def _repr_html_(self) -> str:
+        return config_table(self, Config(model=type(self.model)()), f"Config '{self.name}'")
 
     @property
     def order_seed(self) -> int:

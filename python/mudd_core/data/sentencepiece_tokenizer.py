@@ -11,7 +11,7 @@ import numpy as np
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.packages import needed
 from mudd_core.base.types import Json
-from mudd_core.data.special_tokens import END_OF_TEXT, SpecialIds, flag_of, named_ids
+from mudd_core.data.special_tokens import END_OF_TEXT, ShownByIds, SpecialIds, flag_of, named_ids
 from mudd_core.data.tokenize import Growing, Ids
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def special_of_model(data: bytes, file: str, config: Mapping[str, Json], config_
     )
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(ShownByIds):
     """A sentencepiece model. `file` names it in messages."""
 
     def __init__(self, data: bytes, file: str, special: SpecialIds | None = None) -> None:

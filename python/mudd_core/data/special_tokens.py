@@ -15,6 +15,20 @@ END_NAMES = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]"
 BEGIN_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "<|startoftext|>", "[BOS]")
 
 
+class ShownByIds:
+    """A tokenizer that shows its size and ids at a prompt."""
+
+    vocab_size: int
+    bos_id: int | None
+    eos_id: int
+    pad_id: int | None
+
+    def __repr__(self) -> str:
+        ids = {"bos_id": self.bos_id, "eos_id": self.eos_id, "pad_id": self.pad_id}
+        known = "".join(f", {name}={number}" for name, number in ids.items() if number is not None)
+        return f"{type(self).__name__}(vocab_size={self.vocab_size}{known})"
+
+
 @dataclass(frozen=True)
 class SpecialIds:
     """Ids that tokenizer_config.json names, None where it names none.

@@ -20,7 +20,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.data.special_tokens import END_NAMES, END_OF_TEXT, SpecialIds, usual_begin, usual_end
+from mudd_core.data.special_tokens import (
+    END_NAMES,
+    END_OF_TEXT,
+    ShownByIds,
+    SpecialIds,
+    usual_begin,
+    usual_end,
+)
 from mudd_core.data.tokenizer_check import TokenizerJson, check_tokenizer_json
 from mudd_core.data.tokenizer_trial import has_own_form, try_in_child
 
@@ -54,13 +61,9 @@ class Tokenizer(Protocol):
         """A function that takes one id after the other and gives the text that is complete with it."""
 
 
-class _ByteVocabulary:
+class _ByteVocabulary(ShownByIds):
     """Decoding for vocabularies whose tokens are byte strings."""
 
-    vocab_size: int
-    bos_id: int | None
-    eos_id: int
-    pad_id: int | None
     _pieces: list[bytes]
 
     def token_bytes(self, token: int) -> bytes:

@@ -13,6 +13,7 @@ from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes
 from mudd_core.config import FAMILIES, Config, ModelConfig, load_config
 from mudd_core.config.check import model_faults
+from mudd_core.config.own_optimizers import run_named_optimizer
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -23,6 +24,7 @@ def run_config(config: Config | str | Path) -> Config:
     if isinstance(config, str | Path):
         return load_config(config)
     if isinstance(config, Config):
+        run_named_optimizer(config.optim.name)
         return config
     hint = (
         "mc.Config(model=...)"

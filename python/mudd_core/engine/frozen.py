@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array, Float32
 from mudd_core.checkpoint import dtypes
 from mudd_core.config import Config
+from mudd_core.engine.parameter_tree import counted, leaves_of
 from mudd_core.engine.trainable import trained_names
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ OF_FIELD = {"bf16": "BF16", "fp16": "F16"}
 class Weights(Mapping[str, Float32]):
     """Name to float32 weights: read-only views, of weights stored in 16 bits a copy for each access."""
 
-    def __init__(self, store: _core.ParamStore) -> None:
+    def __init__(self, store: _core.ParamStore, trained: Sequence[str] = ()) -> None:
+        """trained: names of the parameters that train; empty: all that may."""
+        self._trained = trained
         self._store, self._names = store, dict.fromkeys(store.names())
         for name in list(self._names)[:1]:
             store.view(0, name)  # refuses a model without memory at once
@@ -46,6 +49,14 @@ class Weights(Mapping[str, Float32]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+    def __repr__(self) -> str:
+        leaves = leaves_of(self._store, self._trained)
+        lines = (
+            f"  {name:<40} [{' x '.join(map(str, leaf.shape))}]{'' if leaf.trained else ' frozen'}"
+            for name, leaf in leaves.items()
+        )
+        return "\n".join([f"{len(leaves)} names, {counted(leaves)}:", *lines])
 
 
 def weight_view(store: _core.ParamStore, name: str, writable: bool = False) -> Array:

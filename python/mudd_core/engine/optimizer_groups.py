@@ -9,7 +9,7 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, OptimConfig
 from mudd_core.config.fields import Scalar
-from mudd_core.config.groups import SPECS, GroupSpec, parse_groups
+from mudd_core.config.groups import OPTIMIZERS, SPECS, GroupSpec, parse_groups
 from mudd_core.engine.name_patterns import choose_names
 
 
@@ -30,7 +30,7 @@ def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[Parame
     UserError for a selector that matches nothing, a parameter in two groups, and one that its optimizer cannot take.
     """
     if optim.name not in SPECS:
-        raise UserError(f"[config] optim.name: expected one of {', '.join(SPECS)}, got '{optim.name}'")
+        raise UserError(f"[config] optim.name: expected one of {', '.join(OPTIMIZERS)}, got '{optim.name}'")
     about = {name: store.describe(name) for name in store.names()}
     roles = {name: str(one["role"]) for name, one in about.items()}
     groups: list[ParameterGroup] = []

@@ -13,6 +13,7 @@ from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.types import Array, Float32
 from mudd_core.engine.argument_check import checked_weight
 from mudd_core.engine.frozen import Weights, require_in_range, set_weight
+from mudd_core.engine.parameter_tree import Leaf, leaves_of
 from mudd_core.engine.state_dict import checked_state
 
 
@@ -29,7 +30,7 @@ class Parameters:
 
         Views of the masters. Of a weight stored in 16 bits each access makes a copy, with the same values.
         """
-        return Weights(self.store)
+        return Weights(self.store, self._trained)
 
     @alone
     def set_parameter(self, name: str, value: npt.ArrayLike) -> None:
@@ -69,6 +70,10 @@ class Parameters:
             kind = self.store.describe(name)["stored"]
             text = f"[{place}] {name}: {rounded:,} of {array.size:,} values were rounded to {kind}"
             warnings.warn(text, stacklevel=stacklevel)
+
+    def _leaves(self) -> dict[str, Leaf]:
+        """Shape, size and whether it trains of each parameter."""
+        return leaves_of(self.store, self._trained)
 
     @property
     def n_parameters(self) -> int:

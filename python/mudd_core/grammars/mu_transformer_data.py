@@ -17,6 +17,7 @@ from mudd_core.config.keys import Row
 from mudd_core.config.keys.mu_transformer_run import DATASET, TOKENIZER, VARIANT
 from mudd_core.config.keys.mu_transformer_values import text
 from mudd_core.grammars.table import Setting
+from mudd_core.run.store.run_folder import RunFolder
 
 # Fields of ours that name other data, or another tokenizer.
 _OWN_TEXT = {"data.path", "data.dataset", "data.pipeline", "data.format", "data.eval_path", "data.eval_match"}
@@ -102,7 +103,7 @@ def begun(folder: str, mounts: str) -> Config | None:
     from mudd_core.run.store.json_files import read_saved_config
 
     try:
-        path = Path(readable(folder, mounts))
-        return read_saved_config(path) if folder and (path / "config.json").is_file() else None
+        run = RunFolder(Path(readable(folder, mounts)))
+        return read_saved_config(run) if folder and run.holds_run else None
     except (UserError, FormatError, OSError):
         return None

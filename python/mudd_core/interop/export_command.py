@@ -24,6 +24,7 @@ from mudd_core.config import Config, apply_overrides, check_config, split_words
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run
 
 if TYPE_CHECKING:
@@ -42,11 +43,11 @@ def main(words: Sequence[str]) -> int:
         raise UserError(f"[export] {folder} exists already; give another --to")
     options = {f"--{name}": getattr(args, name) for name in ("config", "workdir") if getattr(args, name)}
     changes = [word for word in rest if word.lstrip("-").removeprefix("config.").startswith("model.")]
-    config, workdir = named_run(options, [word for word in rest if word not in changes])
+    config, run = named_run(options, [word for word in rest if word not in changes])
     config = apply_overrides(config, split_words(changes, config))
     check_config(config)
-    model, _ = model_of_run(config, workdir, args.step, precision="fp32")
-    tokenizer = _tokenizer(args.tokenizer, config, workdir, model.config.vocab_size)
+    model, _ = model_of_run(config, run, args.step, precision="fp32")
+    tokenizer = _tokenizer(args.tokenizer, config, run, model.config.vocab_size)
     settings, weights = _exported(args.system, model)
     files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
     if tokenizer is not None and args.system == "hf":
@@ -112,16 +113,16 @@ def _parser() -> ToolArguments:
     return p
 
 
-def _tokenizer(asked: str | None, config: Config, workdir: Path, vocab_size: int) -> Tokenizer | None:
+def _tokenizer(asked: str | None, config: Config, run: RunFolder, vocab_size: int) -> Tokenizer | None:
     """The tokenizer to export; a note where there is none."""
     from mudd_core.run.build.run_tokenizer import asked_tokenizer, own_tokenizer
 
     if asked is not None:
         return asked_tokenizer(asked, config, vocab_size)
-    found = own_tokenizer(config, workdir)
+    found = own_tokenizer(config, run)
     if found is None:
         print(
-            f"note: no tokenizer is exported: {workdir} has none (its data are ids, or its token cache is gone); "
+            f"note: no tokenizer is exported: {run} has none (its data are ids, or its token cache is gone); "
             "--tokenizer=PATH adds one",
             file=sys.stderr,
         )

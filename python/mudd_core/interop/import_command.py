@@ -29,6 +29,7 @@ from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.interop.import_tokenizer import given_tokenizer, require_own_tokenizer
 from mudd_core.interop.settings import Settings
 from mudd_core.run.build.recipe import printable, recipe_note
+from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -203,7 +204,7 @@ def _save(config: Config, model: Model, workdir: Path, tokenizer: Path | None) -
     from mudd_core.run.store.run_store import RunStore
 
     engine = Engine(config, model)
-    store = RunStore(workdir)
+    store = RunStore(RunFolder(workdir))
     try:
         store.adopt(config)
         store.begin({}, engine.state_parts(writable=True))

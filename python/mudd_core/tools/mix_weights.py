@@ -48,9 +48,9 @@ def main(words: Sequence[str]) -> int:
 
     out = local(asked.out, "[weights] --out") if asked.out else None
     options = {f"--{name}": getattr(asked, name) for name in ("config", "workdir") if getattr(asked, name)}
-    config, path = named_run(options, rest)
-    cache, model, step = load_run(config, path, asked.step)
-    folder = output_folder(out or path / "weights" / f"step-{step}", "[weights] --out")
+    config, run = named_run(options, rest)
+    cache, model, step = load_run(config, run, asked.step)
+    folder = output_folder(out or run.path / "weights" / f"step-{step}", "[weights] --out")
     weights = measure(model, _some(validation_batches(config, cache), asked.windows))
     write_h5(folder / "weights.h5", weights, step)
     write_text(folder / "weights.svg", picture(weights, f"{config.name}, step {step}"))

@@ -17,6 +17,7 @@ import numpy as np
 from mutation import change_bytes, change_json
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.run.store.run_folder import RunFolder
 
 Change = Callable[[bytes, bytes, random.Random], bytes]
 
@@ -70,13 +71,13 @@ def run_json(data: bytes, folder: Path) -> None:
     run.mkdir(exist_ok=True)
     for name in ("config.json", "run.json", "summary.json"):
         (run / name).write_bytes(data)
-    store = RunStore(run)
+    store = RunStore(RunFolder(run))
     store.config = Config()
     try:
         for ask in (store.saved_facts, store.summary):
             with contextlib.suppress(FormatError, UserError):
                 ask()
-        check_config(read_saved_config(run))
+        check_config(read_saved_config(RunFolder(run)))
     finally:
         store.close()
 

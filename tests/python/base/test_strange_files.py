@@ -18,9 +18,10 @@ from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.config import load_config
 from mudd_core.data import TokenCache, open_cache, prepare
 from mudd_core.run.report import trace
+from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.metrics import read_rows
-from mudd_core.run.store.workdir import Workdir
+from mudd_core.run.store.run_folder import RunFolder
 from text_settings import Settings, quiet
 
 FILES = [".lock", ".lease", "config.json", "run.json", "metrics.jsonl", "events.jsonl", "summary.json"]
@@ -110,7 +111,7 @@ def test_a_trace_is_not_written_through_a_link(run: Path, capsys: pytest.Capture
         make(run)
     (run / "plugins" / "profile").unlink()
     said: list[str] = []
-    window = trace.Trace("0:2", run, None, said.append)
+    window = trace.Trace("0:2", RunFolder(run), None, said.append)
     (run / "plugins").rmdir()
     (run / "plugins").symlink_to(run.parent / "elsewhere" / "folder")  # after the check
     window._open()
@@ -168,7 +169,7 @@ def test_readers_do_not_wait(run: Path, tmp_path: Path, cache: TokenCache, kind:
         _core.read_file(str(strange), 100)
     swap(run / "config.json", kind)
     with pytest.raises(UserError):
-        read_saved_config(run)
+        read_saved_config(RunFolder(run))
     with pytest.raises(UserError):
         load_config(str(strange))
     with pytest.raises(UserError, match="expected a regular file, got a"):
@@ -238,7 +239,7 @@ def test_a_folder_named_stop_is_named_and_stops_a_run(run: Path) -> None:
 def test_an_error_of_the_disk_in_releasing_the_lock_is_a_failed_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Workdir(tmp_path / "run")
+    held = FolderLock(RunFolder(tmp_path / "run"))
     closed = []
     real = os.close
 
@@ -252,4 +253,4 @@ def test_an_error_of_the_disk_in_releasing_the_lock_is_a_failed_save(
         held.close()
     monkeypatch.undo()
     assert caught.value.exit_code == 74 and len(closed) == 1
-    Workdir(tmp_path / "run").close()  # it was released all the same
+    FolderLock(RunFolder(tmp_path / "run")).close()  # it was released all the same

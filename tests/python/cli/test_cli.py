@@ -27,6 +27,7 @@ from mudd_core.config import FAMILIES, Config, SampleConfig
 from mudd_core.config.fields import walk
 from mudd_core.run.records.events import Summary
 from mudd_core.run.report.sample import write_text
+from mudd_core.run.store.run_folder import RunFolder
 from places import ROOT
 
 PACKAGES = str(Path(mudd_core.__file__).resolve().parents[1])
@@ -174,7 +175,7 @@ def test_words_become_a_request() -> None:
     assert request.config is None and request.words == ["--max-tokens=5"]
     request = argv.parse(["--config", "tiny.py", "--max-tokens=5", "sample.seed=3"])
     assert request.required_config().sample.max_tokens == 5 and request.required_config().sample.seed == 3
-    assert request.workdir == Path("runs/tiny")
+    assert request.folder.path == Path("runs/tiny")
     assert argv.parse(["--config=tiny.py", "--mode=validation"]).command == "validate"
     assert argv.parse(["--mode", "sample", "--config=tiny.py"]).command == "sample"
     assert argv.tool_in(["--mode=grow", "runs/a", "--preserve"]) == ("grow", ["runs/a", "--preserve"])
@@ -183,7 +184,7 @@ def test_words_become_a_request() -> None:
         ["--workdir=w", "folder"],
     )
     assert argv.tool_in(["--mode=train", "--config=tiny.py"])[0] is None
-    assert argv.parse(["--config=tiny.py", "--workdir=w"]).workdir == Path("w")
+    assert argv.parse(["--config=tiny.py", "--workdir=w"]).folder.path == Path("w")
     assert argv.parse(["--config=tiny.py", "--steps", "9"]).required_config().train.steps == 9
 
 
@@ -191,7 +192,7 @@ def test_the_ending_names_paths_commands_and_the_hash(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "step-300").mkdir(parents=True)
     request = argv.parse(["--config=tiny.py"])
     summary = Summary("tiny", 300, 300, 307200, 2.5, 2.4, 1.61, 0, 92.0, "ab12")
-    text = training.ending(summary, tmp_path, request, "The end")
+    text = training.ending(summary, RunFolder(tmp_path), request, "The end")
     for part in (
         "300 steps",
         "307,200 tokens",

@@ -9,13 +9,14 @@ import pytest
 
 from mudd_core.base.errors import SaveError
 from mudd_core.cli.log_text import copied_output
+from mudd_core.run.store.run_folder import RunFolder
 from tiny_run import TinyRun
 
 
 def test_all_that_is_printed_is_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stdout
     for _ in range(2):
-        with copied_output(tmp_path / "log.txt"):
+        with copied_output(RunFolder(tmp_path)):
             print("one")
             sys.stdout.write("\r\x1b[Kstep 1")
             sys.stdout.write("\r\x1b[Kstep 2\n")
@@ -28,12 +29,12 @@ def test_all_that_is_printed_is_copied(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_place_that_cannot_be_written_is_74(tmp_path: Path) -> None:
     (tmp_path / "log.txt").mkdir()
-    with pytest.raises(SaveError, match=r"log\.txt"), copied_output(tmp_path / "log.txt"):
+    with pytest.raises(SaveError, match=r"log\.txt"), copied_output(RunFolder(tmp_path)):
         pass
 
 
 def test_a_disk_that_refuses_is_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with copied_output(tmp_path / "log.txt"):
+    with copied_output(RunFolder(tmp_path)):
         sys.stdout._file.close()  # type: ignore[attr-defined]
         sys.stdout._file = open("/dev/full", "wb", buffering=0)  # type: ignore[attr-defined]  # noqa: SIM115
         print("one")

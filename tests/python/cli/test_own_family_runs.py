@@ -136,6 +136,16 @@ END = "mc.register_family(Mine, model)\n"
             + END,
             r"mine.py, line 9: ValueError: a bad number",
         ),
+        (
+            HEAD
+            + CLASS
+            + "def model(config, batch):\n"
+            + BODY
+            + "    x = mc.custom(lambda x: 2 * x, lambda d, x: d[:, :5], x)\n"
+            + "    return mc.Hidden(x, nn.head(config, std=0.02))\n"
+            + END,
+            r"mine.py: \[custom\] result: expected float32\[1, 64, 32\]",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(text: str | None, said: str, tiny_text: Path, tmp_path: Path) -> None:

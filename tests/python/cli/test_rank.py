@@ -42,7 +42,7 @@ def test_one_rank_runs_the_config_file_and_all_get_its_result(tmp_path: Path) ->
     assert (tmp_path / "count").read_text() == "x"
     wanted = config_hash(load_config(file, ["train.steps=7"]))
     for request in requests:
-        assert request.required_config().train.steps == 7 and request.workdir == tmp_path / "run"
+        assert request.required_config().train.steps == 7 and request.folder.path == tmp_path / "run"
         assert config_hash(request.required_config()) == wanted
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import mudd_core
 from mudd_core.cli import training
+from mudd_core.run.store.run_folder import RunFolder
 from places import ROOT
 
 PACKAGES = str(Path(mudd_core.__file__).resolve().parents[1])
@@ -60,6 +61,8 @@ def test_control_characters_of_samples_are_escaped(capsys: pytest.CaptureFixture
 
 def test_tensorboard_is_named_only_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: "/bin/tensorboard")
-    assert training.view_line(Path("/w/a b")) == "view     tensorboard --logdir '/w/a b/tensorboard'"
+    assert (
+        training.view_line(RunFolder(Path("/w/a b"))) == "view     tensorboard --logdir '/w/a b/tensorboard'"
+    )
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert training.view_line(Path("/w/a b")).endswith(" report '--workdir=/w/a b'")
+    assert training.view_line(RunFolder(Path("/w/a b"))).endswith(" report '--workdir=/w/a b'")

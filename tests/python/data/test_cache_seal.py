@@ -21,6 +21,7 @@ from mudd_core.data.cache import FORMAT_UNSEALED, fingerprint_of
 from mudd_core.data.cache_seal import seal_of
 from mudd_core.run.build.saved_model import load_run
 from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.store.run_folder import RunFolder
 from text_settings import Settings, quiet
 
 
@@ -176,9 +177,9 @@ def test_commands_that_read_a_run_notice_it_too(cache: TokenCache, folder: Path,
     with Trainer(replace(base, data=data), tmp_path / "run") as trainer:
         trainer.fit()
         config = trainer.config
-    assert load_run(config, tmp_path / "run")[0].cache == cache
+    assert load_run(config, RunFolder(tmp_path / "run"))[0].cache == cache
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert facts["data_seal"] == cache.seal
     (tmp_path / "run" / "run.json").write_text(json.dumps({**facts, "data_seal": "0" * 64}))
     with pytest.raises(UserError, match=r"is not the one that .* was trained with"):
-        load_run(config, tmp_path / "run")
+        load_run(config, RunFolder(tmp_path / "run"))

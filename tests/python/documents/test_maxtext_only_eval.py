@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from event_files import events_of
-from mudd_core.run.store.workdir import Workdir
+from mudd_core.run.store.folder_lock import FolderLock
+from mudd_core.run.store.run_folder import RunFolder
 from test_maxtext_evaluation import EVALUATION_TAGS, Typed, typed
 
 __all__ = ["typed"]
@@ -41,7 +42,7 @@ def test_the_evaluation_of_a_run_is_in_its_tensorboard(typed: Typed, tmp_path: P
 def test_the_evaluation_of_a_run_in_use_says_that_it_leaves_no_tags(typed: Typed, tmp_path: Path) -> None:
     run = tmp_path / "output"
     assert typed("run_name=output").returncode == 0
-    with Workdir(run):
+    with FolderLock(RunFolder(run)):
         ended = typed("run_name=output", "only_eval=True")
     assert ended.returncode == 0 and "step 4: validation loss " in ended.stdout
     assert "warning: the evaluation is not in TensorBoard: " in ended.stderr

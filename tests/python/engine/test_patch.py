@@ -188,7 +188,7 @@ def test_mistakes_say_what_to_type() -> None:
 
 
 def test_a_function_cannot_write_into_the_model() -> None:
-    model, cfg, _ = make("gpt2")
+    model, cfg, _ = make("mudd")
     ids = make_batch(cfg.vocab_size, 1, 5)["inputs"]
     before = {key: np.array(value) for key, value in model.parameters.items()}
     logits = model.logits(ids)

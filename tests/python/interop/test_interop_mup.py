@@ -19,6 +19,7 @@ from mudd_core.config import Config, LossConfig, OptimConfig, TrainConfig
 from mudd_core.engine.model import Model
 from mudd_core.interop import export_original, import_command, load_original
 from mudd_core.run.store.json_files import read_saved_config
+from mudd_core.run.store.run_folder import RunFolder
 
 V, L, M, H, D, T = 31, 2, 24, 3, 8, 12
 PLAIN: dict[str, Any] = {
@@ -246,7 +247,7 @@ def test_an_import_goes_on_by_the_originals_rates(tmp_path: Path) -> None:
     (tmp_path / "hers.json").write_text(json.dumps({**tokenizer, "added_tokens": []}))
     assert import_command.main([*words, f"--tokenizer={tmp_path / 'hers.json'}"]) == 0
     assert (tmp_path / "run" / "tokenizer.json").is_file()
-    optim = read_saved_config(tmp_path / "run").optim
+    optim = read_saved_config(RunFolder(tmp_path / "run")).optim
     assert (optim.rule, optim.decay, optim.decay_mode) == ("mup", "all", "independent")
     assert (optim.lr, optim.beta2, optim.weight_decay) == (0.015625, 0.98, 1e-4)
 

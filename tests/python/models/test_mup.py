@@ -22,6 +22,7 @@ from mudd_core.engine.mup_probe import STATISTICS, Probe
 from mudd_core.engine.optimizer_groups import optimizer_groups
 from mudd_core.engine.rates import assign_scales
 from mudd_core.run.build.plan_report import plan_text
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.scaling.check import Coordinates, Wider, coordinates
 from mudd_core.tools.scaling.family import at_widths, checked_family
 
@@ -49,7 +50,7 @@ def test_every_size_loads_and_plans_without_memory(name: str, tmp_path: Path) ->
     assert theirs == (
         load_config("mup/small.py") if name == "tiny" else config
     )  # their tiny has width 128 too
-    told = plan_text(config, tmp_path)
+    told = plan_text(config, RunFolder(tmp_path))
     if name == "tiny":
         small = load_config("mup/small.py").model
         assert model == dataclasses.replace(small, n_layer=4, vocab_size=0, max_seq_len=0)

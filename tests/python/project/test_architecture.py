@@ -43,7 +43,7 @@ def test_modules_of_one_layer_import_each_other_in_no_circle() -> None:
     uses = architecture.module_imports()
     assert len(uses) > 350 and architecture.circles(uses) == []
     lock, trace = "mudd_core.run.store.lease", "mudd_core.run.report.trace"
-    assert lock in uses["mudd_core.run.store.workdir"] and trace in uses["mudd_core.run.loop.trainer"]
+    assert lock in uses["mudd_core.run.store.folder_lock"] and trace in uses["mudd_core.run.loop.trainer"]
     assert architecture.circles({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == [
         "a imports b imports c imports a: a circle"
     ]

@@ -16,7 +16,8 @@ from mudd_core.engine import memory
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build.memory_advice import advice
 from mudd_core.run.build.memory_plan import MemoryPlan
-from mudd_core.run.store.workdir import Workdir
+from mudd_core.run.store.folder_lock import FolderLock
+from mudd_core.run.store.run_folder import RunFolder
 from tiny_run import ROOT
 
 LARGE = ("model.d_model=32768", "model.n_head=256", "model.n_layer=64", "model.d_ff=131072")
@@ -122,14 +123,14 @@ def test_weights_do_not_shrink_with_the_batch(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_unused_work_directory_goes_and_a_used_one_stays(tmp_path: Path) -> None:
-    with Workdir(tmp_path / "a" / "b"):
+    with FolderLock(RunFolder(tmp_path / "a" / "b")):
         assert (tmp_path / "a" / "b" / ".lock").exists()
     assert list(tmp_path.iterdir()) == []
-    with Workdir(tmp_path / "a") as used:
-        used.config_file.write_text("{}")
-    assert used.config_file.exists()
+    with FolderLock(RunFolder(tmp_path / "a")) as used:
+        used.folder.config_file.write_text("{}")
+    assert used.folder.config_file.exists()
     (tmp_path / "empty").mkdir()
-    with Workdir(tmp_path / "empty"):
+    with FolderLock(RunFolder(tmp_path / "empty")):
         pass
     assert (tmp_path / "empty").is_dir()  # somebody made it
 

@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def started(*words: str) -> Request:
     """What `train` does with these arguments, over the small engine."""
     request = parse(words)
-    with contextlib.closing(RunStore(request.workdir)) as store:
+    with contextlib.closing(RunStore(request.folder)) as store:
         config = _adopted(store, request.required_config(), request)
         with Trainer(config, store, assemble=fake_assembly(FakeEngine())) as trainer:
             trainer.fit()

@@ -23,6 +23,7 @@ from mudd_core.run.store import config_source
 from mudd_core.run.store.fetch import remember
 from mudd_core.run.store.json_files import finished_summary, read_facts, read_object, read_saved_config
 from mudd_core.run.store.metrics import read_rows
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
 from mudd_core.tools.scaling.transfer import run_once
 
@@ -94,7 +95,7 @@ def test_members_of_a_summary(runs: Path, tmp_path: Path) -> None:
                 continue
             with pytest.raises(FormatError, match=f"summary.json at byte 0: member '{field.name}'"):
                 build(Summary, raw, file)
-    store = RunStore(path)
+    store = RunStore(RunFolder(path))
     store.adopt(config_of())
     assert store.summary() == build(Summary, good, file)
     change(file, tokens="many")
@@ -207,10 +208,10 @@ WRONG = [[], {}, None, "x", True, -1, 1.5, 10**400, [[[]]]]
 
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "config.json": lambda run: check_config(read_saved_config(run)),
-    "run.json": lambda run: config_source.of_facts(read_facts(run)),
-    "summary.json": lambda run: finished_summary(run / "summary.json", config_of()),
-    "remote.json": lambda run: remember(run, "memory://b/run"),
+    "config.json": lambda run: check_config(read_saved_config(RunFolder(run))),
+    "run.json": lambda run: config_source.of_facts(read_facts(RunFolder(run))),
+    "summary.json": lambda run: finished_summary(RunFolder(run), config_of()),
+    "remote.json": lambda run: remember(RunFolder(run, "memory://b/run")),
 }
 
 
@@ -249,7 +250,7 @@ def test_members_of_remote_json(text: str, tmp_path: Path) -> None:
     with pytest.raises(
         FormatError, match=r"remote\.json at byte 0: (member 'url'|expected a JSON object|not JSON)"
     ):
-        remember(tmp_path, "memory://b/run")
+        remember(RunFolder(tmp_path, "memory://b/run"))
 
 
 def test_members_of_a_saved_config(stopped: Path) -> None:
@@ -266,6 +267,6 @@ def test_members_of_a_saved_config(stopped: Path) -> None:
         with pytest.raises(
             FormatError, match=rf"config\.json at byte 0: member {path}: expected .*{expected}"
         ):
-            read_saved_config(stopped)
+            read_saved_config(RunFolder(stopped))
     (stopped / "config.json").write_text("{}")
     resume_fails(stopped, r"config\.json at byte 0: member 'model' is missing")

@@ -18,9 +18,9 @@ import fake_runs
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.run.store import remote_files
 from mudd_core.run.store.fetch import finish_fetch
+from mudd_core.run.store.run_folder import STAGED, UNFINISHED, RunFolder
 from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.saved_run import named_run
-from mudd_core.run.store.workdir import STAGED, UNFINISHED
 
 URL = "local://bucket/run"
 LOCAL = Path("runs/remote/bucket/run")
@@ -29,6 +29,7 @@ BROKEN_OFF = """
 import os, shutil, sys
 from pathlib import Path
 from fsspec.implementations.local import LocalFileSystem
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
 
 URL, LOCAL, mode = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
@@ -54,7 +55,7 @@ def attempt(at):
         setattr(holder, name, faulty(getattr(holder, name), at))
     code = 0
     try:
-        RunStore(LOCAL, URL).close()
+        RunStore(RunFolder(LOCAL, URL)).close()
     except Exception as error:
         code = getattr(error, "exit_code", 70)
     os._exit(code)
@@ -109,7 +110,7 @@ def test_newer_steps_arrive_with_their_logs_or_not_at_all(
     remote: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The older copy of this machine stays as it was while a fetch of newer steps fails."""
-    RunStore(LOCAL, URL).close()
+    RunStore(RunFolder(LOCAL, URL)).close()
     shutil.copytree(LOCAL, "older")
     with fake_runs.make(URL, None, "train.stop_at=12") as trainer:  # type: ignore[arg-type]
         trainer.fit()
@@ -128,26 +129,26 @@ def test_newer_steps_arrive_with_their_logs_or_not_at_all(
     with monkeypatch.context() as patch:
         patch.setattr(files, "get_file", fails_for_logs)
         with pytest.raises(UserError, match="cannot be reached: broken off"):
-            RunStore(LOCAL, URL)
+            RunStore(RunFolder(LOCAL, URL))
     assert {file: file.read_bytes() for file in LOCAL.rglob("*") if file.is_file()} == before
-    RunStore(LOCAL, URL).close()
+    RunStore(RunFolder(LOCAL, URL)).close()
     assert {file.name: file.read_bytes() for file in LOCAL.glob("*.json*")} == newer
 
 
 def test_a_command_that_reads_a_run_completes_a_fetch(remote: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("mudd_core.run.store.fetch.finish_fetch", lambda folder: None)
-        RunStore(LOCAL, URL).close()
+        RunStore(RunFolder(LOCAL, URL)).close()
     assert (LOCAL / STAGED).is_dir() and not (LOCAL / "config.json").exists()
-    config, path = named_run({"--workdir": str(LOCAL)}, [])
-    assert (config.name, path) == ("tiny", LOCAL) and not (LOCAL / STAGED).exists()
+    config, folder = named_run({"--workdir": str(LOCAL)}, [])
+    assert (config.name, folder.path) == ("tiny", LOCAL) and not (LOCAL / STAGED).exists()
     assert (LOCAL / "checkpoints" / "step-7" / "manifest.json").is_file()
 
 
 def test_a_damaged_identity_in_the_storage_is_named_and_nothing_is_kept(remote: Path) -> None:
     (remote / "run.json").write_text("[]")
     with pytest.raises(FormatError, match=r"local://bucket/run/run\.json at byte 0: expected a JSON object"):
-        RunStore(LOCAL, URL)
+        RunStore(RunFolder(LOCAL, URL))
     assert not LOCAL.exists()
 
 
@@ -156,13 +157,13 @@ def test_a_damaged_config_in_the_storage_is_named_and_nothing_is_kept(remote: Pa
     with pytest.raises(
         FormatError, match=r"local://bucket/run/config\.json at byte 0: expected a JSON object"
     ):
-        RunStore(LOCAL, URL)
+        RunStore(RunFolder(LOCAL, URL))
     assert not (LOCAL / "config.json").exists() and not (LOCAL / STAGED).exists()
 
 
 def test_what_a_killed_fetch_left_is_removed_by_a_command_that_reads_the_folder(remote: Path) -> None:
     (LOCAL / UNFINISHED).mkdir(parents=True)
-    finish_fetch(LOCAL)
+    finish_fetch(RunFolder(LOCAL))
     assert not list(LOCAL.iterdir())
 
 
@@ -176,7 +177,7 @@ def test_every_fetched_file_is_synced_before_the_commit(
         real(file)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    RunStore(LOCAL, URL).close()
+    RunStore(RunFolder(LOCAL, URL)).close()
     step = LOCAL / "checkpoints" / "step-7"
     assert {"config.json", "run.json", *(file.name for file in step.iterdir())} <= synced
 
@@ -185,7 +186,7 @@ def test_a_probe_of_a_killed_start_is_no_foreign_file(remote: Path) -> None:
     shutil.rmtree(remote)
     remote.mkdir()
     (remote / ".probe-1234").touch()
-    RunStore(LOCAL, URL).close()
+    RunStore(RunFolder(LOCAL, URL)).close()
 
 
 def test_an_upload_that_hangs_is_a_failed_upload(

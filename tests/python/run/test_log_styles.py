@@ -7,6 +7,7 @@ import dataclasses
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from mudd_core.run.records.events import StepRecord, Validation
 from mudd_core.run.records.peak import Peak
 from mudd_core.run.report.styles import RunFacts, style_of
 from mudd_core.run.report.styles.jax_lm import clock
+from mudd_core.run.store.run_folder import RunFolder
 
 TRAIN = r"^\[TRAIN\] epoch: \d+ step: \d+/\d+ loss: \d+\.\d{4} ppl: \d+\.\d{2} ETA \d{2,}:\d{2}:\d{2} ?$"
 EVAL = r"^\[EVAL\] epoch: \d+ step: \d+/\d+ loss: \d+\.\d{4} ppl: \d+\.\d{2} ?$"
@@ -26,7 +28,7 @@ BATCH, LENGTH = 4, 8
 
 def facts(config: Config) -> RunFacts:
     weights = {"a": np.zeros((10, 10), np.float32)}
-    return RunFacts(config, Path("artifacts"), 600.0, Peak(lambda: 1e6), lambda: weights)
+    return RunFacts(config, RunFolder(Path("artifacts")), 600.0, Peak(lambda: 1e6), lambda: weights)
 
 
 def config_of(
@@ -93,16 +95,18 @@ def test_eval_save_and_restore_lines() -> None:
     lines = style.validated(validation(161045, 2.7272))
     assert lines == ["[EVAL] epoch: 4 step: 161044/161045 loss: 2.7272 ppl: 15.29 "]
     assert re.match(EVAL, lines[0])
-    folder = Path("artifacts/checkpoints/step-161045")
     for step in (7, 5000):
-        assert style.saved(step, folder) == ["save checkpoint to artifacts/"]
-    assert style.saved(5001, folder) == []
+        assert style.saved(step) == ["save checkpoint to artifacts/"]
+    assert style.saved(5001) == []
     assert style.validated(validation(5001, 2.0))[1:] == ["save checkpoint to artifacts/"]
-    assert style.saved(161045, folder) == []  # behind the validation of its step, as there
+    assert style.saved(161045) == []  # behind the validation of its step, as there
     assert style.validated(validation(161045, 2.7272)) == [*lines, "save checkpoint to artifacts/"]
     assert style.validated(validation(161045, 2.7272)) == lines
     folder = Path("artifacts/checkpoints/step-40")
-    assert style.restored(40, folder) == [f"train state restored from {folder}", "skip train step to 39"]
+    assert style.restored(SimpleNamespace(step=40, path=folder)) == [
+        f"train state restored from {folder}",
+        "skip train step to 39",
+    ]
     assert style.eval_tracked(validation(4, 2.0)) == {"eval_loss": 2.0, "eval_ppl": math.exp(2.0)}
     assert style.tracked(record(30000, 1.0)) == {"loss": 1.0, "ppl": math.e, "epoch": 0.0}
 

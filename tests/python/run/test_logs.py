@@ -18,16 +18,18 @@ from mudd_core.config import load_config
 from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, muddformer
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.store.metrics import Board
+from mudd_core.run.store.metrics import EventFiles
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.mix_weights import _dynamic as muddformer_weights
 
 
 def test_rows_are_handed_over_every_so_many_steps(tmp_path: Path) -> None:
-    board = Board(tmp_path, flush_every=4)
+    board = EventFiles(RunFolder(tmp_path), flush_every=4)
     seen = []
     for step in range(1, 9):
         board.append({"step": step, "loss": 1.0})
-        seen.append(len(tags_of(tmp_path).get("train/loss", {})) if any(tmp_path.iterdir()) else 0)
+        files = tmp_path / "tensorboard"
+        seen.append(len(tags_of(files).get("train/loss", {})) if any(files.iterdir()) else 0)
     assert seen == [0, 0, 0, 4, 4, 4, 4, 8]
     board.close()
 

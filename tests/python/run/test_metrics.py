@@ -20,7 +20,8 @@ from mudd_core.base.units import duration
 from mudd_core.config import GPT2Config, TransformerPPConfig
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.run.report.progress import Clock
-from mudd_core.run.store.metrics import Board, MetricsLog, read_rows
+from mudd_core.run.store.metrics import EventFiles, MetricsLog, read_rows
+from mudd_core.run.store.run_folder import RunFolder
 
 
 def rows_of(path: Path) -> list[dict[str, object]]:
@@ -106,11 +107,11 @@ def test_numbers_that_are_not_finite_are_null(tmp_path: Path) -> None:
 
 
 def test_board_writes_events_that_others_can_read(tmp_path: Path) -> None:
-    board = Board(tmp_path, resumed_step=600)
+    board = EventFiles(RunFolder(tmp_path), resumed_step=600)
     board.append({"step": 700, "loss": 2.5, "skipped": True, "lr": None})
     board.append({"step": 700, "val_loss": 1.25})
     board.close()
-    version, purge, train, valid = events_of(tmp_path)
+    version, purge, train, valid = events_of(tmp_path / "tensorboard")
     assert version.file_version == "brain.Event:2" and abs(version.wall_time - time.time()) < 60
     assert (purge.step, purge.session_log.status) == (601, purge.session_log.START)
     assert [(v.tag, v.simple_value) for v in train.summary.value] == [
@@ -125,11 +126,14 @@ def test_board_writes_events_that_others_can_read(tmp_path: Path) -> None:
 
 
 def test_a_new_run_purges_nothing_and_an_empty_board_makes_no_file(tmp_path: Path) -> None:
-    board = Board(tmp_path / "a")
+    board = EventFiles(RunFolder(tmp_path / "a"))
     board.append({"step": 1, "loss": 1.0})
     board.close()
-    assert [event.HasField("session_log") for event in events_of(tmp_path / "a")] == [False, False]
-    Board(tmp_path / "b").close()
+    assert [event.HasField("session_log") for event in events_of(tmp_path / "a" / "tensorboard")] == [
+        False,
+        False,
+    ]
+    EventFiles(RunFolder(tmp_path / "b")).close()
     assert not (tmp_path / "b").exists()
 
 

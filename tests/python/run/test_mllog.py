@@ -13,7 +13,7 @@ from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config import Config, EvalConfig, MixtralConfig, OptimConfig, TrainConfig
 from mudd_core.run.records.events import StepRecord, Summary, Validation
 from mudd_core.run.report.mllog import TOKEN, BenchmarkLog
-from mudd_core.run.store.workdir import BENCHMARK_LOG
+from mudd_core.run.store.run_folder import BENCHMARK_LOG, RunFolder
 from places import TESTS
 
 RULES = TESTS / "data" / "mllog" / "closed_mixture-of-expert.yaml"
@@ -40,7 +40,7 @@ class Run:
 
     def __init__(self, folder: Path, step: int = 0) -> None:
         self.said: list[str] = []
-        self.log = BenchmarkLog(CONFIG, folder, self.said.append)
+        self.log = BenchmarkLog(CONFIG, RunFolder(folder), self.said.append)
         self.log.started((900, 40), step)
 
     def steps(self, first: int, last: int, loss: float) -> "Run":
@@ -146,7 +146,7 @@ def test_a_file_that_cannot_be_written_is_74_before_anything(
 ) -> None:
     monkeypatch.setenv("COMPLIANCE_FILE", str(tmp_path / "missing" / "log.txt"))
     with pytest.raises(SaveError, match="COMPLIANCE_FILE names another") as caught:
-        BenchmarkLog(CONFIG, tmp_path, print)
+        BenchmarkLog(CONFIG, RunFolder(tmp_path), print)
     assert caught.value.exit_code == 74
     assert not list(tmp_path.iterdir())
 
@@ -204,7 +204,7 @@ def test_a_file_of_something_else_is_refused_and_kept(
     (tmp_path / "notes.txt").write_text(text)
     monkeypatch.setenv("COMPLIANCE_FILE", str(tmp_path / "notes.txt"))
     with pytest.raises(UserError, match=r"\[mllog\] .*expected a new file or a log of :::MLLOG lines"):
-        BenchmarkLog(CONFIG, tmp_path, print)
+        BenchmarkLog(CONFIG, RunFolder(tmp_path), print)
     assert (tmp_path / "notes.txt").read_text() == text
 
 

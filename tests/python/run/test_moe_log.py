@@ -14,7 +14,7 @@ from mudd_core.base.errors import DivergedError, SaveError
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.report.mllog import TOKEN
 from mudd_core.run.report.progress import Progress
-from mudd_core.run.store.workdir import BENCHMARK_LOG
+from mudd_core.run.store.run_folder import BENCHMARK_LOG
 
 
 def events(folder: Path) -> list[dict]:

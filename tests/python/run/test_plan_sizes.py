@@ -17,6 +17,7 @@ from mudd_core.engine.flops import matrix_weights
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build.booking import book
 from mudd_core.run.build.plan_report import plan_text
+from mudd_core.run.store.run_folder import RunFolder
 from places import ROOT
 
 CONFIGS = ROOT / "configs"
@@ -89,7 +90,7 @@ def test_names_of_the_originals_are_configs(name: str) -> None:
 
 def test_a_plan_that_does_not_fit_is_still_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda: (24 << 30, "free memory"))
-    text = plan_text(mc.load_config("muddformer/6_9b.py"), Path("runs/none"))
+    text = plan_text(mc.load_config("muddformer/6_9b.py"), RunFolder(Path("runs/none")))
     assert "parameters    6,903,560,221" in text and "at the peak" in text
     assert "DOES NOT FIT" in text and "smaller model" in text and "ZFLOP in all" in text and " years" in text
 
@@ -100,7 +101,7 @@ def test_a_plan_counts_with_the_units_of_its_precision(
 ) -> None:
     monkeypatch.setattr(_core, "peak_gflops", lambda threads, tries=20: 3.0)
     monkeypatch.setattr(_core, "bf16_peak_gflops", lambda threads, tries=20: 7.0)
-    text = plan_text(mc.load_config("tiny.py", [f"train.precision={precision}"]), tmp_path)
+    text = plan_text(mc.load_config("tiny.py", [f"train.precision={precision}"]), RunFolder(tmp_path))
     assert f"from {rate:.0f} GFLOP/s" in text
 
 

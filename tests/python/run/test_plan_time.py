@@ -14,6 +14,7 @@ from mudd_core import _core
 from mudd_core.config import Config, to_dict
 from mudd_core.run.build.plan_report import plan_text
 from mudd_core.run.build.plan_time import fraction_of_peak, planned_steps
+from mudd_core.run.store.run_folder import RunFolder
 
 ASSUMED = (0.5, "no run of this width and batch measured yet: half of the peak assumed")
 
@@ -34,10 +35,14 @@ def test_a_run_of_the_same_width_and_batch_is_taken(tmp_path: Path) -> None:
     config = mc.load_config("tiny.py")
     run = _run(tmp_path / "run", config)
     told = f"measured by the run {run}, of the same width and batch"
-    assert fraction_of_peak(config, tmp_path / "next") == fraction_of_peak(config, run) == (0.25, told)
-    assert f"25% of it\n                ({told})" in plan_text(config, tmp_path / "next")
+    assert (
+        fraction_of_peak(config, RunFolder(tmp_path / "next"))
+        == fraction_of_peak(config, RunFolder(run))
+        == (0.25, told)
+    )
+    assert f"25% of it\n                ({told})" in plan_text(config, RunFolder(tmp_path / "next"))
     deeper = mc.load_config("tiny.py", ["model.n_layer=9", "train.steps=7", "optim.lr=0.1"])
-    assert fraction_of_peak(deeper, tmp_path / "next") == (0.25, told)
+    assert fraction_of_peak(deeper, RunFolder(tmp_path / "next")) == (0.25, told)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +50,7 @@ def test_a_run_of_the_same_width_and_batch_is_taken(tmp_path: Path) -> None:
 )
 def test_a_run_of_another_shape_says_nothing(word: str, tmp_path: Path) -> None:
     _run(tmp_path / "run", mc.load_config("tiny.py"))
-    assert fraction_of_peak(mc.load_config("tiny.py", [word]), tmp_path / "next") == ASSUMED
+    assert fraction_of_peak(mc.load_config("tiny.py", [word]), RunFolder(tmp_path / "next")) == ASSUMED
 
 
 def test_a_neighbours_damaged_files_are_passed_over(tmp_path: Path) -> None:
@@ -57,20 +62,22 @@ def test_a_neighbours_damaged_files_are_passed_over(tmp_path: Path) -> None:
     (_run(tmp_path / "bare", config) / "config.json").unlink()
     os.utime(tmp_path / "good" / "metrics.jsonl", (1, 1))  # the others are looked at first
     for name in ("run", "bad", "none", "torn", "bare"):
-        assert fraction_of_peak(config, tmp_path / name)[0] == 0.25
+        assert fraction_of_peak(config, RunFolder(tmp_path / name))[0] == 0.25
 
 
 def test_passes_are_steps_as_soon_as_a_start_has_counted_the_rows(tmp_path: Path) -> None:
     config = mc.load_config("tiny.py", ["train.epochs=3"])
-    assert planned_steps(config, tmp_path / "run") is None
-    text = plan_text(config, tmp_path / "run")
+    assert planned_steps(config, RunFolder(tmp_path / "run")) is None
+    text = plan_text(config, RunFolder(tmp_path / "run"))
     assert "in all" not in text
     assert (
         "  steps         those of 3 passes over the training rows (train.epochs); a start counts them" in text
     )
     counted = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=42))
     run = _run(tmp_path / "run", counted)
-    assert planned_steps(config, run) == 42
-    assert "steps  " not in plan_text(config, run) and " in all:" in plan_text(config, run)
-    assert planned_steps(mc.load_config("tiny.py", ["train.epochs=2"]), run) is None
-    assert planned_steps(mc.load_config("tiny.py", ["train.steps=9"]), run) == 9
+    assert planned_steps(config, RunFolder(run)) == 42
+    assert "steps  " not in plan_text(config, RunFolder(run)) and " in all:" in plan_text(
+        config, RunFolder(run)
+    )
+    assert planned_steps(mc.load_config("tiny.py", ["train.epochs=2"]), RunFolder(run)) is None
+    assert planned_steps(mc.load_config("tiny.py", ["train.steps=9"]), RunFolder(run)) == 9

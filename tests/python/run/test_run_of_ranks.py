@@ -22,7 +22,7 @@ from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Summary
 from mudd_core.run.report.progress import Progress
-from mudd_core.run.store.saved_state import Saver
+from mudd_core.run.store.checkpoints import Checkpoints
 from rank_runs import on_ranks
 
 
@@ -115,17 +115,17 @@ def test_a_stop_that_one_rank_sees_ends_all_at_the_same_step(tmp_path: Path) -> 
 def test_a_failed_save_is_everybodys_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = Saver.save
+    save = Checkpoints.save
 
-    def full(saver: Saver, step: int, *rest: Any, at: int = 10) -> None:
+    def full(checkpoints: Checkpoints, step: int, *rest: Any, at: int = 10, **named: Any) -> None:
         if step >= at and step < at + 5:
             raise SaveError(f"[save] step {step}: {errno.errorcode[errno.ENOSPC]}")
-        save(saver, step, *rest)
+        save(checkpoints, step, *rest, **named)
 
-    monkeypatch.setattr(Saver, "save", full)
+    monkeypatch.setattr(Checkpoints, "save", full)
     assert same(run(tmp_path / "run", 2)).step == 20
     assert (tmp_path / "run" / "events.jsonl").read_text().count('"save failed"') == 1
-    monkeypatch.setattr(Saver, "save", partialmethod(full, at=16))
+    monkeypatch.setattr(Checkpoints, "save", partialmethod(full, at=16))
     first, second = run(tmp_path / "full", 2)
     assert isinstance(first, SaveError) and isinstance(second, ReportedElsewhereError)
     assert second.exit_code == first.exit_code == 74

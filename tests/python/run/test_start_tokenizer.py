@@ -12,7 +12,8 @@ import pytest
 from mudd_core.cli.entry import main
 from mudd_core.data.tokenizer_source import find_tokenizer
 from mudd_core.run.build.start_tokenizer import same_ids
-from mudd_core.run.store.workdir import SOURCE_TOKENIZER, Workdir
+from mudd_core.run.store.folder_lock import FolderLock
+from mudd_core.run.store.run_folder import SOURCE_TOKENIZER, RunFolder
 from tiny_run import CONFIG
 
 SMALL = (
@@ -171,8 +172,8 @@ def test_a_plan_counts_the_vocabulary_of_the_source(place: Place, capsys: pytest
 
 
 def test_a_start_that_fails_removes_the_copy(tmp_path: Path) -> None:
-    with Workdir(tmp_path / "new") as folder:
-        (folder.path / SOURCE_TOKENIZER).write_text("{}")
+    with FolderLock(RunFolder(tmp_path / "new")) as lock:
+        lock.folder.source_tokenizer_file.write_text("{}")
     assert not (tmp_path / "new").exists()
 
 

@@ -12,7 +12,8 @@ from mudd_core.config import Config, load_config
 from mudd_core.data.source_check import check_sources
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.store.workdir import Workdir
+from mudd_core.run.store.folder_lock import FolderLock
+from mudd_core.run.store.run_folder import RunFolder
 from tiny_run import CONFIG, TinyRun
 
 
@@ -47,7 +48,7 @@ def test_a_start_that_fails_leaves_no_folder_and_no_lock(tmp_path: Path) -> None
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "STOP").write_text("")
     for name in ("new/run", "empty", "other"):
-        Workdir(tmp_path / name).close()
+        FolderLock(RunFolder(tmp_path / name)).close()
     assert not (tmp_path / "new").exists()
     assert list((tmp_path / "empty").iterdir()) == []
     assert (tmp_path / "other" / "STOP").exists()

@@ -18,11 +18,14 @@ from fake_runs import config_of, make
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.run.store import lease
+from mudd_core.run.store.folder_lock import FolderLock
+from mudd_core.run.store.json_files import write_json
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
-from mudd_core.run.store.workdir import Workdir, write_json
 
 HOLD = (
-    "import sys,time; from mudd_core.run.store.workdir import Workdir; d = Workdir(sys.argv[1]); "
+    "import sys,time; from pathlib import Path; from mudd_core.run.store.folder_lock import FolderLock; "
+    "from mudd_core.run.store.run_folder import RunFolder; d = FolderLock(RunFolder(Path(sys.argv[1]))); "
     "print('held', flush=True); time.sleep(60)"
 )
 
@@ -37,17 +40,17 @@ def test_the_loser_names_the_holder_and_the_lock_dies_with_it(tmp_path: Path) ->
     process = holder(tmp_path / "run")
     try:
         with pytest.raises(UserError, match=f"in use by process {process.pid} on "):
-            Workdir(tmp_path / "run")
+            FolderLock(RunFolder(tmp_path / "run"))
     finally:
         process.kill()
         process.communicate()
-    Workdir(tmp_path / "run").close()
+    FolderLock(RunFolder(tmp_path / "run")).close()
 
 
 def test_one_process_cannot_hold_it_twice(tmp_path: Path) -> None:
-    with Workdir(tmp_path), pytest.raises(UserError, match=str(os.getpid())):
-        Workdir(tmp_path)
-    Workdir(tmp_path).close()
+    with FolderLock(RunFolder(tmp_path)), pytest.raises(UserError, match=str(os.getpid())):
+        FolderLock(RunFolder(tmp_path))
+    FolderLock(RunFolder(tmp_path)).close()
 
 
 def test_a_second_trainer_takes_over_from_one_that_is_done(tmp_path: Path) -> None:
@@ -78,20 +81,20 @@ def test_a_trainer_in_a_circle_of_references_is_dropped_too(tmp_path: Path) -> N
 
 
 def test_a_lock_that_holds_nonsense_still_holds(tmp_path: Path) -> None:
-    with Workdir(tmp_path):
+    with FolderLock(RunFolder(tmp_path)):
         (tmp_path / ".lock").write_text("[" * 4000)
         with pytest.raises(UserError, match="in use by another process"):
-            Workdir(tmp_path)
+            FolderLock(RunFolder(tmp_path))
 
 
 def test_a_dropped_one_gives_the_lock_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Workdir(tmp_path)
+    first = FolderLock(RunFolder(tmp_path))
     del first
-    second = Workdir(tmp_path)
+    second = FolderLock(RunFolder(tmp_path))
     second.close()
     second.close()  # once is enough
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    lease = Workdir(tmp_path)
+    lease = FolderLock(RunFolder(tmp_path))
     assert (tmp_path / ".lease").exists()
     del lease
     assert not (tmp_path / ".lease").exists()
@@ -100,20 +103,20 @@ def test_a_dropped_one_gives_the_lock_back(tmp_path: Path, monkeypatch: pytest.M
 def test_foreign_folders_are_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(UserError, match=r"thesis\.tex"):
-        Workdir(tmp_path)
+        FolderLock(RunFolder(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(UserError, match="is a file"):
-        Workdir(tmp_path / "thesis.tex")
+        FolderLock(RunFolder(tmp_path / "thesis.tex"))
     with pytest.raises(UserError, match="cannot be written"):
-        Workdir("/proc/none")
+        FolderLock(RunFolder(Path("/proc/none")))
 
 
 def test_own_leftovers_and_saved_runs_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "STOP").touch()
-    Workdir(tmp_path).close()
+    FolderLock(RunFolder(tmp_path)).close()
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "notes.txt").touch()
-    Workdir(tmp_path).close()
+    FolderLock(RunFolder(tmp_path)).close()
 
 
 def no_locks(*_: object) -> None:
@@ -124,13 +127,13 @@ def test_without_locks_a_lease_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    first = Workdir(tmp_path)
+    first = FolderLock(RunFolder(tmp_path))
     assert "file system without locks" in capsys.readouterr().err
     with pytest.raises(UserError, match=f"in use by process {os.getpid()}"):
-        Workdir(tmp_path)
+        FolderLock(RunFolder(tmp_path))
     old = time.time() - 2 * lease.LEASE_SECONDS
     os.utime(tmp_path / ".lease", (old, old))
-    second = Workdir(tmp_path)  # a dead holder's lease is taken over
+    second = FolderLock(RunFolder(tmp_path))  # a dead holder's lease is taken over
     assert first._lease is not None and second._lease is not None
     first._lease._last_look -= 2 * lease.LEASE_SECONDS
     with pytest.raises(UserError, match="in use by process"):  # it was not dead: the later one has it
@@ -139,7 +142,7 @@ def test_without_locks_a_lease_is_used(
     second._lease._last_look -= 2 * lease.LEASE_SECONDS
     second.beat()
     with pytest.raises(UserError):
-        Workdir(tmp_path)
+        FolderLock(RunFolder(tmp_path))
     second.close()
     assert not (tmp_path / ".lease").exists()
 
@@ -147,7 +150,7 @@ def test_without_locks_a_lease_is_used(
 def test_a_lease_is_renewed_whatever_the_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", no_locks)
     monkeypatch.setattr(lease, "LEASE_SECONDS", 0.06)
-    with Workdir(tmp_path):
+    with FolderLock(RunFolder(tmp_path)):
         begin = (tmp_path / ".lease").stat().st_mtime_ns
         for _ in range(500):
             time.sleep(0.01)
@@ -178,7 +181,7 @@ def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_kill_at_any_file_call_of_the_first_start_leaves_a_folder_that_starts(tmp_path: Path) -> None:
     for nth in range(1, 40):
         path = tmp_path / str(nth)
-        store, files = RunStore(path), _core.testing.FaultFiles()
+        store, files = RunStore(RunFolder(path)), _core.testing.FaultFiles()
         files.stop_at(nth)
         _core.testing.use_files(files)
         try:
@@ -191,7 +194,7 @@ def test_a_kill_at_any_file_call_of_the_first_start_leaves_a_folder_that_starts(
         finally:
             _core.testing.use_files(None)
             store.close()
-        again = RunStore(path)
+        again = RunStore(RunFolder(path))
         again.adopt(config_of())
         assert again.begin({"data": "x"}, {}) is None and again.run_id
         again.close()

@@ -6,12 +6,12 @@ import dataclasses
 import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.config import Config
+from mudd_core.config.own_optimizers import slow_note
 from mudd_core.engine import memory
 from mudd_core.engine.flops import peak_flops
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
@@ -34,6 +34,7 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import LoopEngine
 from mudd_core.run.records.facts import DATA_FACT
 from mudd_core.run.records.peak import TRIES, Peak
+from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.identity import seal_fact
 
 if TYPE_CHECKING:
@@ -95,13 +96,13 @@ def assemble(
     model: Model | None = None,
     fingerprint: str | None = None,
     ranks: Ranks | None = None,
-    checkpoints: Path | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> Components:
     """Real engine and, unless a model is given, real data. UserError if memory or disk space is short.
 
     model: one to train further, whose data add_text brings when it is asked for: it may live on given batches alone.
     fingerprint: of the token cache that a resumed run was started with. ranks: of the run, one model on each.
-    checkpoints: the run's folder of them.
+    checkpoints: of the run.
     """
     from mudd_core import _core
     from mudd_core.data import pipelines
@@ -161,7 +162,7 @@ def assemble(
             *start_warnings.of_threads(_core.num_threads()),
             *start_warnings.of_saving(config),
         ),
-        notes=tuple(filter(None, [trained_note(model), types_note(model, config, checkpoints), ends])),
+        notes=tuple(filter(None, [slow_note(config.optim.name), trained_note(model), types_note(model, config, checkpoints), ends])),
         steps=steps,
     )
     return _with_text(components, config, text) if text else components

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
-from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
-from mudd_core.checkpoint import list_steps, space_for, step_folder
+from mudd_core.checkpoint import space_for
 from mudd_core.config import Config
 from mudd_core.run.build.memory_plan import ALONE, Place
+from mudd_core.run.store.checkpoints import Checkpoints
 
 
 def checkpoint_bytes(report: Mapping[str, int], place: Place = ALONE) -> int:
@@ -19,30 +18,30 @@ def checkpoint_bytes(report: Mapping[str, int], place: Place = ALONE) -> int:
     return report["weights"] * place.on_a_node + report["moments"] * place.world
 
 
-def refuse_full_disk(config: Config, checkpoints: Path | None, each: int) -> None:
-    """Raise UserError where not even one checkpoint of `each` bytes can be saved below `checkpoints`."""
+def refuse_full_disk(config: Config, checkpoints: Checkpoints | None, each: int) -> None:
+    """Raise UserError where not even one checkpoint of `each` bytes can be saved."""
     if checkpoints is None or not config.train.save:
         return
-    if max(list_steps(checkpoints), default=0) >= config.train.steps:  # nothing is left to save
+    if checkpoints.newest() >= config.train.steps:  # nothing is left to save
         return
-    need, have = space_for(each), free_bytes(checkpoints)
+    need, have = space_for(each), checkpoints.free_bytes()
     if have < need:
         raise UserError(
-            f"[workdir] {checkpoints.parent}: expected {bytes_text(need)} of free disk space for a checkpoint, got "
+            f"[workdir] {checkpoints.run}: expected {bytes_text(need)} of free disk space for a checkpoint, got "
             f"{bytes_text(have)}; free some space, choose another disk with --workdir=PATH, or set train.save=false "
             "to train without checkpoints"
         )
 
 
-def shortage(config: Config, checkpoints: Path | None, each: int, cache: int = 0) -> str:
+def shortage(config: Config, checkpoints: Checkpoints | None, each: int, cache: int = 0) -> str:
     """Return a warning where the checkpoints that the run keeps will not fit; empty where they do.
 
     each: bytes of a checkpoint. cache: bytes of a token cache that is still to be built on the same disk.
     """
     if checkpoints is None or not config.train.save:
         return ""
-    count, there = most_at_once(config), bytes_below(checkpoints)
-    more, have = max(count * each - there, each) + cache, free_bytes(checkpoints)
+    count, there = most_at_once(config), checkpoints.bytes()
+    more, have = max(count * each - there, each) + cache, checkpoints.free_bytes()
     if more <= have:
         return ""
     fitting = (have + there - cache) // each - 1  # a save writes the new checkpoint before an old one goes
@@ -50,7 +49,7 @@ def shortage(config: Config, checkpoints: Path | None, each: int, cache: int = 0
     mends = f"set train.keep_last={fitting}, or " if fewer else ""
     parts = f"up to {count} checkpoints at once" + (f", {bytes_text(cache)} of tokens" if cache else "")
     return (
-        f"[train.keep_last] the run needs {bytes_text(more)} more disk space ({parts}), but {checkpoints.parent} has "
+        f"[train.keep_last] the run needs {bytes_text(more)} more disk space ({parts}), but {checkpoints.run} has "
         f"{bytes_text(have)} free; {mends}choose another disk with --workdir=PATH"
     )
 
@@ -66,20 +65,3 @@ def most_at_once(config: Config) -> int:
     if train.keep_every:
         kept_for_good = train.steps // math.lcm(train.keep_every, every or 1)
     return min(saves, train.keep_last + kept_for_good + 1) if train.keep_last else saves
-
-
-def bytes_below(checkpoints: Path) -> int:
-    """Return the bytes of the checkpoints that are there already."""
-    files = (file for step in list_steps(checkpoints) for file in step_folder(checkpoints, step).glob("*"))
-    return sum(file.stat().st_size for file in files if file.is_file())
-
-
-def existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
-    folder = folder.absolute()
-    return next((one for one in (folder, *folder.parents) if one.is_dir()), Path("/"))
-
-
-def free_bytes(folder: Path) -> int:
-    """Return the bytes that this user may still write where the folder is or will be."""
-    return _core.free_space(str(existing(folder)))

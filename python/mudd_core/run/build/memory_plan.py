@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 from mudd_core.config import Config, ModelConfig, check_config, mesh_of
 from mudd_core.engine import memory
 from mudd_core.engine.batch_part import BatchPart
 from mudd_core.run.build.booking import book
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
+from mudd_core.run.store.checkpoints import Checkpoints
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class MemoryPlan:
 
     @classmethod
     def of(
-        cls, shape: ModelConfig, config: Config, place: Place = ALONE, checkpoints: Path | None = None
+        cls, shape: ModelConfig, config: Config, place: Place = ALONE, checkpoints: Checkpoints | None = None
     ) -> MemoryPlan:
-        """The plan of a run whose folder of checkpoints, if it has one, says how frozen weights are stored."""
+        """The plan of a run whose checkpoints, if it has any, say how frozen weights are stored."""
         return cls(shape, config, place, stored_in(config, checkpoints))
 
     def bytes(self) -> dict[str, int]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from pathlib import Path
 from typing import Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text, duration, flops_text
-from mudd_core.checkpoint import list_steps
 from mudd_core.config import Config
 from mudd_core.data.pipelines.text import cache_to_build
 from mudd_core.engine import memory
@@ -21,8 +19,6 @@ from mudd_core.run.build.booking import book
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build.disk_space import (
     checkpoint_bytes,
-    existing,
-    free_bytes,
     most_at_once,
     refuse_full_disk,
     shortage,
@@ -32,6 +28,8 @@ from mudd_core.run.build.plan_time import ends_with_data, fraction_of_peak, plan
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.build.rows import row_shape
 from mudd_core.run.build.start_tokenizer import with_source_tokenizer
+from mudd_core.run.store.checkpoints import Checkpoints
+from mudd_core.run.store.run_folder import RunFolder
 
 LOADED_LATER = (
     13 * memory.MIB
@@ -47,7 +45,7 @@ _KINDS = {
 }
 
 
-def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
+def plan_text(config: Config, folder: RunFolder, place: Place = ALONE) -> str:
     """The text of --plan. Nothing is written, and next to no memory is used. place: the ranks that will train."""
     from mudd_core import _core
 
@@ -55,8 +53,8 @@ def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
     _core.set_num_threads(train.threads)
     libraries = memory.file_bytes()  # once on a node
     program = memory.resident_bytes() - libraries + libraries // place.on_a_node + LOADED_LATER
-    checkpoints = workdir / "checkpoints"
-    if not list_steps(checkpoints):
+    checkpoints = Checkpoints(folder)
+    if not checkpoints.steps():
         config = with_source_tokenizer(config, None)[0]
     shape = resolved_model(config, expected_vocabulary(config))
     plan = MemoryPlan.of(shape, config, place, checkpoints)
@@ -64,7 +62,7 @@ def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
     own = report if place.world == 1 else plan.bytes()
     flops = engine.flops_per_token()
     tokens = train.batch_size * train.seq_len
-    steps = planned_steps(config, workdir)
+    steps = planned_steps(config, folder)
     lines = [
         f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
         f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
@@ -75,30 +73,29 @@ def plan_text(config: Config, workdir: Path, place: Place = ALONE) -> str:
         *_memory_lines(plan, {"program": program, **own}),
         f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last or 'all'} kept",
         *_disk_lines(config, checkpoints, checkpoint_bytes(report), steps),
-        *_time_lines(config, workdir, flops * tokens, place),
+        *_time_lines(config, folder, flops * tokens, place),
         *filter(None, [_maps_line(config), recipe_note(config)]),
     ]
     return "\n".join(lines)
 
 
-def _disk_lines(config: Config, checkpoints: Path, each: int, steps: int | None) -> list[str]:
+def _disk_lines(config: Config, checkpoints: Checkpoints, each: int, steps: int | None) -> list[str]:
     """The disk space of the checkpoints and of a token cache to be built, and whether a start would be refused."""
     if not config.train.save:
         return []
     cache, root = cache_to_build(config)
     if steps is not None:
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=steps))
-    count, have = most_at_once(config), free_bytes(checkpoints)
+    count, have = most_at_once(config), checkpoints.free_bytes()
     lines = [
         f"  disk          {bytes_text(count * each)} for up to {count} checkpoints at once; "
-        f"{checkpoints.parent} has {bytes_text(have)} free"
+        f"{checkpoints.run} has {bytes_text(have)} free"
     ]
     if cache:
         lines.append(f"                about {bytes_text(cache)} for the token cache, to be built in {root}")
     try:
         refuse_full_disk(config, checkpoints, each)
-        same_disk = existing(root).stat().st_dev == existing(checkpoints).stat().st_dev
-        text = shortage(config, checkpoints, each, cache if same_disk else 0)
+        text = shortage(config, checkpoints, each, cache if checkpoints.shares_disk_with(root) else 0)
     except UserError as error:
         text = f"DOES NOT FIT: {error}"
     return lines + textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
@@ -111,11 +108,11 @@ def _maps_line(config: Config) -> str:
     return plan_note(config, row_shape(config))
 
 
-def _time_lines(config: Config, workdir: Path, flops: float, place: Place) -> list[str]:
+def _time_lines(config: Config, folder: RunFolder, flops: float, place: Place) -> list[str]:
     """The time of a step of so many FLOPs and, where their number is known, of all steps."""
     rate, nodes = peak_flops(config.train.precision), -(-place.world // place.on_a_node)
-    fraction, source = fraction_of_peak(config, workdir)
-    steps = planned_steps(config, workdir)
+    fraction, source = fraction_of_peak(config, folder)
+    steps = planned_steps(config, folder)
     seconds = flops / (rate * fraction * nodes)
     a_step = duration(seconds) if seconds >= 60 else f"{seconds:.3g} s"
     total = "" if steps is None else f", {duration(seconds * steps)} in all"

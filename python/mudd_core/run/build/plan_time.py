@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config
 from mudd_core.run.store.json_files import read_object, read_saved_config
-from mudd_core.run.store.metrics import read_rows
+from mudd_core.run.store.metrics import rows_of
+from mudd_core.run.store.run_folder import RunFolder
 
 _ASSUMED = 0.5  # fraction of the peak where no run of this kind was measured
 
 
-def planned_steps(config: Config, workdir: Path) -> int | None:
+def planned_steps(config: Config, folder: RunFolder) -> int | None:
     """Updates of the run; None where the data decide and no start has counted them yet."""
     if ends_with_data(config):
-        return _done(workdir)
+        return _done(folder)
     if not config.train.epochs:
         return config.train.steps
-    saved = _saved(workdir)
+    saved = _saved(folder)
     return saved.train.steps if saved is not None and saved.train.epochs == config.train.epochs else None
 
 
@@ -28,26 +28,26 @@ def ends_with_data(config: Config) -> bool:
     return config.train.to_data_end and config.data.epochs > 0
 
 
-def _done(workdir: Path) -> int | None:
+def _done(folder: RunFolder) -> int | None:
     """Updates of the run as its last start found them; None where none has ended yet."""
     try:
-        steps = read_object(workdir / "summary.json").get("steps")
+        steps = read_object(folder.summary_file).get("steps")
     except (FormatError, UserError):
         return None
     return steps if isinstance(steps, int) else None
 
 
-def fraction_of_peak(config: Config, workdir: Path) -> tuple[float, str]:
+def fraction_of_peak(config: Config, run: RunFolder) -> tuple[float, str]:
     """The fraction of the measured peak to count with, and where it is from.
 
     Only a run of the same width, precision and size of batch predicts it: a tiny model reaches far less of the peak.
     """
-    for folder in _measured(workdir):
+    for folder in _measured(run):
         saved = _saved(folder)
         if saved is None or not _alike(saved, config):
             continue
         try:
-            found = [row.get("peak_share") for row in read_rows(folder / "metrics.jsonl")]
+            found = [row.get("peak_share") for row in rows_of(folder)]
         except (
             FormatError,
             UserError,
@@ -62,15 +62,13 @@ def fraction_of_peak(config: Config, workdir: Path) -> tuple[float, str]:
     return _ASSUMED, "no run of this width and batch measured yet: half of the peak assumed"
 
 
-def _measured(workdir: Path) -> Iterator[Path]:
+def _measured(run: RunFolder) -> Iterator[RunFolder]:
     """Folders that may hold metrics: the run's own, then the newest beside it."""
-    yield workdir
-    beside = workdir.parent.glob("*/metrics.jsonl") if workdir.parent.is_dir() else ()
-    for log in sorted(beside, key=lambda file: file.stat().st_mtime, reverse=True):
-        yield log.parent
+    yield run
+    yield from run.measured_beside()
 
 
-def _saved(folder: Path) -> Config | None:
+def _saved(folder: RunFolder) -> Config | None:
     """The saved config of a run; None without one that can be read."""
     try:
         return read_saved_config(folder)

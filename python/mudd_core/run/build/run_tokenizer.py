@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ from mudd_core.data.tokenizer_files import VOCABULARIES
 from mudd_core.data.tokenizer_source import find_tokenizer
 from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.store.json_files import read_facts
+from mudd_core.run.store.run_folder import RunFolder
 
 
 def asked_tokenizer(name: str, config: Config, vocab_size: int) -> Tokenizer:
@@ -49,7 +49,7 @@ def text_bytes_per_target(
     return size / count if count else 0.0
 
 
-def own_tokenizer(config: Config, workdir: Path) -> Tokenizer | None:
+def own_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:
     """The tokenizer that a run was trained with; None for data that are ids, or where its files are gone.
 
     It is kept in the run's folder; runs of earlier versions have it in the token cache alone.
@@ -59,8 +59,8 @@ def own_tokenizer(config: Config, workdir: Path) -> Tokenizer | None:
     name = config.data.tokenizer
     if name == "bytes":
         return find_tokenizer(name, 0).make()
-    caches = (cache_root(config), workdir.parent / "cache")
-    folders = [workdir, *(cache / (data_fingerprint(read_facts(workdir)) or ".") for cache in caches)]
+    caches = (cache_root(config), run.path.parent / "cache")
+    folders = [run.path, *(cache / (data_fingerprint(read_facts(run)) or ".") for cache in caches)]
     for folder in folders:
         if any((folder / file).is_file() for file in VOCABULARIES):
             return find_tokenizer(str(folder.absolute()), 0).make()

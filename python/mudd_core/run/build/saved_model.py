@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core import _core
@@ -16,29 +15,31 @@ from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.build.stored_types import StoredTypes
 from mudd_core.run.records.facts import SEAL_FACT, data_fingerprint
+from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import of_facts
 from mudd_core.run.store.identity import seal_fact
-from mudd_core.run.store.json_files import read_facts
+from mudd_core.run.store.json_files import read_facts, run_id_of
 from mudd_core.run.store.registrations import require_registered
-from mudd_core.run.store.saved_state import saved_weights, take_weights
+from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.saved_state import take_weights
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared
 
 
-def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Prepared, Model, int]:
+def load_run(config: Config, folder: RunFolder, step: int | None = None) -> tuple[Prepared, Model, int]:
     """(data, model, step) of the newest checkpoint of a run, or of one step."""
-    facts = read_facts(path)
+    facts = read_facts(folder)
     if (source := of_facts(facts)) is not None:
         require_registered(source.registers, source.file)
     _core.set_num_threads(config.train.threads)
     text = pipelines.prepare(config, fingerprint=data_fingerprint(facts) or None)
     if facts.get(SEAL_FACT, text.seal) != text.seal and seal_fact(text):
         raise UserError(
-            f"[data] the token cache {text.fingerprint} is not the one that {path} was trained with: saved seal "
+            f"[data] the token cache {text.fingerprint} is not the one that {folder} was trained with: saved seal "
             f"{facts[SEAL_FACT]!r}, now {text.seal!r}; bring the old one back"
         )
-    model, found = model_of_run(config, path, step, vocab_size=text.vocab_size)
+    model, found = model_of_run(config, folder, step, vocab_size=text.vocab_size)
     train = config.train
     runs, _ = cut_batch(train.batch_size, train.shard_count(), train.micro_batch_size)
     model.evaluated_at_once = train.batch_size // runs
@@ -47,7 +48,7 @@ def load_run(config: Config, path: Path, step: int | None = None) -> tuple[Prepa
 
 def model_of_run(
     config: Config,
-    path: Path,
+    folder: RunFolder,
     step: int | None = None,
     *,
     vocab_size: int = 0,
@@ -58,13 +59,13 @@ def model_of_run(
     vocab_size: of the run's tokenizer; 0: as run.json has it. precision: that of the run by default. UserError where
     there is no checkpoint yet; a newer one that does not verify is a warning on standard error.
     """
-    facts = read_facts(path)
-    found = saved_weights(path, facts, step)
+    facts = read_facts(folder)
+    found = Checkpoints(folder).weights(run_id_of(folder, facts), step)
     if found is None:
-        raise UserError(f"[workdir] {path} has no checkpoint yet; train first")
+        raise UserError(f"[workdir] {folder} has no checkpoint yet; train first")
     for passed in found.passed_over:
         print(f"warning: {passed}", file=sys.stderr)
-    shape = resolved_model(config, vocab_size or _saved_vocabulary(config, facts, path))
+    shape = resolved_model(config, vocab_size or _saved_vocabulary(config, facts, folder))
     model = Model(
         shape,
         initialize=False,
@@ -76,9 +77,9 @@ def model_of_run(
     return model, found.step
 
 
-def _saved_vocabulary(config: Config, facts: JsonObject, path: Path) -> int:
+def _saved_vocabulary(config: Config, facts: JsonObject, folder: RunFolder) -> int:
     saved = facts.get("vocab_size")
     size = saved if isinstance(saved, int) and saved else config.model.vocab_size
     if size < 1:
-        raise FormatError(str(path / "run.json"), 0, "member 'vocab_size': expected 1 or more, got none")
+        raise FormatError(str(folder.run_file), 0, "member 'vocab_size': expected 1 or more, got none")
     return size

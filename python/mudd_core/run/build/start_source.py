@@ -14,8 +14,10 @@ from mudd_core.base.types import Array
 from mudd_core.checkpoint.steps import MANIFEST, step_name, step_of
 from mudd_core.checkpoint.weights import SHARDED, is_sharded, load_weights, weight_files
 from mudd_core.config import Config
+from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.original_run import READER_STATE, original_run_text, reader_state_of
 from mudd_core.run.store.remote_files import RemoteFiles
+from mudd_core.run.store.run_folder import CHECKPOINTS, CONFIG, RunFolder
 from mudd_core.run.store.saved_run import fetch_run
 
 _WHAT = "[start] load_parameters_path"
@@ -52,18 +54,18 @@ def step_folder(path: Path) -> Path:
     found = _THEIRS.fullmatch(theirs.name)
     if path.exists() or found is None:
         return path
-    folder = theirs.parent if theirs.parent.name == "checkpoints" else theirs.parent / "checkpoints"
+    folder = theirs.parent if theirs.parent.name == CHECKPOINTS else theirs.parent / CHECKPOINTS
     ours = folder / step_name(int(found[1] or found[0]))
     return ours if ours.is_dir() else path
 
 
-def run_and_step(path: Path, state: bool) -> tuple[Path | None, int]:
+def run_and_step(path: Path, state: bool) -> tuple[RunFolder | None, int]:
     """(work directory, step or -1 for the newest) that `path` names; (None, -1) for safetensors."""
     run, step = path, -1
-    if (named := step_of(path.name)) is not None and path.parent.name == "checkpoints":
+    if (named := step_of(path.name)) is not None and path.parent.name == CHECKPOINTS:
         run, step = path.parent.parent, named
-    if (run / "checkpoints").is_dir():
-        return run, step
+    if RunFolder(run).checkpoint_folder.is_dir():
+        return RunFolder(run), step
     if state:
         raise UserError(
             f"[start] {path}: expected a work directory or a step of one, for the optimizer's state"
@@ -84,13 +86,13 @@ def check_source(path: str | Path, *, state: bool = False) -> None:
     run, step = run_and_step(path, state)
     if run is None:
         weight_files(path)
-    elif step < 0 and not checkpoint.list_steps(run / "checkpoints"):
+    elif step < 0 and not Checkpoints(run).steps():
         raise UserError(f"[start] {path} has no checkpoint yet")
 
 
 def _is_ours(path: Path) -> bool:
     """Whether a path is a work directory of this program, a step of one, or a file of weights."""
-    return path.is_file() or (path / "config.json").is_file() or (path / MANIFEST).is_file()
+    return path.is_file() or RunFolder(path).holds_run or (path / MANIFEST).is_file()
 
 
 def read_source(path: str | Path, *, state: bool = False) -> Source:
@@ -105,14 +107,13 @@ def read_source(path: str | Path, *, state: bool = False) -> Source:
     if run is None:
         return Source(path, load_weights(path, keep_bf16=True), None, False)
     wanted = (lambda name: True) if state else checkpoint.is_weight
-    folder = run / "checkpoints"
     if step < 0:
-        found = checkpoint.load_newest(folder, only=wanted)
+        found = checkpoint.load_newest(run.checkpoint_folder, only=wanted)
         if found is None:
             raise UserError(f"[start] {path} has no checkpoint yet")
     else:
-        found = checkpoint.load_step(folder, step, only=wanted)
-    config = read_saved_config(run) if (run / "config.json").is_file() else None
+        found = checkpoint.load_step(run.checkpoint_folder, step, only=wanted)
+    config = read_saved_config(run) if run.holds_run else None
     return Source(found.path, found.tensors, config, state, found.step)
 
 
@@ -131,15 +132,15 @@ def fetch_start(config: Config) -> None:
         raise
     except Exception as error:  # of credentials, or of the network
         raise unreachable(run, _WHAT, error) from None
-    if "config.json" not in names:
-        if READER_STATE in {*names, *RemoteFiles(run, _WHAT).names("checkpoints")}:
+    if CONFIG not in names:
+        if READER_STATE in {*names, *RemoteFiles(run, _WHAT).names(CHECKPOINTS)}:
             raise UserError(f"{_WHAT}: {original_run_text(run)}")
         raise UserError(
             f"{_WHAT}: expected a work directory of this program at '{run}', got "
             f"{', '.join(sorted(names)[:3]) or 'nothing'}; copy safetensors to a folder here and give that folder"
             f"{'; ' + SHARDED if any(map(is_sharded, names)) else ''}"
         )
-    fetch_run(run, mirror_folder(run), config.storage.map)
+    fetch_run(RunFolder(mirror_folder(run), run))
 
 
 def _run_url(url: str) -> str:
@@ -147,10 +148,10 @@ def _run_url(url: str) -> str:
     plain = url.rstrip("/").removesuffix("/items")
     folder, _, name = plain.rpartition("/")
     theirs = _THEIRS.fullmatch(name)
-    in_steps = folder.endswith("/checkpoints") and (theirs is not None or step_of(name) is not None)
+    in_steps = folder.endswith(f"/{CHECKPOINTS}") and (theirs is not None or step_of(name) is not None)
     if in_steps or (theirs is not None and theirs[1]):  # `checkpoint_7` may be in the run's own folder
-        return folder.removesuffix("/checkpoints")
-    return url.rstrip("/").removesuffix("/checkpoints")
+        return folder.removesuffix(f"/{CHECKPOINTS}")
+    return url.rstrip("/").removesuffix(f"/{CHECKPOINTS}")
 
 
 def start_path(config: Config) -> Path:

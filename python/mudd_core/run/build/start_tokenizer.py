@@ -22,9 +22,9 @@ from mudd_core.data.pipelines.cached import Cached
 from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer
 from mudd_core.run.build.start_source import run_and_step, start_path
 from mudd_core.run.records.facts import data_fingerprint
-from mudd_core.run.store.json_files import read_facts, read_saved_config
+from mudd_core.run.store.json_files import facts_of, read_saved_config
 from mudd_core.run.store.resumed_config import TRAINED
-from mudd_core.run.store.workdir import SOURCE_TOKENIZER
+from mudd_core.run.store.run_folder import RunFolder
 
 Found = TypeVar("Found")
 _JSON = "tokenizer.json"
@@ -42,7 +42,7 @@ class SourceTokenizer:
     kept: bool
 
 
-def with_source_tokenizer(config: Config, folder: Path | None) -> tuple[Config, str, str]:
+def with_source_tokenizer(config: Config, folder: RunFolder | None) -> tuple[Config, str, str]:
     """Return the config with the tokenizer of start.load_parameters_path, a line for the user, and a warning.
 
     data.tokenizer=bpe takes the source's; a named tokenizer must have the same ids, else UserError (start.force allows
@@ -134,9 +134,9 @@ def _of_cache(text: Prepared) -> TokenizerSource:
     return find_tokenizer(str(text.cache.path / _JSON), 0)
 
 
-def _keep(tokenizer: TokenizerSource, folder: Path) -> str:
+def _keep(tokenizer: TokenizerSource, folder: RunFolder) -> str:
     """Copy a tokenizer.json into the work directory of the run that needs it; return its path."""
-    file = folder / SOURCE_TOKENIZER
+    file = folder.source_tokenizer_file
     try:
         _core.replace_file(str(file), tokenizer.data)
     except OSError as error:
@@ -153,21 +153,20 @@ def tokenizer_of(config: Config) -> SourceTokenizer | None:
     if run is None:
         file = path / _JSON
         return SourceTokenizer(find_tokenizer(str(file), 0), str(file), False) if file.is_file() else None
-    if not (run / "config.json").is_file():
+    if not run.holds_run:
         return None
     saved = read_saved_config(run)
     if spec_of(saved.data.pipeline).ids_alone:
         return None
-    facts = read_facts(run) if (run / "run.json").is_file() else {}
-    fingerprint, name = data_fingerprint(facts), saved.data.tokenizer
+    fingerprint, name = data_fingerprint(facts_of(run)), saved.data.tokenizer
     if name == TRAINED:
         return _trained(config, saved, fingerprint) if fingerprint else None
     if name == "bytes" and not fingerprint and saved.model.vocab_size != 257:
         return None  # an import that took the weights alone
-    moved = run / Path(name).name  # the folder had another path when it was saved
+    moved = run.path / Path(name).name  # the folder had another path when it was saved
     if not Path(name).exists() and moved.is_file():
         name = str(moved.absolute())
-    kept = Path(name).is_file() and run.resolve() in Path(name).resolve().parents
+    kept = Path(name).is_file() and run.path.resolve() in Path(name).resolve().parents
     access = Access.of(saved, again=True)
     found = _or_lost(config, lambda: find_tokenizer(name, saved.data.vocab_size, access))
     return None if found is None else SourceTokenizer(found, name, kept)

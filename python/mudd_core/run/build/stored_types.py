@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mudd_core import _core, checkpoint
+from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.checkpoint.weights import weight_files
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine.frozen import frozen_types, stored_note
 from mudd_core.run.build.start_source import run_and_step, start_path
+from mudd_core.run.store.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -38,24 +38,24 @@ class StoredTypes:
         return frozen_types(Model(shape, booked_only=True).store, config, self.found, self.resumed)
 
 
-def stored_in(config: Config, checkpoints: Path | None = None) -> StoredTypes:
-    """The types in the run's folder of checkpoints, if it has one with a step, else in what the config starts from.
+def stored_in(config: Config, checkpoints: Checkpoints | None = None) -> StoredTypes:
+    """The types in the run's own checkpoints, if it has one, else in what the config starts from.
 
     Headers and manifests are read, no tensor, and those only where weights are frozen.
     """
     if not config.train.trainable:
         return StoredTypes({}, False)
-    found = None if checkpoints is None else _types_of_steps(checkpoints)
+    found = None if checkpoints is None else checkpoints.types()
     if found is not None:
         return StoredTypes(found, True)
     given = config.start.load_parameters_path and config.train.frozen_dtype == "stored"
     return StoredTypes(_types_of_source(start_path(config)) if given else {}, False)
 
 
-def types_note(model: Model, config: Config, checkpoints: Path | None) -> str:
+def types_note(model: Model, config: Config, checkpoints: Checkpoints | None) -> str:
     """What of a new model is stored in 16 bits, for the user; empty where nothing is."""
     note = stored_note(model.store)
-    fresh = checkpoints is None or not checkpoint.list_steps(checkpoints)
+    fresh = checkpoints is None or not checkpoints.steps()
     rounds = note and fresh and not config.start.load_parameters_path
     return f"{note}; their initial values are rounded to it" if rounds else note
 
@@ -79,29 +79,13 @@ def header_types(path: Path) -> dict[str, str]:
     return found
 
 
-def _types_of_steps(folder: Path) -> dict[str, str] | None:
-    """Of the newest manifest that can be read; None where there is no step."""
-    steps = checkpoint.list_steps(folder)
-    for step in sorted(steps, reverse=True):
-        try:
-            return _types_of_step(folder, step)
-        except (FormatError, OSError):  # passed over by the resume too, which says so
-            continue
-    return {} if steps else None
-
-
-def _types_of_step(folder: Path, step: int) -> dict[str, str]:
-    manifest = read_manifest(checkpoint.step_folder(folder, step))
-    return {name: tensor.dtype for name, tensor in manifest.tensors.items()}
-
-
 def _types_of_source(source: Path) -> dict[str, str]:
     run, step = run_and_step(source, state=False)
     try:
         if run is None:
             return header_types(source)
         if step < 0:
-            return _types_of_steps(run / "checkpoints") or {}
-        return _types_of_step(run / "checkpoints", step)
+            return Checkpoints(run).types() or {}
+        return Checkpoints(run).types_of(step)
     except (FormatError, OSError):  # said where the weights are read
         return {}

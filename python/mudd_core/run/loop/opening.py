@@ -7,11 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from mudd_core.base.errors import UserError
-from mudd_core.checkpoint import list_steps
 from mudd_core.config import Config, check_config, mesh_of
 from mudd_core.config.fields import replace_path
-from mudd_core.engine.argument_check import run_config
 from mudd_core.run.build.components import Components, with_model_of, with_steps
 from mudd_core.run.build.rows import shortened
 from mudd_core.run.build.start_source import check_start, fetch_start
@@ -22,46 +19,16 @@ from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.run_log import RunLog
 from mudd_core.run.report.tracker import require_tracker
-from mudd_core.run.store.config_source import of_facts
-from mudd_core.run.store.json_files import read_facts, read_saved_config
+from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.logs import require_metrics_file
-from mudd_core.run.store.registrations import require_registered
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.shared_store import open_store
 from mudd_core.run.store.store import Store
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
-Assemble: TypeAlias = "Callable[[Config, Model | None, str | None, Ranks, Path | None], Components]"
-
-
-def asked_run(
-    config: Config | str | Path, workdir: str | Path | Store | None
-) -> tuple[Config, str | Path | Store | None]:
-    """(config, work directory) of a Trainer's first two arguments; the folder of a run brings both.
-
-    UserError where the run needs what a config file registers, or where another folder is given beside its own.
-    """
-    if not isinstance(config, str | Path) or not (Path(config) / "run.json").is_file():
-        return run_config(config), workdir
-    path = Path(config)
-    if workdir is not None:
-        raise UserError(
-            f"[Trainer] workdir: expected none beside {path}, the folder of a run, got '{workdir}'; leave it out, or "
-            "give a config and the new folder"
-        )
-    if (source := of_facts(read_facts(path))) is not None:
-        try:
-            require_registered(source.registers, source.file)
-        except UserError:
-            raise UserError(
-                f"[Trainer] config: expected the config of {path}, whose data need what its file registers; type "
-                f"mc.Trainer(mc.load_config('{source.file}'), '{path}')"
-            ) from None
-    config = read_saved_config(path)
-    if max(list_steps(path / "checkpoints"), default=0) >= config.train.stop_at:
-        config = replace_path(config, "train.stop_at", 0)  # it has stopped there
-    return config, path
+Assemble: TypeAlias = "Callable[[Config, Model | None, str | None, Ranks, Checkpoints | None], Components]"
 
 
 def open_run(
@@ -83,7 +50,7 @@ def open_run(
     mesh = ranks.together(lambda: mesh_of(asked, ranks.world))
     ranks.together(lambda: require_tracker(asked.log))
     ranks.together(lambda: require_metrics_file(asked) if ranks.first else None)
-    store = open_store(workdir, ranks, asked.storage.map)
+    store = _store(workdir, ranks, asked.storage.map)
     if store is not None:
         opened.callback(store.close)
     config, changed = store.adopt(asked) if store else (asked, [])
@@ -103,7 +70,7 @@ def open_run(
     if said:
         log.say(said)
     ranks.together(lambda: log.watch_clock(config))
-    parts = assemble(config, model, fingerprint or None, ranks, store.path / "checkpoints" if store else None)
+    parts = assemble(config, model, fingerprint or None, ranks, Checkpoints(store.folder) if store else None)
     if parts.steps:
         config = shortened(config, parts.steps)
         log.shorten(config.train)
@@ -112,11 +79,18 @@ def open_run(
     return run
 
 
+def _store(workdir: str | Path | Store | None, ranks: Ranks, mounts: str) -> Store | None:
+    """The store of a work directory, or the one that is given; None for a run that writes nothing."""
+    if isinstance(workdir, str):
+        return open_store(RunFolder.named(workdir, mounts, "[workdir] path"), ranks)
+    return open_store(RunFolder(workdir), ranks) if isinstance(workdir, Path) else workdir
+
+
 def _with_source_tokenizer(config: Config, store: Store | None, ranks: Ranks) -> tuple[Config, str, str]:
     """At a start from other weights, take their tokenizer; return the config, a line for the user and a warning."""
 
     def taken() -> list[str]:
-        found, *texts = with_source_tokenizer(config, store.path if store is not None else None)
+        found, *texts = with_source_tokenizer(config, store.folder if store is not None else None)
         return [found.data.tokenizer, *texts]
 
     name, said, warned = ranks.from_first(taken)

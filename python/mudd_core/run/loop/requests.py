@@ -67,5 +67,5 @@ class Requests:
 
     def _look(self) -> str | None:
         if self._own is None or self._ranks.world == 1:
-            self._own = signals.stop_reason(self._store.stop_file if self._store else None)
+            self._own = signals.stop_reason(self._store.take_stop_request if self._store else None)
         return self._own

@@ -48,7 +48,7 @@ class Saves:
         run.log.say(text)
         if run.config.start.keep_step and source.step:
             run.state.begin_at(source.step)
-            run.log.restored(source.step, source.path)
+            run.log.restored(source)
             self.save()
 
     def save(self) -> bool:

@@ -11,6 +11,7 @@ from mudd_core.run.ranks.hang_watch import Watch
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import LoopEngine
 from mudd_core.run.records.facts import DATA_FACT
+from mudd_core.run.report.history import History
 from mudd_core.run.report.run_log import RunLog
 from mudd_core.run.report.styles import RunFacts
 from mudd_core.run.store.store import Store
@@ -42,6 +43,7 @@ class Session:
         if store is not None:
             self.need_text(fingerprint)
         self.state = RunState(config, self.components)
+        self.history = History()
         self.watch = Watch(ranks, config.dist.hang_timeout, self.components.ideal_step(config))
         # An update and the statistics of its forward pass.
         self.inside: tuple[int, dict[str, float]] = (0, {})
@@ -80,7 +82,7 @@ class Session:
         parts = self.components
         return RunFacts(
             self.config,
-            self.store.path if self.store else None,
+            self.store.folder if self.store else None,
             parts.flops_per_token,
             parts.peak,
             lambda: parts.model.parameters,

@@ -7,11 +7,9 @@ command line only; in a notebook Ctrl-C stays a KeyboardInterrupt.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 from mudd_core import _core
 
@@ -101,18 +99,12 @@ def interrupt_later() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def stop_reason(stop_file: Path | None) -> str | None:
-    """Who asked for a stop, or None. A STOP file is taken away: the same command shall run on."""
+def stop_reason(by_file: Callable[[], bool] | None = None) -> str | None:
+    """Who asked for a stop, or None. by_file: whether the run's STOP file asks for one."""
     if _core.stop_requested():
         number = _core.stop_signal()
         return signal.Signals(number).name if number else _reason
-    if stop_file is not None and os.path.lexists(stop_file):
-        with contextlib.suppress(
-            OSError
-        ):  # a folder of that name asks for a stop too; the next start names it
-            stop_file.unlink()
-        return "STOP file"
-    return None
+    return "STOP file" if by_file is not None and by_file() else None
 
 
 def take_save_request() -> bool:

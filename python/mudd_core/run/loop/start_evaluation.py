@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from mudd_core import _core
 from mudd_core.base.errors import write_error
@@ -22,29 +21,27 @@ from mudd_core.run.build.start_source import check_start, fetch_start, read_sour
 from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 from mudd_core.run.build.stored_types import stored_in
 from mudd_core.run.loop.evaluate import evaluate
-from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Validation
 from mudd_core.run.records.peak import Peak
 from mudd_core.run.report.styles import RunFacts, Style, style_of
-from mudd_core.run.store.metrics import Board, LineFile
+from mudd_core.run.store.metrics import EventFiles, LineFile
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
-from mudd_core.run.store.shared_store import open_store
-from mudd_core.run.store.workdir import EVALUATIONS
 
 STEP = 0  # of the evaluation: weights are loaded alone, as the program does
 
 
 def evaluate_start(
     config: Config,
-    place: str | Path,
+    folder: RunFolder,
     say: Callable[[str], None],
     *,
     fields: Mapping[str, object],
     stop: Callable[[], bool],
 ) -> Validation | None:
-    """Evaluate the weights and write the evaluation tags to TensorBoard below `place`; None if `stop` became true.
+    """Evaluate the weights and write the evaluation tags to TensorBoard below `folder`; None if `stop` became true.
 
-    place: the folder of a run, or its URL; a new one may be that of a training later. Nothing but TensorBoard and
+    folder: of a run; a new one may be that of a training later. Nothing but TensorBoard and
     evaluations.jsonl changes there. UserError where weights or validation rows are missing.
     """
     start = dataclasses.replace(config.start, keep_optimizer=False, keep_step=False)
@@ -52,8 +49,7 @@ def evaluate_start(
     check_config(config)
     fetch_start(config)
     check_start(config)
-    store = open_store(place, Ranks(), config.storage.map)
-    assert isinstance(store, RunStore)
+    store = RunStore(folder)
     try:
         config, *said = with_source_tokenizer(config, None)
         text, model, taken = _loaded(config)
@@ -61,10 +57,10 @@ def evaluate_start(
             say(line)
         if store.has_checkpoint():
             say(
-                f"the run in {store.path} has checkpoints, which are not evaluated: load_parameters_path goes before "
+                f"the run in {store.folder} has checkpoints, which are not evaluated: load_parameters_path goes before "
                 "them; leave it out to evaluate the run"
             )
-        style = _style(config, store.path, model, text, fields)
+        style = _style(config, store.folder, model, text, fields)
         result = _evaluated(style, config, model, text, STEP, say, stop)
         if result is not None:
             _write(store, config.start.load_parameters_path, style, result)
@@ -74,24 +70,23 @@ def evaluate_start(
 
 
 def evaluate_run(
-    path: Path, config: Config, model: Model, text: Prepared, step: int, say: Callable[[str], None]
+    folder: RunFolder, config: Config, model: Model, text: Prepared, step: int, say: Callable[[str], None]
 ) -> tuple[Style, Validation]:
-    """Evaluate the model of a checkpoint of the run at `path`, with the lines of its style."""
-    style = _style(config, path, model, text, {})
+    """Evaluate the model of a checkpoint of the run in `folder`, with the lines of its style."""
+    style = _style(config, folder, model, text, {})
     result = _evaluated(style, whole_split(config), model, text, step, say, lambda: False)
     assert result is not None
     return style, result
 
 
-def add_evaluation(place: str | Path, mounts: str, style: Style, result: Validation) -> None:
-    """Write the evaluation of a checkpoint of the run at `place` to its TensorBoard.
+def add_evaluation(folder: RunFolder, style: Style, result: Validation) -> None:
+    """Write the evaluation of a checkpoint of the run in `folder` to its TensorBoard.
 
     UserError where the folder is in use, SaveError or OSError where it cannot be written.
     """
-    store = open_store(place, Ranks(), mounts)
-    assert isinstance(store, RunStore)
+    store = RunStore(folder)
     try:
-        _write(store, str(store.path / "checkpoints" / f"step-{result.step}"), style, result)
+        _write(store, str(store.folder.step_folder(result.step)), style, result)
     finally:
         store.close()
 
@@ -126,11 +121,13 @@ def _evaluated(
     return result
 
 
-def _style(config: Config, path: Path, model: Model, text: Prepared, fields: Mapping[str, object]) -> Style:
+def _style(
+    config: Config, folder: RunFolder, model: Model, text: Prepared, fields: Mapping[str, object]
+) -> Style:
     """The style of the run, without its speed."""
     peak = Peak(lambda: 1.0)
     return style_of(
-        RunFacts(config, path, 0.0, peak, lambda: model.parameters, text.documents, fields=fields)
+        RunFacts(config, folder, 0.0, peak, lambda: model.parameters, text.documents, fields=fields)
     )
 
 
@@ -150,15 +147,15 @@ def _loaded(config: Config) -> tuple[Prepared, Model, str]:
 
 def _write(store: RunStore, source: str, style: Style, result: Validation) -> None:
     """Leave tags and a row in the folder, and in a new one the texts of the run, too."""
-    folder = store.path
-    is_new = not store.dir.config_file.exists() and not (folder / EVALUATIONS).exists()
+    folder = store.folder
+    is_new = not folder.holds_run and not folder.evaluations_file.exists()
     row = {"step": result.step, "weights": source, "val_loss": result.val_loss, "targets": result.targets}
     try:
-        rows = LineFile(folder / EVALUATIONS)  # the first file: it makes the folder ours
+        rows = LineFile(folder.evaluations_file)  # the first file: it makes the folder ours
         rows.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **row})
         rows.sync()
         rows.close()
-        board = Board(folder / "tensorboard")
+        board = EventFiles(folder)
         board.add(result.step, style.eval_scalars(result), style.texts() if is_new else {})
         board.close()
     except OSError as error:

@@ -85,6 +85,11 @@ class RunState:
             metrics=metrics,
         )
 
+    @property
+    def last_loss(self) -> float | None:
+        """Loss of the last update in nats; None where it was not finite, or before the first."""
+        return self._last_loss
+
     def logged(self, record: StepRecord) -> None:
         """The rate counts from this record on."""
         self._logged_at = (record.step, self._train_seconds)

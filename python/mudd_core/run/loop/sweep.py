@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 
 from mudd_core.base.regular_files import write_text
 from mudd_core.config import Config
 from mudd_core.run.loop.evaluate import evaluate
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import Evaluator
+from mudd_core.run.store.run_folder import RunFolder
 
 TABLE, DONE = "sweep.tsv", "done.txt"
 
 
-def is_done(workdir: Path) -> bool:
+def is_done(folder: RunFolder) -> bool:
     """Whether a run of a sweep is through: it is skipped then."""
-    return (workdir / DONE).is_file()
+    return (folder.path / DONE).is_file()
 
 
 def finish(
-    engine: Evaluator, config: Config, workdir: Path, step: int, columns: Mapping[str, str], ranks: Ranks
+    engine: Evaluator, config: Config, folder: RunFolder, step: int, columns: Mapping[str, str], ranks: Ranks
 ) -> str:
     """Evaluate the whole split and write both files; the table. columns: the settings that distinguish the run."""
     from mudd_core.data import pipelines
@@ -40,6 +40,6 @@ def finish(
     row = {**columns, "loss": repr(result.val_loss)}
     table = "\t".join(row) + "\n" + "\t".join(row.values()) + "\n"
     if ranks.first:
-        write_text(workdir / TABLE, table)
-        write_text(workdir / DONE, "done\n")
+        write_text(folder.path / TABLE, table)
+        write_text(folder.path / DONE, "done\n")
     return table

@@ -6,12 +6,14 @@ decides the future is in the checkpoint, so that a resumed run gives the same bi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mudd_core.base.errors import DataEndError, StopRequestedError
+from mudd_core.base.errors import StopRequestedError, UserError
+from mudd_core.base.html_table import html_table
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.types import Array, Int32
 from mudd_core.checkpoint import final_hash, is_weight
@@ -20,17 +22,21 @@ from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model
 from mudd_core.run.build.components import assemble
 from mudd_core.run.loop import signals
+from mudd_core.run.loop.asked_run import asked_run
 from mudd_core.run.loop.lost_source import LostSource, SourceLostError
-from mudd_core.run.loop.opening import Assemble, asked_run, open_run
+from mudd_core.run.loop.opening import Assemble, open_run
 from mudd_core.run.loop.requests import Requests
 from mudd_core.run.loop.saves import Saves
+from mudd_core.run.loop.training_loop import TrainingLoop
 from mudd_core.run.loop.updates import Updates
 from mudd_core.run.loop.validator import Validator
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import StepRecord, Summary, Validation
+from mudd_core.run.report.live import Live, Nothing, live
+from mudd_core.run.report.object_text import Facts, one_line, run_facts
 from mudd_core.run.report.progress import Progress
-from mudd_core.run.report.styles import reads_weights
 from mudd_core.run.report.trace import Trace
+from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.store import Store
 
 if TYPE_CHECKING:
@@ -39,15 +45,15 @@ if TYPE_CHECKING:
 
 
 class Trainer:
-    """Trains one model. In a notebook: `t = mc.Trainer(config); t.step(); t.fit(); t.validate(); t.model`.
+    """Trains one model: `t = mc.Trainer("tiny.py", "runs/x"); t.step(); t.fit(); t.validate(); t.model`.
 
-    config: or the name of its file, as mc.Trainer("tiny.py"), or the folder of a run, which is resumed with its own
-    config: mc.Trainer("runs/x"). workdir: a folder (resumed if it holds this run) or a
-    Store; None writes nothing but the token cache. model: one to train further, in place of config.model; with it,
-    `t.step(batch)` needs no text at all. A model of interop.load_original whose loss is over all slots keeps it so. For
-    one thread at a time, as its model is. comm: the ranks of the run, each with a Trainer of its own, whose methods all
-    of them call alike; rank 0 writes and prints. fields: of another program's config, by name, for the first lines of
-    its log style.
+    config: or the name of its file, or the folder of a run, which is resumed with its own config: mc.Trainer("runs/x").
+    workdir: a folder (resumed if it holds this run) or a Store; None writes nothing but the token cache. model: one to
+    train further, in place of config.model; with it, `t.step(batch)` needs no text at all. A model of
+    interop.load_original whose loss is over all slots keeps it so. For one thread at a time, as its model is. comm: the
+    ranks of the run, each with a Trainer of its own, whose methods all of them call alike; rank 0 writes and prints.
+    progress: prints a run's lines; None prints nothing but what fit() shows. fields: of another program's config, by
+    name, for the first lines of its log style.
     """
 
     def __init__(
@@ -64,20 +70,26 @@ class Trainer:
         (asked, workdir), ranks = asked_run(config, workdir), Ranks(comm)
         if model is not None:
             require_model(model)
+        if not isinstance(progress, Progress | None):
+            raise TypeError(
+                f"[Trainer] progress: expected a Progress, got {progress!r}; type trainer.fit(progress={progress!r})"
+            )
+        self._prints, self._closed = progress is not None, False
         self._open = ExitStack()  # what close() closes, the last one first
         try:
             run = open_run(asked, workdir, model, ranks, progress, fields, assemble, self._open)
             self._run = run
             self.engine, self._state, self._watch = run.engine, run.state, run.watch
             self.in_use = getattr(self.model, "in_use", None) or InUse("trainer")
-            self._requests = Requests(ranks, run.store, run.config.train)
+            requests = Requests(ranks, run.store, run.config.train)
             source = LostSource(run.config.data.retries, run.reopen_rows, run.log.source_lost)
-            self._updates = Updates(run, source, self._requests)
+            self._updates = Updates(run, source, requests)
             self._saves = Saves(run)
-            folder = run.store.path if run.store and ranks.first else None
-            self._trace = Trace(run.config.train.profile, folder, self.engine, run.log.say)
-            self._open.callback(self._trace.close)
-            self._validator = Validator(run, source, self._requests, self._saves, self._trace)
+            folder = run.store.folder if run.store and ranks.first else None
+            trace = Trace(run.config.train.profile, folder, self.engine, run.log.say)
+            self._open.callback(trace.close)
+            self._validator = Validator(run, source, requests, self._saves, trace)
+            self._loop = TrainingLoop(run, requests, self._updates, self._validator, self._saves, trace)
             if not self._saves.resume() and model is None and run.config.start.load_parameters_path:
                 self._saves.begin_from_source()
         except BaseException:
@@ -126,6 +138,7 @@ class Trainer:
         StopRequestedError if a stop dropped it, DivergedError after too many bad ones. A skipped update that sends the
         run back to a checkpoint leaves step_done below the record's step.
         """
+        self._require_open()
         if batch is None:
             self._run.need_text()
         with signals.interrupt_later():
@@ -137,17 +150,50 @@ class Trainer:
     # ---- the loop -----------------------------------------------------------------------------------------
 
     @alone
-    def fit(self) -> Summary:
+    def fit(self, steps: int | None = None, progress: bool = True) -> Summary:
         """Train to the end, or until a stop is asked for; saves, and returns how it ended.
 
-        Raises SaveError if the last save failed. Ctrl-C without the command line's handlers ends the step, saves, and
-        is a KeyboardInterrupt then.
+        steps: at most so many further updates, None for all; another call goes on, with the numbers of an unbroken run.
+        progress: show a line and the curve in a notebook, elsewhere one line on standard error; a Trainer with a
+        Progress of its own prints there alone. Raises SaveError if the last save failed. Ctrl-C without the command
+        line's handlers ends the step, saves, and is a KeyboardInterrupt then; fit() goes on from there.
         """
+        self._require_open()
+        if steps is not None and index(steps) < 0:
+            raise ValueError(f"[fit] steps: expected at least 0, or None for all, got {steps}")
         self._run.need_text()
+        view = self._view() if progress else Nothing()
+        try:
+            with self._training():
+                for record in self._loop.records(steps, settle=False):
+                    view.step(record, self._state.clock.seconds_left(record.step))
+        finally:
+            view.close()
+        assert self._loop.summary is not None
+        return self._loop.summary
+
+    def __iter__(self) -> Iterator[StepRecord]:
+        """Train as fit() does, and yield the record of each update: `for record in trainer: print(record.loss)`.
+
+        After the last one the run is saved. A loop that is left by `break` saves nothing; save() does.
+        """
+        self._require_open()
+        self._run.need_text()
+        records = self._loop.records(None, settle=True)
+        while True:
+            with self.in_use, self._training():
+                record = next(records, None)
+            if record is None:
+                return
+            yield record
+
+    @contextmanager
+    def _training(self) -> Iterator[None]:
+        """A part of the loop: ranks are watched, Ctrl-C waits for its end, and a lost source saves."""
         self._watch.begin()
         try:
             with signals.interrupt_later():
-                return self._fit()
+                yield
         except BaseException as error:
             if isinstance(error, SourceLostError) and self._state.saved_step != self.step_done:
                 self.save()
@@ -156,56 +202,30 @@ class Trainer:
         finally:
             self._watch.end()
 
-    def _fit(self) -> Summary:
-        self._requests.begin()
-        while True:
-            if (
-                self._requests.stop(self.step_done)
-                or not self._validator.validate_if_due()
-                or self.step_done >= self.config.train.steps
-                or self._state.reached()
-            ):
-                break
-            with self._trace.step(self.step_done):
-                try:
-                    record = self._updates.make_update(settle=reads_weights(self.config, self.step_done + 1))
-                except DataEndError:
-                    if not (self.config.train.to_data_end and self.step_done):
-                        raise
-                    self._run.end_with_data()
-                    continue
-            if record is None:  # dropped; the reason is found above
-                continue
-            if record.step > self.step_done:  # gone back to a checkpoint
-                continue
-            if self._run.log.took_step(record, self._state.clock.seconds_left(record.step)):
-                self._state.logged(record)
-            if self._requests.take_save() or self._state.save_due():
-                with self._trace.span("save"):
-                    self.save()
-            self._trace.reached(self.step_done)
-        return self._end(self._requests.decided)
+    def _view(self) -> Live:
+        if self._prints or not self._run.ranks.first:
+            return Nothing()
+        return live(self.config.name, self.config.train.steps, self._run.history)
 
-    def _end(self, stopped: str | None) -> Summary:
-        self._trace.close()
-        if self._state.saved_step != self.step_done and not self._state.saves_best:
-            self.save()
-        if (store := self._run.store) is not None:
-            store.settle()
-            if store.save_error is not None:
-                raise store.save_error
-        validates = self._run.components.validates
-        summary = self._state.summary(
-            self.final_hash(), stopped, data_end=self._run.data_end, validates=validates
-        )
-        self._run.log.ended(summary)
-        return summary
+    @property
+    def history(self) -> Metrics:
+        """The updates of this Trainer as arrays by name: step, loss, lr, grad_norm, tokens_per_second and more.
+
+        A long history (8 MB) drops every second update. Earlier parts of a run are in mc.load_run(FOLDER).metrics.
+        """
+        return self._run.history.updates
+
+    @property
+    def validations(self) -> Metrics:
+        """The validations that were due, as arrays by name: step, val_loss, val_bits_per_byte and more."""
+        return self._run.history.validations
 
     # ---- validation, saving, resuming ---------------------------------------------------------------------
 
     @alone
     def validate(self) -> Validation:
         """Loss and bits per byte on the held-out text, as the weights are now; the run's own rows stay its own."""
+        self._require_open()
         self._run.need_text()
         result = self._validator.measure()
         if result is None:
@@ -224,13 +244,36 @@ class Trainer:
 
         Nothing is written without a work directory, and with train.save=false.
         """
+        self._require_open()
         return self._saves.save()
 
     def close(self) -> None:
-        """Close the logs and release the lock of the work directory."""
+        """Close the logs and release the lock of the work directory; from then on nothing trains, validates or saves.
+
+        model, config and history stay.
+        """
+        self._closed = True
         self._open.close()
 
+    def _facts(self) -> Facts:
+        store = self._run.store
+        folder = store.folder.path if store is not None else None
+        return run_facts(self.config, self.step_done, self._state.last_loss, self.model.n_parameters, folder)
+
+    def __repr__(self) -> str:
+        return one_line("Trainer", self.config.name, self._facts())
+
+    def _repr_html_(self) -> str:
+        return html_table(self._facts().items(), title=f"Trainer '{self.config.name}'")
+
+    def _require_open(self) -> None:
+        if self._closed:
+            folder = self._run.store.folder if self._run.store is not None else None
+            way_out = f"mc.Trainer('{folder}') goes on with its run" if folder else "make a new one"
+            raise UserError(f"[Trainer] this Trainer is closed; {way_out}")
+
     def __enter__(self) -> Trainer:
+        self._require_open()
         return self
 
     def __exit__(self, *_: object) -> None:

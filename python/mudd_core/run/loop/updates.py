@@ -82,6 +82,7 @@ class Updates:
         if run.config.log.batches:
             metrics = {**metrics, "batch_hash": batch_hash(run.engine.last_batch(number))}
         record = replace(state.took_step(report, lr, seconds, metrics), statistics=found)
+        run.history.took_step(record)
         if goes_back:
             self._recovery.go_back(t)
         if compare_due(run.ranks, run.config.dist.compare_every, record.step):

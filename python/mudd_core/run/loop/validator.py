@@ -35,6 +35,7 @@ class Validator:
             self._stops()
             return False
         state.validated(result)
+        run.history.validated(result)
         run.log.validated(result)
         if state.saves_best and state.save_due():
             self._saves.save()

@@ -18,6 +18,7 @@ from mudd_core.run.build.saved_model import model_of_run
 from mudd_core.run.opened.run import Source
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.own_code import run_copies
+from mudd_core.run.store.run_folder import CHECKPOINTS, RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
@@ -31,7 +32,7 @@ def own_source(path: Path, step: int | None) -> Source | None:
     if is_model_folder(path):
         return _of_model(path, step)
     folder, of_folder = _run_and_step(path)
-    if not (folder / "config.json").is_file() or not (folder / "run.json").is_file():
+    if not folder.holds_run or not folder.has_identity:
         return None
     if step is not None and of_folder is not None and step != of_folder:
         raise UserError(
@@ -68,8 +69,8 @@ def _of_model(path: Path, step: int | None) -> Source:
     return Source(path, config_of(path, model), lambda: (model, None), partial(folder_tokenizer, path))
 
 
-def _run_and_step(path: Path) -> tuple[Path, int | None]:
+def _run_and_step(path: Path) -> tuple[RunFolder, int | None]:
     """The work directory that a path is, or is in, and the step of a checkpoint's folder."""
-    if path.parent.name == "checkpoints" and (step := step_of(path.name)) is not None:
-        return path.parent.parent, step
-    return (path.parent if path.name == "checkpoints" else path), None
+    if path.parent.name == CHECKPOINTS and (step := step_of(path.name)) is not None:
+        return RunFolder(path.parent.parent), step
+    return RunFolder(path.parent if path.name == CHECKPOINTS else path), None

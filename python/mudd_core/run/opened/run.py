@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
-from mudd_core.checkpoint import list_steps, step_folder
+from mudd_core.base.html_table import html_table
 from mudd_core.config import Config
 from mudd_core.config.suggest import nearest
 from mudd_core.run.report.curve import Curve, curve
+from mudd_core.run.report.object_text import run_facts
 from mudd_core.run.report.sample import write_text
+from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.metric_arrays import Metrics
-from mudd_core.run.store.metrics import Row, read_rows
+from mudd_core.run.store.metrics import Row, rows_of
+from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
@@ -24,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where a Run gets its parts. model: makes (model, step); step None: weights alone. logs: a work directory."""
+    """Where a Run gets its parts. model: makes (model, step); step None: weights alone. folder: of a run."""
 
     path: Path
     config: Config
     model: Callable[[], tuple[Model, int | None]]
     tokenizer: Callable[[], Tokenizer | None]
-    logs: Path | None = None
+    folder: RunFolder | None = None
 
 
 class Run:
@@ -85,10 +88,10 @@ class Run:
     @property
     def checkpoints(self) -> dict[int, Path]:
         """Step to folder of the saved checkpoints, ascending; mc.load_run opens each."""
-        if self._source.logs is None:
+        folder = self._source.folder
+        if folder is None:
             return {}
-        folder = self._source.logs / "checkpoints"
-        return {step: step_folder(folder, step) for step in list_steps(folder)}
+        return {step: folder.step_folder(step) for step in Checkpoints(folder).steps()}
 
     def generate(
         self,
@@ -149,7 +152,15 @@ class Run:
         return self._model
 
     def _rows(self) -> list[Row]:
-        return [] if self._source.logs is None else list(read_rows(self._source.logs / "metrics.jsonl"))
+        return [] if self._source.folder is None else list(rows_of(self._source.folder))
+
+    def _repr_html_(self) -> str:
+        metrics = self.metrics
+        step, loss = (int(metrics["step"][-1]), float(metrics["loss"][-1])) if metrics.rows else (None, None)
+        facts = dict(run_facts(self.config, step, loss, None, self.path))
+        if saved := list(self.checkpoints):
+            facts["checkpoints"] = ", ".join(map(str, saved))
+        return html_table(facts.items(), title=f"Run '{self.config.name}'")
 
     def __repr__(self) -> str:
         return f"Run('{self.path}', {self.config.model.family})"

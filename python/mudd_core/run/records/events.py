@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol
 
+from mudd_core.base.html_table import html_table
 from mudd_core.base.types import Json
 from mudd_core.engine.accuracy import SAMPLE_ACCURACY
 
@@ -59,6 +61,18 @@ class StepRecord:
             row.pop(name, None)
         rare = {name: row.pop(name) for name in ("skipped", "rewinds")}
         return row | {name: value for name, value in rare.items() if value}
+
+
+class SavedStep(Protocol):
+    """A checkpoint on disk that a run continues from."""
+
+    @property
+    def step(self) -> int:
+        """Updates that were made before it was saved."""
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +150,18 @@ class Summary:
     reached: bool = False
     data_end: bool = False
     validates: bool = True
+
+    def _repr_html_(self) -> str:
+        def text(value: float | str) -> str:
+            if isinstance(value, str):
+                return value
+            if isinstance(value, bool):
+                return "yes"  # no is left out
+            return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
+
+        known = {label.name: getattr(self, label.name) for label in fields(self)}
+        rows = [(name, text(value)) for name, value in known.items() if value not in (None, False)]
+        return html_table(rows, title=f"Run '{self.name}': step {self.step:,} of {self.steps:,}")
 
 
 @dataclass(frozen=True)

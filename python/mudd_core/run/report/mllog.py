@@ -18,7 +18,7 @@ from mudd_core.config import Config
 from mudd_core.run.records.events import StepRecord, Summary, Validation
 from mudd_core.run.report.mllog_settings import settings_of
 from mudd_core.run.store.metrics import plain
-from mudd_core.run.store.workdir import BENCHMARK_LOG
+from mudd_core.run.store.run_folder import BENCHMARK_LOG, RunFolder
 
 TOKEN = ":::MLLOG "
 _POINT, _START, _STOP = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
@@ -30,15 +30,15 @@ _Line = dict[str, Any]
 class BenchmarkLog:
     """The events of one run in their order; one run_stop, whatever happens. samples_count counts tokens.
 
-    say: prints a line. workdir: of the file; the variable COMPLIANCE_FILE names another one, which may have earlier
-    runs: lines are added at its end. A file that cannot be opened is a SaveError at once, one of other content a
-    UserError. A disk that is full later costs no line: they wait in memory, and `close` writes them.
+    say: prints a line. folder: of the run, for the file; the variable COMPLIANCE_FILE names another one, which may have
+    earlier runs: lines are added at its end. A file that cannot be opened is a SaveError at once, one of other content
+    a UserError. A disk that is full later costs no line: they wait in memory, and `close` writes them.
     """
 
-    def __init__(self, config: Config, workdir: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, config: Config, folder: RunFolder, say: Callable[[str], None]) -> None:
         self._config, self._say = config, say
         named = os.environ.get("COMPLIANCE_FILE")
-        self._path = Path(named) if named else workdir / BENCHMARK_LOG
+        self._path = Path(named) if named else folder.path / BENCHMARK_LOG
         self._own_file = not named  # of this run alone
         self._require_log()
         self._waiting: list[_Line] = []

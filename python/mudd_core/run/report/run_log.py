@@ -7,14 +7,13 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from mudd_core.base.errors import SaveError
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, Mesh, TrainConfig
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.events import BatchSums, Rewind, StepRecord, Summary, Validation
+from mudd_core.run.records.events import BatchSums, Rewind, SavedStep, StepRecord, Summary, Validation
 from mudd_core.run.report.mllog import BenchmarkLog
 from mudd_core.run.report.progress import Progress, step_fields
 from mudd_core.run.report.styles import RunFacts, Style, style_of
@@ -50,7 +49,7 @@ class RunLog:
     def watch_clock(self, config: Config) -> None:
         """Begin the MLPerf log, where the config asks for one: all that comes from here on is on its clock."""
         if config.log.mllog and self._prints and self._store is not None:
-            self._benchmark = BenchmarkLog(config, self._store.path, self.say)
+            self._benchmark = BenchmarkLog(config, self._store.folder, self.say)
 
     def use(self, facts: RunFacts) -> None:
         """Print in the style of the run's config from here on."""
@@ -103,7 +102,7 @@ class RunLog:
         self._say_all(self._style.started())
         facts = self._style.facts
         if self._store is not None and tracker_mode(facts.config.log) != "off":
-            self._tracker = Tracker(facts.config, self._store.path, self._store.run_id)
+            self._tracker = Tracker(facts.config, self._store.folder, self._store.run_id)
 
     def found(self, checkpoint: Checkpoint) -> None:
         """What a run will go on from, and what it could not."""
@@ -120,13 +119,13 @@ class RunLog:
             )
             self._log_warnings(self._store)
         if self._style is not None:
-            self._say_all(self._style.restored(found.step, found.path))
+            self._say_all(self._style.restored(found))
         self._begin(found.step)
 
-    def restored(self, step: int, folder: Path) -> None:
-        """The style's lines about the checkpoint that a run goes on from."""
+    def restored(self, found: SavedStep) -> None:
+        """The style's lines about the checkpoint that a run continues from."""
         if self._style is not None:
-            self._say_all(self._style.restored(step, folder))
+            self._say_all(self._style.restored(found))
 
     def shorten(self, train: TrainConfig) -> None:
         """Take over the length of a run whose data end earlier than its config."""
@@ -217,7 +216,7 @@ class RunLog:
     def saved(self, step: int) -> None:
         """A checkpoint was committed."""
         if self._style is not None and self._store is not None:
-            self._say_all(self._style.saved(step, self._store.path / "checkpoints" / f"step-{step}"))
+            self._say_all(self._style.saved(step))
 
     def save_failed(self) -> None:
         """The run goes on, and tries again when the next save is due."""

@@ -16,7 +16,7 @@ from mudd_core.base.errors import SaveError
 from mudd_core.base.regular_files import open_to_append
 from mudd_core.base.types import JsonObject
 from mudd_core.config.train import profile_window
-from mudd_core.run.store.workdir import TRACES
+from mudd_core.run.store.run_folder import TRACES, RunFolder
 
 NAME = "host.trace.json.gz"
 MOST_BYTES = 64 << 20  # of the file
@@ -29,7 +29,9 @@ class Trace:
     The file appears under its name when the window has ended; what cannot be written ends the trace and not the run.
     """
 
-    def __init__(self, window: str, folder: Path | None, engine: Any, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, window: str, folder: RunFolder | None, engine: Any, say: Callable[[str], None]
+    ) -> None:
         """folder: the work directory; None or an empty window: nothing is traced. say: takes a line for the user."""
         self._window = profile_window(window) if window and folder is not None else (0, 0)
         self._folder, self._engine, self._say = folder, engine, say
@@ -85,9 +87,9 @@ class Trace:
         if self._text is not None:
             return
         assert self._folder is not None
-        self._path = self._folder / TRACES[-1] / time.strftime("%Y_%m_%d_%H_%M_%S") / NAME
+        self._path = self._folder.path / TRACES[-1] / time.strftime("%Y_%m_%d_%H_%M_%S") / NAME
         with self._failing():
-            for folder in (self._folder / name for name in TRACES):
+            for folder in (self._folder.path / name for name in TRACES):
                 if folder.is_symlink():  # made after the check of the work directory
                     raise OSError(errno.ELOOP, "expected a folder, got a link", str(folder))
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from mudd_core.base.packages import needed
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config import Config, LogConfig, to_dict
 from mudd_core.run.store.metrics import plain
+from mudd_core.run.store.run_folder import RunFolder
 
 FINISH_SECONDS = 60.0  # that a run waits for its tracker at the end
 _MODES = ("online", "offline", "disabled")
@@ -55,8 +56,8 @@ def _obstacle() -> str:
 class Tracker:
     """A run of Weights & Biases. A failure of any call is one warning, and the end of the tracking."""
 
-    def __init__(self, config: Config, workdir: Path, run_id: str) -> None:
-        self._config, self._workdir = config, workdir
+    def __init__(self, config: Config, folder: RunFolder, run_id: str) -> None:
+        self._config, self._run_folder = config, folder
         self._run_id = config.log.wandb_run or run_id
         self._jobs: queue.Queue[_Job | None] = queue.Queue()
         self._dead = threading.Event()
@@ -109,7 +110,7 @@ class Tracker:
             mode = "offline"
         if "WANDB_MODE" in os.environ:
             os.environ["WANDB_MODE"] = mode  # the library refuses an empty one
-        folder = Path(log.wandb_dir) if log.wandb_dir else self._workdir
+        folder = Path(log.wandb_dir) if log.wandb_dir else self._run_folder.path
         folder.mkdir(parents=True, exist_ok=True)
         return wandb.init(
             project=log.wandb_project,

@@ -18,6 +18,7 @@ from mudd_core.config import Config, find_config
 from mudd_core.config.own_files import files_read
 from mudd_core.run.store.own_code import run_copies
 from mudd_core.run.store.registrations import registrations, replay
+from mudd_core.run.store.run_folder import RunFolder
 
 MEMBER = "config_source"  # of run.json
 
@@ -92,16 +93,17 @@ def changed_file(saved: ConfigSource | None, now: ConfigSource | None) -> str:
     return next((path for path, digest in now.files.items() if saved.files.get(path, digest) != digest), "")
 
 
-def resumed(file: str, words: Sequence[str], workdir: Path | None) -> tuple[Config, ConfigSource] | None:
+def resumed(file: str, words: Sequence[str], run: RunFolder | None) -> tuple[Config, ConfigSource] | None:
     """Saved config and source of the run that the same command started, if no file of it has changed.
 
-    workdir: where the run is; None: the folder under runs/ whose name the files or the arguments spell out.
+    run: its folder; None: the folder under runs/ whose name the files or the arguments spell out.
     """
     path = find_config(file).resolve()
     if path.suffix == ".json":
         return None
-    folders = [workdir] if workdir else sorted(entry.parent for entry in Path("runs").glob("*/run.json"))
-    found = [known for folder in folders if (known := _known(folder, path, words, named=workdir is not None))]
+    others = (RunFolder(file.parent) for file in sorted(Path("runs").glob("*/run.json")))
+    folders = others if run is None else (run,)
+    found = [known for folder in folders if (known := _known(folder, path, words, named=run is not None))]
     if len(found) != 1:
         return None
     replay(path, found[0][1].registers)
@@ -109,12 +111,12 @@ def resumed(file: str, words: Sequence[str], workdir: Path | None) -> tuple[Conf
 
 
 def _known(
-    folder: Path, path: Path, words: Sequence[str], *, named: bool
+    folder: RunFolder, path: Path, words: Sequence[str], *, named: bool
 ) -> tuple[Config, ConfigSource] | None:
     from mudd_core.run.store.json_files import read_facts, read_saved_config
 
     try:
-        if not (folder / "run.json").is_file() or not (folder / "config.json").is_file():
+        if not folder.has_identity or not folder.holds_run:
             return None
         source = of_facts(read_facts(folder))
         if source is None or source.words != list(words) or next(iter(source.files), "") != str(path):
@@ -127,7 +129,7 @@ def _known(
             return config, source
         # A name that the file computes may be another one each time: then the file has to run.
         texts = [*words, *(read_bytes(Path(file)).decode("utf-8", "replace") for file in source.files)]
-        fits = config.name == folder.name and any(config.name in text for text in texts)
+        fits = config.name == folder.path.name and any(config.name in text for text in texts)
         return (config, source) if fits else None
     except (FormatError, UserError, OSError):  # the next command that opens the run reports it
         return None

@@ -13,30 +13,37 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from mudd_core import _core, checkpoint
+from mudd_core import _core
 from mudd_core.base.errors import FormatError, SaveError, UserError, is_full_disk, write_error
 from mudd_core.base.members import member
 from mudd_core.base.storage import unreachable
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint.steps import MANIFEST, step_folder, step_name
 from mudd_core.checkpoint.verify import verify_step
+from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import object_in, read_object
 from mudd_core.run.store.remote_files import RemoteFiles
-from mudd_core.run.store.workdir import STAGED, UNFINISHED
+from mudd_core.run.store.run_folder import (
+    CHECKPOINTS,
+    CONFIG,
+    REMOTE,
+    RUN,
+    STAGED,
+    UNFINISHED,
+    RunFolder,
+)
 
-NOTE = "remote.json"
-_CHECKPOINTS = "checkpoints"
 _WHAT = "[workdir] path"
 
 
 class Fetch:
     """Brings a run from its URL into a work directory, which the caller has locked."""
 
-    def __init__(self, url: str, files: RemoteFiles, folder: Path, left_out: tuple[str, ...]) -> None:
+    def __init__(self, files: RemoteFiles, folder: RunFolder, left_out: tuple[str, ...]) -> None:
         """left_out: entries of the run's folder in the storage that are not fetched; hidden ones never are."""
-        self._url, self._files, self._folder = url, files, folder
-        self._left_out = (_CHECKPOINTS, *left_out)
-        self._stage = folder / UNFINISHED
+        self._url, self._files, self._run = folder.url, files, folder
+        self._left_out = (CHECKPOINTS, *left_out)
+        self._stage = folder.path / UNFINISHED
 
     def run(self, steps: list[int], say: Callable[[str], None]) -> None:
         """Bring what the storage has and this machine lacks: the identity, newer steps, logs.
@@ -51,7 +58,7 @@ class Fetch:
         except Exception as error:
             if isinstance(error, OSError) and (is_full_disk(error) or _is_below(error, self._stage)):
                 raise SaveError(
-                    f"{_WHAT}: the copy {self._folder} of '{self._url}' cannot be written: {error.strerror}"
+                    f"{_WHAT}: the copy {self._run} of '{self._url}' cannot be written: {error.strerror}"
                 ) from None
             raise unreachable(self._url, _WHAT, error) from None
         finally:
@@ -59,24 +66,24 @@ class Fetch:
 
     def _fetch(self, steps: list[int], say: Callable[[str], None]) -> None:
         names = self._files.names("")
-        if "config.json" not in names:
+        if CONFIG not in names:
             return
         run_id = self._run_id(names)
-        newest = max(checkpoint.list_steps(self._folder / _CHECKPOINTS), default=-1)
+        newest = max(Checkpoints(self._run).steps(), default=-1)
         shutil.rmtree(self._stage, ignore_errors=True)
         self._stage.mkdir()
         newer = [step for step in sorted(steps, reverse=True) if step > newest]
         fetched = [step for step in newer if self._stage_step(step, run_id, say)]
-        if not fetched and (self._folder / "config.json").is_file():
+        if not fetched and self._run.holds_run:
             return
         for name in names:
             if name not in self._left_out and not name.startswith("."):
                 self._files.fetch(name, self._stage / name)
-        for name in {"config.json", "run.json"} & set(names):
+        for name in {CONFIG, RUN} & set(names):
             self._object(name, (self._stage / name).read_bytes())
         _sync(self._stage)
-        self._stage.rename(self._folder / STAGED)
-        finish_fetch(self._folder)
+        self._stage.rename(self._run.path / STAGED)
+        finish_fetch(self._run)
         for step in fetched:
             say(f"fetched step {step} from {self._url}")
 
@@ -85,23 +92,23 @@ class Fetch:
 
     def _run_id(self, names: list[str]) -> str | None:
         """The id of the run in the storage; None where a broken upload left none."""
-        if "run.json" not in names:
+        if RUN not in names:
             return None
-        theirs = self._object("run.json", self._files.read("run.json"))
-        found: str = member(theirs, "run_id", str, Path(f"{self._url}/run.json"))
-        ours = self._folder / "run.json"
+        theirs = self._object(RUN, self._files.read(RUN))
+        found: str = member(theirs, "run_id", str, Path(f"{self._url}/{RUN}"))
+        ours = self._run.run_file
         if ours.is_file() and read_object(ours).get("run_id") != found:
             raise UserError(
-                f"{_WHAT}: '{self._url}' holds another run than {self._folder}; give another --workdir"
+                f"{_WHAT}: '{self._url}' holds another run than {self._run}; give another --workdir"
             )
         return found
 
     def _stage_step(self, step: int, run_id: str | None, say: Callable[[str], None]) -> bool:
-        there = f"{_CHECKPOINTS}/{step_name(step)}"
+        there = f"{CHECKPOINTS}/{step_name(step)}"
         names = self._files.names(there)
         if MANIFEST not in names:  # an upload that was broken off
             return False
-        work = step_folder(self._stage / _CHECKPOINTS, step)
+        work = step_folder(self._stage / CHECKPOINTS, step)
         work.mkdir(parents=True)
         try:
             for name in names:
@@ -117,17 +124,18 @@ class Fetch:
         return False
 
 
-def finish_fetch(folder: Path) -> None:
+def finish_fetch(run: RunFolder) -> None:
     """Move what a complete fetch has staged into place; call it with the work directory locked. SaveError."""
+    folder = run.path
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)
     stage = folder / STAGED
     if not stage.is_dir():
         return
     try:
-        steps = stage / _CHECKPOINTS
+        steps = stage / CHECKPOINTS
         for step in sorted(steps.iterdir()) if steps.is_dir() else []:
-            (folder / _CHECKPOINTS).mkdir(exist_ok=True)
-            step.rename(folder / _CHECKPOINTS / step.name)
+            run.checkpoint_folder.mkdir(exist_ok=True)
+            step.rename(run.checkpoint_folder / step.name)
         for file in sorted(stage.iterdir()):
             if file != steps:
                 os.replace(file, folder / file.name)
@@ -136,9 +144,9 @@ def finish_fetch(folder: Path) -> None:
         raise write_error(folder / STAGED, error) from error
 
 
-def remember(folder: Path, url: str) -> None:
+def remember(folder: RunFolder) -> None:
     """Note whose copy a folder is; UserError where it is that of another URL (gs://b/run and s3://b/run)."""
-    note = folder / NOTE
+    note, url = folder.path / REMOTE, folder.url
     if not note.is_file():
         try:
             _core.replace_file(str(note), (json.dumps({"url": url}) + "\n").encode())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import weakref
-from pathlib import Path
 from typing import Protocol
 
-from mudd_core.run.store.workdir import InUseError, Workdir
+from mudd_core.run.store.folder_lock import FolderLock, InUseError
+from mudd_core.run.store.run_folder import RunFolder
 
 
 class Holder(Protocol):
@@ -19,26 +19,26 @@ class Holder(Protocol):
         """Release the work directory."""
 
 
-_holders: weakref.WeakValueDictionary[Path, Holder] = weakref.WeakValueDictionary()
+_holders: weakref.WeakValueDictionary[RunFolder, Holder] = weakref.WeakValueDictionary()
 
 
-def locked(path: str | Path, holder: Holder) -> Workdir:
-    """The work directory, locked for this holder; taken from an earlier one of this process that is done or dropped."""
+def locked(folder: RunFolder, holder: Holder) -> FolderLock:
+    """The lock of a folder for this holder; taken from an earlier one of this process that is done or dropped."""
     try:
-        held = Workdir(path)
+        lock = FolderLock(folder)
     except InUseError as error:
-        if not _released(error.path):
+        if not _released(error.folder):
             raise
-        held = Workdir(path)
-    _holders[held.path] = holder
-    return held
+        lock = FolderLock(folder)
+    _holders[lock.folder] = holder
+    return lock
 
 
-def _released(path: Path) -> bool:
-    if path not in _holders:
+def _released(folder: RunFolder) -> bool:
+    if folder not in _holders:
         return False
     gc.collect()  # a dropped Trainer may live on in a circle of references
-    earlier = _holders.get(path)
+    earlier = _holders.get(folder)
     if earlier is not None and not earlier.ended:
         return False
     if earlier is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.run.records.facts import SEAL_FACT
 from mudd_core.run.store.config_source import MEMBER, ConfigSource
+from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared
@@ -25,7 +25,7 @@ def seal_fact(data: Prepared) -> JsonObject:
 
 
 def identity(
-    folder: Path, saved: Mapping[str, Json], facts: Mapping[str, Json], source: ConfigSource | None
+    folder: RunFolder, saved: Mapping[str, Json], facts: Mapping[str, Json], source: ConfigSource | None
 ) -> JsonObject:
     """What run.json is to say. UserError where a saved fact differs.
 

@@ -1,20 +1,51 @@
-"""The JSON files of a run, read and checked: config.json, run.json, summary.json."""
+"""The JSON files of a run, written, read and checked: config.json, run.json, summary.json."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from mudd_core.base.errors import FormatError, UserError
+from mudd_core import _core
+from mudd_core.base.errors import FormatError, UserError, write_error
 from mudd_core.base.members import build, member
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import JsonObject
-from mudd_core.config import Config, from_dict
+from mudd_core.config import Config, from_dict, to_dict
 from mudd_core.config.check import type_fault
 from mudd_core.config.fields import walk
 from mudd_core.run.records.events import Summary
 from mudd_core.run.records.facts import DATA_FACT
+from mudd_core.run.store.metrics import plain
 from mudd_core.run.store.original_run import original_run_text, reader_state_of
+from mudd_core.run.store.run_folder import RunFolder
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON so that a crash leaves the old file or the new one, never half of it. Raises SaveError.
+
+    Numbers that are not finite become null.
+    """
+    try:
+        _core.replace_file(str(path), (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode())
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def write_config(folder: RunFolder, config: Config) -> None:
+    """Save the config of a run; SaveError."""
+    write_json(folder.config_file, to_dict(config))
+
+
+def write_facts(folder: RunFolder, facts: JsonObject) -> None:
+    """Save the id and the facts of a run; SaveError."""
+    write_json(folder.run_file, facts)
+
+
+def write_summary(folder: RunFolder, summary: Summary) -> None:
+    """Save how a call of fit() ended; SaveError."""
+    write_json(folder.summary_file, asdict(summary))
 
 
 def read_object(path: Path) -> JsonObject:
@@ -36,24 +67,34 @@ def object_in(data: bytes, name: str) -> JsonObject:
     return value
 
 
-def read_facts(workdir: Path) -> JsonObject:
+def read_facts(folder: RunFolder) -> JsonObject:
     """What run.json of a run says: run_id and, where the run has text, the fingerprint of its token cache."""
-    file = workdir / "run.json"
+    file = folder.run_file
     facts = read_object(file)
-    member(facts, "run_id", str, file)
+    run_id_of(folder, facts)
     for name, kind in ((DATA_FACT, str), ("vocab_size", int)):
         if facts.get(name) is not None:
             member(facts, name, kind, file)
     return facts
 
 
-def read_saved_config(workdir: Path) -> Config:
+def facts_of(folder: RunFolder) -> JsonObject:
+    """As read_facts; empty for a run that has no run.json yet."""
+    return read_facts(folder) if folder.run_file.exists() else {}
+
+
+def run_id_of(folder: RunFolder, facts: JsonObject) -> str:
+    """The id among the facts of a run; FormatError where it is missing."""
+    return member(facts, "run_id", str, folder.run_file)
+
+
+def read_saved_config(folder: RunFolder) -> Config:
     """The config saved with a run; UserError where the folder holds none, FormatError for one of other types."""
-    file = workdir / "config.json"
+    file = folder.config_file
     if not file.is_file():
-        if (theirs := reader_state_of(workdir)) is not None:
-            raise UserError(f"[workdir] {original_run_text(workdir, theirs)}")
-        raise UserError(f"[workdir] {workdir} holds no run (no config.json); train first, or give --workdir")
+        if (theirs := reader_state_of(folder.path)) is not None:
+            raise UserError(f"[workdir] {original_run_text(folder.path, theirs)}")
+        raise UserError(f"[workdir] {folder} holds no run (no config.json); train first, or give --workdir")
     raw = read_object(file)
     member(raw, "model", dict, file)
     try:
@@ -65,8 +106,9 @@ def read_saved_config(workdir: Path) -> Config:
     return config
 
 
-def finished_summary(file: Path, config: Config) -> Summary | None:
+def finished_summary(folder: RunFolder, config: Config) -> Summary | None:
     """The summary of a finished run; None while there is something left to do, by the config as it is now."""
+    file = folder.summary_file
     raw = read_object(file) if file.exists() else None
     if not raw or raw.get("stopped"):
         return None

@@ -14,8 +14,9 @@ from mudd_core.base.errors import SaveError, UserError, write_error, write_reaso
 from mudd_core.base.regular_files import open_binary, open_to_append
 from mudd_core.base.types import Json
 from mudd_core.config import Config
-from mudd_core.run.store.metrics import Board, LineFile, MetricsLog, Row
+from mudd_core.run.store.metrics import EventFiles, LineFile, MetricsLog, Row, event_lines
 from mudd_core.run.store.metrics_file import MetricsFile, is_folder, lines_file
+from mudd_core.run.store.run_folder import BOARD, EVENTS, METRICS, RunFolder
 
 _COPY = "log.metrics_file"
 
@@ -23,11 +24,11 @@ _COPY = "log.metrics_file"
 class Logs:
     """Opened at a step; rows behind it are cut off. Rows that a disk refuses wait, `sync` asks for them again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
         self._metrics: MetricsLog | None = None
         self._copy: MetricsFile | None = None
-        self._board: Board | None = None
+        self._board: EventFiles | None = None
         self._events: LineFile | None = None
         self._warned: set[str] = set()
         self._sync_failed = False
@@ -36,11 +37,11 @@ class Logs:
         """SaveError where one of them cannot be written."""
         flush_every = config.log.flush_every
         try:
-            self._metrics = MetricsLog(self._folder / "metrics.jsonl", resumed_step=step)
-            self._board = Board(self._folder / "tensorboard", resumed_step=step, flush_every=flush_every)
+            self._metrics = MetricsLog.of(self._folder, resumed_step=step)
+            self._board = EventFiles(self._folder, resumed_step=step, flush_every=flush_every)
             self._copy = MetricsFile(config, step)
             if self._events is None:
-                self._events = LineFile(self._folder / "events.jsonl")
+                self._events = event_lines(self._folder)
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise SaveError(f"[save] the logs in {self._folder}: {where}{write_reason(error)}") from error
@@ -49,9 +50,9 @@ class Logs:
         """One row of numbers, to metrics.jsonl and to TensorBoard; statistics keep their names as tags."""
         assert self._metrics is not None and self._board is not None
         whole = {**row, **statistics}
-        with self._going_on("metrics.jsonl"):
+        with self._going_on(METRICS):
             self._metrics.append(whole)
-        with self._going_on("tensorboard"):
+        with self._going_on(BOARD):
             self._board.append(row)
             self._board.add(row["step"], statistics)
         self._to_metrics_file(lambda file: file.row(whole))
@@ -72,18 +73,18 @@ class Logs:
     def add_to_board(self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str]) -> None:
         """Further tags of TensorBoard."""
         assert self._board is not None
-        with self._going_on("tensorboard"):
+        with self._going_on(BOARD):
             self._board.add(step, scalars, texts)
 
     def event(self, name: str, facts: Mapping[str, Json]) -> None:
         """Something that happened, to events.jsonl, which may differ from that of an unbroken run."""
         assert self._events is not None
-        with self._going_on("events.jsonl"):
+        with self._going_on(EVENTS):
             self._events.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **facts})
 
-    def _path(self, name: str) -> Path:
-        """The file or folder of a log."""
-        return self._copy.path if self._copy is not None and name == _COPY else self._folder / name
+    def _place(self, name: str) -> str:
+        """The file or folder of a log, for a message."""
+        return str(self._copy.path) if self._copy is not None and name == _COPY else f"{self._folder}/{name}"
 
     @contextlib.contextmanager
     def _going_on(self, name: str) -> Iterator[None]:
@@ -91,7 +92,7 @@ class Logs:
         try:
             yield
         except OSError as error:
-            self._warn(name, f"{self._path(name)}: {error.strerror}; the run goes on")
+            self._warn(name, f"{self._place(name)}: {error.strerror}; the run goes on")
 
     def _warn(self, name: str, text: str) -> None:
         """A warning for each name."""
@@ -104,11 +105,11 @@ class Logs:
         """Make every row of metrics.jsonl survive a power cut; SaveError where that fails."""
         assert self._metrics is not None and self._board is not None
         self._sync_failed = True
-        for name, write in (("metrics.jsonl", self._metrics.sync), ("tensorboard", self._board.flush)):
+        for name, write in ((METRICS, self._metrics.sync), (BOARD, self._board.flush)):
             try:
                 write()
             except OSError as error:
-                raise write_error(self._folder / name, error) from error
+                raise write_error(self._place(name), error) from error
         self._sync_failed = False
 
     def close_rows(self) -> None:
@@ -120,9 +121,9 @@ class Logs:
     def close(self) -> None:
         """Close all; SaveError where one of them cannot be written any more, a warning if `sync` has failed before."""
         logs = {
-            "metrics.jsonl": self._metrics,
-            "tensorboard": self._board,
-            "events.jsonl": self._events,
+            METRICS: self._metrics,
+            BOARD: self._board,
+            EVENTS: self._events,
             _COPY: self._copy,
         }
         failed: dict[str, str] = {}
@@ -131,17 +132,17 @@ class Logs:
                 if log is not None:
                     log.close()
             except OSError as error:
-                failed[name] = f"{self._path(name)}: {write_reason(error)}"
+                failed[name] = f"{self._place(name)}: {write_reason(error)}"
         if failed and not self._sync_failed:
             raise SaveError(f"[save] {'; '.join(failed.values())}")
         for name, text in failed.items():
             self._warn(name, text)
 
 
-def require_metrics_file(config: Config, workdir: str | Path | None = None) -> None:
+def require_metrics_file(config: Config, folder: RunFolder | None = None) -> None:
     """SaveError if log.metrics_file cannot be written; UserError for a file of something else; leaves nothing behind.
 
-    workdir: the folder that the run will make; the file may be in it.
+    folder: of the run, which will make it; the file may be in it.
     """
     if not config.log.metrics_file:
         return
@@ -149,11 +150,7 @@ def require_metrics_file(config: Config, workdir: str | Path | None = None) -> N
     if is_folder(config) and not path.parent.exists():
         _require_folder(path.parent)
         return
-    if (
-        workdir is not None
-        and path.absolute().parent == Path(workdir).absolute()
-        and not path.parent.exists()
-    ):
+    if folder is not None and path.absolute().parent == folder.path.absolute() and not path.parent.exists():
         return
     is_new = not os.path.lexists(path)
     try:

@@ -16,8 +16,11 @@ from typing import Any
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.members import build
 from mudd_core.base.regular_files import open_to_append, read_bytes
+from mudd_core.run.records.events import Validation
 from mudd_core.run.store.event_file import EventFile
+from mudd_core.run.store.run_folder import RunFolder
 
 Row = dict[str, Any]
 _LONGEST_NUMBER = 300  # digits; a float holds up to 1.8e308
@@ -63,6 +66,18 @@ def read_rows(path: Path) -> Iterator[Row]:
             raise FormatError(str(path), offset, f"line {number} is damaged: {row}; restore it or delete it")
         yield row
         offset += len(line) + 1
+
+
+def rows_of(folder: RunFolder) -> Iterator[Row]:
+    """The rows of a run's metrics.jsonl, as read_rows."""
+    return read_rows(folder.metrics_file)
+
+
+def validation_of(folder: RunFolder, step: int) -> Validation | None:
+    """The validation of a step, if metrics.jsonl has it; FormatError if its row is not one."""
+    rows = [row for row in rows_of(folder) if row["step"] == step and "val_loss" in row]
+    where = f"validation of step {step}: "
+    return build(Validation, rows[-1], folder.metrics_file, where) if rows else None
 
 
 def _whole(digits: str) -> int:
@@ -129,18 +144,28 @@ class MetricsLog(LineFile):
         self._cut_back(path, resumed_step)
         super().__init__(path)
 
+    @classmethod
+    def of(cls, folder: RunFolder, *, resumed_step: int) -> MetricsLog:
+        """metrics.jsonl of a run."""
+        return cls(folder.metrics_file, resumed_step=resumed_step)
+
     def _cut_back(self, path: Path, step: int) -> None:
         if os.path.lexists(path):
             kept = [row for row in read_rows(path) if row["step"] <= step]
             _core.replace_file(str(path), "".join(json.dumps(row) + "\n" for row in kept).encode())
 
 
-class Board:
+def event_lines(folder: RunFolder) -> LineFile:
+    """events.jsonl of a run, opened to append."""
+    return LineFile(folder.events_file)
+
+
+class EventFiles:
     """The rows as TensorBoard events; the file is made with the first row."""
 
-    def __init__(self, folder: Path, *, resumed_step: int = 0, flush_every: int = 1) -> None:
+    def __init__(self, folder: RunFolder, *, resumed_step: int = 0, flush_every: int = 1) -> None:
         """flush_every: steps after which rows are handed to the system; a save does it too."""
-        self._folder = folder
+        self._folder = folder.board_folder
         self._flush_every, self._flushed = flush_every, resumed_step
         self._resumed_step = resumed_step
         self._file: EventFile | None = None

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
-from mudd_core import checkpoint
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.storage import unreachable
-from mudd_core.checkpoint.steps import MANIFEST, new_id, step_folder, step_name, step_of
+from mudd_core.checkpoint.steps import MANIFEST, new_id, step_name, step_of
+from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.fetch import Fetch, remember
 from mudd_core.run.store.original_run import READER_STATE, original_run_text
 from mudd_core.run.store.remote_files import RemoteFiles
-from mudd_core.run.store.workdir import EVALUATIONS
+from mudd_core.run.store.run_folder import (
+    BOARD,
+    CHECKPOINTS,
+    CONFIG,
+    EVALUATIONS,
+    LEASE,
+    LOCK,
+    STOP,
+    TRACES,
+    RunFolder,
+)
 
-_OWN = (".lock", ".lease", "STOP")  # of this machine alone
-_FOLDERS = ("tensorboard", "plugins")
+_OWN = (LOCK, LEASE, STOP)  # of this machine alone
+_FOLDERS = (BOARD, TRACES[0])
 _PROBE = ".probe-"  # a start that is killed leaves one behind
 _WHAT = "[workdir] path"
 
@@ -24,21 +33,23 @@ _WHAT = "[workdir] path"
 class Mirror:
     """One run's folder in a storage. An upload that fails is a SaveError; the local files are whole all the same."""
 
-    def __init__(self, url: str, folder: Path, *, writes: bool = True) -> None:
-        """Connect and, if this process writes, try it; UserError where that cannot be."""
-        self.url, self._folder = url.rstrip("/"), folder
+    def __init__(self, folder: RunFolder, *, writes: bool = True) -> None:
+        """Connect to the storage of the folder and, if this process writes, try it; UserError where that cannot be."""
+        self._run = folder.absolute()
+        self.url, self._folder = folder.url, self._run.path
+        self._checkpoints = Checkpoints(self._run)
         self._files = RemoteFiles(self.url, _WHAT)
         self._uploaded: dict[int, bytes] = {}  # manifests of the steps there
         self._sizes: dict[str, tuple[int, int]] = {}  # of logs, when they were uploaded
         try:
             names = [name for name in self._files.names("") if not name.startswith(_PROBE)]
         except Exception as error:
-            raise unreachable(url, _WHAT, error) from None
-        if names and "config.json" not in names and READER_STATE in self._files.names("checkpoints"):
+            raise unreachable(self.url, _WHAT, error) from None
+        if names and CONFIG not in names and READER_STATE in self._files.names(CHECKPOINTS):
             raise UserError(f"{_WHAT}: {original_run_text(self.url)}")
-        if names and not {"config.json", EVALUATIONS} & set(names):
+        if names and not {CONFIG, EVALUATIONS} & set(names):
             raise UserError(
-                f"{_WHAT}: '{url}' holds other files ({', '.join(sorted(names)[:3])}) and no run of ours; give an "
+                f"{_WHAT}: '{self.url}' holds other files ({', '.join(sorted(names)[:3])}) and no run of ours; give an "
                 "empty or new place with --workdir"
             )
         if writes:
@@ -54,23 +65,23 @@ class Mirror:
 
     def fetch(self, say: Callable[[str], None]) -> None:
         """Bring here what the storage has and this machine lacks, as one transaction (run/store/fetch.py)."""
-        remember(self._folder, self.url)
+        remember(self._run)
         try:
             steps = self._remote_steps()
         except Exception as error:
             raise unreachable(self.url, _WHAT, error) from None
         self._uploaded = dict.fromkeys(steps, b"")  # the next push removes those that are not here then
-        Fetch(self.url, self._files, self._folder, (*_FOLDERS, *_OWN)).run(steps, say)
+        Fetch(self._files, self._run, (*_FOLDERS, *_OWN)).run(steps, say)
 
     def _remote_steps(self) -> list[int]:
-        names = self._files.names("checkpoints")
+        names = self._files.names(CHECKPOINTS)
         return [step for step in map(step_of, names) if step is not None]
 
     def push(self) -> None:
         """Bring the storage up to the local files: steps that it lacks, then steps that are gone, then the logs."""
         try:
             self._push_logs()
-            for step in checkpoint.list_steps(self._folder / "checkpoints"):
+            for step in self._checkpoints.steps():
                 self._push_step(step)
             self._push_logs()
             self._drop_missing()
@@ -82,11 +93,11 @@ class Mirror:
             ) from error
 
     def _push_step(self, step: int) -> None:
-        here = step_folder(self._folder / "checkpoints", step)
+        here = self._checkpoints.folder_of(step)
         manifest = (here / MANIFEST).read_bytes()
         if self._uploaded.get(step) == manifest:
             return
-        there = f"checkpoints/{step_name(step)}"
+        there = f"{CHECKPOINTS}/{step_name(step)}"
         names = self._files.names(there)
         if MANIFEST in names:
             if self._files.read(f"{there}/{MANIFEST}") == manifest:
@@ -109,8 +120,8 @@ class Mirror:
 
     def _drop_missing(self) -> None:
         """Each manifest goes first."""
-        for step in sorted(self._uploaded.keys() - set(checkpoint.list_steps(self._folder / "checkpoints"))):
-            there = f"checkpoints/{step_name(step)}"
+        for step in sorted(self._uploaded.keys() - set(self._checkpoints.steps())):
+            there = f"{CHECKPOINTS}/{step_name(step)}"
             if MANIFEST in self._files.names(there):
                 self._files.remove(f"{there}/{MANIFEST}")
             if self._files.names(there):

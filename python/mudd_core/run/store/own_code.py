@@ -7,8 +7,7 @@ fetched from a URL, and a run whose weights alone are read, run nothing.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import member
@@ -17,16 +16,31 @@ from mudd_core.base.types import Json, JsonObject
 from mudd_core.config import Config
 from mudd_core.config.families import in_family, named_family, own_family
 from mudd_core.config.families.family import KEY as FAMILY
+from mudd_core.config.fields import replace_path
+from mudd_core.config.overrides import named_in
 from mudd_core.config.own_files import OwnFile, sha256_of, split_name
+from mudd_core.config.own_optimizers import KEY as OPTIMIZER
+from mudd_core.config.own_optimizers import named_optimizer, own_optimizer
+from mudd_core.run.store.run_folder import RunFolder
 
 MEMBER = "own_files"  # of run.json
-COPIES = {FAMILY: "model_family.py"}
+COPIES = {FAMILY: "model_family.py", OPTIMIZER: "optim_name.py"}
 
 
 def _named(config: Config) -> dict[str, tuple[str, OwnFile]]:
     """By field: the value FILE.py:NAME of a config, and the file as it was run."""
-    family = own_family(config.model)
-    return {FAMILY: (family.name, family.file)} if family is not None and family.file is not None else {}
+    used = {FAMILY: own_family(config.model), OPTIMIZER: own_optimizer(config.optim.name)}
+    return {
+        key: (one.name, one.file) for key, one in used.items() if one is not None and one.file is not None
+    }
+
+
+def run_named(key: str, name: str, text: bytes) -> None:
+    """Run the bytes of a file as the FILE.py:NAME of a field."""
+    if key == FAMILY:
+        named_family(name, text)
+    else:
+        named_optimizer(name, text)
 
 
 def facts_of(config: Config) -> JsonObject:
@@ -42,9 +56,9 @@ def copies_of(config: Config) -> dict[str, bytes]:
     return {COPIES[key]: file.text for key, (_, file) in _named(config).items()}
 
 
-def own_texts(config: Config) -> dict[str, bytes]:
-    """The bytes of the user's files by FILE.py:NAME, for ranks that may not have them."""
-    return {name: file.text for name, file in _named(config).values()}
+def own_texts(config: Config) -> list[Json]:
+    """[field, FILE.py:NAME, text (Latin-1)] of the user's files, for ranks that may not have them."""
+    return [[key, name, file.text.decode("latin-1")] for key, (name, file) in _named(config).items()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,8 +69,10 @@ class _Saved:
     sha256: str
 
 
-def _saved(facts: Mapping[str, Json], folder: Path) -> dict[str, _Saved]:
-    raw, file = facts.get(MEMBER, {}), folder / "run.json"
+def _saved(facts: Mapping[str, Json], folder: RunFolder) -> dict[str, _Saved]:
+    if MEMBER not in facts:
+        return {}
+    raw, file = facts[MEMBER], folder.run_file
     if not isinstance(raw, dict):
         raise FormatError(str(file), 0, f"member '{MEMBER}': expected an object")
     found = {}
@@ -66,17 +82,21 @@ def _saved(facts: Mapping[str, Json], folder: Path) -> dict[str, _Saved]:
     return found
 
 
-def run_copies(folder: Path) -> None:
+def run_copies(folder: RunFolder, words: Sequence[str] = ()) -> None:
     """Run the copies in a work directory that a command names; nothing where there is no run, or one from a URL.
+
+    words: of the command; a file that they name is not taken from the run.
 
     UserError where a copy is gone or is not what the run was started with.
     """
     from mudd_core.run.store.json_files import read_facts
 
-    if (folder / "remote.json").exists() or not (folder / "run.json").is_file():
+    if folder.is_copy or not folder.has_identity:
         return
     for key, one in _saved(read_facts(folder), folder).items():
-        copy = folder / COPIES[key]
+        if named_in(words, key):
+            continue
+        copy = folder.path / COPIES[key]
         try:
             text = read_bytes(copy, links=False)
         except OSError as error:
@@ -86,10 +106,10 @@ def run_copies(folder: Path) -> None:
                 f"[resume] {copy}: expected the run's copy with SHA-256 {one.sha256}, got {found}; bring the old "
                 f"one back, or name a file that has this hash: {key}=FILE.py:{_leaf(one.name)}"
             )
-        named_family(one.name, text)
+        run_named(key, one.name, text)
 
 
-def as_saved(asked: Config, folder: Path, facts: Mapping[str, Json]) -> Config:
+def as_saved(asked: Config, folder: RunFolder, facts: Mapping[str, Json]) -> Config:
     """The asked config with its files under the names that the run has for them.
 
     UserError with both hashes where a file is not the one that the run was started with.
@@ -100,15 +120,19 @@ def as_saved(asked: Config, folder: Path, facts: Mapping[str, Json]) -> Config:
             continue  # the comparison of the fields names it
         name, file = now[key]
         if file.sha256 != one.sha256:
-            copy = f"{key}={folder / COPIES[key]}:{_leaf(name)}"
+            copy = f"{key}={folder.path / COPIES[key]}:{_leaf(name)}"
             raise UserError(
                 f"[resume] {key}: {file.file} has changed since {folder} was started: SHA-256 {one.sha256[:16]}... "
                 f"then, {file.sha256[:16]}... now; resume with the run's copy: {copy}, or start a new run in "
                 "another --workdir"
             )
         if name != one.name:
-            family = named_family(one.name, file.text)
-            asked = dataclasses.replace(asked, model=in_family(asked.model, family))
+            run_named(key, one.name, file.text)
+            if key == FAMILY:
+                family = named_family(one.name, file.text)
+                asked = dataclasses.replace(asked, model=in_family(asked.model, family))
+            else:
+                asked = replace_path(asked, key, one.name)
     return asked
 
 

@@ -12,11 +12,13 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.config import FAMILIES
 from mudd_core.config.load import run_for_effect
+from mudd_core.config.own_optimizers import own_optimizers
 
 
 def registrations() -> set[str]:
     """Names of the readers and fsspec schemes that this process knows beyond those that fsspec ships."""
     found = {f"family {name}" for name, one in FAMILIES.items() if one.given is not None and one.file is None}
+    found |= {f"optimizer {one.name}" for one in own_optimizers() if one.file is None}
     if (own := sys.modules.get("mudd_core.data.pipelines.own")) is not None:
         found |= {f"reader {name}" for name in own.registered()}
     if (schemes := sys.modules.get("fsspec.registry")) is not None:

@@ -2,66 +2,68 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
-from mudd_core import _core, checkpoint
-from mudd_core.base.errors import FormatError, SaveError, write_error
-from mudd_core.base.members import build, member
+from mudd_core import _core
+from mudd_core.base.errors import SaveError, write_error
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
-from mudd_core.config import (
-    Config,
-    Difference,
-    to_dict,
-)
+from mudd_core.config import Config, Difference
 from mudd_core.run.records.events import Summary, Validation
 from mudd_core.run.store import own_code
+from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.fetch import finish_fetch
 from mudd_core.run.store.holders import locked
 from mudd_core.run.store.identity import identity
-from mudd_core.run.store.json_files import finished_summary, read_facts, read_saved_config
+from mudd_core.run.store.json_files import (
+    facts_of,
+    finished_summary,
+    read_saved_config,
+    run_id_of,
+    write_config,
+    write_facts,
+    write_summary,
+)
 from mudd_core.run.store.logs import Logs
-from mudd_core.run.store.metrics import Row, read_rows
+from mudd_core.run.store.metrics import Row, validation_of
 from mudd_core.run.store.mirror import Mirror
 from mudd_core.run.store.resumed_config import resumed_config
-from mudd_core.run.store.saved_state import Saver, load_newest
-from mudd_core.run.store.workdir import write_json
+from mudd_core.run.store.run_folder import RunFolder
 
 
 class RunStore:
     """The files of one run. Order of use: adopt a config, begin, then log and save, then finish or close."""
 
-    def __init__(self, path: str | Path, remote: str = "") -> None:
+    def __init__(self, folder: RunFolder) -> None:
         """Lock the work directory; UserError if it is in use or foreign.
 
-        remote: URL that the directory is a copy of. What it has and this machine lacks is fetched.
+        What the storage has that the folder is a copy of, and this machine lacks, is fetched.
         """
         self.ended = False  # all that was done is saved: a later store of this process may take over
-        self._mirror = Mirror(remote, Path(path).absolute()) if remote else None
-        self.dir = locked(path, self)
+        self._mirror = Mirror(folder) if folder.url else None
+        self._lock = locked(folder, self)
         try:
-            finish_fetch(self.path)
+            finish_fetch(self.folder)
             if self._mirror is not None:
                 self._mirror.fetch(print)
         except BaseException:
-            self.dir.close()
+            self._lock.close()
             raise
         self.config: Config | None = None
         self.source: ConfigSource | None = None  # of the config that is asked for, where it came from files
         self.run_id = ""
         self._upload_error: SaveError | None = None
         self.save_error: SaveError | None = None  # of the newest save, None if that worked
-        self._logs = Logs(self.path)
+        self._checkpoints = Checkpoints(self.folder)
+        self._logs = Logs(self.folder)
 
     @property
-    def path(self) -> Path:
+    def folder(self) -> RunFolder:
         """The work directory."""
-        return self.dir.path
+        return self._lock.folder
 
     def adopt(self, asked: Config) -> tuple[Config, list[Difference]]:
         """The config to run: the asked one in a new folder, else the saved one with the asked free fields.
@@ -70,10 +72,9 @@ class RunStore:
         """
         changed: list[Difference] = []
         self.config = asked
-        if self.dir.config_file.exists():
-            facts = self.saved_facts()
-            asked = own_code.as_saved(asked, self.path, facts)
-            saved = read_saved_config(self.path)
+        if self.folder.holds_run:
+            asked = own_code.as_saved(asked, self.folder, self.saved_facts())
+            saved = read_saved_config(self.folder)
             self.config, changed = resumed_config(saved, asked, self.newest_step())
         return self.config, changed
 
@@ -87,29 +88,28 @@ class RunStore:
 
     def beat(self) -> None:
         """UserError if the work directory is not this run's any more; cheap, call it every step."""
-        self.dir.beat()
+        self._lock.beat()
 
-    @property
-    def stop_file(self) -> Path:
-        """The file that asks for a stop."""
-        return self.path / "STOP"
+    def take_stop_request(self) -> bool:
+        """Whether the STOP file asks for a stop. It is taken away: the same command shall run on."""
+        return self.folder.take_stop_file()
 
     def newest_step(self) -> int:
         """The newest checkpoint's step, whether it verifies or not; 0 where there is none."""
-        return max(checkpoint.list_steps(self.dir.checkpoint_folder), default=0)
+        return self._checkpoints.newest()
 
     def summary(self) -> Summary | None:
         """The summary of a finished run; None while there is something left to do."""
         assert self.config is not None
-        return finished_summary(self.dir.summary_file, self.config)
+        return finished_summary(self.folder, self.config)
 
     def has_checkpoint(self) -> bool:
         """Return whether there is a step to go on from."""
-        return bool(checkpoint.list_steps(self.dir.checkpoint_folder))
+        return bool(self._checkpoints.steps())
 
     def saved_facts(self) -> JsonObject:
         """run.json of an earlier start; empty for a new run."""
-        return read_facts(self.path) if self.dir.run_file.exists() else {}
+        return facts_of(self.folder)
 
     def begin(self, facts: Mapping[str, Json], into: Sequence[StatePart]) -> Checkpoint | None:
         """Save config and identity of a new run, or load the newest checkpoint of an old one; open the logs.
@@ -119,7 +119,7 @@ class RunStore:
         has verified.
         """
         self.identify(facts)
-        found = load_newest(self.dir.checkpoint_folder, self.run_id, into)
+        found = self._checkpoints.load_newest(self.run_id, into)
         self.open_logs(found.step if found else 0)
         return found
 
@@ -127,14 +127,14 @@ class RunStore:
         """The first part of `begin`, up to the checkpoint: config and identity are on disk; the run's id."""
         assert self.config is not None
         saved, facts = self.saved_facts(), {**facts, **own_code.facts_of(self.config)}
-        run = identity(self.path, saved, facts, self.source)
-        self.run_id = member(run, "run_id", str, self.dir.run_file)
+        run = identity(self.folder, saved, facts, self.source)
+        self.run_id = run_id_of(self.folder, run)
         # The config first: it is what makes the folder ours, should the run be killed before the next line.
-        write_json(self.dir.config_file, to_dict(self.config))
+        write_config(self.folder, self.config)
         self.keep_files(own_code.copies_of(self.config))
         if run != saved:
-            write_json(self.dir.run_file, run)
-        checkpoint.recover(self.dir.checkpoint_folder)
+            write_facts(self.folder, run)
+        self._checkpoints.recover()
         return self.run_id
 
     def open_logs(self, step: int) -> None:
@@ -144,22 +144,19 @@ class RunStore:
     def keep_files(self, files: Mapping[str, bytes]) -> None:
         """Write files that commands on the run read, such as its tokenizer; SaveError where that fails."""
         for name, data in files.items():
+            file = self.folder.path / name
             try:
-                if not (self.path / name).is_file() or read_bytes(self.path / name) != data:
-                    _core.replace_file(str(self.path / name), data)
+                if not file.is_file() or read_bytes(file) != data:
+                    _core.replace_file(str(file), data)
             except OSError as error:
-                raise write_error(self.path / name, error) from error
+                raise write_error(file, error) from error
 
     def rewind(self, step: int, into: Sequence[StatePart]) -> Checkpoint:
         """Go back to the checkpoint of this step, or to the newest before it that verifies.
 
         Later checkpoints and the rows behind it go: they are of a path that the run has left. into: as `begin`.
         """
-        found = load_newest(self.dir.checkpoint_folder, self.run_id, into, up_to=step)
-        if found is None:
-            raise FormatError(
-                str(self.dir.checkpoint_folder), 0, f"the checkpoint of step {step}, to go back to, is gone"
-            )
+        found = self._checkpoints.go_back(step, self.run_id, into)
         self.drop_after(found.step)
         return found
 
@@ -167,19 +164,17 @@ class RunStore:
         """The second part of `rewind`: later checkpoints go, and rows."""
         try:
             # Checkpoints before rows: a resume from one of these needs its rows.
-            checkpoint.drop_after(self.dir.checkpoint_folder, step, run_id=self.run_id)
+            self._checkpoints.drop_after(step, self.run_id)
             if self._mirror is not None and (obstacle := self._mirror.drop_missing()):
                 print(f"warning: {obstacle}", file=sys.stderr)
             self._logs.close_rows()
         except OSError as error:
-            raise write_error(self.path, error) from error
+            raise write_error(self.folder, error) from error
         self.open_logs(step)
 
     def last_validation(self, step: int) -> Validation | None:
         """The validation of this step, if the log has it; FormatError if its row is not one."""
-        file = self.dir.metrics_file
-        rows = [row for row in read_rows(file) if row["step"] == step and "val_loss" in row]
-        return build(Validation, rows[-1], file, f"validation of step {step}: ") if rows else None
+        return validation_of(self.folder, step)
 
     def log(self, row: Row, statistics: Mapping[str, float] | None = None) -> None:
         """One row of numbers, to metrics.jsonl and to TensorBoard. A disk that refuses it does not end the run."""
@@ -210,7 +205,7 @@ class RunStore:
         assert self.config is not None
         try:
             self.sync_logs()
-            Saver(self.dir.checkpoint_folder, self.config, self.run_id).save(step, parts, state, spare)
+            self._checkpoints.save(step, parts, state, config=self.config, run_id=self.run_id, spare=spare)
         except SaveError as error:
             self.save_failed(step, error)
             return False
@@ -238,7 +233,7 @@ class RunStore:
 
     def sync_logs(self) -> None:
         """Before a step is committed, its rows are on disk; SaveError where that fails."""
-        self.dir.beat()
+        self._lock.beat()
         self._logs.sync()
 
     def save_failed(self, step: int, error: SaveError) -> None:
@@ -249,7 +244,7 @@ class RunStore:
     def finish(self, summary: Summary) -> None:
         """Write summary.json behind the last row; SaveError if not every row is on disk."""
         self._logs.sync()
-        write_json(self.dir.summary_file, dataclasses.asdict(summary))
+        write_summary(self.folder, summary)
         if self._mirror is not None:
             self._mirror.push_logs()
         self.ended = True
@@ -260,7 +255,7 @@ class RunStore:
             self._logs.close()
             self._mirror_last_lines()
         finally:
-            self.dir.close()
+            self._lock.close()
 
     def _mirror_last_lines(self) -> None:
         mirror, self._mirror = self._mirror, None

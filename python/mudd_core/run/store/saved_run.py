@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.paths import local
-from mudd_core.base.storage import is_url, mapped, mirror_folder
 from mudd_core.config import (
     Config,
     apply_overrides,
@@ -20,18 +18,11 @@ from mudd_core.config import (
     typed_names,
 )
 from mudd_core.config.arguments import with_values
-from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.overrides import named_in
 from mudd_core.run.store.config_source import of_facts
-from mudd_core.run.store.own_code import as_saved, run_copies
+from mudd_core.run.store.own_code import COPIES, as_saved, run_copies
 from mudd_core.run.store.registrations import replay
-
-
-def work_directory(asked: str | None, name: str, mounts: str = "") -> Path:
-    """The folder asked for, else runs/<name of the config>; for a URL the folder that is mirrored there."""
-    if asked is not None and is_url(asked := mapped(asked, mounts)):
-        return mirror_folder(asked)
-    return local(Path("runs") / name if asked is None else asked, "[arguments] --workdir")
+from mudd_core.run.store.run_folder import RunFolder
 
 
 def mounts_in(words: Sequence[str]) -> str:
@@ -42,29 +33,28 @@ def mounts_in(words: Sequence[str]) -> str:
     return given
 
 
-def fetch_run(asked: str, path: Path, mounts: str) -> None:
+def fetch_run(folder: RunFolder) -> None:
     """Bring here the newest step of a run that is at a URL; a run that holds the folder has it already."""
     from mudd_core.run.store.fetch import finish_fetch
+    from mudd_core.run.store.folder_lock import FolderLock, InUseError
     from mudd_core.run.store.mirror import Mirror
-    from mudd_core.run.store.workdir import STAGED, InUseError, Workdir
 
-    url = mapped(asked, mounts)
-    if not is_url(url) and not (path / STAGED).is_dir():
+    if not folder.url and not folder.has_staged:
         return
-    mirror = Mirror(url, path.absolute(), writes=False) if is_url(url) else None
+    mirror = Mirror(folder, writes=False) if folder.url else None
     try:
-        with Workdir(path) as held:
-            finish_fetch(held.path)
+        with FolderLock(folder) as lock:
+            finish_fetch(lock.folder)
             if mirror is not None:
                 mirror.fetch(lambda text: print(text, file=sys.stderr))
     except InUseError:
-        if not (path / "config.json").is_file():
+        if not folder.holds_run:
             raise
 
 
 def named_run(
     options: Mapping[str, str], words: Sequence[str], known: Sequence[str] = (), first: str = ""
-) -> tuple[Config, Path]:
+) -> tuple[Config, RunFolder]:
     """Saved config and folder of the run that --workdir names, or --config by its default folder.
 
     words: overrides; they may set what may change on resume, or repeat what is saved. Of the config file only the name
@@ -76,49 +66,48 @@ def named_run(
             raise UserError("[arguments] give --config=FILE or --workdir=DIR to say which run")
         config = read_config(file)
         names = [item for item in split_words(words, config, known, first) if item.path == "name"]
-        path = work_directory(None, apply_overrides(config, names).name)
+        folder = RunFolder.of_config(apply_overrides(config, names).name)
     else:
         config = Config()
         if file is not None:
             find_config(file)  # it is not needed, but a wrong name is a mistake
-        path = work_directory(workdir, "", mounts_in(words))
-        fetch_run(workdir, path, mounts_in(words))
+        folder = RunFolder.named(workdir, mounts_in(words))
+        fetch_run(folder)
         if file is not None:
-            _registered_by(find_config(file), path)
-    if not named_in(words, FAMILY):
-        run_copies(path)
-    return _saved_with(path, words, config, known, first), path
+            _registered_by(find_config(file), folder)
+    run_copies(folder, words)
+    return _saved_with(folder, words, config, known, first), folder
 
 
-def _registered_by(file: Path, path: Path) -> None:
-    """Run the config file that the command names, where the run at `path` was started by it and needs it."""
-    from mudd_core.run.store.json_files import read_facts
+def _registered_by(file: Path, folder: RunFolder) -> None:
+    """Run the config file that the command names, where the run in `folder` was started by it and needs it."""
+    from mudd_core.run.store.json_files import facts_of
 
-    source = of_facts(read_facts(path)) if (path / "run.json").is_file() else None
+    source = of_facts(facts_of(folder))
     if source is not None and source.file == str(file.resolve()):
         replay(file, source.registers)
 
 
 def _saved_with(
-    path: Path, words: Sequence[str], fallback: Config, known: Sequence[str], first: str
+    folder: RunFolder, words: Sequence[str], fallback: Config, known: Sequence[str], first: str
 ) -> Config:
     """The saved config with the words applied. fallback: names the valid fields where there is no run."""
     from mudd_core.run.store.json_files import read_facts, read_saved_config
 
-    if not (path / "config.json").is_file():
+    if not folder.holds_run:
         split_words(words, fallback, known)  # a misspelt option may be why there is none
-    saved = read_saved_config(path)
+    saved = read_saved_config(folder)
     overrides = split_words(words, saved, known, first)
     asked = apply_overrides(saved, overrides)
-    if named_in(words, FAMILY):
-        asked = as_saved(asked, path, read_facts(path))
-        saved = read_saved_config(path)  # with the code that is known now
+    if any(named_in(words, key) for key in COPIES):
+        asked = as_saved(asked, folder, read_facts(folder))
+        saved = read_saved_config(folder)  # with the code that is known now
     check_config(asked, typed_names(overrides))
     fixed = [change for change in differences(saved, asked) if not change.free_on_resume]
     if fixed:
         lines = "\n".join(f"  {change}" for change in fixed)
         raise UserError(
-            f"[arguments] {path} was trained with other values:\n{lines}\n"
+            f"[arguments] {folder} was trained with other values:\n{lines}\n"
             "A command that reads a run keeps them; leave these arguments out."
         )
     return asked

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from mudd_core.base.errors import FormatError, ReportedElsewhereError, SaveError
+from mudd_core.base.errors import ReportedElsewhereError, SaveError
 from mudd_core.base.members import build
-from mudd_core.base.storage import is_url, mapped, mirror_folder
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference, from_dict, to_dict
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Summary, Validation
+from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.metrics import Row
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
-from mudd_core.run.store.saved_state import Saver, load_newest
 from mudd_core.run.store.store import Store
 
 
 class SharedStore:
     """A RunStore that all ranks of a run have together. Its methods are collective, but for `log` and `event`."""
 
-    def __init__(self, path: str | Path, ranks: Ranks, remote: str = "") -> None:
-        """Rank 0 locks the work directory; UserError if it is in use or foreign. remote: as RunStore."""
+    def __init__(self, folder: RunFolder, ranks: Ranks) -> None:
+        """Rank 0 locks the work directory; UserError if it is in use or foreign."""
         self._ranks = ranks
-        self._store = ranks.together(lambda: RunStore(path, remote) if ranks.first else None)
-        self.path = Path(ranks.from_first(lambda: str(self.writer.path)))
+        self._store = ranks.together(lambda: RunStore(folder) if ranks.first else None)
+        self.folder = RunFolder(Path(ranks.from_first(lambda: str(self.writer.folder))), folder.url)
+        self._checkpoints = Checkpoints(self.folder)
         self.config: Config | None = None
         self.run_id = ""
         self.save_error: Exception | None = None
@@ -49,11 +51,6 @@ class SharedStore:
     def source(self, source: ConfigSource | None) -> None:
         if self._store is not None:
             self._store.source = source
-
-    @property
-    def folder(self) -> Path:
-        """Where the checkpoints are."""
-        return self.path / "checkpoints"
 
     def adopt(self, asked: Config) -> tuple[Config, list[Difference]]:
         """As RunStore.adopt; the changes are known to rank 0."""
@@ -86,7 +83,7 @@ class SharedStore:
             return None if summary is None else dataclasses.asdict(summary)
 
         raw = self._ranks.from_first(found)
-        return None if raw is None else build(Summary, raw, self.path / "summary.json")
+        return None if raw is None else build(Summary, raw, self.folder.summary_file)
 
     def has_checkpoint(self) -> bool:
         """Return whether there is a step to go on from."""
@@ -100,7 +97,7 @@ class SharedStore:
         """As RunStore.begin; every rank reads what it needs."""
         self.run_id = self._ranks.from_first(lambda: self.writer.identify(facts))
         comm = self._ranks.comm
-        found = self._ranks.together(lambda: load_newest(self.folder, self.run_id, into, comm=comm))
+        found = self._ranks.together(lambda: self._checkpoints.load_newest(self.run_id, into, comm=comm))
         self._same_step(found)
         self._by_first(lambda store: store.open_logs(found.step if found else 0))
         return found
@@ -111,16 +108,8 @@ class SharedStore:
 
     def rewind(self, step: int, into: Sequence[StatePart]) -> Checkpoint:
         """As RunStore.rewind."""
-
-        def back() -> Checkpoint:
-            found = load_newest(self.folder, self.run_id, into, step, self._ranks.comm)
-            if found is None:
-                raise FormatError(
-                    str(self.folder), 0, f"the checkpoint of step {step}, to go back to, is gone"
-                )
-            return found
-
-        found = self._ranks.together(back)
+        comm = self._ranks.comm
+        found = self._ranks.together(lambda: self._checkpoints.go_back(step, self.run_id, into, comm))
         self._same_step(found)
         self._by_first(lambda store: store.drop_after(found.step))
         return found
@@ -139,7 +128,7 @@ class SharedStore:
             return None if found is None else dataclasses.asdict(found)
 
         found = self._ranks.from_first(row)
-        return None if found is None else build(Validation, found, self.path / "metrics.jsonl")
+        return None if found is None else build(Validation, found, self.folder.metrics_file)
 
     def log(self, row: Row, statistics: Mapping[str, float] | None = None) -> None:
         """One row of numbers."""
@@ -173,20 +162,19 @@ class SharedStore:
         if self._store is not None:
             self._store.beat()
 
-    @property
-    def stop_file(self) -> Path | None:
-        """The file that asks for a stop, on rank 0."""
-        return self._store.stop_file if self._store is not None else None
+    def take_stop_request(self) -> bool:
+        """Whether the STOP file asks for a stop, on rank 0."""
+        return self._store is not None and self._store.take_stop_request()
 
     def save(
         self, step: int, parts: Sequence[StatePart], state: Mapping[str, Json], spare: int | None = None
     ) -> bool:
         """Commit a checkpoint; False on all ranks and `save_error` if it failed on one."""
         assert self.config is not None
-        saver = Saver(self.folder, self.config, self.run_id, self._ranks.comm)
+        write = partial(self._checkpoints.save, step, parts, state, config=self.config, spare=spare)
         try:
             self._by_first(lambda store: store.sync_logs())
-            self._ranks.together(lambda: saver.save(step, parts, state, spare))
+            self._ranks.together(lambda: write(run_id=self.run_id, comm=self._ranks.comm))
         except SaveError as error:  # on all ranks; rank 0 reports it
             self.save_error = error
             self.writer.save_failed(step, error)
@@ -215,16 +203,6 @@ class SharedStore:
             self._store.close()
 
 
-def open_store(workdir: str | Path | Store | None, ranks: Ranks, mounts: str = "") -> Store | None:
-    """The store of a work directory, or the one that is given; None for a run that writes nothing.
-
-    mounts: storage.map. A URL that it does not map is mirrored from a folder below runs/remote.
-    """
-    if not isinstance(workdir, str | Path):
-        return workdir
-    remote = ""
-    if isinstance(workdir, str):
-        workdir = mapped(workdir, mounts)
-        if is_url(workdir):
-            remote, workdir = workdir, mirror_folder(workdir)
-    return RunStore(workdir, remote) if ranks.world == 1 else SharedStore(workdir, ranks, remote)
+def open_store(folder: RunFolder, ranks: Ranks) -> Store:
+    """The store of a work directory."""
+    return RunStore(folder) if ranks.world == 1 else SharedStore(folder, ranks)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from mudd_core.base.types import Json, JsonObject
@@ -12,6 +11,7 @@ from mudd_core.config import Config, Difference
 from mudd_core.run.records.events import Summary, Validation
 from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.metrics import Row
+from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.run.store.run_store import RunStore
@@ -29,7 +29,7 @@ class Store(Protocol):
     ended: bool
 
     @property
-    def path(self) -> Path:
+    def folder(self) -> RunFolder:
         """The work directory."""
 
     @property
@@ -43,9 +43,8 @@ class Store(Protocol):
     @source.setter
     def source(self, source: ConfigSource | None) -> None: ...
 
-    @property
-    def stop_file(self) -> Path | None:
-        """The file that asks for a stop; None on ranks that do not look for it."""
+    def take_stop_request(self) -> bool:
+        """Whether the STOP file asks for a stop, once; False on ranks that do not look for it."""
 
     def adopt(self, asked: Config) -> tuple[Config, list[Difference]]:
         """The config to run: the asked one in a new folder, else the saved one with the asked free fields.

@@ -18,7 +18,7 @@ from mudd_core.base.regular_files import write_text
 from mudd_core.config import FAMILIES
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.config.values import whole
-from mudd_core.run.store.workdir import write_json
+from mudd_core.run.store.json_files import write_json
 from mudd_core.tools.bakeoff.page import page, text_table
 from mudd_core.tools.bakeoff.presets import PRESETS, comparison
 from mudd_core.tools.bakeoff.result import compare, read_curves

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mudd_core.config import Config
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
 from mudd_core.tools.bakeoff.comparison import Candidate, Comparison
 
@@ -47,13 +48,13 @@ def run_all(comparison: Comparison, seeds: int, out: Path, say: Callable[[str], 
 def _run(name: str, asked: Config, folder: Path, say: Callable[[str], None]) -> bool:
     from mudd_core.run.loop.trainer import Trainer
 
-    store = RunStore(folder)
+    store = RunStore(RunFolder(folder))
     try:
         config, _ = store.adopt(asked)
         if store.summary() is not None:
             return True
         say(f"{name}: {config.train.steps} steps")
-        summary = Trainer(config, store).fit()
+        summary = Trainer(config, store).fit(progress=False)
         if summary.stopped:
             say(f"{name}: stopped at step {summary.step}, saved")
             return False

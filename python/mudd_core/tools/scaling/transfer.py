@@ -55,7 +55,7 @@ def run_once(config: Config, folder: Path) -> float:
         return float(text)
     try:
         with Trainer(config, folder) as trainer:
-            summary = trainer.fit()
+            summary = trainer.fit(progress=False)
         if summary.stopped:
             raise StopRequestedError(
                 f"[mup transfer] stopped by {summary.stopped}, saved; the same command goes on"

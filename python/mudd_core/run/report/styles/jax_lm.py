@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from mudd_core.run.records.events import StepRecord, Validation, perplexity
+from mudd_core.run.records.events import SavedStep, StepRecord, Validation, perplexity
 from mudd_core.run.report.styles.style import RunFacts, Style
 
 _FIXED = 50  # what the original's ETA divides by, whatever the period of its lines
@@ -55,10 +55,10 @@ class JaxLmStyle(Style):
         held, self._held = self._held, []
         return [f"[EVAL] {self._place(max(0, result.step - 1))} {_shown(result.val_loss)} ", *held]
 
-    def saved(self, step: int, folder: Path) -> list[str]:
+    def saved(self, step: int) -> list[str]:
         """The line of a save: the folder of all checkpoints, from the current one where it is below that."""
-        workdir = self.facts.workdir or folder.parent.parent
-        here = Path.cwd()
+        assert self.facts.folder is not None  # where a checkpoint was saved
+        workdir, here = self.facts.folder.path, Path.cwd()
         line = f"save checkpoint to {workdir.relative_to(here) if here in workdir.parents else workdir}/"
         train = self.facts.config.train
         due = step in (train.steps, 0) or step % self._per_epoch == 0
@@ -67,9 +67,9 @@ class JaxLmStyle(Style):
             return []
         return [line]
 
-    def restored(self, step: int, folder: Path) -> list[str]:
+    def restored(self, found: SavedStep) -> list[str]:
         """The lines of a resume; no step is lost."""
-        return [f"train state restored from {folder}", f"skip train step to {step - 1}"]
+        return [f"train state restored from {found.path}", f"skip train step to {found.step - 1}"]
 
     def tracked(self, record: StepRecord) -> dict[str, float]:
         """The values of a line."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from pathlib import Path
 
 import numpy as np
 
@@ -34,11 +33,11 @@ class MaxTextStyle(Style):
     def step(self, record: StepRecord) -> list[str]:
         """The line of an update, and a hint where the program flushes its event file."""
         lines, period = [self.line(record)], math.lcm(self.every, self.facts.config.log.flush_every)
-        if self.facts.workdir is not None and record.step % period == 0:
-            lines.append(f"To see full metrics 'tensorboard --logdir={self.facts.workdir / 'tensorboard'}'")
+        if self.facts.folder is not None and record.step % period == 0:
+            lines.append(f"To see full metrics 'tensorboard --logdir={self.facts.folder.board_folder}'")
         return lines
 
-    def saved(self, step: int, folder: Path) -> list[str]:
+    def saved(self, step: int) -> list[str]:
         """The line of a save."""
         return [f"saved a checkpoint at step {step}"]
 

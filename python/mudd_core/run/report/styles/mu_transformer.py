@@ -29,7 +29,7 @@ class MuTransformerStyle(Style):
     def started(self) -> list[str]:
         """The flags, then the fields of the config under their original names, each once."""
         config = self.facts.config
-        lines = {"workdir": self.facts.workdir, "mode": "train", "wb_enabled": config.log.wandb != "off"}
+        lines = {"workdir": self.facts.folder, "mode": "train", "wb_enabled": config.log.wandb != "off"}
         of_ours = {info.path: info.value for info in walk(config)}
         fields = self.facts.fields or (keys_of(config) if isinstance(config.model, MupConfig) else of_ours)
         return [f"{name}: {value}" for name, value in {**lines, **fields, **lines}.items()]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from mudd_core.base.types import Array
 from mudd_core.config import Config
-from mudd_core.run.records.events import BatchSums, StepRecord, Validation
+from mudd_core.run.records.events import BatchSums, SavedStep, StepRecord, Validation
 from mudd_core.run.records.peak import Peak
 from mudd_core.run.store.metrics import numbers_of
+from mudd_core.run.store.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a style knows of a run. weights: by name, views of what they are now. workdir: None in a notebook.
+    """What a style knows of a run. weights: by name, views of what they are now. folder: None in a notebook.
 
     documents: of training and validation, zeros where they are not known. inside: statistics of the forward pass of an
     update, by tag; none for families without. fields: of the original program, by name, as the command of this run
@@ -23,7 +23,7 @@ class RunFacts:
     """
 
     config: Config
-    workdir: Path | None
+    folder: RunFolder | None
     flops_per_token: float
     peak: Peak
     weights: Callable[[], Mapping[str, Array]]
@@ -62,12 +62,12 @@ class Style:
         """Lines behind a validation."""
         return []
 
-    def saved(self, step: int, folder: Path) -> list[str]:
+    def saved(self, step: int) -> list[str]:
         """Lines behind a commit of a checkpoint."""
         return []
 
-    def restored(self, step: int, folder: Path) -> list[str]:
-        """Lines where a run goes on from a checkpoint."""
+    def restored(self, found: SavedStep) -> list[str]:
+        """Lines where a run continues from a checkpoint."""
         return []
 
     def scalars(self, record: StepRecord) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The work directory of a run: its lock, its run, its files.
+"""The lock of a work directory, which also refuses a folder that is foreign or has strange entries.
 
 One run per work directory: an OS lock (flock) is held for the life of the run and dies with the process. On
 file systems without locks a lease file with a heartbeat takes its place, with a warning.
@@ -21,85 +21,79 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from mudd_core import _core
 from mudd_core.base.errors import UserError, write_error
-from mudd_core.base.paths import local
 from mudd_core.base.regular_files import kind_of, open_regular, shown_kind
+from mudd_core.run.store import run_folder
 from mudd_core.run.store.lease import Lease, content, is_alive
-from mudd_core.run.store.metrics import plain
 from mudd_core.run.store.original_run import original_run_text, reader_state_of
 from mudd_core.run.store.own_code import COPIES
+from mudd_core.run.store.run_folder import RunFolder
 
-STAGED, UNFINISHED = ".fetch", ".fetch.part"  # of a fetch from a storage (run/store/fetch.py)
-EVALUATIONS = "evaluations.jsonl"  # of weights that a command named (run/loop/start_evaluation.py)
-BENCHMARK_LOG = "mlperf_compliance.log"
-SOURCE_TOKENIZER = "source-tokenizer.json"  # of the weights that a run started from
 # Kinds of the entries that a run reads or writes.
 _KINDS = {
     stat.S_IFREG: [
-        ".lock",
-        ".lease",
-        "config.json",
-        "run.json",
-        "metrics.jsonl",
-        "events.jsonl",
-        EVALUATIONS,
-        "log.txt",
-        "remote.json",
-        "summary.json",
-        BENCHMARK_LOG,
-        SOURCE_TOKENIZER,
+        run_folder.LOCK,
+        run_folder.LEASE,
+        run_folder.CONFIG,
+        run_folder.RUN,
+        run_folder.METRICS,
+        run_folder.EVENTS,
+        run_folder.EVALUATIONS,
+        run_folder.OUTPUT,
+        run_folder.REMOTE,
+        run_folder.SUMMARY,
+        run_folder.BENCHMARK_LOG,
+        run_folder.SOURCE_TOKENIZER,
         *COPIES.values(),
     ],
-    stat.S_IFDIR: ["checkpoints", "tensorboard", STAGED, UNFINISHED],
+    stat.S_IFDIR: [run_folder.CHECKPOINTS, run_folder.BOARD, run_folder.STAGED, run_folder.UNFINISHED],
 }
-TRACES = ("plugins", "plugins/profile")  # folders of traces, whose loss ends no run: links alone are refused
 # What a run may have left before its config was saved; anything else in a folder without one is somebody's.
-_UNSTARTED = ("log.txt", "remote.json", SOURCE_TOKENIZER)
-_OWN_NAMES = {".lock", ".lease", "config.json.tmp", "STOP", "remote.json.tmp", UNFINISHED, *_UNSTARTED}
+_UNSTARTED = (run_folder.OUTPUT, run_folder.REMOTE, run_folder.SOURCE_TOKENIZER)
+_OWN_NAMES = {
+    run_folder.LOCK,
+    run_folder.LEASE,
+    run_folder.STOP,
+    run_folder.UNFINISHED,
+    *(f"{name}.tmp" for name in (run_folder.CONFIG, run_folder.REMOTE)),  # of a replacement that was killed
+    *_UNSTARTED,
+}
 
 
 class InUseError(UserError):
-    """Another holder has the work directory. path: the folder, resolved."""
+    """Another holder has the work directory. folder: with its path resolved."""
 
-    def __init__(self, message: str, path: Path) -> None:
+    def __init__(self, message: str, folder: RunFolder) -> None:
         super().__init__(message)
-        self.path = path
+        self.folder = folder
 
 
-class Workdir:
-    """A locked work directory. Use as a context manager, or call close()."""
+class FolderLock:
+    """The lock of a work directory. Use as a context manager, or call close(). folder: with its path resolved."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, folder: RunFolder) -> None:
         """Make the folder if needed, lock it, refuse one that is foreign (UserError)."""
-        self.path = local(path, "[workdir] path").absolute()
+        self.folder = folder.absolute()
         self._holds: Callable[[], object] = _nothing  # called once: releases lock or lease
         self._lease: Lease | None = None  # in place of a lock, where there are none
         self.closed = False
         self._made: list[Path] = []  # folders that this object made, the innermost first
         self._was_empty = False
         try:
-            self.path = self.path.resolve()
-            if self.path.exists() and not self.path.is_dir():
-                raise UserError(f"[workdir] {self.path} is a file; give a folder with --workdir")
+            self.folder = self.folder.resolved()
+            path = self.folder.path
+            if path.exists() and not path.is_dir():
+                raise UserError(f"[workdir] {path} is a file; give a folder with --workdir")
             self._refuse_strange()
             self._refuse_foreign()
-            self._made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._was_empty = not any(self.path.iterdir())
+            self._made = [one for one in (path, *path.parents) if not one.exists()]
+            path.mkdir(parents=True, exist_ok=True)
+            self._was_empty = not any(path.iterdir())
             self._acquire()
         except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
             reason = error.strerror if isinstance(error, OSError) else error
-            raise UserError(f"[workdir] {self.path} cannot be written: {reason}") from error
-
-    config_file = property(lambda self: self.path / "config.json")
-    run_file = property(lambda self: self.path / "run.json")
-    metrics_file = property(lambda self: self.path / "metrics.jsonl")
-    summary_file = property(lambda self: self.path / "summary.json")
-    board_folder = property(lambda self: self.path / "tensorboard")
-    checkpoint_folder = property(lambda self: self.path / "checkpoints")
+            raise UserError(f"[workdir] {self.folder} cannot be written: {reason}") from error
 
     def _refuse_strange(self) -> None:
         """Links could lead a run to files elsewhere, FIFOs could hold it up: nothing of ours may be one."""
@@ -108,38 +102,39 @@ class Workdir:
                 self._refuse(name, partial(_is_no, wanted), kind_of(wanted))
         for name in _KINDS[stat.S_IFREG]:  # a write would reach the file of the other name
             self._refuse(name, lambda found: found.st_nlink > 1, kind_of(stat.S_IFREG))
-        for name in TRACES:
+        for name in run_folder.TRACES:
             self._refuse(name, lambda found: stat.S_ISLNK(found.st_mode), kind_of(stat.S_IFDIR))
-        if (self.path / "STOP").is_dir():
+        if self.folder.stop_file.is_dir():
             raise UserError(
-                f"[workdir] {self.path / 'STOP'}: expected a file or nothing, got a folder; remove it"
+                f"[workdir] {self.folder.stop_file}: expected a file or nothing, got a folder; remove it"
             )
 
     def _refuse(self, name: str, strange: Callable[[os.stat_result], bool], wanted: str) -> None:
         """UserError for an entry that is there and strange."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            found = (self.path / name).lstat()
+            found = (self.folder.path / name).lstat()
             if strange(found):
                 raise UserError(
-                    f"[workdir] {self.path / name}: expected {wanted}, got {shown_kind(found)}; move it away, or give "
-                    "another --workdir"
+                    f"[workdir] {self.folder.path / name}: expected {wanted}, got {shown_kind(found)}; "
+                    "move it away, or give another --workdir"
                 )
 
     def _refuse_foreign(self) -> None:
-        ours = (self.config_file, self.path / EVALUATIONS)
-        if not self.path.is_dir() or any(file.exists() for file in ours) or (self.path / STAGED).is_dir():
+        folder, path = self.folder, self.folder.path
+        ours = (folder.config_file, folder.evaluations_file)
+        if not path.is_dir() or any(file.exists() for file in ours) or folder.has_staged:
             return
-        others = sorted(entry.name for entry in self.path.iterdir() if entry.name not in _OWN_NAMES)
-        if others and (theirs := reader_state_of(self.path)) is not None:
-            raise UserError(f"[workdir] {original_run_text(self.path, theirs)}")
+        others = sorted(entry.name for entry in path.iterdir() if entry.name not in _OWN_NAMES)
+        if others and (theirs := reader_state_of(path)) is not None:
+            raise UserError(f"[workdir] {original_run_text(path, theirs)}")
         if others:
             raise UserError(
-                f"[workdir] {self.path} holds other files ({', '.join(others[:3])}) and no run of ours; "
+                f"[workdir] {path} holds other files ({', '.join(others[:3])}) and no run of ours; "
                 "give an empty or new folder with --workdir"
             )
 
     def _acquire(self) -> None:
-        file = open_regular(self.path / ".lock", os.O_RDWR | os.O_CREAT, links=False)
+        file = open_regular(self.folder.path / run_folder.LOCK, os.O_RDWR | os.O_CREAT, links=False)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -152,7 +147,7 @@ class Workdir:
             return
         if not os.fstat(file).st_nlink:  # its holder has just removed the unused folder
             os.close(file)
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.folder.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
             return
         # At the latest when the object is dropped: a notebook makes the next one in the same process.
@@ -173,14 +168,14 @@ class Workdir:
                 way_out = "that is this very process: close() the Trainer that holds it, or give another work directory"
         except (ValueError, KeyError, TypeError, RecursionError):
             name = "another process"
-        return InUseError(f"[workdir] {self.path} is in use by {name}; {way_out}", self.path)
+        return InUseError(f"[workdir] {self.folder} is in use by {name}; {way_out}", self.folder)
 
     def _take_lease(self, error: OSError) -> None:
-        file = self.path / ".lease"
+        file = self.folder.path / run_folder.LEASE
         if is_alive(file):
             raise self._in_use(content(file).decode("utf-8", "replace"))
         print(
-            f"warning: {self.path} is on a file system without locks ({error.strerror}); "
+            f"warning: {self.folder} is on a file system without locks ({error.strerror}); "
             "a lease file is used instead and renewed while the run lives",
             file=sys.stderr,
         )
@@ -194,7 +189,7 @@ class Workdir:
         """
         if self.closed:
             raise UserError(
-                f"[workdir] {self.path} is closed for this Trainer, or a later one of this process took it over; "
+                f"[workdir] {self.folder} is closed for this Trainer, or a later one of this process took it over; "
                 "make a new Trainer"
             )
         if self._lease is not None and (other := self._lease.other()):
@@ -207,7 +202,7 @@ class Workdir:
         try:
             self._holds()
         except OSError as error:
-            raise write_error(self.path / ".lock", error) from error
+            raise write_error(self.folder.path / run_folder.LOCK, error) from error
         finally:
             self._lease = None
 
@@ -216,14 +211,15 @@ class Workdir:
         made, self._made = self._made, []
         was_empty, self._was_empty = self._was_empty, False
         with contextlib.suppress(OSError):  # somebody's files, or a disk that refuses: the folder stays
-            if was_empty and {entry.name for entry in self.path.iterdir()} <= {".lock", *_UNSTARTED}:
+            path = self.folder.path
+            if was_empty and {entry.name for entry in path.iterdir()} <= {run_folder.LOCK, *_UNSTARTED}:
                 for name in _UNSTARTED:
-                    (self.path / name).unlink(missing_ok=True)
-                (self.path / ".lock").unlink()
+                    (path / name).unlink(missing_ok=True)
+                (path / run_folder.LOCK).unlink()
                 for folder in made:
                     folder.rmdir()
 
-    def __enter__(self) -> Workdir:
+    def __enter__(self) -> FolderLock:
         return self
 
     def __exit__(
@@ -245,14 +241,3 @@ def _unlock(file: int) -> None:
         os.ftruncate(file, 0)
     finally:
         os.close(file)  # closing releases it
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that a crash leaves the old file or the new one, never half of it. Raises SaveError.
-
-    Numbers that are not finite become null.
-    """
-    try:
-        _core.replace_file(str(path), (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode())
-    except OSError as error:
-        raise write_error(path, error) from error

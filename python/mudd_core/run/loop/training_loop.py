@@ -1,0 +1,101 @@
+"""The loop of a run: updates, and the validations, saves and stops that are due between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mudd_core.base.errors import DataEndError
+from mudd_core.checkpoint import final_hash, is_weight
+from mudd_core.run.loop.requests import Requests
+from mudd_core.run.loop.saves import Saves
+from mudd_core.run.loop.session import Session
+from mudd_core.run.loop.updates import Updates
+from mudd_core.run.loop.validator import Validator
+from mudd_core.run.records.events import StepRecord, Summary
+from mudd_core.run.report.styles import reads_weights
+from mudd_core.run.report.trace import Trace
+
+
+class TrainingLoop:
+    """Trains a run to its end, or until a stop is asked for. summary: how the last loop ended."""
+
+    def __init__(
+        self,
+        run: Session,
+        requests: Requests,
+        updates: Updates,
+        validator: Validator,
+        saves: Saves,
+        trace: Trace,
+    ) -> None:
+        self._run, self._state, self._requests = run, run.state, requests
+        self._updates, self._validator, self._saves, self._trace = updates, validator, saves, trace
+        self.summary: Summary | None = None
+
+    def records(self, most: int | None, *, settle: bool) -> Iterator[StepRecord]:
+        """Yield the record of each update that counts; at the end save, and set `summary`.
+
+        most: updates of this loop; None for all that the run has left. settle: as Engine.train_step, for a caller that
+        reads weights between two updates. Raises SaveError if the last save failed.
+        """
+        state, self.summary = self._state, None
+        self._requests.begin()
+        last = None if most is None else state.step_done + most
+        while not self._is_over(last):
+            with self._trace.step(state.step_done):
+                record = self._update(settle)
+            if record is None or record.step > state.step_done:  # dropped, or gone back to a checkpoint
+                continue
+            if self._run.log.took_step(record, state.clock.seconds_left(record.step)):
+                state.logged(record)
+            if self._requests.take_save() or state.save_due():
+                with self._trace.span("save"):
+                    self._saves.save()
+            self._trace.reached(state.step_done)
+            yield record
+        self.summary = self._end(self._requests.decided)
+
+    def _is_over(self, last: int | None) -> bool:
+        """Validate if that is due; whether the loop ends here. last: its last step."""
+        state = self._state
+        if (
+            self._requests.stop(state.step_done)
+            or not self._validator.validate_if_due()
+            or state.step_done >= self._run.config.train.steps
+            or state.reached()
+        ):
+            return True
+        if last is None or state.step_done < last:
+            return False
+        self._requests.decided = "fit(steps)"
+        return True
+
+    def _update(self, settle: bool) -> StepRecord | None:
+        """Make the next update; None where it was dropped, or where the data have ended."""
+        run, step = self._run, self._state.step_done
+        try:
+            return self._updates.make_update(settle=settle or reads_weights(run.config, step + 1))
+        except DataEndError:
+            if not (run.config.train.to_data_end and step):
+                raise
+            run.end_with_data()
+            return None
+
+    def _end(self, stopped: str | None) -> Summary:
+        run, state = self._run, self._state
+        self._trace.close()
+        if state.saved_step != state.step_done and not state.saves_best:
+            self._saves.save()
+        if run.store is not None:
+            run.store.settle()
+            if run.store.save_error is not None:
+                raise run.store.save_error
+        parts = (part for part in run.engine.state_parts() if is_weight(part.name))
+        summary = state.summary(
+            final_hash(parts, run.ranks.comm),
+            stopped,
+            data_end=run.data_end,
+            validates=run.components.validates,
+        )
+        run.log.ended(summary)
+        return summary

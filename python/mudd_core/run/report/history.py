@@ -1,0 +1,66 @@
+"""The updates and validations of a run in this process, as arrays for a curve."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+
+from mudd_core.run.records.events import StepRecord, Validation
+from mudd_core.run.store.metric_arrays import Metrics
+from mudd_core.run.store.metrics import Row, numbers_of
+
+MOST_NUMBERS = 1 << 20  # 8 MB; a longer history drops every second row
+
+
+class _Columns:
+    """Columns of numbers that grow by a row, with NaN where a row has no such number."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, array[float]] = {"step": array("d")}
+
+    @property
+    def rows(self) -> int:
+        return len(self._columns["step"])
+
+    def add(self, row: Row) -> None:
+        """Add the numbers of a row; later steps than it go, as the run has gone back before them."""
+        while self.rows and self._columns["step"][-1] >= row["step"]:
+            for column in self._columns.values():
+                column.pop()
+        if (self.rows + 1) * len(self._columns) > MOST_NUMBERS:
+            self._columns = {name: column[::2] for name, column in self._columns.items()}
+        before = self.rows
+        found = {label: value for name, given in row.items() for label, value in numbers_of(name, given)}
+        for name in found.keys() - self._columns.keys():
+            self._columns[name] = array("d", [np.nan]) * before
+        for name, column in self._columns.items():
+            column.append(found.get(name, np.nan))
+
+    def metrics(self) -> Metrics:
+        return Metrics.of_columns({name: column.tolist() for name, column in self._columns.items()})
+
+
+class History:
+    """Takes what a run does in this process. A long run keeps every second update, every fourth, and so on."""
+
+    def __init__(self) -> None:
+        self._updates, self._validations = _Columns(), _Columns()
+
+    def took_step(self, record: StepRecord) -> None:
+        """An update."""
+        self._updates.add(record.row())
+
+    def validated(self, result: Validation) -> None:
+        """A validation that was due."""
+        self._validations.add(result.row())
+
+    @property
+    def updates(self) -> Metrics:
+        """The updates by the names of metrics.jsonl."""
+        return self._updates.metrics()
+
+    @property
+    def validations(self) -> Metrics:
+        """The validations by the names of metrics.jsonl."""
+        return self._validations.metrics()

@@ -1,0 +1,139 @@
+"""The checkpoints of one run: which steps there are, what they take on disk, how they are saved and loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mudd_core import _core, checkpoint
+from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.base.paths import existing
+from mudd_core.base.types import Json
+from mudd_core.checkpoint import Checkpoint, StatePart, is_weight
+from mudd_core.checkpoint.manifest_reader import read_manifest
+from mudd_core.config import Config, config_hash, mesh_of
+from mudd_core.dist import Comm
+from mudd_core.run.store.run_folder import RunFolder
+
+
+class Checkpoints:
+    """The steps of the run in a folder; the folder may not exist yet. run: the folder of the run."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self.run = run
+        self._folder = run.checkpoint_folder
+
+    def steps(self) -> list[int]:
+        """The steps that are there, ascending, whether they verify or not; UserError if they cannot be listed."""
+        return checkpoint.list_steps(self._folder)
+
+    def newest(self) -> int:
+        """The newest step, whether it verifies or not; 0 where there is none."""
+        return max(self.steps(), default=0)
+
+    def folder_of(self, step: int) -> Path:
+        """The folder of a step, whether it is there or not."""
+        return self.run.step_folder(step)
+
+    def recover(self) -> None:
+        """Clean up after killed writers, under the lock of the work directory."""
+        checkpoint.recover(self._folder)
+
+    def load_newest(
+        self, run_id: str, into: Sequence[StatePart], up_to: int | None = None, comm: Comm | None = None
+    ) -> Checkpoint | None:
+        """The newest step of the run that verifies, read into these parts; FormatError if it has other tensors.
+
+        up_to: no step after this one. comm: of all ranks of the run, which call this together.
+        """
+        try:
+            return checkpoint.load_newest(self._folder, run_id=run_id, into=into, up_to=up_to, comm=comm)
+        except UserError:
+            raise
+        except ValueError as error:  # whole and of this run, and yet with other tensors
+            raise FormatError(str(self._folder), 0, str(error)) from error
+
+    def go_back(
+        self, step: int, run_id: str, into: Sequence[StatePart], comm: Comm | None = None
+    ) -> Checkpoint:
+        """As load_newest up to a step; FormatError where there is none."""
+        found = self.load_newest(run_id, into, step, comm)
+        if found is None:
+            raise FormatError(str(self._folder), 0, f"the checkpoint of step {step}, to go back to, is gone")
+        return found
+
+    def weights(self, run_id: str, step: int | None = None) -> Checkpoint | None:
+        """The weights of the newest step, None where there is none, or those of one step."""
+        if step is None:
+            return checkpoint.load_newest(self._folder, run_id=run_id, only=is_weight)
+        return checkpoint.load_step(self._folder, step, run_id=run_id, only=is_weight)
+
+    def types(self) -> dict[str, str] | None:
+        """Types of the tensors by name, from the newest manifest that can be read; None where there is no step."""
+        steps = self.steps()
+        for step in sorted(steps, reverse=True):
+            try:
+                return self.types_of(step)
+            except (FormatError, OSError):  # passed over by the resume too, which says so
+                continue
+        return {} if steps else None
+
+    def types_of(self, step: int) -> dict[str, str]:
+        """Types of the tensors of a step by name; FormatError or OSError where its manifest cannot be read."""
+        manifest = read_manifest(self.folder_of(step))
+        return {name: tensor.dtype for name, tensor in manifest.tensors.items()}
+
+    def bytes(self) -> int:
+        """The bytes that the steps take on disk."""
+        files = (file for step in self.steps() for file in self.folder_of(step).glob("*"))
+        return sum(file.stat().st_size for file in files if file.is_file())
+
+    def free_bytes(self) -> int:
+        """The bytes that this user may still write where the steps are or will be."""
+        return _core.free_space(str(existing(self._folder)))
+
+    def shares_disk_with(self, folder: Path) -> bool:
+        """Whether the steps and a folder are, or will be, on one file system."""
+        return existing(folder).stat().st_dev == existing(self._folder).stat().st_dev
+
+    def drop_after(self, step: int, run_id: str) -> None:
+        """Delete the run's steps after this one."""
+        checkpoint.drop_after(self._folder, step, run_id=run_id)
+
+    def save(
+        self,
+        step: int,
+        parts: Sequence[StatePart],
+        state: Mapping[str, Json],
+        *,
+        config: Config,
+        run_id: str,
+        spare: int | None = None,
+        comm: Comm | None = None,
+    ) -> None:
+        """Commit a step and drop old ones but `spare`; SaveError if one of both fails. comm: as load_newest."""
+        mesh = mesh_of(config, 1 if comm is None else comm.world)
+        axes = [(name, size) for name, size in (("data", mesh.data), ("fsdp", mesh.fsdp)) if size > 1]
+        try:
+            checkpoint.save(
+                self._folder,
+                step,
+                parts,
+                state,
+                config_hash=config_hash(config),
+                run_id=run_id,
+                comm=comm,
+                mesh=axes,
+            )
+            # Reads the new step back before an old one goes; a step that does not verify is a failed save.
+            checkpoint.keep_last(
+                self._folder,
+                config.train.keep_last,
+                run_id=run_id,
+                saved_step=step,
+                spare=spare,
+                every=config.train.keep_every,
+                comm=comm,
+            )
+        except (OSError, FormatError) as error:
+            raise SaveError(f"[save] {error}") from error

@@ -1,0 +1,48 @@
+"""docs/python.md: its blocks run from top to bottom, and give what stands behind `# ->`."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from places import ROOT
+
+PAGE = ROOT / "docs" / "python.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def run_block(block: str, names: dict[str, Any]) -> int:
+    """Run a block; the number of its results that were compared."""
+    compared = 0
+    for statement in ast.parse(block).body:
+        source = ast.get_source_segment(block, statement) or ""
+        line = block.splitlines()[(statement.end_lineno or 1) - 1]
+        want = line.partition("# ->")[2].strip()
+        if not want:
+            exec(compile(source, str(PAGE), "exec"), names)
+            continue
+        value = eval(compile(source, str(PAGE), "eval"), names)
+        assert want in (repr(value), str(value)), f"{line}: got {value!r}"
+        compared += 1
+    return compared
+
+
+def test_every_block_runs_and_gives_what_it_says(
+    tiny_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(tiny_text, "my_text")
+    names: dict[str, Any] = {}
+    compared = sum(run_block(block, names) for block in BLOCKS)
+    assert len(BLOCKS) == 6 and compared == PAGE.read_text().count("# ->") - 1 >= 15
+    assert Path("grad_norm.svg").read_text().startswith("<svg")
+
+
+def test_a_result_that_is_wrong_is_found() -> None:
+    with pytest.raises(AssertionError, match="got 3"):
+        run_block("1 + 2  # -> 4\n", {})
