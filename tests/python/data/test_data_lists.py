@@ -20,26 +20,68 @@ OF_OTHERS = {"config/keys/maxtext.py"}
 NOUNS = {"text", "rows", "blocks", "features"}
 
 
+def _parts(node: ast.AST) -> list[list[ast.expr | None]]:
+    """The expressions that a literal, a match, a chain of comparisons or of branches holds side by side."""
+    match node:
+        case ast.Dict():
+            return [[*node.keys], [*node.values]]
+        case ast.Tuple() | ast.List() | ast.Set():
+            return [[*node.elts]]
+        case ast.Match():
+            return [[x.value for x in ast.walk(node) if isinstance(x, ast.MatchValue)]]
+        case ast.BoolOp() | ast.If() | ast.IfExp():
+            tests = node.values if isinstance(node, ast.BoolOp) else _branches(node)
+            return [[side for x in tests if isinstance(x, ast.Compare) for side in (x.left, *x.comparators)]]
+    return []
+
+
+def _branches(node: ast.If | ast.IfExp) -> list[ast.expr]:
+    """The tests of if and its elifs."""
+    after = node.orelse if isinstance(node, ast.IfExp) else node.orelse[0] if len(node.orelse) == 1 else None
+    return [node.test, *(_branches(after) if isinstance(after, ast.If | ast.IfExp) else [])]
+
+
 def _literals(tree: ast.AST) -> Iterator[set[str]]:
-    """The strings of each literal of several values."""
+    """The strings of each list of several values."""
     for node in ast.walk(tree):
-        parts = {
-            ast.Dict: lambda one: [one.keys, one.values],
-            ast.Tuple: lambda one: [one.elts],
-            ast.List: lambda one: [one.elts],
-            ast.Set: lambda one: [one.elts],
-        }.get(type(node), lambda one: [])(node)
-        for part in parts:
+        for part in _parts(node):
             yield {x.value for x in part if isinstance(x, ast.Constant) and isinstance(x.value, str)}
 
 
+def _lists(code: str, names: set[str]) -> bool:
+    return any(
+        len((strings & names) - NOUNS) > 1 or len(strings & names) > 2
+        for strings in _literals(ast.parse(code))
+    )
+
+
 def _files_that_list(names: set[str]) -> set[str]:
-    found = set()
-    for file in ROOT.rglob("*.py"):
-        for strings in _literals(ast.parse(file.read_text())):
-            if len((strings & names) - NOUNS) > 1 or len(strings & names) > 2:
-                found.add(file.relative_to(ROOT).as_posix())
-    return found
+    return {
+        file.relative_to(ROOT).as_posix() for file in ROOT.rglob("*.py") if _lists(file.read_text(), names)
+    }
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "NAMES = ('pack', 'pile')",
+        "NAMES = {'a': 1, 'pack': 2, 'pile': 3}",
+        "NAMES = dict(a='x', b=['pack', 'pile'])",
+        "NAMES = {'text', 'rows', 'blocks'}",
+        "x = kind == 'pack' or kind == 'pile'",
+        "x = 1 if kind == 'pack' else 2 if 'pile' == kind else 3",
+        "if kind == 'pack':\n    pass\nelif kind == 'pile':\n    pass",
+        "match kind:\n    case 'pack' | 'pile':\n        pass",
+        "match kind:\n    case 'pack':\n        pass\n    case 'pile':\n        pass",
+    ],
+)
+def test_a_list_in_any_form_is_seen(code: str) -> None:
+    assert _lists(code, set(PIPELINES))
+
+
+@pytest.mark.parametrize("code", ["x = ('text', 'rows')", "x = kind == 'pack' or 'pile'", "x = 'pack'"])
+def test_one_name_and_two_nouns_are_no_list(code: str) -> None:
+    assert not _lists(code, set(PIPELINES))
 
 
 def test_no_file_lists_pipelines_again() -> None:
