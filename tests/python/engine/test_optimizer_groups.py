@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from listed_names import files_that_list
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, OptimConfig, TrainConfig, check_config, config_hash, optim
 from mudd_core.config.groups import OPTIMIZERS, SPECS, parse_groups
@@ -85,6 +86,10 @@ def test_strings_that_are_no_groups_are_refused(text: str, fault: str) -> None:
 def test_a_config_may_name_every_optimizer_of_the_core_and_no_other() -> None:
     with pytest.raises(ValueError, match=f"name: expected one of {', '.join(OPTIMIZERS)}, got 'adam'"):
         trained("llama_gqa", 0, name="adam")
+
+
+def test_no_file_lists_optimizers_again() -> None:
+    assert files_that_list(set(OPTIMIZERS)) == {"config/keys/maxtext_training_values.py"}  # those of MaxText
 
 
 def test_every_setting_of_an_optimizer_is_a_field_of_the_config_with_its_default() -> None:
