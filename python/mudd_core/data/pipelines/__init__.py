@@ -20,9 +20,10 @@ from mudd_core.data.access import Access
 from mudd_core.data.corpus import Progress
 from mudd_core.data.hub_datasets import with_test
 from mudd_core.data.pipelines import own
-from mudd_core.data.pipelines.cached import Cached
+from mudd_core.data.pipelines.document_data import DocumentData
 from mudd_core.data.pipelines.own import register
-from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
+from mudd_core.data.pipelines.pipeline import Pipeline
+from mudd_core.data.preparation import Preparation
 from mudd_core.data.reach import within_reach
 from mudd_core.data.rows import PARTS, Prepared, Rows, RowShape, Tested
 
@@ -98,7 +99,7 @@ def test_rows(config: Config, text: Prepared, shape: RowShape) -> Rows:
     if given is None:
         return text.test_rows(shape)
     if given.tokenizer == "bpe":
-        assert isinstance(text, Cached)
+        assert isinstance(text, DocumentData)
         given = dataclasses.replace(given, tokenizer=str(text.cache.path / "tokenizer.json"))
     given = dataclasses.replace(given, cache="stream")  # so that the training files are not tokenized for it
     train = dataclasses.replace(config.train, epochs=0)
