@@ -55,7 +55,7 @@ def test_the_field_of_a_setting_has_its_default_bounds_and_help(
     assert (field.default, type(field.default)) == (setting.default, type(setting.default))
     assert field.metadata["low"] == (setting.low if numeric and math.isfinite(setting.low) else None)
     assert field.metadata["high"] == (setting.high if numeric and math.isfinite(setting.high) else None)
-    assert field.metadata["choices"] == tuple(setting.choices)
+    assert (field.metadata["unit"], field.metadata["choices"]) == (setting.unit, tuple(setting.choices))
     assert f"{optimizer}: {setting.help}" in field.metadata["text"]
 
 
