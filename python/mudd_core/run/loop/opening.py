@@ -37,7 +37,7 @@ Assemble: TypeAlias = "Callable[[Config, Model | None, str | None, Ranks, Checkp
 
 
 def asked_run(
-    config: Config | str | Path, workdir: str | Path | Store | None
+    config: Config | str | Path | None, workdir: str | Path | Store | None
 ) -> tuple[Config, str | Path | Store | None]:
     """(config, work directory) of a Trainer's first two arguments; the folder of a run brings both.
 
