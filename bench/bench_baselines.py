@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from same_step import STATE_TOLERANCE, another_computation, compare
-from shapes import BASELINE_CAPS, FAMILIES, SHAPES, baseline_caps, commit, cpu_flags, cpu_name, usable_cores
+from shapes import BASELINE_CAPS, FAMILIES, SHAPES, baseline_caps, commit, cpu_levels, cpu_name, usable_cores
 from turns import Program, take_turns
 from workload import parameter_shapes, random_weights
 
@@ -140,9 +140,8 @@ def share_of_peak(row: Row) -> float:
 
 def heading(a: argparse.Namespace) -> str:
     """What a result must carry to be compared with another."""
-    levels = [n for n in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16") if n in cpu_flags()]
     return (
-        f"{cpu_name()}, {usable_cores()} cores, {a.threads} threads, flags {' '.join(levels)}, "
+        f"{cpu_name()}, {usable_cores()} cores, {a.threads} threads, flags {' '.join(cpu_levels())}, "
         f"MUDD_MAX_ISA={os.environ.get('MUDD_MAX_ISA', '-')}, Python {platform.python_version()}, "
         f"commit {commit()}, {time.strftime('%Y-%m-%d')}; {a.precision}; "
         f"{a.rounds} {'round' if a.rounds == 1 else 'rounds'} of {a.steps} steps after {a.warmup}\n"

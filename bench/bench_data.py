@@ -116,6 +116,8 @@ def write_features(folder: Path, ids: np.ndarray[Any, Any]) -> Path:
 
 def corpora(folder: Path, tiny: bool) -> list[Corpus]:
     """The data of each pipeline, of some million tokens."""
+    from mudd_core.config.pipelines import PIPELINES
+
     texts = documents(0 if tiny else 8_000_000)
     tokenizer = folder / "tokenizer.json"
     write_tokenizer(tokenizer, texts)
@@ -125,16 +127,17 @@ def corpora(folder: Path, tiny: bool) -> list[Corpus]:
     for n, text in enumerate(texts):
         (folder / "text" / f"{n:05}.txt").write_text(text)
     features = write_features(folder / "features", ids)
-    return [
-        ("text", folder / "text", named),
-        ("pack", lines, (*named, "data.eval_path=" + str(lines))),
-        ("rows", lines, named),
-        ("blocks", lines, (*named, "data.eval_path=" + str(lines))),
-        ("pile", write_pile(folder / "pile", ids), ("data.eval_match=val",)),
-        ("megatron", write_megatron(folder / "megatron", ids), ("data.eval_match=valid",)),
-        ("features", features, ("data.eval_match=valid",)),
-        ("synthetic", folder, ()),
-    ]
+    made: dict[str, tuple[Path, tuple[str, ...]]] = {
+        "text": (folder / "text", named),
+        "pack": (lines, (*named, "data.eval_path=" + str(lines))),
+        "rows": (lines, named),
+        "blocks": (lines, (*named, "data.eval_path=" + str(lines))),
+        "pile": (write_pile(folder / "pile", ids), ("data.eval_match=val",)),
+        "megatron": (write_megatron(folder / "megatron", ids), ("data.eval_match=valid",)),
+        "features": (features, ("data.eval_match=valid",)),
+        "synthetic": (folder, ()),
+    }
+    return [(name, *made[name]) for name in PIPELINES]
 
 
 def batches_of(corpus: Corpus, cache: Path) -> Callable[[int], int]:

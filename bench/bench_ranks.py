@@ -29,7 +29,7 @@ import numpy as np
 import rank_programs
 import ranks_page
 from same_step import another_computation, compare
-from shapes import SHAPES, baseline_caps, commit, cpu_flags, cpu_name
+from shapes import SHAPES, baseline_caps, commit, cpu_levels, cpu_name
 from turns import Program, take_turns
 from two_nodes import TwoNodes
 from workload import parameter_shapes, random_weights
@@ -193,7 +193,6 @@ def main() -> int:
     machine = "_".join("".join(c if c.isalnum() else " " for c in cpu_name().lower()).split())
     file = a.out or HERE / "results" / f"ranks_{machine}_{time.strftime('%Y-%m-%d')}.json"
     kept: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    levels = [n for n in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16") if n in cpu_flags()]
     with tempfile.TemporaryDirectory() as folder:
         for name, part, shape, precision in cases(a):
             start = time.perf_counter()
@@ -201,7 +200,7 @@ def main() -> int:
             kept[name] = {
                 "rows": rows,
                 "cpu": cpu_name(),
-                "flags": " ".join(levels),
+                "flags": " ".join(cpu_levels()),
                 "max_isa": os.environ.get("MUDD_MAX_ISA", ""),
                 "commit": commit(),
                 "date": time.strftime("%Y-%m-%d %H:%M"),

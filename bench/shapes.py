@@ -95,6 +95,11 @@ def cpu_flags() -> set[str]:
     return set()
 
 
+def cpu_levels() -> list[str]:
+    """Those of them that the matmuls of a result depend on."""
+    return [n for n in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16") if n in cpu_flags()]
+
+
 # What the libraries of the baselines call our levels.
 BASELINE_CAPS = {
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},

@@ -32,6 +32,7 @@ void bind_optim(py::module_& m) {
       .def_readonly("in_groups", &Setting::in_groups, "Whether a group of optim.groups may have its own.");
   bind::Class<OptimizerSpec>(m, "OptimizerSpec", "What an optimizer says of itself.")
       .def_readonly("name", &OptimizerSpec::name)
+      .def_readonly("help", &OptimizerSpec::help)
       .def_readonly("aliases", &OptimizerSpec::aliases)
       .def_readonly("moments", &OptimizerSpec::moments)
       .def_readonly("whole_matrices", &OptimizerSpec::whole_matrices)

@@ -558,6 +558,9 @@ class OptimizerSpec:
         Those of them that optim.name gives it.
         """
     @property
+    def help(self) -> str:
+        ...
+    @property
     def moments(self) -> int:
         ...
     @property

@@ -173,8 +173,9 @@ TEST_CASE("update reports one bad number among many tasks and threads") {
 }
 
 TEST_CASE("update with one moment or a bf16 one: packs fresh, any thread count gives the same bits") {
-  for (const OptimizerSpec* optimizer : {&kLion, &kSgd})
+  for (const OptimizerSpec* optimizer : elementwise())
     for (const DType moment : {DType::f32, DType::bf16}) {
+      if (optimizer->moments > 1) continue;
       std::vector<float> first;
       for (int threads : {1, 2, 3}) {
         set_num_threads(threads);

@@ -19,8 +19,8 @@ Isa detected_isa();
 // A cap above what the CPU has leaves the detected level; an unknown name is an Error.
 Isa active_isa();
 
-// The emulated level whose rows kernels are chosen from before all others: MUDD_EMULATE (read once per process),
-// one of emu16, emu_avx512_bf16, emu_amx_bf16; nullptr where it is not set. An Error in the product.
+// The emulated level whose rows kernels are chosen from before all others: MUDD_EMULATE (read once per process);
+// nullptr where it is not set. An Error in the product.
 const char* emulated_level();
 
 // "AMD EPYC ..." from cpuid; empty where unknown.

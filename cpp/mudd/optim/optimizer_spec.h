@@ -31,6 +31,7 @@ Setting fraction(const std::string& name, double fallback, std::string help, con
 
 struct OptimizerSpec {
   std::string name;
+  std::string help;  // one clause
   std::vector<std::string> aliases = {};
   int moments = 1;               // 2: with a second one in fp32
   bool whole_matrices = false;   // it needs all of a matrix at once; otherwise processes may update parts of it

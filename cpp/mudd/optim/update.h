@@ -1,5 +1,4 @@
-// The elementwise optimizers (adamw, lion, sgd): one sweep over all their parameters that clips,
-// updates and repacks.
+// The elementwise optimizers: one sweep over all their parameters that clips, updates and repacks.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the kernels of the elementwise optimizers (adamw, lion, sgd) share.
+// What the kernels of the elementwise optimizers share.
 #pragma once
 
 #include <cstdint>

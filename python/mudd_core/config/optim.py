@@ -58,8 +58,7 @@ class OptimConfig:
 
     name: str = opt(
         "adamw",
-        "optimizer; adam_pax is the MUDDFormer code's name for adamw; sgd has Nesterov momentum; muon takes "
-        "the matrices of blocks and leaves all else to adamw",
+        f"optimizer; {'; '.join(f'{spec.name}: {spec.help}' for spec in _core.optimizer_specs())}",
         choices=OPTIMIZERS,
     )
     lr: float = opt(1e-3, "peak learning rate", "per update", low=0.0, flags=("learning_rate",))

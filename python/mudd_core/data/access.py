@@ -12,12 +12,21 @@ from mudd_core.config import Config
 from mudd_core.data.remote_sources import local_copy
 
 
+def require_local(name: str, value: str) -> None:
+    """UserError where a setting of data is a URL."""
+    if (fault := url_fault(value)) is not None:
+        raise UserError(f"[data.{name}] {fault}")
+
+
+def local_root(cache_dir: str) -> Path:
+    """The folder of the token caches that data.cache_dir names; UserError for a URL."""
+    require_local("cache_dir", cache_dir)
+    return Path(cache_dir or "runs/cache").absolute()
+
+
 def cache_root(config: Config) -> Path:
-    """The folder of the token caches: data.cache_dir with storage.map applied; UserError for a URL that stays one."""
-    folder = mapped(config.data.cache_dir, config.storage.map)
-    if (fault := url_fault(folder)) is not None:
-        raise UserError(f"[data.cache_dir] {fault}")
-    return Path(folder or "runs/cache").absolute()
+    """The same with storage.map applied; UserError for a URL that stays one."""
+    return local_root(mapped(config.data.cache_dir, config.storage.map))
 
 
 @dataclass(frozen=True)

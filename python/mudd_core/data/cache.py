@@ -10,7 +10,7 @@
     cache.json       the same totals for people; its commit is what makes the folder appear
 
 Every document is followed by one end-of-document id. Datasets are contiguous, so the core reads the ids in
-place. How one comes about: cache_build.py.
+place. How one comes about: documents/build.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,17 +21,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Spool:
-    """Ids of a split in plain files: a contiguous dataset must know its length before its first byte."""
+class SplitIds:
+    """Ids of a split, in a plain file: a contiguous dataset must know its length before its first byte.
 
-    files: tuple[Path, ...]
-    tokens: int
-    starts: npt.NDArray[np.uint64]
+    lengths: of the documents. text_bytes: of their text.
+    """
+
+    file: Path
+    lengths: npt.NDArray[np.uint32]
     text_bytes: int
 
 
 def write_h5(
-    file: Path, spools: dict[Split, Spool], dtype: np.dtype[np.generic], facts: dict[str, str | int]
+    file: Path, spools: dict[Split, SplitIds], dtype: np.dtype[np.generic], facts: dict[str, str | int]
 ) -> None:
     """tokens.h5; adds the totals to `facts` and writes all of them last."""
     from mudd_core import _core, _h5
@@ -41,18 +42,22 @@ def write_h5(
     with _h5.File.create(str(file)) as h5:
         for s in SPLITS:
             spool = spools[s]
-            h5.create_dataset(f"{s}/ids", dtype, spool.tokens)
+            ends = np.cumsum(spool.lengths, dtype=np.uint64)
+            starts, tokens = ends - spool.lengths, int(ends[-1]) if ends.size else 0
+            h5.create_dataset(f"{s}/ids", dtype, tokens)
             crcs: list[int] = []
-            for block in _blocks(spool.files):
-                h5.write(f"{s}/ids", np.frombuffer(block, dtype), len(crcs) * (BLOCK_BYTES // dtype.itemsize))
-                crcs.append(_core.crc32c(block))
-                content.update(block)
+            with spool.file.open("rb") as ids:
+                while block := ids.read(BLOCK_BYTES):
+                    first = len(crcs) * (BLOCK_BYTES // dtype.itemsize)
+                    h5.write(f"{s}/ids", np.frombuffer(block, dtype), first)
+                    crcs.append(_core.crc32c(block))
+                    content.update(block)
             _write_array(h5, f"{s}/ids_crc32c", np.array(crcs, np.uint32))
-            _write_array(h5, f"{s}/document_starts", spool.starts)
-            starts_crcs = np.array(_core.crc32c_blocks(spool.starts), np.uint32)
+            _write_array(h5, f"{s}/document_starts", starts)
+            starts_crcs = np.array(_core.crc32c_blocks(starts), np.uint32)
             _write_array(h5, f"{s}/document_starts_crc32c", starts_crcs)
-            facts[f"{s}_tokens"] = spool.tokens
-            facts[f"{s}_documents"] = len(spool.starts)
+            facts[f"{s}_tokens"] = tokens
+            facts[f"{s}_documents"] = len(starts)
             facts[f"{s}_text_bytes"] = spool.text_bytes
         facts["content_hash"] = content.hexdigest()
         for key, value in {**facts, "format": FORMAT}.items():
@@ -63,20 +68,6 @@ def write_h5(
         h5.set_text("seal", seal_of(h5, str(file)))
     with file.open("rb") as written:
         os.fsync(written.fileno())
-
-
-def _blocks(files: Iterable[Path]) -> Iterator[bytes]:
-    """The bytes of files that follow one another, BLOCK_BYTES at a time."""
-    block = b""
-    for file in files:
-        with file.open("rb") as opened:
-            while part := opened.read(BLOCK_BYTES - len(block)):
-                block += part
-                if len(block) == BLOCK_BYTES:
-                    yield block
-                    block = b""
-    if block:
-        yield block
 
 
 def _write_array(h5: _h5.File, name: str, values: Array) -> None:

@@ -1,4 +1,4 @@
-"""Caches in their folder: which one is current, building one under its lock, and those of earlier versions."""
+"""Caches in their folder: the one of a run, building one under its lock, and those of earlier versions."""
 
 from __future__ import annotations
 
@@ -29,6 +29,24 @@ def as_it_is(folder: Path, obstacle: Exception) -> TokenCache:
 def is_current(folder: Path) -> bool:
     """Whether a cache of this version is there."""
     return folder.is_dir() and not is_unsealed(folder)
+
+
+def saved_cache(root: Path, fingerprint: str | None) -> TokenCache | None:
+    """The cache that a run was started with; None if there is none of this version."""
+    if fingerprint is None:
+        return None
+    if len(fingerprint) != 16 or set(fingerprint) - set("0123456789abcdef"):
+        raise UserError(f"[data] fingerprint: expected 16 hexadecimal digits, got {fingerprint!r}")
+    return open_cache(root / fingerprint) if is_current(root / fingerprint) else None
+
+
+def require_name(wanted: str | None, got: str) -> None:
+    """UserError where a run was started with data of another name, which are gone."""
+    if wanted is not None and wanted != got:
+        raise UserError(
+            f"[data.path] text or tokenizer is not what this run was started with: cache {wanted} is gone "
+            f"and what is there now is {got}; put the old text back or start a new run in another work directory"
+        )
 
 
 def build_locked(root: Path, name: str, build: Callable[[], None], progress: Progress) -> TokenCache:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from mudd_core.base.errors import FormatError
 from mudd_core.base.regular_files import open_binary, read_bytes
@@ -20,22 +19,13 @@ from mudd_core.base.regular_files import open_binary, read_bytes
 _BLOCK = 1 << 20
 
 
-@dataclass(frozen=True)
-class SourceNote:
+class SourceNote(TypedDict):
     """A file: its size in bytes, its times in nanoseconds, and the SHA-256 of its content."""
 
     size: int
     mtime_ns: int
     ctime_ns: int
     sha256: str
-
-    def is_of(self, state: os.stat_result) -> bool:
-        """Whether a file of this state was not written to since."""
-        return (self.size, self.mtime_ns, self.ctime_ns) == (
-            state.st_size,
-            state.st_mtime_ns,
-            state.st_ctime_ns,
-        )
 
 
 def note_of(path: Path) -> SourceNote:
@@ -45,14 +35,16 @@ def note_of(path: Path) -> SourceNote:
     with open_binary(path) as file:
         while block := file.read(_BLOCK):
             digest.update(block)
-    return SourceNote(state.st_size, state.st_mtime_ns, state.st_ctime_ns, digest.hexdigest())
+    return SourceNote(
+        size=state.st_size, mtime_ns=state.st_mtime_ns, ctime_ns=state.st_ctime_ns, sha256=digest.hexdigest()
+    )
 
 
 def keep_notes(root: Path, cache: str, notes: Sequence[SourceNote]) -> None:
     """Writes the notes of the files of a cache, in their order."""
     from mudd_core import _core
 
-    text = json.dumps([asdict(note) for note in notes])
+    text = json.dumps([*notes])
     with contextlib.suppress(OSError):  # without them an edit in the middle is not noticed, nothing else
         _core.replace_file(str(_file(root, cache)), text.encode())
 
@@ -74,10 +66,15 @@ def require_unchanged(root: Path, cache: str, files: Sequence[Path]) -> None:
 
 def _seen(note: SourceNote, path: Path, cache: Path) -> SourceNote:
     """The note of the file as it is now; FormatError if its content is another."""
-    if note.is_of(path.stat()):
+    state = path.stat()
+    if (note["size"], note["mtime_ns"], note["ctime_ns"]) == (
+        state.st_size,
+        state.st_mtime_ns,
+        state.st_ctime_ns,
+    ):
         return note
     now = note_of(path)
-    if now.sha256 != note.sha256:
+    if now["sha256"] != note["sha256"]:
         raise FormatError(
             str(path),
             0,
@@ -93,6 +90,7 @@ def _file(root: Path, cache: str) -> Path:
 
 def _read(file: Path) -> list[SourceNote]:
     try:
-        return [SourceNote(**note) for note in json.loads(read_bytes(file))]
-    except (OSError, ValueError, TypeError, RecursionError):
+        notes: list[SourceNote] = json.loads(read_bytes(file))
+        return notes if all(note.keys() == SourceNote.__annotations__.keys() for note in notes) else []
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return []

@@ -23,7 +23,7 @@ from mudd_core.engine.batch_check import OPTIONAL, checked_ids
 from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.generate import Generator, check_sampling, make_generator, ring_positions, sampler
 from mudd_core.engine.inside import Inside
-from mudd_core.engine.model_folder import read_model, take_saved, write_model
+from mudd_core.engine.model_folder import read_model, require_shapes, take_saved, write_model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.engine.parameter_tree import counted, lines_of
 from mudd_core.engine.parameters import Parameters
@@ -106,9 +106,9 @@ class Model(Parameters, Inside, Hinted):
         UserError for another folder (mc.load opens those of runs and of Hugging Face), FormatError for a damaged one.
         """
         saved = read_model(folder)
+        require_shapes(Model(saved.config, booked_only=True).store, saved, folder)  # before memory is taken
         model = Model(saved.config, initialize=False, precision=saved.precision, stored=saved.stored)
-        model.normalize = saved.normalize
-        take_saved(model, saved.weights, folder)
+        take_saved(model, saved)
         return model
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from mudd_core.config.saved import from_dict
 from mudd_core.engine.frozen import NARROW, set_weight, weight_view
 
 if TYPE_CHECKING:
+    from mudd_core import _core
     from mudd_core.config import ModelConfig
     from mudd_core.data.tokenize import Tokenizer
     from mudd_core.engine.model import Model
@@ -107,16 +108,23 @@ def _types(weights: Mapping[str, Array]) -> dict[str, str]:
     return {name: dtypes.name_of(array.dtype) or "" for name, array in weights.items()}
 
 
-def take_saved(model: Model, weights: Mapping[str, Array], folder: str | Path) -> None:
-    """Copy saved weights into a new model; FormatError where names or shapes are not the model's."""
-    shapes = {name: tuple(model.store.describe(name)["shape"]) for name in model.store.names()}
-    found = {name: array.shape for name, array in weights.items()}
-    if found != shapes:
-        wrong = sorted(name for name in {*found, *shapes} if found.get(name) != shapes.get(name))[0]
+def require_shapes(store: _core.ParamStore, saved: SavedModel, folder: str | Path) -> None:
+    """FormatError where the saved weights have other names or shapes than the parameters of a store."""
+    shapes = {name: tuple(store.describe(name)["shape"]) for name in store.names()}
+    found = {name: array.shape for name, array in saved.weights.items()}
+    wrong = sorted(name for name in {*found, *shapes} if found.get(name) != shapes.get(name))
+    if wrong:
         raise FormatError(
-            str(folder), 0, f"weight '{wrong}': expected shape {shapes.get(wrong)}, got {found.get(wrong)}"
+            str(folder),
+            0,
+            f"weight '{wrong[0]}': expected shape {shapes.get(wrong[0])}, got {found.get(wrong[0])}",
         )
-    for name, array in weights.items():
+
+
+def take_saved(model: Model, saved: SavedModel) -> None:
+    """Copy the saved weights and the way of the loss into a new model."""
+    model.normalize = saved.normalize
+    for name, array in saved.weights.items():
         set_weight(model.store, name, array)
 
 

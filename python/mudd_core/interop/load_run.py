@@ -14,6 +14,7 @@ from mudd_core.config.suggest import nearest
 from mudd_core.interop import load_original
 from mudd_core.run.opened.folders import config_of, folder_tokenizer, own_source
 from mudd_core.run.opened.run import Run, Source
+from mudd_core.run.store.original_run import original_run_text, reader_state_of
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
@@ -47,6 +48,8 @@ def load_run(path: str | Path, step: int | None = None) -> Run:
                 f"[load_run] step: expected none for a folder of Hugging Face, got {step} for {folder}"
             )
         source = _of_hugging_face(folder)
+    if source is None and folder.is_dir() and (theirs := reader_state_of(folder)) is not None:
+        raise UserError(f"[load_run] {original_run_text(folder, theirs)}")
     if source is None:
         raise UserError(f"[load_run] path: expected {_WHAT}, got {folder}, which is none of them")
     return Run(source)

@@ -16,6 +16,7 @@ import bench_baselines  # noqa: E402
 import bench_startup  # noqa: E402
 import tables_page  # noqa: E402
 import tables_summary  # noqa: E402
+from mudd_core import _core  # noqa: E402
 
 CONDITIONS = {"commit": "abc1234", "date": "2026-01-02 03:04", "cap": "avx2", "threads": 2, "quick": False}
 
@@ -33,6 +34,10 @@ def step(
         "other_steps": other,
     }
     return {**named, **metrics, **more, "rounds": 3, "steps": 20, "warmup": 5, **CONDITIONS}
+
+
+def test_every_instruction_set_level_has_its_name_on_the_pages() -> None:
+    assert set(tables_page.UNITS) == set(_core.isa_levels())
 
 
 def kept(*rows: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import pytest
 from mudd_core import _core, _h5
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data import Batcher, TokenCache, corpus, open_cache, prepare, synthetic
+from mudd_core.data.documents import plain_text
 from mudd_core.data.listing import list_files
 from text_settings import Settings, age, quiet, watched_opens
 
@@ -161,8 +162,8 @@ def test_unchanged_text_is_not_read_again_and_changed_text_is(
     monkeypatch.setattr("mudd_core.data.listing.SETTLE_SECONDS", 0.0)
     first = prepare(settings, progress=quiet)
     reads: list[str] = []
-    real = corpus.scan_listing
-    monkeypatch.setattr(corpus, "scan_listing", lambda *a: (reads.append("read"), real(*a))[1])
+    real = plain_text.scan_listing
+    monkeypatch.setattr(plain_text, "scan_listing", lambda *a: (reads.append("read"), real(*a))[1])
     with watched_opens() as opened:
         assert prepare(settings, progress=quiet) == first
     assert opened and not [path for path in opened if path.startswith(str(text))]

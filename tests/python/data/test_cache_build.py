@@ -30,8 +30,8 @@ def test_equal_text_gives_equal_bytes(cache: TokenCache, folder: Path, tmp_path:
 
 KILLED = """
 import os, signal, sys
-from mudd_core.data import cache_file, loader
-from mudd_core.data.documents import build
+from mudd_core.data import cache_file, prepare
+from mudd_core.data.documents import build, spool
 where, n = sys.argv[3], int(sys.argv[4])
 count = 0
 class Settings: path, cache_dir, tokenizer, vocab_size = sys.argv[1], sys.argv[2], "bpe", 300
@@ -45,8 +45,8 @@ def dying(module, name):
     setattr(module, name, call)
 if where:
     module, _, name = where.partition(".")
-    dying({"cache_file": cache_file, "build": build}[module], name)
-loader.prepare(Settings, progress=lambda *a: None)
+    dying({"cache_file": cache_file, "build": build, "spool": spool}[module], name)
+prepare(Settings, progress=lambda *a: None)
 """
 
 
@@ -54,11 +54,8 @@ loader.prepare(Settings, progress=lambda *a: None)
     ("where", "n", "point"),
     [
         ("build.train_bpe", 1, ""),
-        ("build._replace", 1, ""),  # of the tokenizer, then of the summary of each part
-        ("build._replace", 2, ""),
-        ("build._replace", 3, ""),
-        ("build.framed", 1, ""),
-        ("build.framed", 2, ""),
+        ("spool.framed", 1, ""),
+        ("spool.framed", 2, ""),
         ("build.write_h5", 1, ""),
         ("cache_file._write_array", 1, ""),
         ("cache_file._write_array", 4, ""),
@@ -104,7 +101,7 @@ def test_a_cache_that_cannot_be_written_is_a_clear_error(
 
 def test_a_disk_that_fills_up_in_the_hdf5_library_is_a_clear_error(folder: Path, tmp_path: Path) -> None:
     code = KILLED.replace(
-        "loader.prepare(Settings, progress=lambda *a: None)",
+        "prepare(Settings, progress=lambda *a: None)",
         """
 import resource
 def limited(*args, old=build.write_h5):
@@ -112,7 +109,7 @@ def limited(*args, old=build.write_h5):
     return old(*args)
 build.write_h5 = limited
 from mudd_core.base.errors import SaveError
-try: loader.prepare(Settings, progress=lambda *a: None)
+try: prepare(Settings, progress=lambda *a: None)
 except SaveError as e: assert "cannot be written" in str(e) and "File too large; " in str(e) and "\\n" not in str(e), e
 else: raise SystemExit("no error")
 """,
@@ -155,7 +152,8 @@ def test_a_build_touches_no_other_builders_folder(folder: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("phase", "left"), [("training the tokenizer", set()), ("encoding training text", {"tokenizer.json"})]
+    ("phase", "left"),
+    [("training the tokenizer", set()), ("encoding training text", {"tokenizer.json", "totals.json"})],
 )
 def test_a_stop_ends_a_build_and_leaves_what_is_complete(
     cache: TokenCache, folder: Path, tmp_path: Path, phase: str, left: set[str]

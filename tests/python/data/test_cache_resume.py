@@ -10,7 +10,7 @@ import pytest
 
 # Builds in children of a fresh process. "every": the n-th file operation of Python below the folder of the caches is a
 # SIGKILL, for n of 1, 5, 9 and so on, and an undisturbed start follows. "many": the second rename of each start is one,
-# so that each completes the tokenizer or one part.
+# so that each completes one part.
 DRIVER = """
 import os, shutil, signal, sys
 from pathlib import Path
@@ -74,14 +74,16 @@ def kills(pipeline: str, text: Path, root: Path, how: str) -> int:
     return int(subprocess.run(command, check=True, timeout=300, stdout=subprocess.PIPE).stdout)
 
 
-@pytest.mark.parametrize("pipeline", ["text", "pack"])
-def test_a_build_continues_after_its_complete_parts(pipeline: str, text: Path, tmp_path: Path) -> None:
-    """No start completes two parts, and the build comes to its end."""
-    assert kills(pipeline, text, tmp_path, "many") >= 3
+@pytest.mark.parametrize(("pipeline", "parts"), [("text", 4), ("pack", 3)])
+def test_a_build_continues_after_its_complete_parts(
+    pipeline: str, parts: int, text: Path, tmp_path: Path
+) -> None:
+    """Each start completes one part, and the last one the cache."""
+    assert kills(pipeline, text, tmp_path, "many") == parts - 1
 
 
 @pytest.mark.parametrize("pipeline", ["text", "pack"])
 def test_a_build_killed_at_any_instant_ends_with_the_same_bytes(
     pipeline: str, text: Path, tmp_path: Path
 ) -> None:
-    assert kills(pipeline, text, tmp_path, "every") > 50
+    assert kills(pipeline, text, tmp_path, "every") > 40

@@ -15,10 +15,10 @@ from mudd_core import data as mudd_data
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config, load_config
 from mudd_core.data.cache import fingerprint_of
-from mudd_core.data.documents import build
 from mudd_core.data.documents import source as documents_source
-from mudd_core.data.pipelines import RowShape, own, parts_of, prepare
-from mudd_core.data.pipelines.cached import Cached
+from mudd_core.data.documents import spool
+from mudd_core.data.pipelines import RowShape, parts_of, prepare, user_readers
+from mudd_core.data.pipelines.document_data import DocumentData
 from mudd_core.data.tokenize import train_bpe
 from mudd_core.data.tokenizer_source import find_tokenizer
 from mudd_core.run.loop.trainer import Trainer
@@ -145,16 +145,16 @@ def test_names_of_special_tokens_are_those_tokens_but_not_in_runs_of_before(
     (source / "a.jsonl").write_text(line * 300)
     (tmp_path / "tokenizer.json").write_bytes(train_bpe([b"ab ba"], 1, 257))
     tokenizer = tmp_path / "tokenizer.json"
-    monkeypatch.setitem(own._registered, "own_text", lambda _: ["ab<|endoftext|>ba"] * 300)
+    monkeypatch.setitem(user_readers._registered, "own_text", lambda _: ["ab<|endoftext|>ba"] * 300)
     config = _config(kind, source, f"data.tokenizer={tokenizer}", f"data.cache_dir={tmp_path}/cache")
     made = prepare(config, progress=quiet)
-    assert isinstance(made, Cached)
+    assert isinstance(made, DocumentData)
     around = {"pack": 2, "own_text": 2, "rows": 0, "blocks": 0}[kind]
     assert made.cache.document_starts("train")[1] == 5 + around
 
     earlier = fingerprint_of(made.cache.corpus_hash, find_tokenizer(str(tokenizer), 0).identity)
     resumed = prepare(config, fingerprint=earlier, progress=quiet)
-    assert isinstance(resumed, Cached)
+    assert isinstance(resumed, DocumentData)
     assert resumed.fingerprint == earlier != made.fingerprint
     assert resumed.cache.document_starts("train")[1] == 17 + around
 
@@ -165,7 +165,7 @@ def test_a_killed_build_goes_on_behind_its_last_file(
     monkeypatch.setattr(documents_source, "GROUP_BYTES", 1)
     whole = prepare(_config("pack", texts, f"data.cache_dir={tmp_path}/a"), progress=quiet)
     read: list[int] = []
-    encode = build.framed
+    encode = spool.framed
 
     def killed(*args: Any) -> Any:
         read.append(1)
@@ -173,7 +173,7 @@ def test_a_killed_build_goes_on_behind_its_last_file(
             raise KeyboardInterrupt
         return encode(*args)
 
-    monkeypatch.setattr(build, "framed", killed)
+    monkeypatch.setattr(spool, "framed", killed)
     config = _config("pack", texts, f"data.cache_dir={tmp_path}/b")
     with pytest.raises(KeyboardInterrupt):
         prepare(config, progress=quiet)
@@ -241,7 +241,7 @@ def test_an_edit_in_the_middle_of_a_file_does_not_go_unnoticed(kind: str, long_t
 def test_an_edit_while_a_cache_is_built_ends_the_build(
     kind: str, long_text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encode = build.framed
+    encode = spool.framed
 
     def edited(*args: Any) -> Any:
         if not edits:
@@ -249,7 +249,7 @@ def test_an_edit_while_a_cache_is_built_ends_the_build(
         return encode(*args)
 
     edits: list[None] = []
-    monkeypatch.setattr(build, "framed", edited)
+    monkeypatch.setattr(spool, "framed", edited)
     with pytest.raises(FormatError, match="has been edited"):
         prepare(_config(kind, long_text), progress=quiet)
     assert {path.suffix for path in long_text.with_name("long-cache").iterdir()} == {".lock"}

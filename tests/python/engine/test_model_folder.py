@@ -101,9 +101,14 @@ def test_damage_is_found(tmp_path: Path) -> None:
         mc.Model.load(folder)
     (folder / "model.safetensors").write_bytes(whole)
     settings = json.loads((folder / "config.json").read_text())
-    settings["model"]["d_ff"] = 8
+    for size in (8, 1 << 30):  # no memory is taken for the larger one
+        settings["model"]["d_ff"] = size
+        (folder / "config.json").write_text(json.dumps(settings))
+        with pytest.raises(FormatError, match=r"weight 'blocks\.0\.ffn\.\w+\.w': expected shape"):
+            mc.Model.load(folder)
+    settings["model"] |= {"d_ff": "wide"}
     (folder / "config.json").write_text(json.dumps(settings))
-    with pytest.raises(FormatError, match=r"weight 'blocks\.0\.ffn\.\w+\.w': expected shape"):
+    with pytest.raises(ValueError, match=r"model\.d_ff: expected a whole number, got 'wide'"):
         mc.Model.load(folder)
     del settings["precision"]
     (folder / "config.json").write_text(json.dumps(settings))

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, OptimConfig, TrainConfig, config_hash
+from mudd_core.config.groups import SPECS
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.trainable import trained_names
 from reference import torch_models as tm
@@ -21,6 +23,7 @@ from tiny_run import TinyRun
 
 BATCH, LENGTH, LR = 4, 9, 1e-2
 MICRO = "micro_batch"
+ELEMENTWISE = [spec.name for spec in _core.optimizer_specs() if not spec.whole_matrices]
 NAMES = ["embed", "blocks.0.attn.q.w", "blocks.1.attn.q.w", "blocks.0.ffn.up.w", "final_norm.gain", "head"]
 
 
@@ -154,7 +157,7 @@ def test_steps_equal_torch_without_gradients_of_the_frozen(name: str, patterns: 
         assert np.mean(difference) <= 1e-4 and difference.max() <= 2 * LR, key
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lion", "sgd"])
+@pytest.mark.parametrize("optimizer", ELEMENTWISE)
 def test_frozen_parameters_take_no_moments_and_no_memory(optimizer: str) -> None:
     reports, states = [], []
     for patterns in ("", "blocks.0.*"):
@@ -168,7 +171,7 @@ def test_frozen_parameters_take_no_moments_and_no_memory(optimizer: str) -> None
         key: (value.size + 15) // 16 * 64 for key, value in model.parameters.items()
     }  # bytes, in 16 elements
     trained = sum(size for key, size in sizes.items() if key.startswith("blocks.0."))
-    moments = 2 if optimizer == "adamw" else 1
+    moments = SPECS[optimizer].moments
     assert little["moments"] == moments * trained and everything["moments"] == moments * sum(sizes.values())
     assert little["gradients"] < 0.5 * everything["gradients"] and little["weights"] == everything["weights"]
     assert little["arena"] <= everything["arena"]

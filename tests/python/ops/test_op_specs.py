@@ -1,14 +1,22 @@
-"""What the declarations of the ops promise: each option checked by its type, bounds and choices, for every op."""
+"""The declarations of the ops check inputs and options, with one form of message for every op."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
-from mudd_core import _core
+from mudd_core import _core, ops
+from mudd_core.base.types import Array
 
 SPECS = {spec.name: spec for spec in _core.op_specs()}
 OPTIONS = [(spec.name, option) for spec in SPECS.values() for option in spec.options]
 IDS = [f"{op}-{option.name}" for op, option in OPTIONS]
+# Each input, and each of the group that may repeat, by its place.
+INPUTS = [
+    (spec.name, place) for spec in SPECS.values() for place in range(len(spec.inputs) + len(spec.repeated))
+]
 
 
 def refused(op: str, options: dict[str, bool | int | float | str], error: type[Exception], text: str) -> None:
@@ -19,34 +27,103 @@ def refused(op: str, options: dict[str, bool | int | float | str], error: type[E
     assert text in str(caught.value)
 
 
+def declared(op: str) -> list[_core.OpInput]:
+    """All inputs, those that may repeat once."""
+    return [*SPECS[op].inputs, *SPECS[op].repeated]
+
+
+def array_of(one: _core.OpInput) -> Array:
+    return np.zeros((2, 2), np.int32 if one.index else np.float32)
+
+
+def wrong_call(text: str, function: str, *arguments: Array | None, **named: object) -> None:
+    """The function of this name raises TypeError with this text."""
+    with pytest.raises(TypeError) as caught:
+        getattr(ops, function)(*arguments, **named)
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(("op", "place"), INPUTS)
+def test_an_input_of_another_dtype_names_op_and_input(op: str, place: int) -> None:
+    inputs = declared(op)
+    one, wanted = inputs[place], array_of(inputs[place]).dtype
+    for dtype in (np.float64, np.int64, np.float32 if one.index else np.int32):
+        given = [array_of(other) for other in inputs]
+        given[place] = given[place].astype(dtype)
+        text = f"[{op}] {one.name}: expected {wanted}, got {np.dtype(dtype)}"
+        wrong_call(text, op, *given)
+        if not one.state:
+            taken = [array for other, array in zip(inputs, given, strict=True) if not other.state]
+            gradient = np.zeros((2, 2), SPECS[op].outputs[0].dtype)
+            wrong_call(text, f"{op}_backward", gradient, *taken)
+
+
+@pytest.mark.parametrize("op", SPECS)
+def test_a_required_input_that_is_missing_is_named(op: str) -> None:
+    required = [one for one in SPECS[op].inputs if not one.optional]
+    for left_out in required:
+        given = {one.name: array_of(one) for one in required if one is not left_out}
+        wrong_call(f"[{op}] {left_out.name}: expected an array, got nothing", op, **given)
+        given[left_out.name] = None
+        wrong_call(f"[{op}] {left_out.name}: expected an array, got None", op, **given)
+
+
+@pytest.mark.parametrize("op", SPECS)
+def test_more_inputs_than_declared_are_counted(op: str) -> None:
+    spec = SPECS[op]
+    given = [array_of(one) for one in spec.inputs]
+    if not spec.repeated:
+        count = len(given)
+        wrong_call(f"[{op}] expected at most {count} inputs, got {count + 1}", op, *given, given[0])
+
+
+@pytest.mark.parametrize("op", SPECS)
+def test_a_gradient_of_another_dtype_names_op_and_output(op: str) -> None:
+    inputs = [array_of(one) for one in declared(op) if not one.state]
+    first = SPECS[op].outputs[0]
+    wrong_call(
+        f"[{op}] d{first.name}: expected {first.dtype}, got int32",
+        f"{op}_backward",
+        np.zeros(2, np.int32),
+        *inputs,
+    )
+    if not first.loss:
+        wrong_call(f"[{op}] d{first.name}: expected an array, got None", f"{op}_backward", None, *inputs)
+
+
 @pytest.mark.parametrize(("op", "option"), OPTIONS, ids=IDS)
 def test_a_value_of_another_type_names_op_and_option(op: str, option: _core.Option) -> None:
     names = {bool: "a bool", str: "a str", int: "an int", float: "a number"}
-    for wrong in (True, "x", 0.5):
-        kind = type(option.default)
+    kind = type(option.default)
+    for wrong, shown in ((True, "True"), ("x", "'x'"), (0.5, "0.5")):
         if type(wrong) is not kind:
-            refused(op, {option.name: wrong}, TypeError, f"[{op}] {option.name}: expected {names[kind]}")
+            text = f"[{op}] {option.name}: expected {names[kind]}, got {shown}"
+            refused(op, {option.name: wrong}, TypeError, text)
 
 
 @pytest.mark.parametrize(("op", "option"), OPTIONS, ids=IDS)
 def test_a_value_out_of_bounds_names_what_is_allowed(op: str, option: _core.Option) -> None:
-    if isinstance(option.default, str):
-        wrong = "no such word"
-        allowed = f"{option.choices[-1]}, got 'no such word'" if option.choices else None
-    elif isinstance(option.default, bool):
-        allowed = None
-    elif isinstance(option.default, float):
-        wrong, allowed = float("nan"), f"[{op}] {option.name}: expected {option.expected}"
-    else:
-        wrong, allowed = -(2**62), f"[{op}] {option.name}: expected {option.expected}"
-    if allowed is not None and option.expected != "an int":
-        refused(op, {option.name: wrong}, ValueError, allowed)
+    wrong: list[int | float | str] = ["no such word"] if option.choices else []
+    if type(option.default) is float:
+        wrong += [math.nan, math.inf, -math.inf]
+        wrong += [math.nextafter(option.low, -math.inf), math.nextafter(option.high, math.inf)]
+    elif type(option.default) is int:
+        wrong += [int(option.low) - 1] if math.isfinite(option.low) else []
+        wrong += [int(option.high) + 1] if math.isfinite(option.high) else []
+    for value in wrong:
+        refused(
+            op, {option.name: value}, ValueError, f"[{op}] {option.name}: expected {option.expected}, got "
+        )
 
 
 @pytest.mark.parametrize("op", SPECS)
 def test_an_unknown_option_lists_the_known_ones(op: str) -> None:
-    known = ", ".join(option.name for option in SPECS[op].options)
-    refused(op, {"epsilon": 1}, ValueError, f"[{op}] option 'epsilon' is unknown; known: {known}")
+    names = [option.name for option in SPECS[op].options]
+    text = f"[{op}] option 'epsilon' is unknown; known: {', '.join(names)}"
+    refused(op, {"epsilon": 1}, ValueError, text)
+    inputs = [array_of(one) for one in SPECS[op].inputs]
+    text = f"[{op}] unexpected argument 'epsilon'; options: {', '.join(sorted(names))}"
+    wrong_call(text, op, *inputs, epsilon=1)
 
 
 @pytest.mark.parametrize(("op", "option"), OPTIONS, ids=IDS)

@@ -52,6 +52,7 @@ class Adamw final : public Elementwise {
 const OptimizerSpec& adamw_spec() {
   static const OptimizerSpec spec{
       .name = "adamw",
+      .help = "also by its name in the MUDDFormer code, adam_pax",
       .aliases = {"adam_pax"},
       .moments = 2,
       .settings = {fraction("beta1", 0.9, "decay of the first moment"),

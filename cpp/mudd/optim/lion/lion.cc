@@ -42,6 +42,7 @@ class Lion final : public Elementwise {
 
 const OptimizerSpec& lion_spec() {
   static const OptimizerSpec spec{.name = "lion",
+                                  .help = "steps by the sign of its moment",
                                   .settings = {fraction("beta1", 0.9, "weight of the moment in the direction"),
                                                fraction("beta2", 0.95, "decay of its moment")},
                                   .rows = kRows,

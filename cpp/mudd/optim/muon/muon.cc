@@ -193,6 +193,7 @@ class Muon final : public Optimizer {
 const OptimizerSpec& muon_spec() {
   static const OptimizerSpec spec{
       .name = "muon",
+      .help = "for the matrices of blocks, adamw for all else",
       .whole_matrices = true,
       .takes = {Role::matrix, Role::slots, Role::router, Role::mix},
       .by_default = {Role::matrix, Role::slots},

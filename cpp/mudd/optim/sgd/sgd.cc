@@ -41,6 +41,7 @@ class Sgd final : public Elementwise {
 const OptimizerSpec& sgd_spec() {
   static const OptimizerSpec spec{
       .name = "sgd",
+      .help = "with Nesterov momentum",
       .settings = {fraction("momentum", 0.9, "fraction of its moment that stays"),
                    {option::flag("nesterov", true,
                                  "step along gradient + momentum x moment; false: along the moment"),

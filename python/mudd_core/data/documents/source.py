@@ -16,8 +16,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.data import DataConfig
-from mudd_core.data.cache import FORMAT
-from mudd_core.data.corpus import Split, cut
+from mudd_core.data.cache import FORMAT, TokenCache
+from mudd_core.data.corpus import Progress, Split, cut
 from mudd_core.data.formats import FORMATS, Format, documents
 from mudd_core.data.sources import Sources, sources_of
 from mudd_core.data.tokenize import Ids, Tokenizer
@@ -152,6 +152,17 @@ class DocumentSource:
         """Files of both splits that are read to their end."""
         return [file for t in (self.train, self.valid) for file in t.whole_files()]
 
+    def read(self, progress: Progress) -> DocumentSource:
+        """The documents: nothing is read to know them."""
+        return self
+
+    def accept(self, cache: TokenCache) -> str:
+        """The last line of a build."""
+        return (
+            f"{cache.train.documents} + {cache.valid.documents} documents, {cache.n_train_tokens} + "
+            f"{cache.n_valid_tokens} tokens, vocabulary {cache.vocab_size}; cache {cache.path}"
+        )
+
     def bytes(self) -> int:
         """Of all files."""
         return sum(file.stat().st_size for t in (self.train, self.valid) for file in t.files)
@@ -184,20 +195,27 @@ def document_source(settings: DataConfig, frame: Frame, *, hold_out: bool) -> Do
     return DocumentSource(train, valid, frame, hold_out and not found.valid, found.warnings)
 
 
-def framed(tokenizer: Tokenizer, frame: Frame, texts: Sequence[bytes]) -> list[Ids]:
-    """The ids of documents in their frame."""
+def framed(tokenizer: Tokenizer, frame: Frame, texts: Sequence[bytes]) -> Iterator[Ids]:
+    """The ids of documents in their frame, one at a time; UserError for one outside the vocabulary."""
+    for row in _framed(tokenizer, frame, texts):
+        if row.size and not 0 <= int(row.min()) <= int(row.max()) < tokenizer.vocab_size:
+            raise UserError(
+                f"[data.tokenizer] expected ids in [0, {tokenizer.vocab_size}), got {row.min()} to {row.max()}"
+            )
+        yield row
+
+
+def _framed(tokenizer: Tokenizer, frame: Frame, texts: Sequence[bytes]) -> Iterator[Ids]:
     if frame == "ids":
-        return [np.frombuffer(text, np.int64) for text in texts]
-    if frame == "template":
-        return tokenizer.encode_documents(texts, template=True)
-    ids = tokenizer.encode_documents(texts)
-    if frame == "plain":
-        return ids
+        return (np.frombuffer(text, np.int64) for text in texts)
+    ids = tokenizer.encode_documents(texts, template=frame == "template")
     eos = tokenizer.eos_id
     if frame == "end":
-        return [np.append(row, eos) for row in ids]
-    bos = eos if tokenizer.bos_id is None else tokenizer.bos_id
-    return [np.concatenate(([bos], row, [eos])) for row in ids]
+        return (np.append(row, eos) for row in ids)
+    if frame == "ends":
+        bos = eos if tokenizer.bos_id is None else tokenizer.bos_id
+        return (np.concatenate(([bos], row, [eos])) for row in ids)
+    return iter(ids)
 
 
 def tail_of(tokenizer: Tokenizer, frame: Frame) -> int:

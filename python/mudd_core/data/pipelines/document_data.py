@@ -7,40 +7,61 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.paths import url_fault
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.config import Config
 from mudd_core.config.pipelines import spec_of
-from mudd_core.data.access import Access
-from mudd_core.data.cache import TokenCache, open_cache, way_out
+from mudd_core.data.access import Access, local_root, require_local
+from mudd_core.data.cache import TokenCache, fingerprint_of, way_out
+from mudd_core.data.cache_folder import saved_cache
 from mudd_core.data.corpus import Split
-from mudd_core.data.documents.build import cache_name, documents_cache
+from mudd_core.data.documents.cache_request import CacheRequest
 from mudd_core.data.documents.source import DocumentSource, Frame, document_source
-from mudd_core.data.loader import changed, check_name
-from mudd_core.data.pipelines.cached import Cached
-from mudd_core.data.pipelines.pipeline import Preparation
-from mudd_core.data.progress import ConsoleProgress
+from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import Rows, RowShape
-from mudd_core.data.source_notes import require_unchanged
 from mudd_core.data.streaming.choose import is_streamed
 from mudd_core.data.streaming.data import StreamData, require_readable, tell
+from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer
 
 
 @dataclass(frozen=True)
-class DocumentData(Cached, ABC):
+class DocumentData(ABC):
     """A token cache of documents. frame: the ids around each. hold_out: by hash, without eval files."""
 
     config: Config
     cache: TokenCache
     frame: ClassVar[Frame]
     hold_out: ClassVar[bool]
+
+    @property
+    def fingerprint(self) -> str:
+        return self.cache.fingerprint
+
+    @property
+    def seal(self) -> str | None:
+        return self.cache.seal
+
+    @property
+    def vocab_size(self) -> int:
+        return self.cache.vocab_size
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        return self.cache.tokenizer
+
+    @property
+    def train_tokens(self) -> int:
+        return self.cache.n_train_tokens
+
+    @property
+    def documents(self) -> tuple[int, int]:
+        """Of training and of validation."""
+        return self.cache.train.documents, self.cache.valid.documents
 
     @property
     def valid_bytes_per_target(self) -> float:
@@ -95,32 +116,35 @@ class DocumentData(Cached, ABC):
         return found
 
 
-def documents_of(config: Config, how: Preparation, frame: Frame, hold_out: bool) -> TokenCache:
+def documents_of(config: Config, how: Preparation, whole: type[DocumentData]) -> TokenCache:
     """The token cache of the documents in the files of a config, built if it is not there."""
-    return cached(config, how, lambda: _source_of(config, frame, hold_out))
+    return cached(config, how, lambda: _source_of(config, whole))
 
 
 def whole_or_streamed(
     config: Config, how: Preparation, whole: type[DocumentData], stream: type[StreamData]
 ) -> DocumentData | StreamData:
     """The documents of a config from their token cache, or as a stream where data.cache says so and none is there."""
-    found = _located(config, how, lambda: _source_of(config, whole.frame, whole.hold_out), None)
-    if isinstance(found, TokenCache):
+    if (saved := saved_cache(local_root(config.data.cache_dir), how.fingerprint)) is not None:
+        return whole(config, saved)
+    source = _source_of(config, whole)
+    request = _request(config, how, source, None)
+    if (found := request.found()) is not None:
         return whole(config, found)
-    if not is_streamed(config, found.source):
-        return whole(config, _built(found, how))
+    if not is_streamed(config, source):
+        return whole(config, request.built())
     if how.before_build is not None:
         how.before_build()
-    require_readable(found.source)
-    tell(found.source, config.data.pipeline, how.progress)
-    return stream(config, found.source, found.tokenizer, found.name, found.root, how.progress)
+    require_readable(source)
+    tell(source, config.data.pipeline, how.progress)
+    name = request.name(source.digest())
+    return stream(config, source, request.tokenizer, name, request.root, how.progress)
 
 
-def _source_of(config: Config, frame: Frame, hold_out: bool) -> DocumentSource:
-    for field in ("path", "eval_path", "tokenizer"):
-        if (fault := url_fault(getattr(config.data, field))) is not None:
-            raise UserError(f"[data.{field}] {fault}")
-    return document_source(config.data, frame, hold_out=hold_out)
+def _source_of(config: Config, whole: type[DocumentData]) -> DocumentSource:
+    for name in ("path", "eval_path", "tokenizer"):
+        require_local(name, getattr(config.data, name))
+    return document_source(config.data, whole.frame, hold_out=whole.hold_out)
 
 
 def cached(
@@ -130,59 +154,19 @@ def cached(
     tokenizer: TokenizerSource | None = None,
 ) -> TokenCache:
     """The token cache of a source, built if it is not there. tokenizer: None takes data.tokenizer."""
-    found = _located(config, how, source_of, tokenizer)
-    return found if isinstance(found, TokenCache) else _built(found, how)
+    saved = saved_cache(local_root(config.data.cache_dir), how.fingerprint)
+    return _request(config, how, source_of(), tokenizer).cache() if saved is None else saved
 
 
-@dataclass(frozen=True)
-class _Missing:
-    """What a cache is built of that is not there."""
-
-    root: Path
-    name: str
-    source: DocumentSource
-    tokenizer: TokenizerSource
-
-
-def _located(
-    config: Config,
-    how: Preparation,
-    source_of: Callable[[], DocumentSource],
-    tokenizer: TokenizerSource | None,
-) -> TokenCache | _Missing:
+def _request(
+    config: Config, how: Preparation, source: DocumentSource, tokenizer: TokenizerSource | None
+) -> CacheRequest:
     settings = config.data
-    if (fault := url_fault(settings.cache_dir)) is not None:
-        raise UserError(f"[data.cache_dir] {fault}")
-    root = Path(settings.cache_dir or "runs/cache").absolute()
-    if how.fingerprint is not None:
-        check_name(how.fingerprint)
-        if (root / how.fingerprint).is_dir():
-            return open_cache(root / how.fingerprint)
-    source = source_of()
     if how.progress is None:
         for warning in source.warnings:
             print(f"warning: [data] {warning}", file=sys.stderr)
     found = tokenizer or find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
-    earlier = cache_name(source, found)  # before pipelines read names of special tokens
+    earlier = fingerprint_of(source.digest(), found.identity)  # before pipelines read names of special tokens
     if not spec_of(settings.pipeline).plain_text and how.fingerprint != earlier:
         found = found.reading_names()
-    name = cache_name(source, found)
-    if how.fingerprint is not None and name != how.fingerprint:
-        raise UserError(changed(how.fingerprint, name))
-    if (root / name).is_dir():
-        require_unchanged(root, name, source.whole_files())
-        return open_cache(root / name)
-    return _Missing(root, name, source, found)
-
-
-def _built(found: _Missing, how: Preparation) -> TokenCache:
-    if how.before_build is not None:
-        how.before_build()
-    console = ConsoleProgress()
-    cache = documents_cache(found.root, found.source, found.tokenizer, how.progress or console)
-    if how.progress is None:
-        console.close(
-            f"{cache.train.documents} + {cache.valid.documents} documents, {cache.n_train_tokens} + "
-            f"{cache.n_valid_tokens} tokens, vocabulary {cache.vocab_size}; cache {cache.path}"
-        )
-    return cache
+    return CacheRequest(local_root(settings.cache_dir), source, found, how)

@@ -19,6 +19,7 @@ from numpy.lib.format import write_array_header_1_0
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Int32
 from mudd_core.config import Config, DataConfig
+from mudd_core.data.access import local_root
 from mudd_core.data.corpus import Split
 from mudd_core.data.formats import only
 from mudd_core.data.formats.bounded import BoundedFile
@@ -32,7 +33,8 @@ from mudd_core.data.pipelines.ids_data import (
     require_validation,
     vocabulary_of,
 )
-from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
+from mudd_core.data.pipelines.pipeline import Pipeline
+from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import RowShape
 from mudd_core.data.source_notes import drop_notes, keep_notes, note_of, require_unchanged
 from mudd_core.data.sources import Sources, sources_of
@@ -195,7 +197,7 @@ def prepare(config: Config, how: Preparation) -> FeatureData:
     require_validation(found.valid, config)
     files = (*found.train, *found.valid)
     fingerprint = fingerprint_of(files, {"features": 1}, how.fingerprint)
-    root = Path(config.data.cache_dir or "runs/cache").absolute()
+    root = local_root(config.data.cache_dir)
     folder = root / f"features-{fingerprint}"
     kept = all((folder / f"{split}.sha256").is_file() for split in ("train", "valid"))
     if how.fingerprint is None and kept:

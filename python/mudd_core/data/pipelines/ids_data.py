@@ -15,8 +15,8 @@ import numpy.typing as npt
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32, Int64, Json
 from mudd_core.config import Config
+from mudd_core.data.cache_folder import require_name
 from mudd_core.data.documents.source import file_digest
-from mudd_core.data.loader import changed
 from mudd_core.data.rows import Rows, RowShape
 from mudd_core.data.tokenize import Tokenizer
 
@@ -116,8 +116,7 @@ def fingerprint_of(files: Sequence[Path], rule: Mapping[str, Json], wanted: str 
     """Name of the content: files and what decides their rows. UserError if a run was started with another one."""
     parts = [[file_digest(path) for path in files], rule]
     found = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-    if wanted is not None and wanted != found:
-        raise UserError(changed(wanted, found))
+    require_name(wanted, found)
     return found
 
 

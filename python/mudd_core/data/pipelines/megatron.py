@@ -31,7 +31,8 @@ from mudd_core.data.pipelines.ids_data import (
     require_validation,
     vocabulary_of,
 )
-from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
+from mudd_core.data.pipelines.pipeline import Pipeline
+from mudd_core.data.preparation import Preparation
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.rows import RowShape
 from mudd_core.data.sources import sources_of

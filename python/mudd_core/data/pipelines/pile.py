@@ -21,14 +21,16 @@ from mudd_core.base.framing import HEADER_BYTES
 from mudd_core.base.types import Int64
 from mudd_core.config import Config
 from mudd_core.config.protocols import WHOLE_BATCHES, protocol_of, validation_batch
+from mudd_core.data.access import local_root
 from mudd_core.data.corpus import Split
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import ids_of, require_ids
 from mudd_core.data.formats.tfrecord import feature_of, payload_at
 from mudd_core.data.pipelines.ids_data import IdData, IdRows, fingerprint_of, require_batch, vocabulary_of
 from mudd_core.data.pipelines.pile_order import Groups
-from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
+from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.pipelines.record_index import record_offsets
+from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import RowShape
 from mudd_core.data.sources import sources_of
 
@@ -171,7 +173,7 @@ def prepare(config: Config, how: Preparation) -> PileData:
         "buffer": settings.buffer,
     }
     fingerprint = fingerprint_of((*found.train, *found.valid), rule, how.fingerprint)
-    cache = Path(settings.cache_dir or "runs/cache").absolute()
+    cache = local_root(settings.cache_dir)
     train = RecordFiles(in_order(found.train), cache, vocab_size)
     valid = RecordFiles(found.valid, cache, vocab_size)
     counts = (sum(train.counts), sum(valid.counts))

@@ -6,17 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mudd_core.config import Config
-from mudd_core.data.corpus import Progress
+from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import Prepared, RowShape
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """How data are prepared: see pipelines.prepare."""
-
-    fingerprint: str | None = None
-    progress: Progress | None = None
-    before_build: Callable[[], None] | None = None
 
 
 def _no_note(config: Config, shape: RowShape) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url
@@ -13,25 +13,29 @@ from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.access import Access, cache_root
 from mudd_core.data.batcher import Batcher
-from mudd_core.data.cache import TokenCache
+from mudd_core.data.cache import fingerprint_of
+from mudd_core.data.cache_folder import is_current
 from mudd_core.data.corpus import Split
+from mudd_core.data.documents.plain_text import PlainText, text_cache
+from mudd_core.data.documents.source import Frame
 from mudd_core.data.formats import FORMATS, format_of
 from mudd_core.data.listing import data_files
-from mudd_core.data.loader import bytes_to_build
-from mudd_core.data.loader import prepare as prepare_text
-from mudd_core.data.pipelines.cached import Cached
-from mudd_core.data.pipelines.document_data import documents_of
-from mudd_core.data.pipelines.pipeline import Pipeline, Preparation
+from mudd_core.data.pipelines.document_data import DocumentData, documents_of
+from mudd_core.data.pipelines.pipeline import Pipeline
+from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import RowShape
+from mudd_core.data.tokenizer_source import find_tokenizer
 
+_TEXT_BYTES_A_TOKEN = 3  # of BPE, rather too few: for estimates
 _RECORD_ENDINGS = tuple(ending for one in FORMATS.values() for ending in one.folder_endings)
 
 
 @dataclass(frozen=True)
-class TextData(Cached):
-    """A token cache as data of a run."""
+class TextData(DocumentData):
+    """Documents that follow one another, each with its end."""
 
-    cache: TokenCache
+    frame: ClassVar[Frame] = "end"
+    hold_out: ClassVar[bool] = True
 
     @property
     def valid_bytes_per_target(self) -> float:
@@ -48,47 +52,39 @@ class TextData(Cached):
 
     def describe(self) -> list[str]:
         """Cache, corpus, tokenizer and the two splits."""
-        cache = self.cache
-        lines = [
-            f"cache       {cache.path}",
-            f"corpus      SHA-256 {cache.corpus_hash}",
-            f"tokenizer   {cache.tokenizer_name}, {cache.vocab_size} ids",
-        ]
-        for name, place in (("train", cache.train), ("valid", cache.valid)):
-            ratio = place.text_bytes / max(1, place.count)
-            lines.append(
-                f"{name:<11} {place.documents:,} documents, {place.text_bytes:,} bytes, {place.count:,} tokens "
-                f"({ratio:.2f} bytes a token)"
-            )
+        cache, lines = self.cache, super().describe()
+        lines[1] = f"corpus      SHA-256 {cache.corpus_hash}"
+        for number, place in ((3, cache.train), (4, cache.valid)):
+            lines[number] += f" ({place.text_bytes / max(1, place.count):.2f} bytes a token)"
         return lines
 
 
 def prepare(config: Config, how: Preparation) -> TextData:
     """The windows over text files, or over the texts of records where the files are of another format."""
     if in_records(config.data):
-        return TextData(documents_of(config, how, "end", hold_out=True))
-    return TextData(
-        prepare_text(
-            config.data,
-            fingerprint=how.fingerprint,
-            progress=how.progress,
-            before_build=how.before_build,
-            access=Access.of(config),
-        )
-    )
+        return TextData(config, documents_of(config, how, TextData))
+    return TextData(config, text_cache(config.data, how, Access.of(config)))
 
 
 def cache_to_build(config: Config) -> tuple[int, Path]:
-    """Estimate the bytes of the token cache that a start would build from plain text, and where; 0 for none."""
-    root = cache_root(config)
-    settings = dataclasses.replace(config.data, cache_dir=str(root))
+    """Estimate the bytes of the token cache that a start would build from plain text, and where; 0 for none.
+
+    No text is read.
+    """
+    root, settings = cache_root(config), config.data
     known = spec_of(settings.pipeline).plain_text and not settings.dataset and not is_url(settings.path)
     if not known or is_url(settings.tokenizer) or in_records(settings):
         return 0, root
     try:
-        return bytes_to_build(settings, Access.of(config)), root
+        tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config)).identity
+        text = PlainText(settings.path, root)
     except (OSError, UserError):  # a start says what is wrong with the text
         return 0, root
+    if (digest := text.digest()) is not None and is_current(root / fingerprint_of(digest, tokenizer)):
+        return 0, root
+    size = sum(file.size for file in text.listing.files)
+    tokens = size if tokenizer == "bytes" else size // _TEXT_BYTES_A_TOKEN
+    return tokens * (2 if settings.vocab_size <= 65536 else 4), root
 
 
 def in_records(settings: DataConfig) -> bool:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from mudd_core.base.types import Json
 from mudd_core.data.cache import SplitPlace, TokenCache
 from mudd_core.data.corpus import Progress, Split
-from mudd_core.data.documents.build import documents_cache
+from mudd_core.data.documents.cache_request import CacheRequest
 from mudd_core.data.documents.source import DocumentSource, Frame, TextFiles
+from mudd_core.data.preparation import Preparation
 from mudd_core.data.streaming.in_order import InOrder
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.tokenizer_source import TokenizerSource
@@ -47,7 +48,7 @@ class ChosenTexts:
         """(0, ids of a document)."""
         source = InOrder(self.processes, range(self.first_file, self.first_file + len(self.files)))
         taken = 0
-        while (self.count == 0 or taken < self.count) and (document := source.take()) is not None:
+        while (self.count == 0 or taken < self.count) and (document := source.next_document()) is not None:
             taken += 1
             yield 0, document.ids.astype(np.int64).tobytes()
         source.close()
@@ -91,7 +92,7 @@ def validation_cache(
         texts = ChosenTexts("train", source.train.files, source.train, source.frame, processes, first)
         wanted = DocumentSource(texts, none, "ids", False)
     try:
-        made = documents_cache(root, wanted, tokenizer, progress)
+        made = CacheRequest(root, wanted, tokenizer, Preparation(progress=progress)).cache()
     finally:
         processes.close()
     members = {name: getattr(made, name) for name in made.__dataclass_fields__}

@@ -18,10 +18,10 @@ from mudd_core.data import pipelines
 from mudd_core.data.access import Access, cache_root
 from mudd_core.data.cache import open_cache
 from mudd_core.data.pipelines import Prepared
-from mudd_core.data.pipelines.cached import Cached
+from mudd_core.data.pipelines.document_data import DocumentData
 from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer
 from mudd_core.run.build.start_source import run_and_step, start_path
-from mudd_core.run.records.facts import data_fingerprint
+from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.json_files import facts_of, read_saved_config
 from mudd_core.run.store.resumed_config import TRAINED
 from mudd_core.run.store.run_folder import RunFolder
@@ -130,7 +130,7 @@ def _prepared(config: Config) -> Prepared | None:
 
 def _of_cache(text: Prepared) -> TokenizerSource:
     """The tokenizer.json that the token cache of a trained bpe keeps."""
-    assert isinstance(text, Cached)
+    assert isinstance(text, DocumentData)
     return find_tokenizer(str(text.cache.path / _JSON), 0)
 
 

@@ -7,25 +7,20 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from mudd_core.base.errors import UserError
 from mudd_core.config import Config, check_config, mesh_of
 from mudd_core.config.fields import replace_path
-from mudd_core.engine.argument_check import run_config
 from mudd_core.run.build.components import Components, with_model_of, with_steps
 from mudd_core.run.build.rows import shortened
 from mudd_core.run.build.start_source import check_start, fetch_start
 from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 from mudd_core.run.loop.session import Session
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.facts import data_fingerprint
+from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.run_log import RunLog
 from mudd_core.run.report.tracker import require_tracker
 from mudd_core.run.store.checkpoints import Checkpoints
-from mudd_core.run.store.config_source import of_facts
-from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.logs import require_metrics_file
-from mudd_core.run.store.registrations import require_registered
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.shared_store import open_store
 from mudd_core.run.store.store import Store
@@ -34,35 +29,6 @@ if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
 Assemble: TypeAlias = "Callable[[Config, Model | None, str | None, Ranks, Checkpoints | None], Components]"
-
-
-def asked_run(
-    config: Config | str | Path | None, workdir: str | Path | Store | None
-) -> tuple[Config, str | Path | Store | None]:
-    """(config, work directory) of a Trainer's first two arguments; the folder of a run brings both.
-
-    UserError where the run needs what a config file registers, or where another folder is given beside its own.
-    """
-    if not isinstance(config, str | Path) or not RunFolder(Path(config)).has_identity:
-        return run_config(config), workdir
-    path, run = Path(config), RunFolder(Path(config))
-    if workdir is not None:
-        raise UserError(
-            f"[Trainer] workdir: expected none beside {path}, the folder of a run, got '{workdir}'; leave it out, or "
-            "give a config and the new folder"
-        )
-    if (source := of_facts(read_facts(run))) is not None:
-        try:
-            require_registered(source.registers, source.file)
-        except UserError:
-            raise UserError(
-                f"[Trainer] config: expected the config of {path}, whose data need what its file registers; type "
-                f"mc.Trainer(mc.load_config('{source.file}'), '{path}')"
-            ) from None
-    config = read_saved_config(run)
-    if Checkpoints(run).newest() >= config.train.stop_at:
-        config = replace_path(config, "train.stop_at", 0)  # it has stopped there
-    return config, path
 
 
 def open_run(

@@ -23,8 +23,9 @@ from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_model
 from mudd_core.run.build.components import assemble
 from mudd_core.run.loop import signals
+from mudd_core.run.loop.asked_run import asked_run
 from mudd_core.run.loop.lost_source import LostSource, SourceLostError
-from mudd_core.run.loop.opening import Assemble, asked_run, open_run
+from mudd_core.run.loop.opening import Assemble, open_run
 from mudd_core.run.loop.requests import Requests
 from mudd_core.run.loop.saves import Saves
 from mudd_core.run.loop.training_loop import TrainingLoop

@@ -25,7 +25,7 @@ from mudd_core.data.documents.source import DocumentSource, Frame, file_digest
 from mudd_core.data.pipelines import pack
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
 from mudd_core.data.pipelines.document_data import DocumentData, cached
-from mudd_core.data.pipelines.pipeline import Preparation
+from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import RowShape
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_source import TokenizerSource

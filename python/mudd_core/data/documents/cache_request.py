@@ -1,0 +1,83 @@
+"""The token cache of documents under a tokenizer: found by its name, or built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from mudd_core.data.cache import TokenCache, fingerprint_of, open_cache
+from mudd_core.data.cache_folder import is_current, require_name
+from mudd_core.data.corpus import Progress
+from mudd_core.data.documents.build import build_cache
+from mudd_core.data.documents.source import DocumentSource
+from mudd_core.data.preparation import Preparation
+from mudd_core.data.progress import ConsoleProgress
+from mudd_core.data.source_notes import require_unchanged
+from mudd_core.data.tokenizer_source import TokenizerSource
+
+
+class Origin(Protocol):
+    """Where documents come from: a DocumentSource, or a text that must be read to know them (plain_text.py)."""
+
+    def digest(self) -> str | None:
+        """The name of the documents; None where only reading tells it."""
+
+    def whole_files(self) -> Sequence[Path]:
+        """Files whose edits the name may miss; see source_notes.py."""
+
+    def read(self, progress: Progress) -> DocumentSource:
+        """The documents. UserError where there are none."""
+
+    def accept(self, cache: TokenCache) -> str:
+        """The last line of a build, for the cache of what was read; FormatError if it is not of that."""
+
+
+@dataclass(frozen=True)
+class CacheRequest:
+    """A token cache that data ask for. root: of the caches."""
+
+    root: Path
+    origin: Origin
+    tokenizer: TokenizerSource
+    how: Preparation
+
+    def name(self, digest: str) -> str:
+        """The name of the cache; UserError if the run was started with another one."""
+        name = fingerprint_of(digest, self.tokenizer.identity)
+        require_name(self.how.fingerprint, name)
+        return name
+
+    def found(self) -> TokenCache | None:
+        """The cache, if it is there and known without reading all documents. FormatError for edited files."""
+        if (digest := self.origin.digest()) is None or not is_current(
+            self.root / (name := self.name(digest))
+        ):
+            return None
+        require_unchanged(self.root, name, self.origin.whole_files())
+        return open_cache(self.root / name)
+
+    def built(self) -> TokenCache:
+        """The cache, built unless reading shows that it is there."""
+        if self.how.before_build is not None:
+            self.how.before_build()
+        console = ConsoleProgress()
+        progress = self.how.progress or console
+        source = self.origin.read(progress)
+        name = self.name(source.digest())
+        there = is_current(self.root / name)
+        cache = (
+            open_cache(self.root / name)
+            if there
+            else build_cache(self.root, source, self.tokenizer, progress)
+        )
+        line = self.origin.accept(cache)
+        if self.how.progress is None:
+            console.close(line)
+        return cache
+
+    def cache(self) -> TokenCache:
+        """The cache, found or built."""
+        found = self.found()
+        return self.built() if found is None else found

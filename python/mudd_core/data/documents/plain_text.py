@@ -1,0 +1,192 @@
+"""Plain text in files: its documents, their token cache, and the note that saves reading it again.
+
+How a stale cache is noticed: a cache is named by the hash of the text, so it is never stale itself. What could be stale
+is the note `listing-<source>.json`: it pairs the digest of (name, size, mtime, ctime, inode) of every file with the
+corpus hash. A difference means that the text is read and hashed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.types import Json
+from mudd_core.data.access import LOCAL, Access, local_root, require_local
+from mudd_core.data.cache import SPLITS, TokenCache, is_unsealed, way_out
+from mudd_core.data.cache_folder import as_it_is, saved_cache
+from mudd_core.data.corpus import Corpus, Document, Progress, Split, scan_listing
+from mudd_core.data.documents.cache_request import CacheRequest
+from mudd_core.data.documents.source import CacheForm, DocumentSource, grouped
+from mudd_core.data.listing import list_files
+from mudd_core.data.preparation import Preparation
+from mudd_core.data.progress import end_on_request
+from mudd_core.data.tokenizer_source import find_tokenizer
+
+
+@dataclass(frozen=True)
+class CorpusTexts:
+    """Documents of a split, which a scan has found and hashed. files: none, since the corpus hash names them."""
+
+    split: Split
+    documents: tuple[Document, ...]
+    files: tuple[Path, ...] = ()
+
+    def texts(self) -> Iterator[tuple[int, bytes]]:
+        """(0, document); UserError if one is no longer what was hashed."""
+        return ((0, document.read()) for document in self.documents)
+
+    def groups(self) -> list[CorpusTexts]:
+        """Consecutive documents."""
+        return [replace(self, documents=group) for group in grouped(self.documents, lambda one: one.size)]
+
+    def whole_files(self) -> list[Path]:
+        return []
+
+    def identity(self) -> list[Json]:
+        return [document.digest.hex() for document in self.documents]
+
+
+def corpus_source(corpus: Corpus) -> DocumentSource:
+    """The documents of a corpus, each followed by one end-of-document id."""
+    form = CacheForm(
+        content=corpus.hash,
+        documents={split: len(corpus.documents(split)) for split in SPLITS},
+        header={"corpus": corpus.name, "files_left_out": corpus.left_out},
+        indent=1,
+        lists_files=False,
+    )
+    return DocumentSource(
+        CorpusTexts("train", corpus.train), CorpusTexts("valid", corpus.valid), "end", False, form=form
+    )
+
+
+class PlainText:
+    """The text that data.path names, as the Origin of a cache. root: of the caches, which are no text."""
+
+    def __init__(self, path: str, root: Path) -> None:
+        self.listing = list_files(path, root)
+        self._is_settled = self.listing.is_settled()  # before it is read
+        source = hashlib.sha256(self.listing.source.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        self._note = root / f"listing-{source}.json"
+        self._corpus: Corpus | None = None
+
+    def digest(self) -> str | None:
+        """The corpus hash of an unchanged listing; anything odd about the note means that there is none."""
+        try:
+            note = json.loads(read_bytes(self._note))
+            known = note["digest"] == self.listing.digest()
+            return str(note["corpus_hash"]) if known else None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def whole_files(self) -> list[Path]:
+        return []
+
+    def read(self, progress: Progress) -> DocumentSource:
+        """All of it is read and hashed. UserError for a corpus that is empty or too small."""
+
+        def reading(phase: str, done: int, total: int) -> None:
+            end_on_request(phase)
+            progress(phase, done, total)
+
+        self._corpus = scan_listing(self.listing, reading)
+        return corpus_source(self._corpus)
+
+    def accept(self, cache: TokenCache) -> str:
+        """One line about the text and its cache; the hash is what makes two runs comparable.
+
+        FormatError if the totals of the cache are not those of the text. A note of the text is kept.
+        """
+        corpus = self._corpus
+        assert corpus is not None
+        for split in SPLITS:
+            place, documents = cache.place(split), corpus.documents(split)
+            if (place.documents, place.text_bytes) != (len(documents), corpus.size(split)):
+                raise FormatError(
+                    str(cache.file),
+                    0,
+                    f"{split}: {place.documents} documents of {place.text_bytes} bytes, but the text has "
+                    f"{len(documents)} of {corpus.size(split)}; {way_out(cache.path)}",
+                )
+        if self._is_settled:
+            self._keep_note(corpus.hash)
+        left_out = f", {corpus.left_out} files that are not text left out" if corpus.left_out else ""
+        return (
+            f"{corpus.name}: {len(corpus.train)} + {len(corpus.valid)} documents, "
+            f"{cache.train_bytes} + {cache.valid_bytes} bytes{left_out}, SHA-256 {corpus.hash}; "
+            f"{cache.n_train_tokens} + {cache.n_valid_tokens} tokens, "
+            f"vocabulary {cache.vocab_size}; cache {cache.path}"
+        )
+
+    def _keep_note(self, corpus_hash: str) -> None:
+        from mudd_core import _core
+
+        note = {
+            "source": self.listing.source.encode("utf-8", "backslashreplace").decode(),
+            "digest": self.listing.digest(),
+            "corpus_hash": corpus_hash,
+        }
+        with contextlib.suppress(OSError):  # without the note the text is read again, nothing else
+            _core.replace_file(str(self._note), json.dumps(note, indent=1).encode())
+
+
+class DataSettings(Protocol):
+    """The fields `prepare` reads; `config.DataConfig` has them."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def tokenizer(self) -> str: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def cache_dir(self) -> str: ...
+
+
+def prepare(
+    settings: DataSettings,
+    *,
+    fingerprint: str | None = None,
+    progress: Progress | None = None,
+    before_build: Callable[[], None] | None = None,
+    access: Access = LOCAL,
+) -> TokenCache:
+    """The token cache of `settings`, built if it does not exist.
+
+    fingerprint: the cache a run was started with. It is opened if it still stands, whatever the text is now;
+    if it must be built again and the text has changed meanwhile, UserError. progress: called with (phase,
+    done, total); default is the terminal. before_build: called before text is read for a new cache; it may
+    raise. access: how far names may reach. UserError for a missing path and an empty or too small corpus;
+    FormatError for a damaged cache or tokenizer.
+    """
+    return text_cache(settings, Preparation(fingerprint, progress, before_build), access)
+
+
+def text_cache(settings: DataSettings, how: Preparation, access: Access) -> TokenCache:
+    """The same for what a start says."""
+    root = local_root(settings.cache_dir)
+    try:
+        if (saved := saved_cache(root, how.fingerprint)) is not None:
+            return saved
+        if how.fingerprint is None or not is_unsealed(root / how.fingerprint):
+            return _request(root, settings, how, access).cache()
+        try:
+            return _request(root, settings, replace(how, before_build=None), access).cache()
+        except UserError as e:  # the text has changed or is gone, and the run shall go on
+            return as_it_is(root / how.fingerprint, e)
+    except PermissionError as e:  # of a folder above: others know what they could not do
+        raise UserError(f"[data.cache_dir] {root}: {e.strerror}") from None
+
+
+def _request(root: Path, settings: DataSettings, how: Preparation, access: Access) -> CacheRequest:
+    for name, value in (("path", settings.path), ("tokenizer", settings.tokenizer)):
+        require_local(name, value)  # local_sources.py has made paths of them
+    tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, access)
+    return CacheRequest(root, PlainText(settings.path, root), tokenizer, how)

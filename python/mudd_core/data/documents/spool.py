@@ -1,0 +1,146 @@
+"""Ids of documents on their way into a token cache: plain files to which a killed build is appended.
+
+{train,valid}.ids       ids, uint16 or uint32
+{train,valid}.lengths   uint32, ids of each document
+totals.json             replaced after each part: what the files have up to there; what is after it is cut off
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.data.cache import BLOCK_BYTES, SPLITS
+from mudd_core.data.corpus import Split, is_held_out
+from mudd_core.data.documents.source import Frame, Texts, framed
+from mudd_core.data.source_notes import SourceNote, note_of
+from mudd_core.data.tokenize import Tokenizer
+
+ENCODE_BYTES = 2**22  # text given to the tokenizer at once
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How documents become ids: see DocumentSource. dtype: of the ids in the files."""
+
+    tokenizer: Tokenizer
+    frame: Frame
+    hold_out: bool
+    dtype: np.dtype[np.generic]
+
+
+class Totals(TypedDict):
+    """What complete parts have.
+
+    bytes: of text, by split. train_files: training documents of each file. sources: the files as they were. files:
+    bytes of the files of a spool, and CRC-32 of these.
+    """
+
+    parts: int
+    bytes: dict[Split, int]
+    train_files: list[int]
+    sources: list[SourceNote]
+    files: dict[str, list[int]]
+
+
+class Spool:
+    """The files of a folder, with the parts that are complete there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+        self.totals = self._complete() or self._empty()
+
+    def ids(self, split: Split) -> Path:
+        """The file of all ids of a split."""
+        return self._folder / f"{split}.ids"
+
+    def lengths(self, split: Split) -> npt.NDArray[np.uint32]:
+        """Ids of each document of a split."""
+        return np.fromfile(self._folder / f"{split}.lengths", np.uint32)
+
+    def documents(self, split: Split) -> int:
+        return self.totals["files"][f"{split}.lengths"][0] // 4
+
+    def append(self, part: Texts, how: Encoding, report: Callable[[], None]) -> None:
+        """Tokenize the documents of a part. report: called after each batch."""
+        totals, counts = self.totals, Counter[int]()
+        notes = [note_of(file) for file in part.whole_files()]
+        for batch in _batches(part.texts()):
+            ids: dict[Split, list[bytes]] = {"train": [], "valid": []}
+            lengths: dict[Split, list[int]] = {"train": [], "valid": []}
+            rows = framed(how.tokenizer, how.frame, [text for _, text in batch])
+            for (file, text), row in zip(batch, rows, strict=True):
+                held = how.hold_out and is_held_out(hashlib.sha256(text).digest())
+                split: Split = "valid" if held else part.split
+                ids[split].append(row.astype(how.dtype).tobytes())
+                lengths[split].append(row.size)
+                totals["bytes"][split] += len(text)
+                counts[file] += split == "train"
+            for split in SPLITS:
+                self._write(f"{split}.ids", b"".join(ids[split]))
+                self._write(f"{split}.lengths", np.array(lengths[split], np.uint32).tobytes())
+            report()
+        totals["train_files"] += [counts[file] for file in range(len(part.files))]
+        totals["sources"] += notes
+        totals["parts"] += 1
+        new = self._folder / "totals.new"
+        new.write_text(json.dumps(totals))
+        os.replace(new, self._folder / "totals.json")
+
+    def _write(self, name: str, data: bytes) -> None:
+        with (self._folder / name).open("ab") as out:
+            out.write(data)
+        size, crc = self.totals["files"][name]
+        self.totals["files"][name] = [size + len(data), zlib.crc32(data, crc)]
+
+    def _complete(self) -> Totals | None:
+        """The totals that are there, if the files have them: after a power cut they may not."""
+        try:
+            found: Totals = json.loads((self._folder / "totals.json").read_bytes())
+            for name, (size, wanted) in found["files"].items():
+                os.truncate(self._folder / name, size)
+                crc = 0
+                with (self._folder / name).open("rb") as file:
+                    while block := file.read(BLOCK_BYTES):
+                        crc = zlib.crc32(block, crc)
+                if crc != wanted:
+                    return None
+            return found
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def _empty(self) -> Totals:
+        names = [f"{split}.{kind}" for split in SPLITS for kind in ("ids", "lengths")]
+        for name in names:
+            (self._folder / name).write_bytes(b"")
+        return Totals(
+            parts=0,
+            bytes=dict.fromkeys(SPLITS, 0),
+            train_files=[],
+            sources=[],
+            files={name: [0, 0] for name in names},
+        )
+
+
+def _batches(texts: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    batch: list[tuple[int, bytes]] = []
+    size = 0
+    for file, text in texts:
+        batch.append((file, text))
+        size += len(text)
+        if size >= ENCODE_BYTES or len(batch) == 1024:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

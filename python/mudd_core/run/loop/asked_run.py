@@ -1,0 +1,85 @@
+"""The first arguments of a Trainer: a config and a work directory, or the folder of a run that has both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config
+from mudd_core.config.fields import replace_path
+from mudd_core.config.suggest import nearest
+from mudd_core.engine.argument_check import run_config
+from mudd_core.run.store.checkpoints import Checkpoints
+from mudd_core.run.store.config_source import of_facts
+from mudd_core.run.store.json_files import read_facts, read_saved_config
+from mudd_core.run.store.own_code import run_copies
+from mudd_core.run.store.registrations import require_registered
+from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.store import Store
+
+
+def asked_run(
+    config: Config | str | Path | None, workdir: str | Path | Store | None
+) -> tuple[Config, str | Path | Store | None]:
+    """(config, work directory) of a Trainer's first two arguments; the folder of a run brings both.
+
+    UserError where the run needs what a config file registers, or where another folder is given beside its own.
+    """
+    if not isinstance(config, str | Path):
+        return run_config(config), workdir
+    path, run = Path(config), RunFolder(Path(config))
+    if not run.has_identity:
+        return _named(config), workdir
+    if workdir is not None:
+        raise UserError(
+            f"[Trainer] workdir: expected none beside {path}, the folder of a run, got '{workdir}'; leave it out, or "
+            "give a config and the new folder"
+        )
+    _require_registered(run)
+    run_copies(run)  # of the user's files: the path names the run
+    found = read_saved_config(run)
+    if Checkpoints(run).newest() >= found.train.stop_at:
+        found = replace_path(found, "train.stop_at", 0)  # it has stopped there
+    return found, path
+
+
+def _named(name: str | Path) -> Config:
+    """The config of a name; a folder or a run that is not there gets an error of its own."""
+    try:
+        return run_config(name)
+    except UserError:
+        path = Path(name)
+        runs = _runs_in(path.parent) if len(path.parts) > 1 else []
+        if not path.is_dir() and not runs:
+            raise
+    owner = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+    if RunFolder(owner).has_identity:
+        way_out = f"; mc.Trainer('{owner}') resumes its run, from the newest checkpoint"
+    elif path.is_dir():
+        way_out = f"; mc.Trainer(config, model=mc.load('{path}').model) trains the model of a folder further"
+    else:
+        way_out = nearest(str(path), runs)
+    raise UserError(
+        f"[Trainer] config: expected the name of a config or the folder of a run, got '{path}'{way_out}"
+    )
+
+
+def _runs_in(folder: Path) -> list[str]:
+    try:
+        return [str(entry) for entry in folder.iterdir() if RunFolder(entry).has_identity]
+    except OSError:  # not there, or no folder
+        return []
+
+
+def _require_registered(run: RunFolder) -> None:
+    """UserError with what to type, where the data of a run need what its config file registers."""
+    source = of_facts(read_facts(run))
+    if source is None:
+        return
+    try:
+        require_registered(source.registers, source.file)
+    except UserError:
+        raise UserError(
+            f"[Trainer] config: expected the config of {run.path}, whose data need what its file registers; type "
+            f"mc.Trainer(mc.load_config('{source.file}'), '{run.path}')"
+        ) from None
