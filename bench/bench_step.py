@@ -131,10 +131,10 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
     """Train on fixed random tokens and time the steps after the warm-up."""
     import mudd_core as mc
     from mudd_core import dist
-    from mudd_core.run.ranks.rank_cores import widen
+    from mudd_core.run.ranks.rank_cores import widen_binding
 
     comm = dist.launched(node=a.node)
-    widen(a.threads)
+    widen_binding(a.threads)
     mc.set_num_threads(a.threads)
     micro_batch = default_micro_batch(s) if a.micro_batch is None else a.micro_batch
     program = memory_of("self")

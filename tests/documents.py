@@ -22,7 +22,7 @@ from typing import Any
 from document_commands import PROGRAMS, Command, commands, others, parts, printed_commands
 from mudd_core.config import Config
 from mudd_core.config.fields import walk
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.detect import COMMANDS, is_yml, resolve
 
 FOLDER = Path(__file__).resolve().parent / "data" / "documents"
@@ -31,7 +31,7 @@ __all__ = ["PROGRAMS", "Command", "commands", "others", "outcomes", "parts", "pr
 _OPTIONS = ("--workdir", "--mode")
 
 
-def asked(command: Command) -> Asked:
+def asked(command: Command) -> CommandLine:
     """The command line in parts, as cli/argv.py takes it apart."""
     first = {"mudd_core.train": "jax_lm.train"}.get(command.program, "")
     options = {}
@@ -49,7 +49,7 @@ def asked(command: Command) -> Asked:
         first = words.pop(0)
     if not first and words and is_yml(words[0]):
         config = words.pop(0)
-    return Asked(first, config, tuple(words), options, {})
+    return CommandLine(first, config, tuple(words), options, {})
 
 
 def fields_of(config: Config) -> dict[str, Any]:

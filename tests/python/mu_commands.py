@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.detect import resolve
 from mudd_core.grammars.resolved import Resolved
 
@@ -11,7 +11,7 @@ SMALL = "mu_transformer/configs/small.py"
 
 def resolved(*words: str, config: str = SMALL, command: str = "", **options: str) -> Resolved:
     found = resolve(
-        Asked(command, config, words, {f"--{name}": value for name, value in options.items()}, {})
+        CommandLine(command, config, words, {f"--{name}": value for name, value in options.items()}, {})
     )
     assert found is not None and found.grammar == "mu_transformer"
     return found

@@ -186,16 +186,16 @@ class ThreadTransport final : public Transport {
   bool asked_ = false, leaving_ = false;
 };
 
-WindowMemory board_of(int ranks) {
+WindowMemory status_memory(int ranks) {
   const auto arenas = std::make_shared<std::vector<Arena>>();
-  WindowMemory board;
+  WindowMemory status;
   for (int r = 0; r < ranks; ++r) {
-    const Arena& arena = arenas->emplace_back(Board::part_bytes());
-    board.parts.push_back(arena.data());
-    board.bytes.push_back(arena.bytes());
+    const Arena& arena = arenas->emplace_back(NodeStatus::part_bytes());
+    status.parts.push_back(arena.data());
+    status.bytes.push_back(arena.bytes());
   }
-  board.keep = arenas;
-  return board;
+  status.keep = arenas;
+  return status;
 }
 
 }  // namespace
@@ -205,13 +205,13 @@ std::vector<std::unique_ptr<Comm>> thread_ranks(int world, int node_size, const 
         world, " ranks, got ", node_size);
   const auto job = std::make_shared<Job>(world, node_size);
   std::vector<std::unique_ptr<Comm>> ranks;
-  WindowMemory board;
+  WindowMemory status;
   for (int r = 0; r < world; ++r) {
-    if (r % node_size == 0) board = board_of(node_size);
+    if (r % node_size == 0) status = status_memory(node_size);
     std::unique_ptr<Transport> transport = std::make_unique<ThreadTransport>(job, r);
     if (options.wrap) transport = options.wrap(std::move(transport));
     const RankPlace place = transport->open();
-    ranks.push_back(std::make_unique<RankComm>(std::move(transport), options, place, board));
+    ranks.push_back(std::make_unique<RankComm>(std::move(transport), options, place, status));
   }
   return ranks;
 }

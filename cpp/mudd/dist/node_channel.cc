@@ -16,10 +16,10 @@ void copy_bytes(void* to, const void* from, int64_t bytes) {
 
 void NodeChannel::meet(const Call& call) {
   const uint64_t k = ++passed_;
-  board_.mine().calls[k % 2] = call;
-  board_.mine().arrived.store(k, std::memory_order_release);
-  for (int r = 0; r < board_.ranks(); ++r) {
-    const BoardSlot& other = board_.slot(r);
+  status_.mine().calls[k % 2] = call;
+  status_.mine().arrived.store(k, std::memory_order_release);
+  for (int r = 0; r < status_.ranks(); ++r) {
+    const RankSlot& other = status_.slot(r);
     const auto arrived = [&] { return other.arrived.load(std::memory_order_acquire) >= k; };
     comm_.wait([&] { return arrived() || other.left.load(std::memory_order_acquire) != 0; });
     if (!arrived()) throw PeerLeftError(comm_.rank() - comm_.node_rank() + r);
@@ -33,11 +33,11 @@ void NodeChannel::meet(const Call& call) {
 void NodeChannel::all_gather(const Call& call, const void* mine, int64_t bytes, std::byte* out) {
   int64_t begin = 0;
   do {
-    const int64_t count = std::min(Board::kArea, bytes - begin);
+    const int64_t count = std::min(NodeStatus::kArea, bytes - begin);
     const uint64_t k = next();
-    copy_bytes(board_.area(comm_.node_rank(), k), static_cast<const std::byte*>(mine) + begin, count);
+    copy_bytes(status_.area(comm_.node_rank(), k), static_cast<const std::byte*>(mine) + begin, count);
     meet(call);
-    for (int r = 0; r < board_.ranks(); ++r) copy_bytes(out + r * bytes + begin, board_.area(r, k), count);
+    for (int r = 0; r < status_.ranks(); ++r) copy_bytes(out + r * bytes + begin, status_.area(r, k), count);
     begin += count;
   } while (begin < bytes);
 }
@@ -45,13 +45,13 @@ void NodeChannel::all_gather(const Call& call, const void* mine, int64_t bytes, 
 void NodeChannel::broadcast(const Call& call, void* data, int64_t bytes, int node_root) {
   int64_t begin = 0;
   do {
-    const int64_t count = std::min(Board::kArea, bytes - begin);
+    const int64_t count = std::min(NodeStatus::kArea, bytes - begin);
     const uint64_t k = next();
     std::byte* part = static_cast<std::byte*>(data) + begin;
     const bool root = comm_.node_rank() == node_root;
-    if (root) copy_bytes(board_.area(node_root, k), part, count);
+    if (root) copy_bytes(status_.area(node_root, k), part, count);
     meet(call);
-    if (!root) copy_bytes(part, board_.area(node_root, k), count);
+    if (!root) copy_bytes(part, status_.area(node_root, k), count);
     begin += count;
   } while (begin < bytes);
 }

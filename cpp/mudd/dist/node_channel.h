@@ -1,4 +1,4 @@
-// NodeChannel: barrier, all_gather and broadcast between the ranks of a node, over the areas of its board.
+// NodeChannel: barrier, all_gather and broadcast between the ranks of a node, over the areas of its status.
 //
 // Operation k uses area k % 2: when a rank has seen all others arrive at k - 1, all of them have read what was
 // written for k - 2. So one counter a rank is enough, and nobody waits twice.
@@ -6,14 +6,14 @@
 
 #include <cstdint>
 
-#include "mudd/dist/board.h"
 #include "mudd/dist/comm.h"
+#include "mudd/dist/node_status.h"
 
 namespace mudd::dist {
 
 class NodeChannel {
  public:
-  NodeChannel(Board& board, Comm& comm) : board_(board), comm_(comm) {}
+  NodeChannel(NodeStatus& status, Comm& comm) : status_(status), comm_(comm) {}
 
   // Each returns when all ranks of the node have made the call. StateError naming both calls where two differ.
   void meet(const Call& call);
@@ -24,7 +24,7 @@ class NodeChannel {
  private:
   uint64_t next() const { return passed_ + 1; }
 
-  Board& board_;
+  NodeStatus& status_;
   Comm& comm_;
   uint64_t passed_ = 0;
 };

@@ -43,21 +43,21 @@ RankComm::RankComm(std::unique_ptr<Transport> transport, const CommOptions& opti
     place_ = transport_->find_node();
     return true;
   });
-  start(memory(Board::part_bytes()));
+  start(memory(NodeStatus::part_bytes()));
   barrier(Site::here());
 }
 
 RankComm::RankComm(std::unique_ptr<Transport> transport, const CommOptions& options, RankPlace place,
-                   WindowMemory board)
+                   WindowMemory status)
     : options_(options), transport_(std::move(transport)), place_(std::move(place)) {
-  start(std::move(board));
+  start(std::move(status));
 }
 
-void RankComm::start(WindowMemory board) {
+void RankComm::start(WindowMemory status) {
   check(options_.chunk_bytes >= 1 && options_.chunk_bytes <= 1 << 30, "ranks",
         "chunk_bytes: expected 1 to 2^30, got ", options_.chunk_bytes);
-  board_ = std::make_unique<Board>(std::move(board), rank() - node_rank(), node_rank(), place_.host);
-  node_channel_ = std::make_unique<NodeChannel>(*board_, *this);
+  status_ = std::make_unique<NodeStatus>(std::move(status), rank() - node_rank(), node_rank(), place_.host);
+  node_channel_ = std::make_unique<NodeChannel>(*status_, *this);
   partners_ = std::make_unique<Partners>(world());
   watch(options_.hang_timeout);
 }
@@ -89,7 +89,7 @@ std::shared_ptr<Window> RankComm::window(int64_t bytes) {
   return std::make_shared<NodeWindow>(memory(bytes));
 }
 
-// The new board is made while waits still look at the old one.
+// The new status is made while waits still look at the old one.
 void RankComm::split_nodes() {
   require_open();
   if (node_size() == 1) return;
@@ -99,9 +99,9 @@ void RankComm::split_nodes() {
     transport_->split_nodes();
     return true;
   });
-  WindowMemory board = memory(Board::part_bytes());
+  WindowMemory status = memory(NodeStatus::part_bytes());
   place_.node_size = 1;
-  start(std::move(board));
+  start(std::move(status));
   barrier(Site::here());
 }
 
@@ -128,7 +128,7 @@ Link RankComm::link(Purpose purpose, int member_rank) {
   link.meter = &meters_[purpose];
   link.partners = partners_.get();
   link.phase = purpose == kSum ? Phase::reduce : purpose == kGather ? Phase::gather : Phase::verdict;
-  link.step = &board_->mine().step;
+  link.step = &status_->mine().step;
   next_tag_ = (next_tag_ + 1) % kTags;
   return link;
 }
@@ -234,18 +234,18 @@ void RankComm::pause(int tries) {
 #endif
     return;
   }
-  if (board_) board_->mine().waiting.store(1, std::memory_order_relaxed);
+  if (status_) status_->mine().waiting.store(1, std::memory_order_relaxed);
   std::string message;
   // Where ranks are threads, only the transport knows when nobody reads from their memory any more.
-  const bool processes = transport_->wants_own_thread() && board_;
-  if (transport_->failure(&message) || (processes && board_->failure(&message)))
+  const bool processes = transport_->wants_own_thread() && status_;
+  if (transport_->failure(&message) || (processes && status_->failure(&message)))
     throw PeerError("[ranks] " + message);
   if (tries < kYields) std::this_thread::yield();
   else std::this_thread::sleep_for(std::chrono::microseconds(50));
 }
 
 void RankComm::resume() {
-  if (board_) board_->mine().waiting.store(0, std::memory_order_relaxed);
+  if (status_) status_->mine().waiting.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace mudd::dist

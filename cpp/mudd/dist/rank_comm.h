@@ -1,4 +1,4 @@
-// RankComm: the Comm of every job of several ranks. Inside a node it goes over the board and windows; between
+// RankComm: the Comm of every job of several ranks. Inside a node it goes over the status and windows; between
 // nodes over the machines of collectives.h, which the first rank of each node runs for control messages.
 #pragma once
 
@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "mudd/dist/board.h"
 #include "mudd/dist/comm.h"
 #include "mudd/dist/courier.h"
 #include "mudd/dist/messages.h"
 #include "mudd/dist/node_channel.h"
+#include "mudd/dist/node_status.h"
 #include "mudd/dist/partners.h"
 #include "mudd/dist/transport.h"
 #include "mudd/dist/watchdog.h"
@@ -21,10 +21,10 @@ namespace mudd::dist {
 
 class RankComm final : public Comm {
  public:
-  // All ranks of the job construct theirs together: it opens the transport and makes the board.
+  // All ranks of the job construct theirs together: it opens the transport and makes the status.
   RankComm(std::unique_ptr<Transport> transport, const CommOptions& options);
-  // For ranks whose place and board (Board::part_bytes() of each rank) are known: meets nobody.
-  RankComm(std::unique_ptr<Transport> transport, const CommOptions& options, RankPlace place, WindowMemory board);
+  // For ranks whose place and status (NodeStatus::part_bytes() of each rank) are known: meets nobody.
+  RankComm(std::unique_ptr<Transport> transport, const CommOptions& options, RankPlace place, WindowMemory status);
   ~RankComm() override;
 
   int rank() const override { return place_.rank; }
@@ -46,7 +46,7 @@ class RankComm final : public Comm {
                                                 std::span<const OwnedRange> pieces) override;
   std::map<std::string, Traffic> counters() const override;
   void set_phase(Phase phase, int64_t step) override {
-    board_->set_phase(phase, step);
+    status_->set_phase(phase, step);
     reached(phase);
   }
   void watch(double seconds) override;
@@ -56,7 +56,7 @@ class RankComm final : public Comm {
  private:
   enum Purpose { kControl, kSum, kGather, kPurposes };
 
-  void start(WindowMemory board);
+  void start(WindowMemory status);
   void pause(int tries) override;
   void resume() override;
   WindowMemory memory(int64_t bytes);
@@ -74,13 +74,13 @@ class RankComm final : public Comm {
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Courier> courier_;  // where the transport wants a thread, or something goes on beside
   RankPlace place_;
-  std::unique_ptr<Board> board_;
+  std::unique_ptr<NodeStatus> status_;
   std::unique_ptr<NodeChannel> node_channel_;
   std::array<Meter, kPurposes> meters_;
   std::unique_ptr<Partners> partners_;
   int next_tag_ = 0;
   bool left_ = false, closed_ = false;  // close() was called; all ranks have
-  std::unique_ptr<Watchdog> watchdog_;  // last: it reads the board
+  std::unique_ptr<Watchdog> watchdog_;  // last: it reads the status
 };
 
 }  // namespace mudd::dist

@@ -30,16 +30,16 @@ void leave_code(int code) {
 void RankComm::watch(double seconds) {
   watchdog_.reset();
   if (seconds > 0 && world() > 1)
-    watchdog_ = std::make_unique<Watchdog>(*board_, *partners_, seconds,
+    watchdog_ = std::make_unique<Watchdog>(*status_, *partners_, seconds,
                                            [this](const std::string& report) { end_job(kHung, report); });
 }
 
 void RankComm::fail(int code, const std::string& message) {
-  end_job(code, board_->where(node_rank()) + " failed: " + message);
+  end_job(code, status_->where(node_rank()) + " failed: " + message);
 }
 
 void RankComm::end_job(int code, const std::string& text) {
-  const bool first = board_->fail(text);
+  const bool first = status_->fail(text);
   if (transport_->wants_own_thread()) end_process(code, first ? text : "");
   if (first) transport_->abort(code, text);
 }
@@ -60,7 +60,7 @@ void RankComm::end_process(int code, const std::string& message) {
 bool RankComm::close(double patience) {
   if (closed_) return true;
   left_ = true;
-  board_->mine().left.store(1, std::memory_order_release);
+  status_->mine().left.store(1, std::memory_order_release);
   const auto began = std::chrono::steady_clock::now();
   const auto left = std::make_shared<std::atomic<bool>>(false);
   const auto leave = [this, left, patience, began] {

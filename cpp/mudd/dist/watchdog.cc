@@ -19,9 +19,9 @@ constexpr std::chrono::duration<double> kForNotes{10};  // at most
 
 }  // namespace
 
-Watchdog::Watchdog(const Board& board, const Partners& partners, double seconds,
+Watchdog::Watchdog(const NodeStatus& status, const Partners& partners, double seconds,
                    std::function<void(const std::string&)> hangs)
-    : board_(board), partners_(partners), seconds_(seconds), hangs_(std::move(hangs)) {
+    : status_(status), partners_(partners), seconds_(seconds), hangs_(std::move(hangs)) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -41,7 +41,7 @@ Watchdog::~Watchdog() {
 void Watchdog::run() {
   const auto limit = std::chrono::duration<double>(seconds_);
   const auto between = std::chrono::duration<double>(std::min(0.1, seconds_ / 8));
-  std::vector<uint64_t> beats(static_cast<size_t>(board_.ranks()), ~uint64_t{0});
+  std::vector<uint64_t> beats(static_cast<size_t>(status_.ranks()), ~uint64_t{0});
   std::vector<Clock::time_point> heard(beats.size(), Clock::now());
   auto last = Clock::now();
   for (std::unique_lock lock(mutex_); !wake_.wait_for(lock, between, [&] { return stop_; });) {
@@ -50,25 +50,25 @@ void Watchdog::run() {
     const bool absent = now - last > limit / 2;
     last = now;
     int quiet = 0, suspect = -1;
-    for (int r = 0; r < board_.ranks(); ++r) {
-      if (board_.newly_gone(r))
-        std::fprintf(stderr, "[ranks] %s is gone: its process was killed\n", board_.where(r).c_str());
-      const uint64_t seen = board_.slot(r).beats.load(std::memory_order_relaxed);
+    for (int r = 0; r < status_.ranks(); ++r) {
+      if (status_.newly_gone(r))
+        std::fprintf(stderr, "[ranks] %s is gone: its process was killed\n", status_.where(r).c_str());
+      const uint64_t seen = status_.slot(r).beats.load(std::memory_order_relaxed);
       if (absent || seen != beats[r]) {
         beats[r] = seen;
         heard[r] = now;
       }
       if (now - heard[r] <= limit) continue;
       ++quiet;
-      if (suspect < 0 && board_.slot(r).waiting.load() == 0) suspect = r;
+      if (suspect < 0 && status_.slot(r).waiting.load() == 0) suspect = r;
     }
     // A rank that waits for one that works is not hung.
-    if (suspect < 0 && quiet < board_.ranks()) continue;
+    if (suspect < 0 && quiet < status_.ranks()) continue;
     // All wait: for a rank of another node, or for the one that has come least far, which was stopped while it
     // waited itself.
     const int partner = suspect < 0 ? partners_.missing() : -1;
     if (suspect < 0) suspect = static_cast<int>(std::min_element(beats.begin(), beats.end()) - beats.begin());
-    std::string first = board_.where(suspect);
+    std::string first = status_.where(suspect);
     if (partner >= 0) {
       // That rank may wait for a third one, which only a line of its own node says: time for these lines.
       std::fprintf(stderr, "[ranks] %s; the first of them is rank %d\n", first.c_str(), partner);
@@ -84,7 +84,7 @@ std::string Watchdog::report(const std::string& suspect) const {
   std::ostringstream text;
   text << "no progress for " << seconds_ << " s (dist.hang_timeout); look first at " << suspect
        << "; last phases:";
-  for (int r = 0; r < board_.ranks(); ++r) text << "\n  " << board_.where(r);
+  for (int r = 0; r < status_.ranks(); ++r) text << "\n  " << status_.where(r);
   for (int r = 0; r < partners_.ranks(); ++r)
     if (const std::string sender = partners_.where(r); !sender.empty()) text << "\n  " << sender;
   return text.str();

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "mudd/dist/board.h"
+#include "mudd/dist/node_status.h"
 #include "mudd/dist/partners.h"
 
 namespace mudd::dist {
@@ -18,7 +18,7 @@ namespace mudd::dist {
 class Watchdog {
  public:
   // hangs(report): called once, from the watchdog's thread.
-  Watchdog(const Board& board, const Partners& partners, double seconds,
+  Watchdog(const NodeStatus& status, const Partners& partners, double seconds,
            std::function<void(const std::string&)> hangs);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -28,7 +28,7 @@ class Watchdog {
   void run();
   std::string report(const std::string& suspect) const;
 
-  const Board& board_;
+  const NodeStatus& status_;
   const Partners& partners_;
   const double seconds_;
   std::function<void(const std::string&)> hangs_;

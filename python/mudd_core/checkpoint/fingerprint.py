@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from mudd_core.checkpoint.deal import width
 from mudd_core.checkpoint.ranks import on_all
 from mudd_core.checkpoint.state_part import Described, StatePart, described
+from mudd_core.checkpoint.write_plan import width
 from mudd_core.dist import Comm
 
 PIECE_BYTES = 1 << 20  # what goes to rank 0 at a time

@@ -12,12 +12,12 @@ from mudd_core import _core
 from mudd_core.base.errors import FormatError
 from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes
-from mudd_core.checkpoint.deal import stored_name, width
 from mudd_core.checkpoint.manifest import BLOCK_BYTES, Manifest, Tensor
 from mudd_core.checkpoint.ranks import in_rounds, on_all
 from mudd_core.checkpoint.state_part import StatePart
 from mudd_core.checkpoint.steps import MANIFEST
 from mudd_core.checkpoint.verify import checked_range
+from mudd_core.checkpoint.write_plan import stored_name, width
 from mudd_core.dist import Comm
 
 _ROUND_BYTES = 1 << 30  # that a rank reads, about, before the ranks hear of each other

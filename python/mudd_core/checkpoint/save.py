@@ -13,11 +13,11 @@ from mudd_core import _core
 from mudd_core.base.errors import FormatError, SaveError, write_reason
 from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.checkpoint import manifest as manifests
-from mudd_core.checkpoint.deal import Dealt, Held, deal, stored_name
 from mudd_core.checkpoint.ranks import in_rounds, on_all, on_first
 from mudd_core.checkpoint.state_part import StatePart, part_shape
 from mudd_core.checkpoint.steps import MANIFEST, new_id, scan, step_folder
 from mudd_core.checkpoint.verify import verify_sealed, verify_step
+from mudd_core.checkpoint.write_plan import HeldPart, WritePlan, plan_writes, stored_name
 from mudd_core.dist import Comm
 
 # Bytes that names, headers and the manifest may take for each part, and for the whole.
@@ -50,9 +50,9 @@ def save(
     ValueError for parts or a state that cannot be stored; the same error on all ranks.
     """
     held = list(parts)
-    job = _Job(Path(checkpoints_dir), step, deal(held, shard_bytes, comm))
+    job = _Job(Path(checkpoints_dir), step, plan_writes(held, shard_bytes, comm))
     arrays = _Arrays(held)
-    own = job.dealt.files[comm.rank if comm else 0]
+    own = job.plan.files[comm.rank if comm else 0]
     writer: list[_core.AtomicFolder] = []  # of rank 0
     try:
         there = on_first(comm, job.prepare)
@@ -67,10 +67,10 @@ def save(
             written = in_rounds(comm, "save", step, pieces)
 
             def commit() -> None:
-                files, tensors = _described(job.dealt, written)
-                axes = tuple(mesh) or (("data", len(job.dealt.files)),)
+                files, tensors = _described(job.plan, written)
+                axes = tuple(mesh) or (("data", len(job.plan.files)),)
                 manifest = manifests.Manifest(
-                    step, run_id, config_hash, files, tensors, dict(state), len(job.dealt.files), axes
+                    step, run_id, config_hash, files, tensors, dict(state), len(job.plan.files), axes
                 )
                 _commit(writer[0], manifests.encode(manifest), replace=there)
 
@@ -93,8 +93,8 @@ def space_for(state_bytes: int, parts: int = 0) -> int:
 class _Job:
     """What rank 0 does with the folders of one save."""
 
-    def __init__(self, directory: Path, step: int, dealt: Dealt) -> None:
-        self.directory, self.dealt = directory, dealt
+    def __init__(self, directory: Path, step: int, plan: WritePlan) -> None:
+        self.directory, self.plan = directory, plan
         self._step, self.final = step, step_folder(directory, step)
 
     def prepare(self) -> bool:
@@ -109,7 +109,7 @@ class _Job:
 
     def begin(self, writer: list[_core.AtomicFolder]) -> str:
         """Make the temporary folder; its path."""
-        parts = self.dealt.parts
+        parts = self.plan.parts
         need = space_for(sum(part.bytes for part in parts), len(parts))
         have = _core.free_space(str(self.directory))
         if have < need:
@@ -129,7 +129,7 @@ class _Arrays:
         for part in parts:
             self._parts.setdefault(part.name, []).append(part)
 
-    def of(self, held: Held) -> Array:
+    def of(self, held: HeldPart) -> Array:
         """Rows that this rank has, in the shape that they are stored with."""
         part = next(
             part for part in self._parts[held.name] if part.begin <= held.begin and held.end <= part.end
@@ -139,7 +139,7 @@ class _Arrays:
 
 
 def _write(
-    folder: str, file: str, members: list[Held], arrays: _Arrays, metadata: list[tuple[str, str]]
+    folder: str, file: str, members: list[HeldPart], arrays: _Arrays, metadata: list[tuple[str, str]]
 ) -> _Written:
     """A file of this rank, synced."""
     tensors = [(_stored(part), part.dtype, array.shape, array) for part, array in _with(members, arrays)]
@@ -147,22 +147,22 @@ def _write(
     return record.bytes, record.crc, record.slices
 
 
-def _with(members: list[Held], arrays: _Arrays) -> list[tuple[Held, Array]]:
+def _with(members: list[HeldPart], arrays: _Arrays) -> list[tuple[HeldPart, Array]]:
     return [(part, arrays.of(part)) for part in members]
 
 
-def _stored(part: Held) -> str:
+def _stored(part: HeldPart) -> str:
     return stored_name(part.name, part.shape, part.begin, part.end)
 
 
 def _described(
-    dealt: Dealt, written: list[list[_Written]]
+    plan: WritePlan, written: list[list[_Written]]
 ) -> tuple[dict[str, manifests.ShardFile], dict[str, manifests.Tensor]]:
     """What the manifest says of the files and tensors that all ranks have written."""
     files: dict[str, manifests.ShardFile] = {}
     slices: dict[str, list[manifests.Slice]] = {}
     kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
-    for planned, records in zip(dealt.files, written, strict=True):
+    for planned, records in zip(plan.files, written, strict=True):
         for (file, members), (size, crc, places) in zip(planned.items(), records, strict=True):
             files[file] = manifests.ShardFile(size, crc)
             for part, (begin, end, crcs) in zip(members, places, strict=True):
@@ -193,7 +193,7 @@ def _commit(folder: _core.AtomicFolder, manifest: bytes, *, replace: bool) -> No
 
 def _already_saved(
     job: _Job,
-    own: dict[str, list[Held]],
+    own: dict[str, list[HeldPart]],
     arrays: _Arrays,
     identity: tuple[str, str, Mapping[str, Json]],
     comm: Comm | None,
@@ -218,7 +218,7 @@ def _already_saved(
         for name, about in found.tensors.items()
         for part, (begin, end) in zip(about.slices, about.ranges(), strict=True)
     }
-    if stored.keys() != {(part.name, part.begin, part.end) for part in job.dealt.parts}:
+    if stored.keys() != {(part.name, part.begin, part.end) for part in job.plan.parts}:
         return False
 
     def same() -> bool:

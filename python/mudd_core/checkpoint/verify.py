@@ -7,11 +7,11 @@ from pathlib import Path
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError
-from mudd_core.checkpoint.deal import stored_name
 from mudd_core.checkpoint.manifest import Manifest, Slice
 from mudd_core.checkpoint.manifest_reader import MAX_BYTES, decode
 from mudd_core.checkpoint.ranks import in_rounds, on_first
 from mudd_core.checkpoint.steps import MANIFEST, SET_ASIDE, step_of
+from mudd_core.checkpoint.write_plan import stored_name
 from mudd_core.dist import Comm
 
 

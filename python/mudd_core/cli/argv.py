@@ -57,7 +57,7 @@ def trains(words: Sequence[str]) -> bool:
     return command in _TRAINING
 
 
-def asks_for_many(words: Sequence[str]) -> bool:
+def asks_for_multirun(words: Sequence[str]) -> bool:
     """Whether the arguments ask for several runs, one after another."""
     return any(word in ("--multirun", "-m") for word in words)
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import duration
-from mudd_core.cli.job import asked
+from mudd_core.cli.ending import write_now
+from mudd_core.cli.job import requested_job
 from mudd_core.cli.names import JOB_OPTIONS, known_words
 from mudd_core.cli.request import Request
-from mudd_core.cli.training import say_notes, train, write_now
+from mudd_core.cli.training import say_notes, train
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.config.pipelines import spec_of
@@ -81,7 +82,7 @@ def _place(request: Request) -> Place:
     words = [f"{name}={request.options[name]}" for name in JOB_OPTIONS if name in request.options]
     if not words:
         return ALONE
-    job = asked(words).job
+    job = requested_job(words).job
     mesh_of(request.required_config(), job.ranks)
     return Place(job.ranks, job.on_a_host)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import is_rank, require_address_space, require_levels, require_one_process
-from mudd_core.cli.argv import asks_for_many, config_of, parse, starts_ranks, tool_in, trains
+from mudd_core.cli.argv import asks_for_multirun, config_of, parse, starts_ranks, tool_in, trains
 from mudd_core.cli.main_help import main_help, version
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.request import Request
@@ -29,14 +29,14 @@ def take_signals(words: Sequence[str]) -> set[int]:
 
 def run(words: Sequence[str], again: Callable[[Sequence[str]], int]) -> int:
     """Run the command of the arguments; returns the exit code. again: how one of several runs is run."""
-    if asks_for_many(words):
-        from mudd_core.cli import many
+    if asks_for_multirun(words):
+        from mudd_core.cli import multirun
 
-        return many.run(words, again)
+        return multirun.run(words, again)
     if starts_ranks(words):
         from mudd_core.cli import job
 
-        return job.run(job.asked(words), job.program())
+        return job.run(job.requested_job(words), job.program())
     tool, rest = tool_in(words)
     if not {"--help", "-h", "--version", "-V"} & set(words):
         require_address_space()

@@ -36,7 +36,7 @@ _ALONE_SECONDS = 2  # that mpirun may take to end after its ranks
 
 
 @dataclass(frozen=True)
-class Asked:
+class JobRequest:
     """The job, the words for its ranks, and how often it may be started again."""
 
     job: Job
@@ -44,7 +44,7 @@ class Asked:
     max_restarts: int = 0
 
 
-def asked(words: Sequence[str]) -> Asked:
+def requested_job(words: Sequence[str]) -> JobRequest:
     """The job that the words ask for; UserError for a value that is none."""
     found, rest, arguments = dict[str, str](), list[str](), Arguments(words)
     for item in arguments:
@@ -69,7 +69,7 @@ def asked(words: Sequence[str]) -> Asked:
         raise UserError(f"[arguments] --hosts: expected at most {ranks} (--ranks), got {len(hosts)}")
     job = Job(ranks, hosts, _threads(rest), known_hosts(os.environ))
     restarts = whole("[arguments] --max-restarts", found.get("--max-restarts", "0"), 0, 10_000)
-    return Asked(job, tuple(rest), restarts)
+    return JobRequest(job, tuple(rest), restarts)
 
 
 def _threads(words: Sequence[str]) -> int:
@@ -82,7 +82,7 @@ def _threads(words: Sequence[str]) -> int:
     return 0
 
 
-def run(wanted: Asked, program: Sequence[str], machine: Machine | None = None) -> int:
+def run(wanted: JobRequest, program: Sequence[str], machine: Machine | None = None) -> int:
     """Start the job, and again where ranks or machines were lost; the exit code of the last start.
 
     program: what each rank runs before its words.

@@ -12,7 +12,7 @@ from mudd_core.cli.request import Request
 from mudd_core.config import check_config
 from mudd_core.config.fields import walk
 from mudd_core.grammars import detect
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.resolved import Resolved
 from mudd_core.run.store.config_source import recorded
 
@@ -27,7 +27,7 @@ def check_takers(request: Request) -> None:
             )
 
 
-def asked_of(request: Request, first: str) -> Asked:
+def asked_of(request: Request, first: str) -> CommandLine:
     """The arguments as the grammars take them. first: the command that is typed in front."""
     words, config = list(request.words), request.options.get("--config", "")
     own, notes = detect.drop_program(words)
@@ -36,7 +36,7 @@ def asked_of(request: Request, first: str) -> Asked:
     mode = request.options.get("--mode", "")
     command = ALIASES.get(mode, mode) if mode in (*COMMANDS, *ALIASES) else ALIASES.get(first, first) or own
     options = {name: value for name, value in request.options.items() if name != "--config"}
-    return Asked(command, config, tuple(words), options, os.environ, tuple(notes))
+    return CommandLine(command, config, tuple(words), options, os.environ, tuple(notes))
 
 
 def load_original(request: Request, first: str, words: Sequence[str]) -> bool:

@@ -31,7 +31,7 @@ from mudd_core.config import (
 from mudd_core.config.arguments import Arguments
 from mudd_core.config.own_files import fault_in_own_file
 from mudd_core.dist import Comm, launched
-from mudd_core.run.ranks.rank_cores import widen
+from mudd_core.run.ranks.rank_cores import widen_binding
 from mudd_core.run.ranks.ranks import Ranks, everybodys, exit_code, known_to_all
 from mudd_core.run.store.own_code import own_texts, run_named
 from mudd_core.run.store.registrations import replay
@@ -174,7 +174,7 @@ def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
     config = request.required_config()
     ranks.agree({"config": config_hash(config)})
     note = _common_isa(ranks, same=config.dist.isa == "same")
-    narrow = ranks.first_given(widen(config.train.threads) or None)
+    narrow = ranks.first_given(widen_binding(config.train.threads) or None)
     if ranks.first:
         for text in filter(None, (note, narrow)):
             print(f"warning: {text}", file=sys.stderr, flush=True)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import math
-import shlex
-import shutil
 import sys
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import DivergedError, SaveError, UserError, write_error
 from mudd_core.base.storage import is_url, mapped, mirror_folder
-from mudd_core.base.surroundings import environment_text, program, typed_program
-from mudd_core.base.units import duration
+from mudd_core.base.surroundings import environment_text, typed_program
+from mudd_core.cli.ending import ending, prompt_of, show_sample
 from mudd_core.cli.log_text import copied_output
 from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line, to_go_on
@@ -29,7 +27,6 @@ from mudd_core.run.report.progress import Progress
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from mudd_core.run.loop.trainer import Trainer
     from mudd_core.run.ranks.ranks import Ranks
     from mudd_core.run.store.run_store import RunStore
     from mudd_core.run.store.store import Store
@@ -38,7 +35,7 @@ if TYPE_CHECKING:
 def train(request: Request, ranks: Ranks | None = None) -> int:
     """Train or resume; 75 if stopped on request. ranks: of the run; each makes this call, the first one prints."""
     from mudd_core.run.loop import signals
-    from mudd_core.run.ranks.rank_cores import widen
+    from mudd_core.run.ranks.rank_cores import widen_binding
     from mudd_core.run.ranks.ranks import Ranks
     from mudd_core.run.report.tracker import require_tracker
     from mudd_core.run.store.logs import require_metrics_file
@@ -48,7 +45,7 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
     ranks.together(lambda: mesh_of(config, world))
     ranks.together(lambda: require_tracker(config.log))
     ranks.together(lambda: require_metrics_file(config, request.folder) if ranks.first else None)
-    if world == 1 and (note := widen(config.train.threads)):
+    if world == 1 and (note := widen_binding(config.train.threads)):
         print(f"warning: {note}", file=sys.stderr)
     if ranks.first:
         say_notes(request)
@@ -168,8 +165,8 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
         progress.say(finish(trainer.engine, config, store.folder, summary.step, sweep, ranks).rstrip())
         store.settle()
     if ranks.first:
-        _show_sample(trainer, config)
-        print(ending(summary, store.folder, request, _prompt(trainer)))
+        show_sample(trainer, config)
+        print(ending(summary, store.folder, request, prompt_of(trainer)))
     ranks.barrier()  # the first rank has read weights that all share
     return _code(summary, ranks.first)
 
@@ -225,85 +222,3 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
         saved = read_saved_config(store.folder)
         advice = extension.advice(request.typed_workdir, saved, asked, store.newest_step(), typed_program())
         raise UserError(f"{error}{advice}" + (f"\n{note}" if note else "")) from None
-
-
-def _show_sample(trainer: Any, config: Config) -> None:
-    """A run that is done and saved ends well, whatever its sample does."""
-    from mudd_core.run.report.sample import write_text
-
-    if trainer.tokenizer is None:  # data that are ids alone
-        return
-    trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
-    print("\na sample of what it learned:\n" + "-" * 72)
-    try:
-        write_text(trainer.model, trainer.tokenizer, "", config.sample, write_now)
-    except BrokenPipeError:
-        raise
-    except Exception as error:
-        print(f"\nwarning: no sample: {error}", end="")
-    print("\n" + "-" * 72)
-
-
-_PROMPT_IDS = 48  # of a held-out row, to take the words of a prompt from
-
-
-# Control characters move the cursor or recolour a terminal; those of text stay.
-_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-
-
-def write_now(text: str) -> None:
-    """Text on standard output as it comes."""
-    sys.stdout.write(text.translate(_ESCAPED))
-    sys.stdout.flush()
-
-
-def _prompt(trainer: Trainer) -> str | None:
-    """The first words of a held-out text; empty where it has none, None for data that are ids."""
-    tokenizer = trainer.tokenizer
-    if tokenizer is None:
-        return None
-    with contextlib.suppress(StopIteration, ValueError, OSError):
-        ids = next(iter(trainer.validation_batches()))["inputs"][0][:_PROMPT_IDS]
-        document = [int(i) for i in ids if i != tokenizer.eos_id and i != tokenizer.bos_id]
-        words = tokenizer.decode(document).replace("\ufffd", " ").split()
-        prompt = " ".join(words[1:4] if len(words) > 4 else words[:3])  # the first may be cut off
-        return prompt if len(tokenizer.encode(prompt)) < trainer.model.config.max_seq_len else ""
-    return ""
-
-
-def ending(summary: Summary, folder: RunFolder, request: Request, prompt: str | None = "") -> str:
-    """What is printed when a run is done; the last line has the final hash.
-
-    prompt: of the command that samples; None: there is nothing to sample with.
-    """
-    loss = "" if summary.val_loss is None else f"; validation loss {summary.val_loss:.4f}"
-    bits = "" if summary.val_bits_per_byte is None else f", {summary.val_bits_per_byte:.4f} bits per byte"
-    skipped = f", {summary.skipped_steps} updates skipped" if summary.skipped_steps else ""
-    skipped += f", {summary.rewinds} rewinds" if summary.rewinds else ""
-    from mudd_core.run.store.checkpoints import Checkpoints
-
-    steps = Checkpoints(folder).steps()
-    saved = [f"  checkpoint  {folder.step_folder(steps[-1])}"] if steps else []
-    behind = f" --prompt {shlex.quote(prompt)}" if prompt else ""
-    sample = [f"sample   {command_line(request, 'sample')}{behind}"] if steps and prompt is not None else []
-    reached = "; the target loss is reached" if summary.reached else ""
-    reached += "; the data end here (data.epochs)" if summary.data_end else ""
-    return "\n".join(
-        [
-            f"done: {summary.step} steps, {summary.tokens:,} tokens in {duration(summary.seconds)}"
-            f"{loss}{bits}{skipped}{reached}",
-            *saved,
-            f"  metrics     {folder.metrics_file}",
-            f"  summary     {folder.summary_file}",
-            *sample,
-            view_line(folder),
-            f"final hash {summary.final_hash}",
-        ]
-    )
-
-
-def view_line(folder: RunFolder) -> str:
-    """The command that shows the metrics of a run: TensorBoard if it is installed, else report."""
-    if shutil.which("tensorboard"):
-        return f"view     tensorboard --logdir {shlex.quote(str(folder.board_folder))}"
-    return f"view     {shlex.join([*program(), 'report', f'--workdir={folder}'])}"

@@ -11,6 +11,7 @@ import numpy as np
 from mudd_core import nn
 from mudd_core.base.types import Array
 from mudd_core.config import ModelConfig
+from mudd_core.engine.planned import tree_sum
 from mudd_core.engine.value_names import LOGITS, chosen_values
 from mudd_core.engine.watched import Patches, loss_and_count, watched
 from mudd_core.graph.recording import taped
@@ -65,29 +66,44 @@ def captured(
     keep = [name for name in values if name in chosen]
     config = _without_noise(model.config) if gradients else model.config
     watcher = Watcher(model.store, keep, patches, gradients)
-    loss: float | None = None
-    found: dict[str, Array] = {}
     with watched(model, watcher, arrays, config=config) as hidden:
-        if LOGITS in chosen and not (LOGITS in patches and "targets" in arrays):  # then the loss reads them
-            nn.sow(LOGITS, hidden.logits())
-        if "targets" in arrays:
-            nats, count = loss_and_count(hidden, patches, arrays["targets"])
-            denominator = model.denominator(count, arrays)
-            loss = nats / denominator
-            if gradients:
-                scale = np.float32(1.0 / denominator)
-                summed = _gradients(watcher, hidden, arrays["targets"])
-                found = {name: summed[name] * scale for name in chosen if name in summed}
-    return Captured({name: watcher.kept[name].data for name in keep}, found, loss)
+        if gradients:
+            summed, count, found = _backward(watcher, hidden, arrays["targets"], LOGITS in chosen)
+        else:
+            read_by_loss = LOGITS in patches and "targets" in arrays
+            if LOGITS in chosen and not read_by_loss:
+                nn.sow(LOGITS, hidden.logits())
+            if "targets" not in arrays:
+                return Captured(_arrays(watcher, keep), {}, None)
+            summed, count = loss_and_count(hidden, patches, arrays["targets"])
+            found = {}
+    denominator = model.denominator(count, arrays)
+    scale = np.float32(1.0 / denominator)
+    means = {name: found[name] * scale for name in chosen if name in found}
+    return Captured(_arrays(watcher, keep), means, summed / denominator)
 
 
-def _gradients(watcher: Watcher, hidden: Hidden, targets: Array) -> dict[str, Array]:
-    """Of the summed nats, the auxiliary ones included, by the names of kept values and of parameters."""
+def _arrays(watcher: Watcher, names: Sequence[str]) -> dict[str, Array]:
+    return {name: watcher.kept[name].data for name in names}
+
+
+def _backward(
+    watcher: Watcher, hidden: Hidden, targets: Array, with_logits: bool
+) -> tuple[float, float, dict[str, Array]]:
+    """(summed nats, counted targets, gradients of these nats by the names of kept values and of parameters).
+
+    Each value has the readers that it has in training: how often bf16 gradients are rounded depends on them.
+    """
+    nats, count, _ = (taped(one) for one in hidden.loss(targets))
     aux = [taped(hidden.aux.loss(targets))] if hidden.aux else []
-    found = watcher.gradients(taped(hidden.loss(targets)[0]), *(one for one in aux if one.recorded))
-    if LOGITS in watcher.kept:
-        found[LOGITS] = _of_logits(watcher.kept[LOGITS].data, targets)
-    return found
+    found = watcher.gradients(nats, *(one for one in aux if one.recorded))
+    if with_logits:
+        bias = None if hidden.bias is None else taped(hidden.bias).data
+        logits = Hidden(taped(hidden.h).data, taped(hidden.head).data, bias=bias).logits()
+        assert isinstance(logits, np.ndarray)
+        nn.sow(LOGITS, logits)
+        found[LOGITS] = _of_logits(logits, targets)
+    return tree_sum(nats.data) + sum(tree_sum(one.data) for one in aux), tree_sum(count.data), found
 
 
 def _without_noise(config: ModelConfig) -> ModelConfig:

@@ -89,7 +89,7 @@ class Engine:
             sums = taken.metrics
             self._accuracy = step_accuracy(sums[-2:], report.weight_sum, size)
             if self._load is not None:
-                self._load.take(step, sums[:-2])
+                self._load.add_step(step, sums[:-2])
                 self._aux_loss = report.aux_loss
         if report.finite and not report.spike and not report.stopped:
             self._state.count_update()

@@ -68,7 +68,7 @@ class ExpertLoad:
         self._window = np.full((WINDOW, layers, experts), -1, np.int64)  # -1: no step yet
         self._last: StepMetrics | None = None
 
-    def take(self, step: int, sums: Array) -> None:
+    def add_step(self, step: int, sums: Array) -> None:
         """The metrics of update `step` (from 0), as the core summed them. RuntimeError where slots got lost."""
         metrics = StepMetrics.of(np.array(sums), self._layers, self._experts)
         found = metrics.kept.sum(1) + metrics.dropped.sum(1)

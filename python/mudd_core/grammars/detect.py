@@ -16,7 +16,7 @@ from mudd_core.config.fields import replace_path
 from mudd_core.config.keys import rows_of
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.devices import refuse_devices
 from mudd_core.grammars.resolved import Resolved
 
@@ -43,7 +43,7 @@ def drop_program(words: list[str]) -> tuple[str, list[str]]:
     return _FILES.get(file, ""), [f"'{words.pop(0)}': dropped; this program takes its place"]
 
 
-def grammar_of(asked: Asked) -> str:
+def grammar_of(asked: CommandLine) -> str:
     """The name of the grammar (a module of this folder); empty for this program's own."""
     if is_yml(asked.config) and asked.config not in ALIASES:
         return "maxtext"
@@ -59,7 +59,7 @@ def grammar_of(asked: Asked) -> str:
     return ""
 
 
-def resolve(asked: Asked) -> Resolved | None:
+def resolve(asked: CommandLine) -> Resolved | None:
     """The command in another program's grammar as an ordinary config, not checked yet; None if it is in ours."""
     name = grammar_of(asked)
     refuse_devices(name, asked.options)
@@ -72,7 +72,7 @@ def resolve(asked: Asked) -> Resolved | None:
     return replace(resolved, config=replace_path(resolved.config, "log.style", resolved.style))
 
 
-def _is_train_of_jax_lm(asked: Asked) -> bool:
+def _is_train_of_jax_lm(asked: CommandLine) -> bool:
     """Whether `train` is typed with flags of jax-lm-training alone, some of which this program has as well."""
     names, rows = list(_flags(asked.words)), rows_of("jax_lm")
     return (
@@ -83,7 +83,7 @@ def _is_train_of_jax_lm(asked: Asked) -> bool:
     )
 
 
-def _of_mu_transformer(asked: Asked) -> bool:
+def _of_mu_transformer(asked: CommandLine) -> bool:
     rows = rows_of("mu_transformer")
     if not rows or not asked.config or is_yml(asked.config):
         return False

@@ -16,7 +16,7 @@ from mudd_core.config.keys import Row, Value, rows_of
 from mudd_core.config.keys import jax_lm as keys
 from mudd_core.config.suggest import nearest
 from mudd_core.data.pipelines.features import row_length
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.detect import COMMANDS
 from mudd_core.grammars.flags import Typed, split_flags, value_of
 from mudd_core.grammars.resolved import Origin, Resolved
@@ -29,7 +29,7 @@ _SHIPPED = {name: file for name, file in ALIASES.items() if file.startswith("gpt
 _ROWS, _LENGTH = "max_sequence_length", "train.seq_len"
 
 
-def resolve(asked: Asked) -> Resolved:
+def resolve(asked: CommandLine) -> Resolved:
     """The config, not checked yet; UserError names the flag that is wrong."""
     rows = rows_of(_GRAMMAR)
     typed, own = split_flags(_GRAMMAR, asked.words, rows)

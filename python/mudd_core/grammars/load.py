@@ -10,7 +10,7 @@ from mudd_core import config as own
 from mudd_core.config import Config, check_config
 from mudd_core.config.replaced import Changes
 from mudd_core.grammars import detect
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 
 
 def load_config(path: str | Path, overrides: Sequence[str] | Changes = ()) -> Config:
@@ -26,7 +26,7 @@ def load_config(path: str | Path, overrides: Sequence[str] | Changes = ()) -> Co
     words = _words(overrides) if isinstance(overrides, Mapping) else tuple(overrides)
     command, file = (str(path), "") if str(path) in detect.COMMANDS else ("", str(path))
     nowhere = {"--workdir": "."}  # no run is started, so none needs a name
-    resolved = detect.resolve(Asked(command, file, words, nowhere, os.environ))
+    resolved = detect.resolve(CommandLine(command, file, words, nowhere, os.environ))
     if resolved is None:
         return own.load_config(path, overrides)
     check_config(resolved.config)

@@ -18,7 +18,7 @@ from mudd_core.config.keys.maxtext_classes import CLASSES
 from mudd_core.config.keys.maxtext_model import BLOCK, scaled
 from mudd_core.config.keys.maxtext_training import KEEP
 from mudd_core.config.suggest import nearest
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.devices import devices_of, ranks_of
 from mudd_core.grammars.maxtext_batch import batch_notes, of_all_devices, with_evaluation
 from mudd_core.grammars.maxtext_classes import class_of
@@ -30,7 +30,7 @@ from mudd_core.interop.maxtext_model import model_of
 _GRAMMAR, _PREFIX = "maxtext", "M_"
 
 
-def resolve(asked: Asked) -> Resolved:
+def resolve(asked: CommandLine) -> Resolved:
     """The yml file, the class over it, then M_<KEY> variables and key=value; UserError names what is wrong."""
     rows, yml = rows_of(_GRAMMAR), read_yml(asked.config)
     devices, ranks = devices_of(asked.options), ranks_of(asked.options, asked.environment)
@@ -90,7 +90,7 @@ def _page(yml: Yml) -> str:
     return f"; docs/coming-from/{name}.md has the keys, and our fields are section.field=value"
 
 
-def _split(asked: Asked, rows: Mapping[str, Row], page: str) -> tuple[Typed, list[str], list[str]]:
+def _split(asked: CommandLine, rows: Mapping[str, Row], page: str) -> tuple[Typed, list[str], list[str]]:
     """(keys that are typed or set by a variable, words about fields of ours, notes)."""
     typed, own, notes = Typed(), list[str](), list[str]()
     arguments = Arguments(asked.words)

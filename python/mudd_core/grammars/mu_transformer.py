@@ -20,7 +20,7 @@ from mudd_core.config.keys.mu_transformer_values import file_mesh_note, keys_of,
 from mudd_core.config.load import file_result
 from mudd_core.config.overrides import split_words
 from mudd_core.config.suggest import nearest
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.flags import Typed, split_flags, value_of
 from mudd_core.grammars.mu_transformer_data import begun, default_data
 from mudd_core.grammars.resolved import Resolved
@@ -42,7 +42,7 @@ class _File:
     unknown: tuple[str, ...] = ()
 
 
-def resolve(asked: Asked) -> Resolved:
+def resolve(asked: CommandLine) -> Resolved:
     """The config, not checked yet; UserError names the argument that is wrong."""
     rows = rows_of(_GRAMMAR)
     file = _read(asked.config, rows)
@@ -200,7 +200,7 @@ def _judge_mesh(file: _File, typed: Typed, notes: list[str]) -> None:
 # ---- the run ----------------------------------------------------------------------------------------------
 
 
-def _run(asked: Asked, values: Mapping[str, Value]) -> tuple[str, str, str]:
+def _run(asked: CommandLine, values: Mapping[str, Value]) -> tuple[str, str, str]:
     """(command, name of the run, name of another run that it goes on from or empty)."""
     mode = asked.options.get("--mode", "")
     if mode and mode not in {*_MODES, *_MODES.values()}:
@@ -214,13 +214,13 @@ def _run(asked: Asked, values: Mapping[str, Value]) -> tuple[str, str, str]:
     return command, written, read if read != written else ""
 
 
-def _workdir(asked: Asked, name: str) -> str:
+def _workdir(asked: CommandLine, name: str) -> str:
     """The folder of the run of this name; empty where none is typed."""
     folder = asked.options.get("--workdir", "")
     return f"{folder.rstrip('/')}/{name}" if folder else ""
 
 
-def _continued(config: Config, asked: Asked, source: str) -> Config:
+def _continued(config: Config, asked: CommandLine, source: str) -> Config:
     """The config of a run that begins where another one is, if that one has begun."""
     path = Path(asked.options.get("--workdir", "runs")) / source
     if not (path / "checkpoints").is_dir():

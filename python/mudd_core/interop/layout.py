@@ -32,7 +32,7 @@ class Entry:
     part: int | None = None
     factor: float = 1.0
 
-    def take(self, theirs: Array, shape: tuple[int, ...]) -> Array:
+    def read_ours(self, theirs: Array, shape: tuple[int, ...]) -> Array:
         """Our tensor, or our part, as float32 out of theirs. shape: ours. ValueError if the sizes do not fit."""
         shape = shape if self.part is None else shape[1:]
         viewed = theirs if self.view is None else theirs.reshape(self.view)
@@ -47,7 +47,7 @@ class Entry:
         ours = ours if self.factor == 1 else ours * np.float32(self.factor)
         return ours + np.float32(self.offset) if self.offset else ours
 
-    def put(self, ours: Array, theirs: Array, *, gradient: bool = False) -> None:
+    def write_theirs(self, ours: Array, theirs: Array, *, gradient: bool = False) -> None:
         """Writes our tensor into its place in theirs (contiguous)."""
         viewed = theirs if self.view is None else theirs.reshape(self.view)
         part = viewed[self.index]
@@ -70,7 +70,7 @@ def to_ours(
         if entry.theirs not in weights:
             raise ValueError(f"[interop] weights: '{entry.theirs}' is missing (needed for '{entry.ours}')")
         used.add(entry.theirs)
-        array = entry.take(np.asarray(weights[entry.theirs]), shapes[entry.ours])
+        array = entry.read_ours(np.asarray(weights[entry.theirs]), shapes[entry.ours])
         if entry.part is not None:
             stack = ours.setdefault(entry.ours, np.full(shapes[entry.ours], np.nan, np.float32))
             stack[entry.part] = array
@@ -102,5 +102,5 @@ def to_theirs(
     """Their tensors (float32) by name. shapes: theirs by name."""
     theirs = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     for entry in entries:
-        entry.put(ours[entry.ours], theirs[entry.theirs], gradient=gradient)
+        entry.write_theirs(ours[entry.ours], theirs[entry.theirs], gradient=gradient)
     return theirs

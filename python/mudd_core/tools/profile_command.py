@@ -23,14 +23,14 @@ def main(words: Sequence[str]) -> int:
     from mudd_core import _core
     from mudd_core.base.surroundings import environment_text
     from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
-    from mudd_core.run.build.booking import book
     from mudd_core.run.build.memory_plan import MemoryPlan
+    from mudd_core.run.build.planned_model import plan_model
     from mudd_core.tools import profile
 
     _core.set_num_threads(config.train.threads)
     shape = resolved_model(config, expected_vocabulary(config))
     MemoryPlan.of(shape, config).require("profiling")
-    model, engine, _ = book(shape, config)
+    model, engine, _ = plan_model(shape, config)
     model.store.initialize(config.train.seed)
     before = profile.measured_limits(config.train.precision)
     found = profile.profile(engine, steps=asked.steps, warmup=asked.warmup)

@@ -15,7 +15,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import require_levels, started_processes
 from mudd_core.cli import commands, main
 from mudd_core.engine import memory
-from mudd_core.run.ranks.rank_cores import widen
+from mudd_core.run.ranks.rank_cores import widen_binding
 from mudd_core.run.ranks.ranks import exit_code
 from tiny_run import CONFIG, ROOT
 
@@ -48,7 +48,7 @@ def test_numbers_that_mpirun_never_sets_are_refused(ranks: str, rank: str | None
     if rank is not None:
         environment["OMPI_COMM_WORLD_LOCAL_RANK"] = rank
     with pytest.raises(UserError, match="env -u OMPI_COMM_WORLD_LOCAL_SIZE"):
-        widen(0, environment, parent=[0, 1])
+        widen_binding(0, environment, parent=[0, 1])
 
 
 def test_a_count_of_processes_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ import manifest_1_0
 from checkpoint_cases import RUN, STATE, faults, same
 from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError, SaveError, UserError
-from mudd_core.checkpoint import StatePart, deal, fingerprint, whole_parts
+from mudd_core.checkpoint import StatePart, fingerprint, whole_parts, write_plan
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.dist import Comm
 from rank_runs import on_ranks
@@ -84,7 +84,7 @@ def test_no_rank_writes_more_than_its_share(world: int) -> None:
     }
     weights = {name: np.broadcast_to(number, shape) for name, shape in shapes.items()}
 
-    def work(comm: Comm) -> deal.Dealt:
+    def work(comm: Comm) -> write_plan.WritePlan:
         parts = whole_parts(weights)
         for moment in ("first_moment", "second_moment"):
             for name, array in weights.items():
@@ -93,16 +93,16 @@ def test_no_rank_writes_more_than_its_share(world: int) -> None:
                 parts.append(
                     StatePart(f"{moment}/{name}", array.shape, begin * array.shape[1], array[begin:end])
                 )
-        return deal.deal(parts, 4 << 30, comm)
+        return write_plan.plan_writes(parts, 4 << 30, comm)
 
-    dealt, *others = on_ranks(work, world)
-    assert all(other == dealt for other in others)
-    loads = [dealt.bytes_of(rank) for rank in range(world)]
+    plan, *others = on_ranks(work, world)
+    assert all(other == plan for other in others)
+    loads = [plan.bytes_of(rank) for rank in range(world)]
     assert max(loads) <= 1.3 * sum(loads) / world
-    cuts = {part.name for part in dealt.parts if "/" not in part.name and part.end - part.begin < 512 * 36000}
-    whole = [part for part in dealt.parts if part.name == "embed"]
+    cuts = {part.name for part in plan.parts if "/" not in part.name and part.end - part.begin < 512 * 36000}
+    whole = [part for part in plan.parts if part.name == "embed"]
     assert (len(whole) == 1) == (world < 8) and "blocks.0.o" in cuts  # the small ones stay whole
-    assert sum(part.name == "blocks.0.o" for part in dealt.parts) == 1
+    assert sum(part.name == "blocks.0.o" for part in plan.parts) == 1
 
 
 @pytest.mark.parametrize("world", ["2", "4 in parts"])

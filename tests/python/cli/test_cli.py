@@ -22,7 +22,7 @@ from fake_runs import make
 from mudd_core import cli
 from mudd_core.base.errors import DivergedError, FormatError, SaveError, UserError
 from mudd_core.base.surroundings import environment_text
-from mudd_core.cli import argv, commands, names, training
+from mudd_core.cli import argv, commands, ending, names
 from mudd_core.config import FAMILIES, Config, SampleConfig
 from mudd_core.config.fields import walk
 from mudd_core.run.records.events import Summary
@@ -192,7 +192,7 @@ def test_the_ending_names_paths_commands_and_the_hash(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "step-300").mkdir(parents=True)
     request = argv.parse(["--config=tiny.py"])
     summary = Summary("tiny", 300, 300, 307200, 2.5, 2.4, 1.61, 0, 92.0, "ab12")
-    text = training.ending(summary, RunFolder(tmp_path), request, "The end")
+    text = ending.ending(summary, RunFolder(tmp_path), request, "The end")
     for part in (
         "300 steps",
         "307,200 tokens",
@@ -218,7 +218,7 @@ def test_a_sample_that_fails_is_a_warning(capsys: pytest.CaptureFixture[str]) ->
         model=SimpleNamespace(config=SimpleNamespace(max_seq_len=1)),
         tokenizer=SimpleNamespace(eos_id=0),
     )
-    training._show_sample(trainer, Config())
+    ending.show_sample(trainer, Config())
     assert "warning: no sample: [sample] prompt: expected at most 0 tokens" in capsys.readouterr().out
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from job_fields import mistakes
 from mudd_core.cli.argv import config_of
-from mudd_core.cli.job import asked
+from mudd_core.cli.job import requested_job
 from tiny_run import ROOT
 
 BASE = ROOT / "deploy" / "kubernetes" / "base"
@@ -45,7 +45,7 @@ def pods(job: Any) -> dict[str, Any]:
 
 def test_the_arguments_are_those_of_the_program() -> None:
     (launcher,) = pods(patched_job())["Launcher"]["containers"]
-    words = asked(launcher["args"])
+    words = requested_job(launcher["args"])
     config = config_of(
         "small.py", [word for word in words.words if not word.startswith(("--config", "--workdir"))]
     )

@@ -189,7 +189,7 @@ def test_an_error_behind_an_agreement_is_told_where_it_happened(capsys: pytest.C
 )
 def test_a_rank_has_its_share_of_the_cores(mine: Any, others: Any, usable: int, threads: int) -> None:
     places = [("a", list(mine)), *(("a", list(other)) for other in others), ("b", list(mine))]
-    assert rank_cores.share(("a", list(mine)), places, usable) == threads
+    assert rank_cores.threads_of_rank(("a", list(mine)), places, usable) == threads
 
 
 def test_a_binding_that_mpirun_made_by_itself_is_widened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,13 +197,13 @@ def test_a_binding_that_mpirun_made_by_itself_is_widened(monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1})
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: given.append(list(cores)))
     two = {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
-    assert rank_cores.widen(0, two, range(8)) == "" and given.pop() == [4, 5, 6, 7]
-    assert rank_cores.widen(3, two, range(8)) == "" and given.pop() == [3, 4, 5]
-    assert rank_cores.widen(6, two, range(8)) == "" and given.pop() == list(range(8))  # they overlap
-    assert rank_cores.widen(1, two, range(8)) == "" and not given
-    assert rank_cores.widen(4, {}, range(8)) == "" and not given  # no mpirun
+    assert rank_cores.widen_binding(0, two, range(8)) == "" and given.pop() == [4, 5, 6, 7]
+    assert rank_cores.widen_binding(3, two, range(8)) == "" and given.pop() == [3, 4, 5]
+    assert rank_cores.widen_binding(6, two, range(8)) == "" and given.pop() == list(range(8))  # they overlap
+    assert rank_cores.widen_binding(1, two, range(8)) == "" and not given
+    assert rank_cores.widen_binding(4, {}, range(8)) == "" and not given  # no mpirun
     one = {"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
-    assert rank_cores.widen(0, one, range(8)) == "" and given.pop() == list(range(8))
+    assert rank_cores.widen_binding(0, one, range(8)) == "" and given.pop() == list(range(8))
 
 
 def test_openmp_counts_the_cores_that_a_binding_by_default_hides() -> None:
@@ -234,8 +234,8 @@ def test_a_binding_that_was_asked_for_stays_and_the_flag_is_named(monkeypatch: p
         "OMPI_COMM_WORLD_LOCAL_RANK": "1",
         ASKED_BINDING: "core",
     }
-    assert rank_cores.widen(0, bound, range(8)) == ""
-    assert rank_cores.widen(4, bound, range(8)) == (
+    assert rank_cores.widen_binding(0, bound, range(8)) == ""
+    assert rank_cores.widen_binding(4, bound, range(8)) == (
         "[launch] mpirun --bind-to core leaves a rank 1 core for train.threads=4; start it with --map-by slot:PE=4 or "
         "--bind-to none"
     )

@@ -59,8 +59,9 @@ def test_every_config_file_is_valid_and_survives_json(name: str) -> None:
 
 def test_tokenformers_have_the_parameters_of_the_spec() -> None:
     """docs/maths/tokenformer.md, 4.1."""
+
     from mudd_core.engine.model_shape import resolved_model
-    from mudd_core.run.build.booking import book
+    from mudd_core.run.build.planned_model import plan_model
 
     sizes = {
         "124m": 123_569_664,
@@ -71,7 +72,7 @@ def test_tokenformers_have_the_parameters_of_the_spec() -> None:
     }
     for name, count in sizes.items():
         config = mc.load_config(f"tokenformer/{name}")
-        assert book(resolved_model(config, 50304), config, only=True)[0].n_parameters == count
+        assert plan_model(resolved_model(config, 50304), config, only=True)[0].n_parameters == count
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config, MUDDFormerConfig, TransformerPPConfig
 from mudd_core.config.fields import walk
 from mudd_core.config.keys import TABLE, Row, rows_of
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.detect import resolve
 from mudd_core.grammars.resolved import Resolved
 from mudd_core.interop.maxtext_model import model_of
@@ -92,7 +92,7 @@ ALIKE = {"base_config": "names a file", "dynamic_dense_type": "qkvr is another n
 
 
 def resolved(words: tuple[str, ...]) -> Resolved:
-    found = resolve(Asked(config=words[0], words=words[1:]))
+    found = resolve(CommandLine(config=words[0], words=words[1:]))
     assert found is not None
     return found
 

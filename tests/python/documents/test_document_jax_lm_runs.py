@@ -21,7 +21,7 @@ from mudd_core.cli import main as cli
 from mudd_core.config import GPT2Config
 from mudd_core.config.keys import rows_of
 from mudd_core.data.tokenize import train_bpe
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.detect import resolve
 from mudd_core.run.report.progress import Progress
 from places import ROOT
@@ -89,10 +89,10 @@ def test_rows_keep_their_own_length(
     typed: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    found = resolve(Asked("jax_lm.train", "", (*TRAIN, *typed), {}, {}))
+    found = resolve(CommandLine("jax_lm.train", "", (*TRAIN, *typed), {}, {}))
     assert found is not None and found.config.train.seq_len == LENGTH
     assert [" ".join(typed) in note for note in found.notes if "rows.train*" in note] == [True]
-    same = resolve(Asked("jax_lm.train", "", (*TRAIN, "--max-sequence-length", "24"), {}, {}))
+    same = resolve(CommandLine("jax_lm.train", "", (*TRAIN, "--max-sequence-length", "24"), {}, {}))
     assert same is not None and same.config.train.seq_len == LENGTH and not same.notes
 
 
@@ -103,7 +103,7 @@ def test_a_folder_has_the_dropouts_of_its_config(
     """Transformers' default for an absent key is 0.1."""
     shape = json.loads((folder / "model/config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(shape | given))
-    found = resolve(Asked("jax_lm.train", "", ("--model-config-name", str(tmp_path)), {}, {}))
+    found = resolve(CommandLine("jax_lm.train", "", ("--model-config-name", str(tmp_path)), {}, {}))
     assert found is not None and isinstance(found.config.model, GPT2Config)
     model = found.config.model
     wanted = tuple(given.values()) or (0.1, 0.1, 0.1)
@@ -123,7 +123,7 @@ SIZES = {
 @pytest.mark.parametrize("name", SIZES)
 def test_the_hubs_names_have_their_shape(name: str) -> None:
     for known in (name, f"{'distilbert' if name == 'distilgpt2' else 'openai-community'}/{name}"):
-        found = resolve(Asked("jax_lm.train", "", ("--model-config-name", known), {}, {}))
+        found = resolve(CommandLine("jax_lm.train", "", ("--model-config-name", known), {}, {}))
         assert found is not None and isinstance(found.config.model, GPT2Config)
         model = found.config.model
         assert (model.embd_dropout, model.attn_dropout, model.resid_dropout) == (0.1, 0.1, 0.1)
@@ -145,7 +145,7 @@ def test_a_terminal_shows_the_progress_line_between_the_lines(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    found = resolve(Asked("jax_lm.train", "", (*TRAIN, *OURS), {}, {}))
+    found = resolve(CommandLine("jax_lm.train", "", (*TRAIN, *OURS), {}, {}))
     assert found is not None
     config = mc.config.from_dict(mc.config.to_dict(found.config) | {"name": "shown"})
     config = mc.config.apply_overrides(config, mc.config.split_words(["log.style=jax_lm"], config))

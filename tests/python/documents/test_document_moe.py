@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.detect import grammar_of
 from places import TESTS
 
@@ -28,7 +28,7 @@ def test_every_command_resolves_to_the_committed_config() -> None:
 @pytest.mark.parametrize("number", range(len(COMMANDS)))
 def test_without_its_command_a_line_is_still_of_this_grammar(number: int) -> None:
     assert COMMANDS[number].words[0] == "clm"
-    assert grammar_of(Asked("", "", COMMANDS[number].words[1:])) == "hydra"
+    assert grammar_of(CommandLine("", "", COMMANDS[number].words[1:])) == "hydra"
 
 
 def test_both_dry_runs_mean_what_the_page_says() -> None:

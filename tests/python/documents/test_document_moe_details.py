@@ -24,7 +24,7 @@ from mudd_core.config import Config, MixtralConfig, from_dict
 from mudd_core.data.sources import sources_of
 from mudd_core.engine import memory
 from mudd_core.engine.model_shape import resolved_model
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.detect import resolve
 from mudd_core.grammars.hydra.batch_notes import BENCHMARK
 from mudd_core.grammars.hydra.multirun import jobs
@@ -68,7 +68,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def resolved(*words: str, environment: dict[str, str] | None = None, **options: str) -> Resolved:
     found = resolve(
-        Asked("clm", "", words, {f"--{name}": value for name, value in options.items()}, environment or {})
+        CommandLine(
+            "clm", "", words, {f"--{name}": value for name, value in options.items()}, environment or {}
+        )
     )
     assert found is not None and found.grammar == "hydra"
     return found

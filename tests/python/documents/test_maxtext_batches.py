@@ -7,7 +7,7 @@ import pytest
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.grammars import detect
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.resolved import Resolved
 
 MUDD = ("run_name=r", "dataset_path=d", "model_name=MUDDLlama2Medium")
@@ -16,7 +16,7 @@ TOKENS = ("run_name=r", "dataset_type=grain", "grain_train_files=f*")
 
 def resolved(*words: str, devices: str = "", file: str = "base_v2.yml", **environment: str) -> Resolved:
     options = {"--devices": devices} if devices else {}
-    found = detect.resolve(Asked(config=file, words=words, options=options, environment=environment))
+    found = detect.resolve(CommandLine(config=file, words=words, options=options, environment=environment))
     assert found is not None
     return found
 
@@ -114,7 +114,7 @@ def test_clm_multiplies_its_batches_too() -> None:
     def sizes(*words: str, devices: str) -> tuple[int, int]:
         options = {"--devices": devices}
         found = detect.resolve(
-            Asked(command="clm", words=("model.config_path=mixtral80.json", *words), options=options)
+            CommandLine(command="clm", words=("model.config_path=mixtral80.json", *words), options=options)
         )
         assert found is not None
         return found.config.train.batch_size, found.config.eval.batch_size

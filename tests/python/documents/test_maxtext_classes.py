@@ -11,7 +11,7 @@ from mudd_core.cli import main
 from mudd_core.config.fields import walk
 from mudd_core.config.keys.maxtext_classes import CLASSES
 from mudd_core.grammars import detect
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.resolved import Resolved
 from mudd_core.run.store.config_source import changed_file, recorded
 
@@ -43,7 +43,7 @@ class Smaller(Small):
 
 
 def resolved(*words: str, file: str = "base_v2.yml") -> Resolved:
-    found = detect.resolve(Asked(config=file, words=(*RUN, *words)))
+    found = detect.resolve(CommandLine(config=file, words=(*RUN, *words)))
     assert found is not None
     return found
 

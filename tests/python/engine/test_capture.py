@@ -100,6 +100,10 @@ def test_gradients_of_parameters_have_the_bits_of_a_training_graph(name: str) ->
     gradients = model.loss_and_gradients(batch)[1]
     assert set(found) == {"embed.out", *gradients}
     assert all(np.array_equal(found[key], gradient) for key, gradient in gradients.items())
+    rounded = Model(CASES[name][0], seed=3, precision="bf16")
+    found = rounded.capture(batch, list(rounded.parameters), gradients=True).gradients
+    gradients = rounded.loss_and_gradients(batch)[1]
+    assert all(np.array_equal(found[key], gradient) for key, gradient in gradients.items())
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -11,7 +11,7 @@ import pytest
 from mudd_core.config import Config, EvalConfig, MixtralConfig, TrainConfig
 from mudd_core.engine.evaluation import piece_size
 from mudd_core.engine.model import Model
-from mudd_core.run.build.booking import book
+from mudd_core.run.build.planned_model import plan_model
 from small_models import CASES
 
 T = 12
@@ -69,7 +69,7 @@ def test_a_large_evaluation_batch_needs_the_memory_of_a_run_of_the_training_grap
     def evaluation(size: int, micro: int) -> int:
         train = TrainConfig(batch_size=8, seq_len=T, micro_batch_size=micro)
         config = Config(model=CASES["llama_gqa"][0], train=train, eval=EvalConfig(batch_size=size))
-        _, _, report = book(config.model, config, only=True)
+        _, _, report = plan_model(config.model, config, only=True)
         return int(report["evaluation"])
 
     assert evaluation(64, 2) == evaluation(2, 2) < evaluation(64, 8) == evaluation(8, 0)

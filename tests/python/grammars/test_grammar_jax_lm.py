@@ -18,7 +18,7 @@ from mudd_core.config.keys import WORKDIR, rows_of
 from mudd_core.config.keys.jax_lm import PREPROCESS, PREPROCESS_GRAMMAR
 from mudd_core.config.protocols import protocol_of
 from mudd_core.data.tokenize import train_bpe
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.detect import grammar_of, resolve
 from mudd_core.grammars.resolved import Resolved
 from printed_hints import sample_command
@@ -26,7 +26,7 @@ from printed_hints import sample_command
 
 def resolved(*words: str, **options: str) -> Resolved:
     found = resolve(
-        Asked("jax_lm.train", "", words, {f"--{name}": value for name, value in options.items()}, {})
+        CommandLine("jax_lm.train", "", words, {f"--{name}": value for name, value in options.items()}, {})
     )
     assert found is not None and found.grammar == "jax_lm"
     return found
@@ -205,11 +205,11 @@ def test_the_model_is_shipped_or_in_a_folder(tmp_path: Path) -> None:
 
 
 def test_its_flags_alone_put_a_command_into_the_grammar() -> None:
-    assert grammar_of(Asked("train", "", ("--train-dataset-paths", "x"))) == "jax_lm"
-    assert grammar_of(Asked("", "", ("--model-config-name", "gpt2"))) == "jax_lm"
-    assert grammar_of(Asked("train", "gpt2/tiny.py", ("--learning-rate", "1e-3"))) == ""
+    assert grammar_of(CommandLine("train", "", ("--train-dataset-paths", "x"))) == "jax_lm"
+    assert grammar_of(CommandLine("", "", ("--model-config-name", "gpt2"))) == "jax_lm"
+    assert grammar_of(CommandLine("train", "gpt2/tiny.py", ("--learning-rate", "1e-3"))) == ""
     for command in ("validate", "sample", "report", "data"):
-        asked = Asked(command, "", ("--model-config-name", "gpt2"))
+        asked = CommandLine(command, "", ("--model-config-name", "gpt2"))
         found = resolve(asked)
         assert found is not None and (found.grammar, found.command) == ("jax_lm", command)
         assert found.workdir == "artifacts/" and found.files == ["gpt2/gpt2"]
@@ -242,6 +242,6 @@ def test_bad_flags_end_with_2(words: str, capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_train_with_flags_that_are_also_ours(words: tuple[str, ...], grammar: str) -> None:
-    assert grammar_of(Asked("train", "", words, {}, {})) == grammar
-    assert grammar_of(Asked("train", "tiny.py", words, {}, {})) == ""
-    assert grammar_of(Asked("", "", words, {}, {})) == ""
+    assert grammar_of(CommandLine("train", "", words, {}, {})) == grammar
+    assert grammar_of(CommandLine("train", "tiny.py", words, {}, {})) == ""
+    assert grammar_of(CommandLine("", "", words, {}, {})) == ""

@@ -10,7 +10,7 @@ import pytest
 import documents
 from mudd_core.config.fields import walk
 from mudd_core.config.keys import Row, rows_of
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.detect import resolve
 from mudd_core.grammars.resolved import Resolved
 from places import TESTS
@@ -52,7 +52,7 @@ def hub() -> Iterator[None]:
 
 
 def resolved(*words: str) -> Resolved:
-    found = resolve(Asked("clm", "", words, {}, os.environ))
+    found = resolve(CommandLine("clm", "", words, {}, os.environ))
     assert found is not None
     return found
 

@@ -15,7 +15,7 @@ from mudd_core.config.fields import walk
 from mudd_core.config.keys import rows_of
 from mudd_core.engine.rates import learning_rate
 from mudd_core.grammars import detect
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.resolved import Resolved
 from mudd_core.grammars.yml import read_yml
 
@@ -24,7 +24,7 @@ TOKENS = ("run_name=r", "dataset_type=grain", "grain_train_files=f*")
 
 
 def resolved(file: str, *words: str, **environment: str) -> Resolved:
-    found = detect.resolve(Asked(config=file, words=words, environment=environment))
+    found = detect.resolve(CommandLine(config=file, words=words, environment=environment))
     assert found is not None and found.grammar == "maxtext"
     return found
 

@@ -198,7 +198,7 @@ def test_alarms_name_layer_and_expert_after_a_hundred_steps() -> None:
     load = ExpertLoad(2, 3, 12)
     for step in range(WINDOW):
         assert load.alarms() == [] and "expert_alarms" not in load.row()
-        load.take(step, sums_of([[4, 4, 4], [12, 0, 0] if step else [6, 3, 3]]))
+        load.add_step(step, sums_of([[4, 4, 4], [12, 0, 0] if step else [6, 3, 3]]))
     assert load.alarms() == ["layer 1 expert 1 at 0.01 of its share", "layer 1 expert 2 at 0.01 of its share"]
     row = load.row()
     assert row["expert_load"] == [[1, 1, 1], [3, 0, 0]] and len(row["expert_alarms"]) == 2
@@ -206,27 +206,27 @@ def test_alarms_name_layer_and_expert_after_a_hundred_steps() -> None:
     line = fit(step_fields({**row, **plain}, 9, 1.0))
     assert "alarm: layer 1 expert 1 at 0.01 of its share" in line
     for step in range(WINDOW, WINDOW + 20):
-        load.take(step, sums_of([[4, 4, 4], [0, 6, 6]]))
+        load.add_step(step, sums_of([[4, 4, 4], [0, 6, 6]]))
     assert load.alarms() == []
     other = ExpertLoad(2, 3, 12)
     other.load_state({key: value.copy() for key, value in load.state().items()})
     for step in range(WINDOW + 20, WINDOW + 90):
         for each in (load, other):
-            each.take(step, sums_of([[12, 0, 0], [4, 4, 4]]))
+            each.add_step(step, sums_of([[12, 0, 0], [4, 4, 4]]))
         assert other.alarms() == load.alarms()
     eight = ExpertLoad(1, 8, 16)
     for step in range(WINDOW):
         f = np.zeros(35)
         f[:8] = f[16:24] = [7, 2, 2, 1, 1, 1, 1, 1]
-        eight.take(step, f)
+        eight.add_step(step, f)
     assert eight.alarms() == ["layer 0 expert 0 at 3.50 of its share"]
 
 
 def test_lost_slots_are_an_error() -> None:
     load = ExpertLoad(2, 3, 12)
-    load.take(0, sums_of([[4, 4, 4], [5, 3, 2]], [[0, 0, 0], [0, 1, 1]]))
+    load.add_step(0, sums_of([[4, 4, 4], [5, 3, 2]], [[0, 0, 0], [0, 1, 1]]))
     with pytest.raises(RuntimeError, match="layer 1: 10 routed and 1 dropped slots, expected 12"):
-        load.take(1, sums_of([[4, 4, 4], [5, 3, 2]], [[0, 0, 0], [0, 0, 1]]))
+        load.add_step(1, sums_of([[4, 4, 4], [5, 3, 2]], [[0, 0, 0], [0, 0, 1]]))
 
 
 def test_figures_say_what_the_routers_did() -> None:

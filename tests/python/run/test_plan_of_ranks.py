@@ -1,4 +1,4 @@
-"""What --plan says of several ranks is what their engines book."""
+"""What --plan says of several ranks is what their engines allocate."""
 
 from __future__ import annotations
 

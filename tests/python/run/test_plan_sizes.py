@@ -15,8 +15,8 @@ from mudd_core.config.aliases import ALIASES
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
-from mudd_core.run.build.booking import book
 from mudd_core.run.build.plan_report import plan_text
+from mudd_core.run.build.planned_model import plan_model
 from mudd_core.run.store.run_folder import RunFolder
 from places import ROOT
 
@@ -29,7 +29,7 @@ def test_every_config_plans_without_memory(name: str) -> None:
     config = mc.load_config(name)
     before, start = memory.resident_bytes(), time.process_time()
     shape = resolved_model(config, expected_vocabulary(config))
-    model, _, report = book(shape, config, only=True)
+    model, _, report = plan_model(shape, config, only=True)
     assert report["weights"] >= 4 * model.n_parameters >= 4 * matrix_weights(shape, shape.vocab_size) // 2
     assert report["arena"] > 0 and report["gradients"] >= report["weights"] // 2
     assert memory.resident_bytes() - before < 400 * memory.MIB

@@ -51,6 +51,32 @@ def test_worlds_give_the_run_of_one_process(tiny_text: Path, tmp_path: Path, pre
         assert rows(tmp_path / str(world)) == rows(tmp_path / "one")
 
 
+def test_parts_and_single_updates_on_ranks_are_one_run_and_the_first_shows_it(
+    tiny_text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    want = run(tmp_path / "one", tiny_text, 1)
+    capsys.readouterr()
+
+    def whole(comm: Any) -> int:
+        with Trainer(config_of(tiny_text), tmp_path / "two", comm=comm) as trainer:
+            return [record.step for record in trainer][-1]
+
+    def parts(comm: Any) -> list[str]:
+        with Trainer(config_of(tiny_text), tmp_path / "parts", comm=comm) as trainer:
+            trainer.fit(2)
+            for record in trainer:
+                if record.step == 4:
+                    break
+            trainer.save()
+        with Trainer(tmp_path / "parts", comm=comm) as trainer:  # by the folder of the run
+            return [str(trainer.step_done), trainer.fit().final_hash]
+
+    assert on_ranks(whole, 2, 1, **SLOW) == [want.step] * 2
+    assert on_ranks(parts, 2, 1, **SLOW) == [["4", want.final_hash]] * 2
+    assert rows(tmp_path / "parts") == rows(tmp_path / "two") == rows(tmp_path / "one")
+    assert capsys.readouterr().err.count("  loss ") == 2  # of the two calls of fit() that made updates
+
+
 @pytest.mark.parametrize(("world", "on_a_node"), [(2, 1), (4, 1), (4, 2)])
 def test_nodes_give_the_run_of_one_process(
     tiny_text: Path, tmp_path: Path, world: int, on_a_node: int

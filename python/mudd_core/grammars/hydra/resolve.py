@@ -19,7 +19,7 @@ from mudd_core.config.keys.row import Value
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import nearest
 from mudd_core.data.access import Access
-from mudd_core.grammars.asked import Asked
+from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.devices import devices_of, ranks_of
 from mudd_core.grammars.hydra.batch_notes import batch_notes, with_scope
 from mudd_core.grammars.hydra.compose import Composed, compose
@@ -53,7 +53,7 @@ def compose_words(words: Sequence[str]) -> tuple[HydraWords, Composed, list[str]
     return found, compose(folders, found.options.get("--config-name", "config"), values), ours, folders
 
 
-def resolve(asked: Asked) -> Resolved:
+def resolve(asked: CommandLine) -> Resolved:
     """The config, not checked yet; UserError names the word that does not fit and the nearest key."""
     if asked.config:
         raise UserError(

@@ -16,7 +16,7 @@ from mudd_core.engine import memory
 from mudd_core.engine.flops import peak_flops
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build import start_warnings
-from mudd_core.run.build.booking import book
+from mudd_core.run.build.planned_model import plan_model
 from mudd_core.run.build.disk_space import checkpoint_bytes, refuse_full_disk, shortage
 from mudd_core.run.build.memory_plan import ALONE, MemoryPlan, Place
 from mudd_core.run.build.protocols import validated_slots
@@ -32,7 +32,7 @@ from mudd_core.run.build.shared_memory import fit_node
 from mudd_core.run.build.stored_types import require_types, stored_in, types_note
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import LoopEngine
-from mudd_core.run.records.facts import DATA_FACT
+from mudd_core.run.records.data_facts import DATA_FACT
 from mudd_core.run.records.peak import TRIES, Peak
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.identity import seal_fact
@@ -122,7 +122,7 @@ def assemble(
     if model is not None:
         shape, text = model.config, None
         require_types(model, config)
-        model, engine, report = book(shape, config, model)
+        model, engine, report = plan_model(shape, config, model)
         memory.require(sum(report.values()) - report["weights"] - report["packed"], "training")
         disk_warning = ranks.together(lambda: check_disk(checkpoint_bytes(report)))
     else:
@@ -143,7 +143,7 @@ def assemble(
         if config is not whole:
             steps, ends = config.train.steps, data_end_note(whole, config.train.steps)
         disk_warning = ranks.together(lambda: check_disk(checkpoint_bytes(report, place)))
-        model, engine, _ = book(shape, config, batcher=batcher, comm=ranks.comm, stored=stored)
+        model, engine, _ = plan_model(shape, config, batcher=batcher, comm=ranks.comm, stored=stored)
         model.store.initialize(train.seed)
         ranks.barrier()  # ranks of a node may share the weights
     components = Components(

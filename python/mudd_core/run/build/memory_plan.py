@@ -10,7 +10,7 @@ from functools import cache
 from mudd_core.config import Config, ModelConfig, check_config, mesh_of
 from mudd_core.engine import memory
 from mudd_core.engine.batch_part import BatchPart
-from mudd_core.run.build.booking import book
+from mudd_core.run.build.planned_model import plan_model
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
 from mudd_core.run.store.checkpoints import Checkpoints
 
@@ -68,9 +68,9 @@ class MemoryPlan:
         """Return the memory by kind that a rank will take on top of the program; takes none of it."""
         config, place = self.config, self.place
         if place.world == 1:
-            return book(self.shape, config, only=True, stored=self.stored)[2]
+            return plan_model(self.shape, config, only=True, stored=self.stored)[2]
         mesh_of(config, place.world)  # a changed config may not fit the ranks
-        _, engine, report = book(self.shape, place.config_of_rank(config), only=True, stored=self.stored)
+        _, engine, report = plan_model(self.shape, place.config_of_rank(config), only=True, stored=self.stored)
         if place.world > place.on_a_node:  # whole tables go between nodes, not the rows that were read
             report["gradients"] = engine.gradient_bytes(gradient_rows=False)
         return place.shared(report)

@@ -15,7 +15,7 @@ from mudd_core.engine.flops import matrix_weights, peak_flops
 from mudd_core.engine.frozen import stored_note
 from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 from mudd_core.engine.trainable import trained_note
-from mudd_core.run.build.booking import book
+from mudd_core.run.build.planned_model import plan_model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build.disk_space import (
     checkpoint_bytes,
@@ -58,7 +58,7 @@ def plan_text(config: Config, folder: RunFolder, place: Place = ALONE) -> str:
         config = with_source_tokenizer(config, None)[0]
     shape = resolved_model(config, expected_vocabulary(config))
     plan = MemoryPlan.of(shape, config, place, checkpoints)
-    model, engine, report = book(shape, config, only=True, stored=plan.stored)
+    model, engine, report = plan_model(shape, config, only=True, stored=plan.stored)
     own = report if place.world == 1 else plan.bytes()
     flops = engine.flops_per_token()
     tokens = train.batch_size * train.seq_len
@@ -153,7 +153,7 @@ def _memory_lines(plan: MemoryPlan, kinds: dict[str, int]) -> list[str]:
 def parameter_table(config: Config) -> str:
     """Every parameter with shape, role, first values, optimizer, learning rate and decay."""
     shape = resolved_model(config, expected_vocabulary(config))
-    model, engine, _ = book(shape, config, only=True)
+    model, engine, _ = plan_model(shape, config, only=True)
     groups = by_name(engine.groups)
     rows: list[tuple[str, ...]] = [("parameter", "shape", "role", "init", "optimizer", "lr", "decay")]
     for name in model.store.names():

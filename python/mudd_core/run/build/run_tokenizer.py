@@ -13,7 +13,7 @@ from mudd_core.data.access import Access, cache_root
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import VOCABULARIES
 from mudd_core.data.tokenizer_source import find_tokenizer
-from mudd_core.run.records.facts import data_fingerprint
+from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.json_files import read_facts
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -70,10 +70,10 @@ def own_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:
 def has_text(config: Config) -> bool:
     """Return whether the rows of the run are made from text."""
     from mudd_core.config.pipelines import spec_of
-    from mudd_core.data.pipelines import own
+    from mudd_core.data.pipelines import user_readers
 
     data = config.data
     if spec_of(data.pipeline).ids_alone:
         return False
-    reader = own.find_reader(data.pipeline)
-    return reader is None or own.gives_text(data, reader)
+    reader = user_readers.find_reader(data.pipeline)
+    return reader is None or user_readers.gives_text(data, reader)

@@ -14,7 +14,7 @@ from mudd_core.engine.batch_part import cut_batch
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.build.stored_types import StoredTypes
-from mudd_core.run.records.facts import SEAL_FACT, data_fingerprint
+from mudd_core.run.records.data_facts import SEAL_FACT, data_fingerprint
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import of_facts
 from mudd_core.run.store.identity import seal_fact

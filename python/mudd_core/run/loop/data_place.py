@@ -25,7 +25,7 @@ def place_of(rows: Rows | None, batch: int) -> JsonObject:
     return {MEMBER: plain}
 
 
-def go_on(rows: Rows | None, state: Mapping[str, Json]) -> None:
+def restore(rows: Rows | None, state: Mapping[str, Json]) -> None:
     """Give rows the place of a checkpoint's state."""
     from mudd_core.data.rows import Cursored
 
@@ -33,7 +33,7 @@ def go_on(rows: Rows | None, state: Mapping[str, Json]) -> None:
         rows.go_on(state[MEMBER])
 
 
-def end(rows: Rows | None) -> None:
+def end_reading(rows: Rows | None) -> None:
     """End what rows have running beside this process."""
     from mudd_core.data.pipelines.ids_data import FirstBatch
     from mudd_core.data.streaming.rows import StreamRows

@@ -8,16 +8,18 @@ from mudd_core.base.types import Array
 from mudd_core.engine.batch_part import BatchPart
 from mudd_core.run.loop.lost_source import LostSource
 from mudd_core.run.loop.session import Session
-from mudd_core.run.report.styles import reads_inside
+from mudd_core.run.report.styles import reads_forward_statistics
 
 
-def read_inside(run: Session, source: LostSource, number: int, batch: Mapping[str, Array] | None) -> bool:
+def read_forward_statistics(
+    run: Session, source: LostSource, number: int, batch: Mapping[str, Array] | None
+) -> bool:
     """Leave the statistics of the next update for the log, where it has them; False if a stop was asked for meanwhile.
 
     number: of the run's own batch. batch: taken instead. Each rank reads its sequences; all ranks call it together.
     """
     step = run.state.step_done + 1
-    if not reads_inside(run.config, step):
+    if not reads_forward_statistics(run.config, step):
         return True
     from mudd_core.engine.muddformer_statistics import Found, MuddformerStatistics, merged, tags_of
 
@@ -36,5 +38,5 @@ def read_inside(run: Session, source: LostSource, number: int, batch: Mapping[st
     found = source.reading(step, read)
     if found is None:
         return False
-    run.inside = (step, tags_of(merged(ranks.gathered(found))))
+    run.forward_statistics = (step, tags_of(merged(ranks.gathered(found))))
     return True

@@ -102,7 +102,7 @@ class Recovery:
         guard.spoilt = True  # until all is restored: a read that fails may leave half of it
         parts = self._engine.state_parts(writable=True)
         found = store.rewind(guard.anchor, parts)
-        self._log.found(found)
+        self._log.warn_passed_over(found)
         self._engine.load_state(parts)
         with reading_state(found):
             rewind = self._state.go_back(step, found.state)

@@ -35,7 +35,7 @@ class Requests:
             return 0
         return (STOP if self._look() else 0) | (SAVE if signals.take_save_request() else 0)
 
-    def heard(self, report: StepReport) -> None:
+    def take_flags(self, report: StepReport) -> None:
         """Take in the flags that the step gathered from all ranks."""
         if self._ranks.world == 1:
             return

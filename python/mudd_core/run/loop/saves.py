@@ -32,11 +32,11 @@ class Saves:
             state.last_validation = run.store.last_validation(0)  # of a start that saved no step
             run.log.started()
             return False
-        run.log.found(found)
+        run.log.warn_passed_over(found)
         run.engine.load_state(parts)
         with reading_state(found):
             state.restore(found.state)
-            data_place.go_on(run.engine.batcher, found.state)
+            data_place.restore(run.engine.batcher, found.state)
         state.last_validation = run.store.last_validation(state.step_done)
         run.log.resumed(found, run.changed)
         return True

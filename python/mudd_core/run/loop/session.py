@@ -9,8 +9,8 @@ from mudd_core.run.loop import data_place
 from mudd_core.run.loop.state import RunState
 from mudd_core.run.ranks.hang_watch import Watch
 from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.records.data_facts import DATA_FACT
 from mudd_core.run.records.engine import LoopEngine
-from mudd_core.run.records.facts import DATA_FACT
 from mudd_core.run.report.history import History
 from mudd_core.run.report.run_log import RunLog
 from mudd_core.run.report.styles import RunFacts
@@ -46,7 +46,7 @@ class Session:
         self.history = History()
         self.watch = Watch(ranks, config.dist.hang_timeout, self.components.ideal_step(config))
         # An update and the statistics of its forward pass.
-        self.inside: tuple[int, dict[str, float]] = (0, {})
+        self.forward_statistics: tuple[int, dict[str, float]] = (0, {})
         log.use(self._facts())
 
     @property
@@ -76,7 +76,7 @@ class Session:
 
     def end_rows(self) -> None:
         """End what the training rows have running beside this process."""
-        data_place.end(self.engine.batcher)
+        data_place.end_reading(self.engine.batcher)
 
     def _facts(self) -> RunFacts:
         parts = self.components
@@ -87,10 +87,10 @@ class Session:
             parts.peak,
             lambda: parts.model.parameters,
             parts.documents,
-            self._inside,
+            self._forward_statistics,
             self.ranks.world,
         )
 
-    def _inside(self, step: int) -> dict[str, float]:
+    def _forward_statistics(self, step: int) -> dict[str, float]:
         """Return the statistics of update `step`, where run/loop/forward_statistics.py has left them."""
-        return self.inside[1] if self.inside[0] == step else {}
+        return self.forward_statistics[1] if self.forward_statistics[0] == step else {}

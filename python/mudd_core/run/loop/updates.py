@@ -12,7 +12,7 @@ import numpy as np
 from mudd_core.base.types import Array, Int32
 from mudd_core.engine.mup_statistics import MupStatistics, statistics_of
 from mudd_core.engine.rates import learning_rate
-from mudd_core.run.loop.forward_statistics import read_inside
+from mudd_core.run.loop.forward_statistics import read_forward_statistics
 from mudd_core.run.loop.lost_source import LostSource
 from mudd_core.run.loop.recovery import Recovery
 from mudd_core.run.loop.requests import Requests
@@ -56,7 +56,7 @@ class Updates:
         run.watch.phase("forward", t + 1)
         lr, limits, flags = learning_rate(run.config, t), state.guard.limits(), self._requests.flags()
         number = state.guard.batch_index(t)
-        if not read_inside(run, self._source, number, batch):
+        if not read_forward_statistics(run, self._source, number, batch):
             return None
         begin = time.perf_counter()
 
@@ -70,7 +70,7 @@ class Updates:
         report = step() if batch is not None else self._source.reading(t + 1, step)
         if report is None:
             return None
-        self._requests.heard(report)
+        self._requests.take_flags(report)
         if report.stopped:
             return None
         found = {} if statistics is None else statistics.after(lr)

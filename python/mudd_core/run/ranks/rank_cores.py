@@ -12,7 +12,7 @@ from mudd_core.base.surroundings import launcher_number
 HostCores = tuple[str, Sequence[int]]  # host and cores
 
 
-def share(mine: HostCores, places: Sequence[HostCores], usable: int) -> int:
+def threads_of_rank(mine: HostCores, places: Sequence[HostCores], usable: int) -> int:
     """Threads for a rank at `mine`: the cores of its mask over the ranks of its host that have some of them too.
 
     places: of all ranks. usable: cores that the mask, or the quota of all ranks of the host together, allow.
@@ -30,7 +30,7 @@ def started_by_mpirun() -> bool:
     return BY_MPIRUN in os.environ
 
 
-def widen(
+def widen_binding(
     asked: int, environment: Mapping[str, str] | None = None, parent: Collection[int] | None = None
 ) -> str:
     """Give a rank that mpirun bound by default the cores that its threads want; a note if that is not possible.

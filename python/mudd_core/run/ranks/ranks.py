@@ -47,7 +47,9 @@ class Ranks:
                 usable_cores() if rank_cores.started_by_mpirun() else 0
             )  # OpenMP has counted the cores of a binding
         mine = (socket.gethostname(), sorted(os.sched_getaffinity(0)))
-        return rank_cores.share(mine, [(host, mask) for host, mask in self.gathered(mine)], usable_cores())
+        return rank_cores.threads_of_rank(
+            mine, [(host, mask) for host, mask in self.gathered(mine)], usable_cores()
+        )
 
     @property
     def text(self) -> str:

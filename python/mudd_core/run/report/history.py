@@ -32,8 +32,9 @@ class _Columns:
             self._columns = {name: column[::2] for name, column in self._columns.items()}
         before = self.rows
         found = {label: value for name, given in row.items() for label, value in numbers_of(name, given)}
-        for name in found.keys() - self._columns.keys():
-            self._columns[name] = array("d", [np.nan]) * before
+        for name in found:
+            if name not in self._columns:
+                self._columns[name] = array("d", [np.nan]) * before
         for name, column in self._columns.items():
             column.append(found.get(name, np.nan))
 

@@ -104,7 +104,7 @@ class RunLog:
         if self._store is not None and tracker_mode(facts.config.log) != "off":
             self._tracker = Tracker(facts.config, self._store.folder, self._store.run_id)
 
-    def found(self, checkpoint: Checkpoint) -> None:
+    def warn_passed_over(self, checkpoint: Checkpoint) -> None:
         """What a run will go on from, and what it could not."""
         for passed in checkpoint.passed_over:
             self.say(f"warning: {passed}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,9 @@ class Metrics(dict[str, "Int64 | Float64"]):
     def __repr__(self) -> str:
         steps = self.get("step")
         span = f", steps {steps[0]} to {steps[-1]}" if steps is not None and len(steps) else ""
-        return f"Metrics({self.rows} rows{span}: {', '.join(self)})"
+        groups = Counter(name.partition("/")[0] for name in self)
+        names = (name if name in self else f"{name}/... ({count})" for name, count in groups.items())
+        return f"Metrics({self.rows} rows{span}: {', '.join(names)})"
 
 
 def _array(name: str, column: list[float]) -> Int64 | Float64:

@@ -41,13 +41,13 @@ def main(words: Sequence[str]) -> int:
     config = load_config(asked.config, overrides)
     from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
     from mudd_core.tools.scale.models import training_of
-    from mudd_core.tools.scale.report import Asked, report
+    from mudd_core.tools.scale.report import Cluster, report
 
     shape = resolved_model(config, expected_vocabulary(config))
     training = training_of(config, shape)
     seconds_of_token, source = _measured(asked, config, training.flops)
-    question = Asked(asked.nodes, asked.ranks_per_node, training.flops / seconds_of_token, source)
-    print(report(config, shape, training, network, question))
+    cluster = Cluster(asked.nodes, asked.ranks_per_node, training.flops / seconds_of_token, source)
+    print(report(config, shape, training, network, cluster))
     return 0
 
 

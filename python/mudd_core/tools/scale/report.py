@@ -18,8 +18,8 @@ _WORTH = 0.7  # of linear growth; below it more nodes are not advised
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The question: so many nodes of so many ranks, whose speed is known from `source`."""
+class Cluster:
+    """The nodes that are cluster about, each of so many ranks, whose speed is known from `source`."""
 
     nodes: int
     ranks: int
@@ -40,28 +40,28 @@ class Row:
 
 
 def report(
-    config: Config, shape: ModelConfig, training: cost.Training, network: cost.Network, asked: Asked
+    config: Config, shape: ModelConfig, training: cost.Training, network: cost.Network, cluster: Cluster
 ) -> str:
     """A row for each power of two of nodes, the best one, and what every axis would move."""
-    rows = [_row(config, shape, training, network, asked, nodes) for nodes in _counts(asked.nodes)]
+    rows = [_row(config, shape, training, network, cluster, nodes) for nodes in _counts(cluster.nodes)]
     length, last = config.train.seq_len, rows[-1]
     tokens = last.batch * length / last.nodes
-    least = cost.least_tokens(training, asked.speed, network)
+    least = cost.least_tokens(training, cluster.speed, network)
     lines = [
-        f"{config.name} on up to {asked.nodes:,} nodes of {asked.ranks} rank{'s' * (asked.ranks > 1)}, {network.name}: "
-        f"{1e6 * network.latency:.3g} us, {network.bandwidth / 1e9:.3g} GB/s a node",
-        f"a node reaches {flops_text(asked.speed)}/s ({asked.source})",
+        f"{config.name} on up to {cluster.nodes:,} nodes of {cluster.ranks} rank{'s' * (cluster.ranks > 1)}, "
+        f"{network.name}: {1e6 * network.latency:.3g} us, {network.bandwidth / 1e9:.3g} GB/s a node",
+        f"a node reaches {flops_text(cluster.speed)}/s ({cluster.source})",
         f"{training.weights:,} weights that train, {flops_text(training.flops)} a token",
         "",
         f"{'nodes':>6} {'sequences':>9} {'step s':>9} {'exposed':>8} {'tokens/s':>12} {'of linear':>9} "
         f"{'a rank':>10} {'a node':>10}  (without the program)",
-        *(_line(row, length, asked.ranks) for row in rows),
+        *(_line(row, length, cluster.ranks) for row in rows),
         "",
         *_advice(rows, config, least, tokens),
         "",
         f"Communication over computation at {last.nodes:,} nodes, {tokens:,.0f} tokens a node (docs/scale.md, 3):",
     ]
-    for axis in axes(shape_of(config, shape), tokens, asked.speed, network):
+    for axis in axes(shape_of(config, shape), tokens, cluster.speed, network):
         note = "" if axis.built else "not built" if axis.hidden else "not built; exposed"
         lines.append(f"  {axis.name:<14} {axis.ratio:8.3g}  {note}".rstrip())
     lines += [
@@ -72,7 +72,7 @@ def report(
 
 
 def _counts(nodes: int) -> list[int]:
-    """1, 2, 4 and so on, and the number asked for."""
+    """1, 2, 4 and so on, and the number cluster for."""
     return sorted({1 << power for power in range(nodes.bit_length())} | {nodes})
 
 
@@ -81,24 +81,24 @@ def _row(
     shape: ModelConfig,
     training: cost.Training,
     network: cost.Network,
-    asked: Asked,
+    cluster: Cluster,
     nodes: int,
 ) -> Row:
-    world = nodes * asked.ranks
-    place = Place(world, asked.ranks)
+    world = nodes * cluster.ranks
+    place = Place(world, cluster.ranks)
     wide = _on(config, world)
     try:
         mesh = str(mesh_of(wide, world))
     except UserError as error:
-        raise UserError(f"{error}\n[scale] --nodes {nodes} x {asked.ranks} ranks is such a world") from None
+        raise UserError(f"{error}\n[scale] --nodes {nodes} x {cluster.ranks} ranks is such a world") from None
     batch = wide.train.batch_size
     # The node with the most sequences decides.
     tokens = math.ceil(batch / nodes) * config.train.seq_len
     of_rank = place.config_of_rank(wide).train
     runs = -(-of_rank.batch_size // (of_rank.micro_batch_size or of_rank.batch_size))
     training = dataclasses.replace(training, runs=runs)
-    found = cost.step(training, tokens, asked.speed, network, nodes)
-    alone = training.flops * batch * config.train.seq_len / nodes / asked.speed
+    found = cost.step(training, tokens, cluster.speed, network, nodes)
+    alone = training.flops * batch * config.train.seq_len / nodes / cluster.speed
     memory = sum(MemoryPlan.of(shape, wide, place).bytes().values())
     return Row(nodes, batch, found, alone / found.seconds, memory, mesh)
 

@@ -11,7 +11,7 @@ from mudd_core.run.report.styles.muddformer import EVERY, MuddformerStyle
 from mudd_core.run.report.styles.style import RunFacts, Style
 from mudd_core.run.report.styles.tokenformer import TokenFormerStyle
 
-__all__ = ["RunFacts", "Style", "logs_step", "reads_inside", "reads_weights", "style_of"]
+__all__ = ["RunFacts", "Style", "logs_step", "reads_forward_statistics", "reads_weights", "style_of"]
 
 STYLES: dict[str, type[Style]] = {
     "maxtext": MuddformerStyle,
@@ -39,7 +39,7 @@ def reads_weights(config: Config, step: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def reads_inside(config: Config, step: int) -> bool:
+def reads_forward_statistics(config: Config, step: int) -> bool:
     """Whether the log of update `step` has statistics of its forward pass. All ranks ask."""
     if not isinstance(config.model, MUDDFormerConfig) or config.model.mix == "none":
         return False

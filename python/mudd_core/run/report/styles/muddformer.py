@@ -74,7 +74,7 @@ class MuddformerStyle(MaxTextStyle):
         }
         tags |= {f"total_params/{self._name(name)}": norm for name, norm in norms.items()}
         if self.facts.config.log.weights:
-            tags |= self.facts.inside(record.step)
+            tags |= self.facts.forward_statistics(record.step)
         return tags | {
             "perf/step_time_seconds": 1 / seconds,
             "perf/per_device_tflops": self.tflops(),

@@ -17,8 +17,8 @@ from mudd_core.run.store.run_folder import RunFolder
 class RunFacts:
     """What a style knows of a run. weights: by name, views of what they are now. folder: None in a notebook.
 
-    documents: of training and validation, zeros where they are not known. inside: statistics of the forward pass of an
-    update, by tag; none for families without. fields: of the original program, by name, as the command of this run
+    documents: of training and validation, zeros where they are not known. forward_statistics: of an update,
+    by tag; none for families without. fields: of the original program, by name, as the command of this run
     decides them; empty without such a command.
     """
 
@@ -28,7 +28,7 @@ class RunFacts:
     peak: Peak
     weights: Callable[[], Mapping[str, Array]]
     documents: tuple[int, int] = (0, 0)
-    inside: Callable[[int], dict[str, float]] = lambda step: {}
+    forward_statistics: Callable[[int], dict[str, float]] = lambda step: {}
     ranks: int = 1
     fields: Mapping[str, object] = field(default_factory=dict)
 

@@ -1,5 +1,5 @@
-// Board: the first window of a node. Every rank writes its own slot: what it is doing, whether it has failed, and
-// the operation of the node that it has arrived at (node_channel.h). All others read.
+// NodeStatus: the first window of a node. Every rank writes its own slot: what it is doing, whether it has failed,
+// and the operation of the node that it has arrived at (node_channel.h). All others read.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ std::string text_of(const Call& call);
 bool same_call(const Call& a, const Call& b);
 
 // Zeroed memory is a slot of a rank that has said nothing.
-struct BoardSlot {
+struct RankSlot {
   alignas(64) std::atomic<uint64_t> arrived;  // operations of the node
   alignas(64) std::atomic<uint64_t> beats;    // signs of life
   std::atomic<int64_t> step;
@@ -45,17 +45,17 @@ struct BoardSlot {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int32_t>::is_always_lock_free);
 
-class Board {
+class NodeStatus {
  public:
   // Bytes of a rank's part: the slot, and two areas for the data of an operation.
   static int64_t part_bytes();
   static constexpr int64_t kArea = 256 << 10;
 
-  Board(WindowMemory memory, int first_rank, int node_rank, std::string host);
+  NodeStatus(WindowMemory memory, int first_rank, int node_rank, std::string host);
 
   int ranks() const { return static_cast<int>(memory_.parts.size()); }
-  BoardSlot& slot(int node_rank) const { return *reinterpret_cast<BoardSlot*>(memory_.parts[node_rank]); }
-  BoardSlot& mine() const { return slot(node_rank_); }
+  RankSlot& slot(int node_rank) const { return *reinterpret_cast<RankSlot*>(memory_.parts[node_rank]); }
+  RankSlot& mine() const { return slot(node_rank_); }
   std::byte* area(int node_rank, uint64_t operation) const;
 
   void set_phase(Phase phase, int64_t step);

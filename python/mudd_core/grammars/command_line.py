@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Asked:
+class CommandLine:
     """A command line in parts.
 
     command: the first argument if it is a command, else empty. config: value of --config, or a first argument that is

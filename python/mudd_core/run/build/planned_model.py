@@ -1,4 +1,4 @@
-"""The model and the engine of a run with all their memory booked, next to none of it touched."""
+"""The model and the engine of a run, their memory planned and reserved, next to none of it touched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
 
-def book(
+def plan_model(
     shape: ModelConfig,
     config: Config,
     model: Model | None = None,
@@ -24,7 +24,7 @@ def book(
     comm: Comm | None = None,
     stored: StoredTypes | None = None,
 ) -> tuple[Model, Engine, dict[str, int]]:
-    """(model, engine, bytes by kind): all memory booked, next to none of it touched, the weights zeros.
+    """(model, engine, bytes by kind): all memory reserved, next to none of it touched, the weights zeros.
 
     model: one to train further; it keeps its weights. only: for a plan, of any size; such a model cannot run. comm: the
     ranks that train it; all make this call. stored: types of the frozen weights; None: found from the config.

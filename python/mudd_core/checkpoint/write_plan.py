@@ -18,7 +18,7 @@ _NAME_OF_PART = re.compile(r".*@[0-9]+")
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldPart:
     """A part that some ranks hold: elements [begin, end) of a tensor."""
 
     name: str
@@ -33,25 +33,25 @@ class Held:
         """Of the part."""
         return (self.end - self.begin) * width(self.dtype)
 
-    def halves(self) -> list[Held]:
+    def halves(self) -> list[HeldPart]:
         """The part in two at a row."""
         row = row_of(self.shape)
         middle = self.begin + (self.end - self.begin) // row // 2 * row
         return [
-            Held(self.name, self.dtype, self.shape, begin, end, self.holders)
+            HeldPart(self.name, self.dtype, self.shape, begin, end, self.holders)
             for begin, end in ((self.begin, middle), (middle, self.end))
             if begin < end
         ]
 
 
 @dataclass(frozen=True)
-class Dealt:
+class WritePlan:
     """files[rank]: name of each file that the rank writes, and what goes into it, in order."""
 
-    files: tuple[dict[str, list[Held]], ...]
+    files: tuple[dict[str, list[HeldPart]], ...]
 
     @property
-    def parts(self) -> list[Held]:
+    def parts(self) -> list[HeldPart]:
         """All that is written."""
         return [part for files in self.files for members in files.values() for part in members]
 
@@ -72,8 +72,8 @@ def stored_name(name: str, shape: tuple[int, ...], begin: int, end: int) -> str:
     return name if end - begin == math.prod(shape) else f"{name}@{begin // row_of(shape)}"
 
 
-def deal(parts: Sequence[StatePart], shard_bytes: int, comm: Comm | None = None) -> Dealt:
-    """Parts that one rank holds are its own to write; what several hold is dealt out by whole parts, evenly in bytes.
+def plan_writes(parts: Sequence[StatePart], shard_bytes: int, comm: Comm | None = None) -> WritePlan:
+    """Parts that one rank holds are its own to write; what several hold is distributed by whole parts, evenly in bytes.
 
     Where whole parts cannot keep a rank within BALANCE of its share, the largest of these are cut.
     ValueError where the parts of all ranks leave holes, overlap or contradict each other.
@@ -83,7 +83,7 @@ def deal(parts: Sequence[StatePart], shard_bytes: int, comm: Comm | None = None)
     owned = _owners(held, len(parts_of_ranks))
     order = {name: index for index, name in enumerate(dict.fromkeys(part.name for part in held))}
     members = [sorted(mine, key=lambda part: (order[part.name], part.begin)) for mine in owned]
-    return Dealt(_files(members, shard_bytes))
+    return WritePlan(_files(members, shard_bytes))
 
 
 def _facts(part: StatePart) -> Described:
@@ -92,7 +92,7 @@ def _facts(part: StatePart) -> Described:
     return described(part)
 
 
-def _held(parts_of_ranks: list[list[Described]]) -> list[Held]:
+def _held(parts_of_ranks: list[list[Described]]) -> list[HeldPart]:
     """The distinct parts of all ranks in the order in which they come; each tensor is covered without overlap."""
     found: dict[tuple[str, int, int], tuple[str, tuple[int, ...], list[int]]] = {}
     kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
@@ -106,7 +106,7 @@ def _held(parts_of_ranks: list[list[Described]]) -> list[Held]:
             if begin < end or math.prod(shape) == 0:
                 found.setdefault((name, begin, end), (*kind, []))[2].append(rank)
     held = [
-        Held(name, dtype, shape, begin, end, tuple(dict.fromkeys(ranks)))
+        HeldPart(name, dtype, shape, begin, end, tuple(dict.fromkeys(ranks)))
         for (name, begin, end), (dtype, shape, ranks) in found.items()
     ]
     _check_cover(held, kinds)
@@ -117,7 +117,7 @@ def _text(dtype: str, shape: tuple[int, ...]) -> str:
     return f"{dtype} {shape}"
 
 
-def _check_cover(held: list[Held], kinds: dict[str, tuple[str, tuple[int, ...]]]) -> None:
+def _check_cover(held: list[HeldPart], kinds: dict[str, tuple[str, tuple[int, ...]]]) -> None:
     at = dict.fromkeys(kinds, 0)
     for part in sorted(held, key=lambda part: part.begin):
         if part.begin != at[part.name]:
@@ -130,7 +130,7 @@ def _check_cover(held: list[Held], kinds: dict[str, tuple[str, tuple[int, ...]]]
             raise ValueError(f"[checkpoint] {name}: no rank holds it from element {at[name]} on")
 
 
-def _owners(held: list[Held], world: int) -> list[list[Held]]:
+def _owners(held: list[HeldPart], world: int) -> list[list[HeldPart]]:
     """What each rank writes."""
     parts = held
     own = [0] * world
@@ -138,7 +138,7 @@ def _owners(held: list[Held], world: int) -> list[list[Held]]:
         if len(part.holders) == 1:
             own[part.holders[0]] += part.bytes
     while True:
-        owned: list[list[Held]] = [[] for _ in range(world)]
+        owned: list[list[HeldPart]] = [[] for _ in range(world)]
         loads = [0] * world
         for part in sorted(parts, key=lambda part: (len(part.holders) > 1, -part.bytes)):
             rank = min(part.holders, key=loads.__getitem__)
@@ -155,14 +155,14 @@ def _owners(held: list[Held], world: int) -> list[list[Held]]:
         ]
 
 
-def _cuttable(part: Held) -> bool:
+def _cuttable(part: HeldPart) -> bool:
     rows = (part.end - part.begin) // row_of(part.shape)
     return len(part.holders) > 1 and rows > 1 and part.bytes >= 2 * SMALLEST_CUT
 
 
-def _files(members: list[list[Held]], shard_bytes: int) -> tuple[dict[str, list[Held]], ...]:
+def _files(members: list[list[HeldPart]], shard_bytes: int) -> tuple[dict[str, list[HeldPart]], ...]:
     """One series of files a plane, numbered through over the ranks."""
-    planes: dict[str, list[tuple[int, list[Held]]]] = {}
+    planes: dict[str, list[tuple[int, list[HeldPart]]]] = {}
     for rank, mine in enumerate(members):
         sizes: dict[str, int] = {}
         for part in mine:
@@ -177,7 +177,7 @@ def _files(members: list[list[Held]], shard_bytes: int) -> tuple[dict[str, list[
                 sizes[plane] = 0
             sizes[plane] += part.bytes
             files[-1][1].append(part)
-    named: tuple[dict[str, list[Held]], ...] = tuple({} for _ in members)
+    named: tuple[dict[str, list[HeldPart]], ...] = tuple({} for _ in members)
     for plane, files in planes.items():
         for index, (rank, file) in enumerate(files):
             named[rank][f"{plane}-{index + 1:05}-of-{len(files):05}.safetensors"] = file

@@ -1,4 +1,4 @@
-#include "mudd/dist/board.h"
+#include "mudd/dist/node_status.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 namespace mudd::dist {
 namespace {
 
-constexpr int64_t kSlotBytes = (sizeof(BoardSlot) + 4095) / 4096 * 4096;
+constexpr int64_t kSlotBytes = (sizeof(RankSlot) + 4095) / 4096 * 4096;
 
 }  // namespace
 
@@ -31,26 +31,26 @@ bool same_call(const Call& a, const Call& b) {
          std::strncmp(a.file, b.file, sizeof a.file) == 0;
 }
 
-int64_t Board::part_bytes() { return kSlotBytes + 2 * kArea; }
+int64_t NodeStatus::part_bytes() { return kSlotBytes + 2 * kArea; }
 
-Board::Board(WindowMemory memory, int first_rank, int node_rank, std::string host)
+NodeStatus::NodeStatus(WindowMemory memory, int first_rank, int node_rank, std::string host)
     : memory_(std::move(memory)), first_rank_(first_rank), node_rank_(node_rank), host_(std::move(host)) {
   mine().process.store(::getpid(), std::memory_order_relaxed);
 }
 
-std::byte* Board::area(int node_rank, uint64_t operation) const {
+std::byte* NodeStatus::area(int node_rank, uint64_t operation) const {
   return memory_.parts[node_rank] + kSlotBytes + static_cast<int64_t>(operation % 2) * kArea;
 }
 
-void Board::set_phase(Phase phase, int64_t step) {
-  BoardSlot& slot = mine();
+void NodeStatus::set_phase(Phase phase, int64_t step) {
+  RankSlot& slot = mine();
   slot.step.store(step, std::memory_order_relaxed);
   slot.phase.store(static_cast<int32_t>(phase), std::memory_order_relaxed);
   slot.beats.fetch_add(1, std::memory_order_relaxed);
 }
 
-bool Board::fail(const std::string& message) {
-  BoardSlot& slot = mine();
+bool NodeStatus::fail(const std::string& message) {
+  RankSlot& slot = mine();
   if (slot.failed.exchange(1) != 0) return false;
   int32_t nobody = 0;
   const size_t length = std::min(message.size(), sizeof slot.message - 1);
@@ -59,21 +59,21 @@ bool Board::fail(const std::string& message) {
   return first_failed().compare_exchange_strong(nobody, node_rank_ + 1, std::memory_order_acq_rel);
 }
 
-bool Board::failure(std::string* message) const {
+bool NodeStatus::failure(std::string* message) const {
   const int32_t first = first_failed().load(std::memory_order_acquire);
   if (first == 0) return false;
   if (message) *message = slot(first - 1).message;
   return true;
 }
 
-bool Board::newly_gone(int node_rank) const {
+bool NodeStatus::newly_gone(int node_rank) const {
   const int32_t process = slot(node_rank).process.load(std::memory_order_relaxed);
   if (process == 0 || ::kill(process, 0) == 0 || errno != ESRCH || failure(nullptr)) return false;
   return slot(node_rank).missed.exchange(1) == 0;
 }
 
-std::string Board::where(int node_rank) const {
-  const BoardSlot& slot = this->slot(node_rank);
+std::string NodeStatus::where(int node_rank) const {
+  const RankSlot& slot = this->slot(node_rank);
   std::ostringstream text;
   text << "rank " << first_rank_ + node_rank;
   if (!host_.empty()) text << " (" << host_ << ")";

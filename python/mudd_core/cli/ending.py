@@ -1,0 +1,102 @@
+"""What a training prints when it is done: a sample, where its files are, and the commands that use them."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+from mudd_core.base.surroundings import program
+from mudd_core.base.units import duration
+from mudd_core.cli.request import Request
+from mudd_core.cli.same_run import command_line
+from mudd_core.config import Config
+from mudd_core.run.records.events import Summary
+from mudd_core.run.store.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from mudd_core.run.loop.trainer import Trainer
+
+
+def show_sample(trainer: Any, config: Config) -> None:
+    """A run that is done and saved ends well, whatever its sample does."""
+    from mudd_core.run.report.sample import write_text
+
+    if trainer.tokenizer is None:  # data that are ids alone
+        return
+    trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
+    print("\na sample of what it learned:\n" + "-" * 72)
+    try:
+        write_text(trainer.model, trainer.tokenizer, "", config.sample, write_now)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        print(f"\nwarning: no sample: {error}", end="")
+    print("\n" + "-" * 72)
+
+
+_PROMPT_IDS = 48  # of a held-out row, to take the words of a prompt from
+
+
+# Control characters move the cursor or recolour a terminal; those of text stay.
+_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def write_now(text: str) -> None:
+    """Text on standard output as it comes."""
+    sys.stdout.write(text.translate(_ESCAPED))
+    sys.stdout.flush()
+
+
+def prompt_of(trainer: Trainer) -> str | None:
+    """The first words of a held-out text; empty where it has none, None for data that are ids."""
+    tokenizer = trainer.tokenizer
+    if tokenizer is None:
+        return None
+    with contextlib.suppress(StopIteration, ValueError, OSError):
+        ids = next(iter(trainer.validation_batches()))["inputs"][0][:_PROMPT_IDS]
+        document = [int(i) for i in ids if i != tokenizer.eos_id and i != tokenizer.bos_id]
+        words = tokenizer.decode(document).replace("\ufffd", " ").split()
+        prompt = " ".join(words[1:4] if len(words) > 4 else words[:3])  # the first may be cut off
+        return prompt if len(tokenizer.encode(prompt)) < trainer.model.config.max_seq_len else ""
+    return ""
+
+
+def ending(summary: Summary, folder: RunFolder, request: Request, prompt: str | None = "") -> str:
+    """What is printed when a run is done; the last line has the final hash.
+
+    prompt: of the command that samples; None: there is nothing to sample with.
+    """
+    loss = "" if summary.val_loss is None else f"; validation loss {summary.val_loss:.4f}"
+    bits = "" if summary.val_bits_per_byte is None else f", {summary.val_bits_per_byte:.4f} bits per byte"
+    skipped = f", {summary.skipped_steps} updates skipped" if summary.skipped_steps else ""
+    skipped += f", {summary.rewinds} rewinds" if summary.rewinds else ""
+    from mudd_core.run.store.checkpoints import Checkpoints
+
+    steps = Checkpoints(folder).steps()
+    saved = [f"  checkpoint  {folder.step_folder(steps[-1])}"] if steps else []
+    behind = f" --prompt {shlex.quote(prompt)}" if prompt else ""
+    sample = [f"sample   {command_line(request, 'sample')}{behind}"] if steps and prompt is not None else []
+    reached = "; the target loss is reached" if summary.reached else ""
+    reached += "; the data end here (data.epochs)" if summary.data_end else ""
+    return "\n".join(
+        [
+            f"done: {summary.step} steps, {summary.tokens:,} tokens in {duration(summary.seconds)}"
+            f"{loss}{bits}{skipped}{reached}",
+            *saved,
+            f"  metrics     {folder.metrics_file}",
+            f"  summary     {folder.summary_file}",
+            *sample,
+            view_line(folder),
+            f"final hash {summary.final_hash}",
+        ]
+    )
+
+
+def view_line(folder: RunFolder) -> str:
+    """The command that shows the metrics of a run: TensorBoard if it is installed, else report."""
+    if shutil.which("tensorboard"):
+        return f"view     tensorboard --logdir {shlex.quote(str(folder.board_folder))}"
+    return f"view     {shlex.join([*program(), 'report', f'--workdir={folder}'])}"
