@@ -85,7 +85,7 @@ def try_in_child(data: bytes, file: str) -> None:
     _tried.add(digest)
 
 
-def take_for_tried(data: bytes) -> None:
+def mark_as_tried(data: bytes) -> None:
     """Hold `data` for tried: the process that this one works for has done so."""
     _tried.add(hashlib.sha256(data).hexdigest())
 

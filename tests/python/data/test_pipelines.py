@@ -17,7 +17,7 @@ from mudd_core.config import Config, load_config
 from mudd_core.data.cache import fingerprint_of
 from mudd_core.data.documents import source as documents_source
 from mudd_core.data.documents import spool
-from mudd_core.data.pipelines import RowShape, own, parts_of, prepare
+from mudd_core.data.pipelines import RowShape, parts_of, prepare, user_readers
 from mudd_core.data.pipelines.document_data import DocumentData
 from mudd_core.data.tokenize import train_bpe
 from mudd_core.data.tokenizer_source import find_tokenizer
@@ -145,7 +145,7 @@ def test_names_of_special_tokens_are_those_tokens_but_not_in_runs_of_before(
     (source / "a.jsonl").write_text(line * 300)
     (tmp_path / "tokenizer.json").write_bytes(train_bpe([b"ab ba"], 1, 257))
     tokenizer = tmp_path / "tokenizer.json"
-    monkeypatch.setitem(own._registered, "own_text", lambda _: ["ab<|endoftext|>ba"] * 300)
+    monkeypatch.setitem(user_readers._registered, "own_text", lambda _: ["ab<|endoftext|>ba"] * 300)
     config = _config(kind, source, f"data.tokenizer={tokenizer}", f"data.cache_dir={tmp_path}/cache")
     made = prepare(config, progress=quiet)
     assert isinstance(made, DocumentData)

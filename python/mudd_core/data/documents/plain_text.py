@@ -187,6 +187,6 @@ def text_cache(settings: DataSettings, how: Preparation, access: Access) -> Toke
 
 def _request(root: Path, settings: DataSettings, how: Preparation, access: Access) -> CacheRequest:
     for name, value in (("path", settings.path), ("tokenizer", settings.tokenizer)):
-        require_local(name, value)  # local_paths.py has made paths of them
+        require_local(name, value)  # local_sources.py has made paths of them
     tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, access)
     return CacheRequest(root, PlainText(settings.path, root), tokenizer, how)

@@ -19,12 +19,12 @@ from mudd_core.config.pipelines import PIPELINES
 from mudd_core.data.access import Access
 from mudd_core.data.corpus import Progress
 from mudd_core.data.hub_datasets import with_test
-from mudd_core.data.pipelines import own
+from mudd_core.data.local_sources import with_local_sources
+from mudd_core.data.pipelines import user_readers
 from mudd_core.data.pipelines.document_data import DocumentData
-from mudd_core.data.pipelines.own import register
 from mudd_core.data.pipelines.pipeline import Pipeline
+from mudd_core.data.pipelines.user_readers import register
 from mudd_core.data.preparation import Preparation
-from mudd_core.data.reach import within_reach
 from mudd_core.data.rows import PARTS, Prepared, Rows, RowShape, Tested
 
 __all__ = [
@@ -54,14 +54,14 @@ def pipeline_named(name: str) -> Pipeline | None:
 def parts_of(settings: DataConfig) -> tuple[str, ...]:
     """The parts of the rows of a pipeline; of a reader of the user's, which its first item decides."""
     one = pipeline_named(settings.pipeline)
-    return own.parts_of(settings, _reader(settings)) if one is None else one.parts
+    return user_readers.parts_of(settings, _reader(settings)) if one is None else one.parts
 
 
 def reads_ids(settings: DataConfig) -> bool:
     """Whether a pipeline gives ready ids, so that the model's vocabulary may be of any size from 2 on."""
     if settings.pipeline in PIPELINES:
         return PIPELINES[settings.pipeline].ids_alone
-    return not own.gives_text(settings, _reader(settings))
+    return not user_readers.gives_text(settings, _reader(settings))
 
 
 def plan_note(config: Config, shape: RowShape) -> str:
@@ -82,10 +82,12 @@ def prepare(
     fingerprint: of the data that a run was started with; UserError if they are gone. progress: called with (phase,
     done, total); default is the terminal. before_build: called before text is read for a new cache; it may raise.
     """
-    config = within_reach(config, fingerprint)
+    config = with_local_sources(config, fingerprint)
     how = Preparation(fingerprint, progress, before_build)
     one = pipeline_named(config.data.pipeline)
-    return own.prepare(config, how, _reader(config.data)) if one is None else one.prepare(config, how)
+    return (
+        user_readers.prepare(config, how, _reader(config.data)) if one is None else one.prepare(config, how)
+    )
 
 
 def test_rows(config: Config, text: Prepared, shape: RowShape) -> Rows:
@@ -106,8 +108,8 @@ def test_rows(config: Config, text: Prepared, shape: RowShape) -> Rows:
     return prepare(dataclasses.replace(config, data=given, train=train)).rows("valid", shape)
 
 
-def _reader(settings: DataConfig) -> own.Reader:
-    reader = own.find_reader(settings.pipeline)
+def _reader(settings: DataConfig) -> user_readers.Reader:
+    reader = user_readers.find_reader(settings.pipeline)
     if reader is None:
         near = difflib.get_close_matches(settings.pipeline, PIPELINES, 1)
         hint = f"; did you mean {near[0]}?" if near else ""

@@ -53,14 +53,14 @@ class _Cutting:
         self._ready: deque[Block] = deque()
         self._ended = False
 
-    def take(self) -> Block | None:
+    def next_block(self) -> Block | None:
         """The next block; None at the end of the epoch."""
         while not self._ready and not self._ended:
             self._read()
         return self._ready.popleft() if self._ready else None
 
     def _read(self) -> None:
-        document = self._source.take()
+        document = self._source.next_document()
         if document is None:
             self._flush()
             self._ended = True
@@ -115,7 +115,7 @@ class BlockStream:
         self._reservoir: list[Block] = []
         self._blocks = self._from(cursor) if cursor is not None else self._all(0)
 
-    def take(self) -> dict[str, Int32]:
+    def next_batch(self) -> dict[str, Int32]:
         """The next batch."""
         arrays = self._fill([[next(self._blocks)] for _ in range(self._size)])
         self.batch += 1
@@ -173,7 +173,7 @@ class BlockStream:
         self._reservoir = []
 
     def _cut(self) -> Block | None:
-        block = self._cutting.take()
+        block = self._cutting.next_block()
         self._read += block is not None
         return block
 

@@ -18,7 +18,7 @@ class BatchStream(Protocol):
 
     batch: int  # number of the next one
 
-    def take(self) -> dict[str, Int32]:
+    def next_batch(self) -> dict[str, Int32]:
         """Arrays [B, T] of the next batch. UserError where the data end."""
 
     def cursor(self) -> Cursor:

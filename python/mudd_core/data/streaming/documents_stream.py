@@ -49,7 +49,7 @@ class DocumentStream:
     def _order(self) -> range:
         return range(len(self._processes.recipe.texts.files))
 
-    def take(self) -> dict[str, Int32]:
+    def next_batch(self) -> dict[str, Int32]:
         """The next batch."""
         if not self._ready and not self._read_unit():
             if self._pending or (self._file, self._number) == (0, 0):
@@ -94,7 +94,7 @@ class DocumentStream:
         """Read a whole unit; False where fewer documents are left."""
         found: list[Int32] = []
         while len(found) < self._unit:
-            document = self._source.take()
+            document = self._source.next_document()
             if document is None:
                 return False
             found.append(document.ids)

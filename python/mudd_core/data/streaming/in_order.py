@@ -53,7 +53,7 @@ class InOrder:
         self._size = _FIRST
         self.lacking = self._skip(skipped)
 
-    def take(self) -> Document | None:
+    def next_document(self) -> Document | None:
         """The next document; None behind the last file."""
         while not self._ready:
             self._ask()

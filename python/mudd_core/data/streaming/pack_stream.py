@@ -91,7 +91,7 @@ class PackStream:
         self._taken = 2 * batch_size  # documents of a batch, as the last one had
         self._ask_ahead()
 
-    def take(self) -> dict[str, Int32]:
+    def next_batch(self) -> dict[str, Int32]:
         """The next batch; the last one of a stream has the documents that are left."""
         stream = self._next_stream()
         free = np.full(self._size, self._length, np.int64)

@@ -16,7 +16,7 @@ from mudd_core.data.documents.source import Frame, TextFiles, framed
 from mudd_core.data.streaming.messages import Head, Message
 from mudd_core.data.tokenize import Ids, Tokenizer
 from mudd_core.data.tokenizer_source import TokenizerSource, stored_tokenizer
-from mudd_core.data.tokenizer_trial import take_for_tried
+from mudd_core.data.tokenizer_trial import mark_as_tried
 
 Int32 = npt.NDArray[np.int32]
 # all; train: those that are not held out by their hash; held: the others.
@@ -69,7 +69,7 @@ class Encoder:
         head, (data,) = message
         files = tuple(Path(file) for file in head["files"])
         texts = TextFiles("train", files, head["named"], head["column"], head["cuts"])
-        take_for_tried(data.tobytes())
+        mark_as_tried(data.tobytes())
         made = stored_tokenizer(head["identity"], data.tobytes(), head["tokenizer_file"])
         return cls(texts, made, head["frame"], head["kept"], head["longest"], head["tail"])
 

@@ -77,7 +77,7 @@ class StreamRows:
             return self._batches[number]
         stream = self._at(number)
         try:
-            arrays = stream.take()
+            arrays = stream.next_batch()
         except BaseException:
             self.close()  # it may stand within a batch
             raise
@@ -128,5 +128,5 @@ class StreamRows:
             raise StopRequestedError(
                 f"[data] stop requested while batches were passed over, at {stream.batch:,}"
             )
-        stream.take()
+        stream.next_batch()
         self._remember(stream)

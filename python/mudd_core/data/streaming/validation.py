@@ -48,7 +48,7 @@ class ChosenTexts:
         """(0, ids of a document)."""
         source = InOrder(self.processes, range(self.first_file, self.first_file + len(self.files)))
         taken = 0
-        while (self.count == 0 or taken < self.count) and (document := source.take()) is not None:
+        while (self.count == 0 or taken < self.count) and (document := source.next_document()) is not None:
             taken += 1
             yield 0, document.ids.astype(np.int64).tobytes()
         source.close()

@@ -31,7 +31,7 @@ class _Reading:
     def __init__(self, file: int, documents: Iterator[bytes]) -> None:
         self.file, self.documents, self.number = file, documents, 0
 
-    def take(self, count: int) -> list[bytes]:
+    def next_texts(self, count: int) -> list[bytes]:
         """The next documents; fewer at the end of the file."""
         found: list[bytes] = []
         while len(found) < count and (text := next(self.documents, None)) is not None:
@@ -69,7 +69,7 @@ class Worker:
         if not wanted:
             found = reading.skip(count)
             return {"read": found, "bytes": 0, "ended": found < count}, []
-        texts = reading.take(count)
+        texts = reading.next_texts(count)
         kept = [number for number, text in enumerate(texts) if self._encoder.keeps(text)]
         rows = self._encoder.ids([texts[number] for number in kept])
         head: Head = {"read": len(texts), "bytes": sum(map(len, texts)), "ended": len(texts) < count}

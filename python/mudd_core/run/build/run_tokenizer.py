@@ -70,10 +70,10 @@ def own_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:
 def has_text(config: Config) -> bool:
     """Return whether the rows of the run are made from text."""
     from mudd_core.config.pipelines import spec_of
-    from mudd_core.data.pipelines import own
+    from mudd_core.data.pipelines import user_readers
 
     data = config.data
     if spec_of(data.pipeline).ids_alone:
         return False
-    reader = own.find_reader(data.pipeline)
-    return reader is None or own.gives_text(data, reader)
+    reader = user_readers.find_reader(data.pipeline)
+    return reader is None or user_readers.gives_text(data, reader)

@@ -19,8 +19,8 @@ def registrations() -> set[str]:
     """Names of the readers and fsspec schemes that this process knows beyond those that fsspec ships."""
     found = {f"family {name}" for name, one in FAMILIES.items() if one.given is not None and one.file is None}
     found |= {f"optimizer {one.name}" for one in own_optimizers() if one.file is None}
-    if (own := sys.modules.get("mudd_core.data.pipelines.own")) is not None:
-        found |= {f"reader {name}" for name in own.registered()}
+    if (readers := sys.modules.get("mudd_core.data.pipelines.user_readers")) is not None:
+        found |= {f"reader {name}" for name in readers.registered()}
     if (schemes := sys.modules.get("fsspec.registry")) is not None:
         shipped = inspect.getsource(schemes)
         names = {*schemes.registry, *schemes.known_implementations}

@@ -14,7 +14,7 @@ from mudd_core.data.hub_datasets import with_dataset
 _FIELDS = ("path", "eval_path", "tokenizer")
 
 
-def within_reach(config: Config, fingerprint: str | None = None) -> Config:
+def with_local_sources(config: Config, fingerprint: str | None = None) -> Config:
     """The config to read data by; UserError where something is not on this machine and may not or cannot be fetched.
 
     fingerprint: of the data that a run was started with. Its token cache needs no source, so nothing is looked for
