@@ -1,53 +1,50 @@
 """Pipelines, protocols and formats have one list each, and every name has its module."""
 
-import ast
-from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
-import mudd_core
+from listed_names import ROOT, files_that_list, lists
 from mudd_core.config.data import FORMATS
 from mudd_core.config.pipelines import PIPELINES
 from mudd_core.config.protocols import PROTOCOLS
 from mudd_core.data import formats, pipelines
 
-ROOT = Path(mudd_core.__file__).parent
 # MaxText's dataset types and the pipeline that each becomes: names of another program.
 OF_OTHERS = {"config/keys/maxtext.py"}
 # Words of both lists that are nouns of data too: two of them side by side say nothing about pipelines.
 NOUNS = {"text", "rows", "blocks", "features"}
 
 
-def _literals(tree: ast.AST) -> Iterator[set[str]]:
-    """The strings of each literal of several values."""
-    for node in ast.walk(tree):
-        parts = {
-            ast.Dict: lambda one: [one.keys, one.values],
-            ast.Tuple: lambda one: [one.elts],
-            ast.List: lambda one: [one.elts],
-            ast.Set: lambda one: [one.elts],
-        }.get(type(node), lambda one: [])(node)
-        for part in parts:
-            yield {x.value for x in part if isinstance(x, ast.Constant) and isinstance(x.value, str)}
+@pytest.mark.parametrize(
+    "code",
+    [
+        "NAMES = ('pack', 'pile')",
+        "NAMES = {'a': 1, 'pack': 2, 'pile': 3}",
+        "NAMES = dict(a='x', b=['pack', 'pile'])",
+        "NAMES = {'text', 'rows', 'blocks'}",
+        "x = kind == 'pack' or kind == 'pile'",
+        "x = 1 if kind == 'pack' else 2 if 'pile' == kind else 3",
+        "if kind == 'pack':\n    pass\nelif kind == 'pile':\n    pass",
+        "match kind:\n    case 'pack' | 'pile':\n        pass",
+        "match kind:\n    case 'pack':\n        pass\n    case 'pile':\n        pass",
+    ],
+)
+def test_a_list_in_any_form_is_seen(code: str) -> None:
+    assert lists(code, set(PIPELINES), NOUNS)
 
 
-def _files_that_list(names: set[str]) -> set[str]:
-    found = set()
-    for file in ROOT.rglob("*.py"):
-        for strings in _literals(ast.parse(file.read_text())):
-            if len((strings & names) - NOUNS) > 1 or len(strings & names) > 2:
-                found.add(file.relative_to(ROOT).as_posix())
-    return found
+@pytest.mark.parametrize("code", ["x = ('text', 'rows')", "x = kind == 'pack' or 'pile'", "x = 'pack'"])
+def test_one_name_and_two_nouns_are_no_list(code: str) -> None:
+    assert not lists(code, set(PIPELINES), NOUNS)
 
 
 def test_no_file_lists_pipelines_again() -> None:
-    assert _files_that_list(set(PIPELINES)) - OF_OTHERS == set()
+    assert files_that_list(set(PIPELINES), NOUNS) - OF_OTHERS == set()
 
 
 def test_no_file_lists_protocols_again() -> None:
-    assert _files_that_list(set(PROTOCOLS)) - OF_OTHERS == set()
+    assert files_that_list(set(PROTOCOLS), NOUNS) - OF_OTHERS == set()
 
 
 def test_no_file_lists_formats_again() -> None:
@@ -55,7 +52,7 @@ def test_no_file_lists_formats_again() -> None:
         "tools/convert/command.py",
         "tools/convert/items.py",
     }  # which formats can be written, and from which
-    assert _files_that_list(set(FORMATS)) - writers == {"config/data.py"}
+    assert files_that_list(set(FORMATS), NOUNS) - writers == {"config/data.py"}
 
 
 @pytest.mark.parametrize("name", PIPELINES)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from listed_names import files_that_list
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, OptimConfig, TrainConfig, check_config, config_hash, optim
 from mudd_core.config.groups import OPTIMIZERS, SPECS, parse_groups
@@ -64,6 +65,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     [
         ("head", "expected groups like 'lion: head"),
         ("adam: head", f"optimizers of {', '.join(OPTIMIZERS)}, got 'adam: head'"),
+        ("lion", "expected groups like 'lion: head"),
         ("lion:", "expected patterns of names or role=<role> in the group 'lion:', got none"),
         ("lion: role=table", "expected a role of embedding, .*, got 'role=table'"),
         (
@@ -86,10 +88,17 @@ def test_a_config_may_name_every_optimizer_of_the_core_and_no_other() -> None:
         trained("llama_gqa", 0, name="adam")
 
 
+def test_no_file_lists_optimizers_again() -> None:
+    assert files_that_list(set(OPTIMIZERS)) == {"config/keys/maxtext_training_values.py"}  # those of MaxText
+
+
 def test_every_setting_of_an_optimizer_is_a_field_of_the_config_with_its_default() -> None:
+    fields = {field.name: field for field in dataclasses.fields(OptimConfig)}
     for spec in SPECS.values():
         for one in spec.settings:
             value = getattr(OptimConfig(), one.field)
+            about = fields[one.field].metadata
+            assert (about["unit"], about["choices"]) == (one.unit, tuple(one.choices)), one.name
             assert type(value) is type(one.default) and value == one.default, (spec.name, one.name)
 
 
@@ -102,7 +111,11 @@ def test_a_setting_that_the_config_does_not_declare_becomes_a_field(monkeypatch:
         lr: float = 1.0
 
     fields = {field.name: field for field in dataclasses.fields(Section)}
-    assert fields["warmth"].default == 0.9 and fields["warmth"].metadata["later"]
+    assert (
+        fields["warmth"].type is float
+        and fields["warmth"].default == 0.9
+        and fields["warmth"].metadata["later"]
+    )
     assert fields["warmth"].metadata["text"] == "fire: weight of the moment in the direction"
     assert (fields["warmth"].metadata["low"], fields["warmth"].metadata["high"]) == (0.0, 1.0)
 
@@ -112,6 +125,8 @@ def test_a_group_has_selectors_and_settings() -> None:
     assert (one.optimizer, one.selectors, one.settings) == ("lion", ("head",), {"lr_factor": 0.5})
     assert (two.optimizer, two.selectors) == ("sgd", ("role=gain", "!final_norm.*"))
     assert two.settings == {"momentum": 0.8}
+    (three,) = parse_groups("adam_pax: *, !role=gain, ! role = bias")
+    assert (three.optimizer, three.selectors) == ("adam_pax", ("*", "!role=gain", "!role=bias"))
 
 
 @pytest.mark.parametrize(

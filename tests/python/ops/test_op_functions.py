@@ -29,12 +29,39 @@ def test_signatures_name_all_inputs_and_options(op: str) -> None:
     options = {n: p for n, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
     assert list(parameters)[: len(spec.inputs)] == [one.name for one in spec.inputs]
     assert list(options) == [option.name for option in spec.options]
+    for one in spec.inputs:
+        assert parameters[one.name].default is (None if one.optional else inspect.Parameter.empty), one.name
+    several = [name for name, p in parameters.items() if p.kind is inspect.Parameter.VAR_POSITIONAL]
+    assert len(several) == bool(spec.repeated)
     for option in spec.options:
         assert options[option.name].default == option.default
+        assert options[option.name].annotation is type(option.default)
         assert f"{option.name}: {option.help}" in getattr(ops, op).__doc__
     back = list(inspect.signature(getattr(ops, f"{op}_backward")).parameters)
     assert back[0] == f"d{spec.outputs[0].name}"
     assert set(back[1:]) == parameters.keys() - {one.name for one in spec.inputs if one.state}
+
+
+@pytest.mark.parametrize("name", [name for name in ops.__all__ if name != "custom"])
+def test_a_function_says_where_it_is(name: str) -> None:
+    function = getattr(ops, name)
+    assert (function.__module__, function.__name__, function.__qualname__) == ("mudd_core.ops", name, name)
+
+
+def test_help_has_the_values_of_options_and_the_gradients() -> None:
+    assert ops.linear.__doc__.endswith(
+        "Options:\n"
+        "    activation: function of x w + bias. Values: none, silu, gelu_tanh, gelu_erf, relu, squared_relu.\n"
+        "    transposed: w is [N, K].\n"
+        "    full_precision: y stays fp32 in a bf16 graph, as it does with a residual."
+    )
+    assert ops.rms_norm.__doc__.endswith("each normalized alone. Values: at least 1.")
+    assert "purpose: " in ops.dropout.__doc__ and "Values: a str" not in ops.dropout.__doc__
+    assert ops.activation_backward.__doc__ == "Gradients (dx,) of activation; None for absent inputs."
+    assert ops.embedding_backward.__doc__ == (
+        "Gradients (None, dtable, dresidual) of embedding; None for absent inputs."
+    )
+    assert "dnewest, those of each states) of depth_mix" in ops.depth_mix_backward.__doc__
 
 
 def test_inputs_and_gradients_may_be_named() -> None:

@@ -1,0 +1,56 @@
+"""Which files of the package list names side by side that one table has: in literals, matches and branches."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import mudd_core
+
+ROOT = Path(mudd_core.__file__).parent
+
+
+def _parts(node: ast.AST) -> list[list[ast.expr | None]]:
+    """The expressions that a literal, a match, a chain of comparisons or of branches holds side by side."""
+    match node:
+        case ast.Dict():
+            return [[*node.keys], [*node.values]]
+        case ast.Tuple() | ast.List() | ast.Set():
+            return [[*node.elts]]
+        case ast.Match():
+            return [[x.value for x in ast.walk(node) if isinstance(x, ast.MatchValue)]]
+        case ast.BoolOp() | ast.If() | ast.IfExp():
+            tests = node.values if isinstance(node, ast.BoolOp) else _branches(node)
+            return [[side for x in tests if isinstance(x, ast.Compare) for side in (x.left, *x.comparators)]]
+    return []
+
+
+def _branches(node: ast.If | ast.IfExp) -> list[ast.expr]:
+    """The tests of if and its elifs."""
+    after = node.orelse if isinstance(node, ast.IfExp) else node.orelse[0] if len(node.orelse) == 1 else None
+    return [node.test, *(_branches(after) if isinstance(after, ast.If | ast.IfExp) else [])]
+
+
+def _literals(tree: ast.AST) -> Iterator[set[str]]:
+    """The strings of each list of several values."""
+    for node in ast.walk(tree):
+        for part in _parts(node):
+            yield {x.value for x in part if isinstance(x, ast.Constant) and isinstance(x.value, str)}
+
+
+def lists(code: str, names: set[str], nouns: Collection[str] = ()) -> bool:
+    """Whether code lists two of the names, or three with those that are nouns too."""
+    return any(
+        len((strings & names) - set(nouns)) > 1 or len(strings & names) > 2
+        for strings in _literals(ast.parse(code))
+    )
+
+
+def files_that_list(names: set[str], nouns: Collection[str] = ()) -> set[str]:
+    """The files of the package that do."""
+    return {
+        file.relative_to(ROOT).as_posix()
+        for file in ROOT.rglob("*.py")
+        if lists(file.read_text(), names, nouns)
+    }
