@@ -19,7 +19,7 @@ from mudd_core.run.store.store import Store
 
 
 def asked_run(
-    config: Config | str | Path, workdir: str | Path | Store | None
+    config: Config | str | Path | None, workdir: str | Path | Store | None
 ) -> tuple[Config, str | Path | Store | None]:
     """(config, work directory) of a Trainer's first two arguments; the folder of a run brings both.
 
