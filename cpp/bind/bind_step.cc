@@ -89,8 +89,10 @@ std::vector<Column> columns_of(Executor& e, const py::dict& arrays, int64_t batc
     const std::vector<int64_t> shape = bind::shape_of(array, "train_step", name.c_str());
     const int64_t length = e.value(c.to).cols;
     check(shape.size() == 2, "train_step", name, ": expected [B, T], got ", shape.size(), " axes");
-    check(shape[0] == batch_size, "train_step", name, ": expected ", batch_size, " samples, got ", shape[0]);
-    check(shape[1] == length, "train_step", name, ": expected ", length, " positions, got ", shape[1]);
+    check(shape[0] == batch_size, "train_step", name, ": expected ", batch_size, " samples, got ", shape[0],
+          " in [", shape[0], ", ", shape[1], "]; a batch is [train.batch_size, train.seq_len]");
+    check(shape[1] == length, "train_step", name, ": expected ", length, " positions, got ", shape[1], " in [",
+          shape[0], ", ", shape[1], "]; a batch is [train.batch_size, train.seq_len]");
     c.from =
         bind::tensor(py::reinterpret_borrow<py::object>(array), DType::i32, "train_step", name.c_str(), &c.hold);
     columns.push_back(std::move(c));

@@ -117,7 +117,8 @@ if not TYPE_CHECKING:  # a type checker reads the imports above, so that a name 
             value = getattr(importlib.import_module(f"mudd_core.{_HOME[name]}"), name)
         else:
             suggest = importlib.import_module("mudd_core.config.suggest")
-            hint = suggest.nearest(name, __all__)
+            others = importlib.import_module("mudd_core.base.other_names").PACKAGE
+            hint = f"; {others[name]}" if name in others else suggest.nearest(name, __all__)
             raise AttributeError(f"module 'mudd_core' has no attribute '{name}'{hint}")
         globals()[name] = value
         return value

@@ -7,9 +7,10 @@ here computes; the formulas are in the docstrings of ops/ and in docs/maths/.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from mudd_core import ops
+from mudd_core.base.other_names import NN, unknown
 from mudd_core.config.families import TiedHead
 from mudd_core.graph.recording import Declaration, Like, current, part, prefix
 
@@ -189,3 +190,9 @@ def unembedding(name: str, vocab_size: int, width: int, *, std: float, role: str
     return parameter(
         name, (vocab_size, width), role=role, fan_in=width, fan_out=vocab_size, init="normal", init_scale=std
     )
+
+
+if not TYPE_CHECKING:  # a checker reports a name that is not there itself
+
+    def __getattr__(name):
+        raise unknown("nn", name, NN)

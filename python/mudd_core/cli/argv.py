@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli.names import ALIASES, COMMANDS, JOB_OPTIONS, OPTIONS, READING, TOOLS, known_words
@@ -13,7 +14,7 @@ from mudd_core.config.arguments import Arguments, argument, with_values
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars import detect
 from mudd_core.run.store.config_source import recorded, resumed
-from mudd_core.run.store.own_code import run_copies
+from mudd_core.run.store.own_code import require_named_reader, run_copies
 
 
 def _command(name: str) -> str:
@@ -129,7 +130,6 @@ def _of_run(request: Request) -> str | None:
     if not folder.holds_run:
         return None
     request.options["--config"] = str(folder.config_file)
-    run_copies(folder, request.words)
     return request.options["--config"]
 
 
@@ -140,8 +140,10 @@ def _load(request: Request) -> None:
     if file is None:
         split_words(request.words, Config(), known_words())  # names the argument that is wrong, if one is
         return
+    if of_run := _is_of_run(request, file):
+        run_copies(request.folder, request.words)
     if request.command != "train" or request.options.keys() & {"--plan", "--params", "--explain"}:
-        request.config = config_of(file, request.words)
+        request.config = config_of(file, request.words, of_run=of_run)
         return
     known = resumed(file, request.words, request.folder if "--workdir" in request.options else None)
     if known is not None:
@@ -149,13 +151,22 @@ def _load(request: Request) -> None:
         check_config(request.config)
         return
     with recorded(request.words) as request.source:
-        request.config = config_of(file, request.words)
+        request.config = config_of(file, request.words, of_run=of_run)
 
 
-def config_of(file: str, words: Sequence[str]) -> Config:
-    """The checked config of a file with overrides."""
+def _is_of_run(request: Request, file: str) -> bool:
+    """Whether a config file is the one of the run that --workdir names."""
+    if "--workdir" not in request.options or not request.folder.holds_run:
+        return False
+    return Path(file).absolute() == request.folder.config_file.absolute()
+
+
+def config_of(file: str, words: Sequence[str], *, of_run: bool = False) -> Config:
+    """The checked config of a file with overrides. of_run: it is the config of a run that the command names."""
     config = read_config(file)
     overrides = split_words(words, config, known_words())
     config = apply_overrides(config, overrides)
+    if file.endswith(".json") and not of_run:
+        require_named_reader(config, words)
     check_config(config, typed_names(overrides))
     return config

@@ -59,9 +59,17 @@ def find_config(name: str | Path) -> Path:
             if _is_file(folder / spelling):
                 return folder / spelling
     known = list(config_files())
-    listing = f" There are: {', '.join(known)}." if known else ""
-    hint = nearest(asked.as_posix(), known) or "."
-    raise UserError(f"[config] no config file '{name}'{hint}{listing}")
+    raise UserError(f"[config] no config file '{name}'{nearest(asked.as_posix(), known) or _listing(known)}")
+
+
+def _listing(known: Sequence[str]) -> str:
+    """`; there are: small.py, tiny.py, 7 in gpt2/, ...`."""
+    counts: dict[str, int] = {}
+    for name in known:
+        folder, slash, file = name.rpartition("/")
+        counts[folder + slash or file] = counts.get(folder + slash or file, 0) + 1
+    names = [f"{count} in {name}" if name.endswith("/") else name for name, count in counts.items()]
+    return f"; there are: {', '.join(names)}" if names else ""
 
 
 def _is_file(path: Path) -> bool:
@@ -159,7 +167,9 @@ def load_config(path: str | Path, overrides: Sequence[str] | Changes = ()) -> Co
     Raises UserError (a ValueError) naming the field, the rule and the nearest valid name.
     """
     if isinstance(overrides, str):
-        raise TypeError("[load_config] overrides: expected a dict of fields or a list of strings, got a str")
+        raise TypeError(
+            f"[load_config] overrides: expected a dict of fields or a list of strings, got a str; pass [{overrides!r}]"
+        )
     config = read_config(path)
     if isinstance(overrides, Mapping):
         return with_changes(config, overrides)

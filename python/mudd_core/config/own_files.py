@@ -1,4 +1,4 @@
-"""Python files of the user's that a field of the config names as FILE.py:NAME: an architecture, an optimizer.
+"""Python files of the user's that a field of the config names as FILE.py:NAME: an architecture, an optimizer, a reader.
 
 A file is run once for each content, by importlib, from the very bytes whose hash is kept. Nothing but a command or a
 program that names the file runs it; a saved config alone never does.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.machinery
 import importlib.util
+import linecache
 import sys
 import traceback
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ def sha256_of(text: bytes) -> str:
 
 
 _run: dict[tuple[str, str, str], OwnFile] = {}  # by key, file and hash
+_pinned: dict[tuple[str, str], OwnFile] = {}  # by key and value
 _running: dict[str, OwnFile] = {}  # by name of the module, from before its code runs
 
 
@@ -86,6 +88,24 @@ def run_own(key: str, value: str, text: bytes | None = None) -> OwnFile:
     return _run[key, file, digest]
 
 
+def pin(key: str, value: str, text: bytes) -> None:
+    """Run these bytes as FILE.py:NAME, and let file_of give them from now on, whatever is on the disk."""
+    _pinned[key, value] = run_own(key, value, text)
+
+
+def file_of(key: str, value: str) -> OwnFile:
+    """The file of FILE.py:NAME: as it is pinned, else as it is now."""
+    found = _pinned.get((key, value)) or run_own(key, value)
+    _show_lines(found)
+    return found
+
+
+def _show_lines(own: OwnFile) -> None:
+    """Let tracebacks and inspect show the lines that were run, not those that the file has by now."""
+    lines = own.text.decode("utf-8", "replace").splitlines(keepends=True)
+    linecache.cache[own.file] = (len(own.text), None, lines, own.file)
+
+
 def _read(key: str, value: str, file: str) -> bytes:
     path = Path(file).expanduser()
     try:
@@ -106,6 +126,7 @@ def _executed(key: str, file: str, text: bytes, name: str) -> OwnFile:
     own = OwnFile(key, file, text, module)
     sys.modules[name] = module  # dataclasses and type hints look there
     _running[name] = own
+    _show_lines(own)
     try:
         loader.exec_module(module)
     except (Exception, SystemExit) as error:

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+KEY = "data.pipeline"  # names one of these, or a reader of the user's
+
 
 @dataclass(frozen=True)
 class PipelineSpec:

@@ -13,6 +13,7 @@ from mudd_core.config.field_table import config_table
 from mudd_core.config.fields import FieldInfo, opt, walk
 from mudd_core.config.log import LogConfig
 from mudd_core.config.mesh import DistConfig, MeshConfig
+from mudd_core.config.no_assignment import explain_assignment
 from mudd_core.config.optim import OptimConfig
 from mudd_core.config.protocols import PROTOCOLS
 from mudd_core.config.sections import section_of
@@ -185,6 +186,14 @@ class Config:
     def schedule_steps(self) -> int:
         """Updates of warm-up and decay together."""
         return self.optim.schedule_steps or self.train.steps
+
+
+for _item in fields(Config):
+    if isinstance(_item.default_factory, type):
+        explain_assignment(_item.default_factory, _item.name)
+for _family in FAMILIES.values():
+    explain_assignment(_family.config, "model")
+explain_assignment(Config, "")
 
 
 def fields_of_all() -> list[FieldInfo]:

@@ -19,20 +19,21 @@ if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
 
-def run_config(config: Config | str | Path) -> Config:
-    """The config of a Trainer; a name or path is loaded. TypeError for anything else."""
+def run_config(config: Config | str | Path | None) -> Config:
+    """The config of a Trainer; a name or path is loaded. TypeError for anything else, and for None."""
     if isinstance(config, str | Path):
         return load_config(config)
     if isinstance(config, Config):
         run_named_optimizer(config.optim.name)
         return config
-    hint = (
-        "mc.Config(model=...)"
-        if isinstance(config, tuple(family.config for family in FAMILIES.values()))
-        else 'mc.load_config("tiny.py")'
-    )
+    hint = 'mc.load_config("tiny.py")'
+    if isinstance(config, tuple(family.config for family in FAMILIES.values())):
+        hint = "mc.Config(model=...)"
+    elif isinstance(config, Mapping):
+        hint = 'mc.load_config("tiny.py", {"train.steps": 10}), with your fields in the dict'
+    given = "nothing" if config is None else _kind(config)
     raise TypeError(
-        f"[Trainer] config: expected a Config or the name of a config file, got {_kind(config)}; pass {hint}"
+        f"[Trainer] config: expected a Config or the name of a config file, got {given}; pass {hint}"
     )
 
 

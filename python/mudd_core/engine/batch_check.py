@@ -43,7 +43,8 @@ def checked_ids(tokens: npt.ArrayLike, name: str, config: ModelConfig) -> Int32:
         raise TypeError(f"[model] {name}: expected token ids, got text; pass trainer.tokenizer.encode(text)")
     if given.size and given.dtype.kind not in "iu":
         kind = type(tokens).__name__ if given.dtype.kind == "O" else given.dtype
-        raise TypeError(f"[model] {name}: expected integers, got {kind}")
+        hint = "; pass ids.astype(np.int32)" if given.dtype.kind in "fb" else ""
+        raise TypeError(f"[model] {name}: expected integers, got {kind}{hint}")
     ids = np.atleast_2d(given)
     if ids.ndim != 2 or ids.size == 0:
         raise ValueError(
@@ -51,7 +52,8 @@ def checked_ids(tokens: npt.ArrayLike, name: str, config: ModelConfig) -> Int32:
         )
     if ids.shape[1] > config.max_seq_len:
         raise ValueError(
-            f"[model] {name}: expected at most {config.max_seq_len} positions, got {ids.shape[1]}"
+            f"[model] {name}: expected at most {config.max_seq_len} positions, got {ids.shape[1]}; pass the last "
+            f"ones, ids[..., -{config.max_seq_len}:], or take a larger model.max_seq_len"
         )
     check_size(ids, "model", name)
     high = int(ids.max())

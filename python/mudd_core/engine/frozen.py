@@ -11,6 +11,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array, Float32
 from mudd_core.checkpoint import dtypes
 from mudd_core.config import Config
+from mudd_core.config.suggest import nearest
 from mudd_core.engine.parameter_tree import counted, leaves_of
 from mudd_core.engine.trainable import trained_names
 
@@ -36,7 +37,8 @@ class Weights(Mapping[str, Float32]):
 
     def __getitem__(self, name: str) -> Float32:
         if name not in self._names:
-            raise KeyError(name)
+            hint = nearest(str(name), self._names) or "; print(model.parameters) lists them"
+            raise KeyError(f"[parameters] there is no '{name}'{hint}")
         if self._store.describe(name)["stored"] == "float32":
             view: Float32 = self._store.view(0, name)
             return view
@@ -49,6 +51,14 @@ class Weights(Mapping[str, Float32]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+    if not TYPE_CHECKING:  # a checker reports the call itself
+
+        def __call__(self):
+            raise TypeError(
+                "[parameters] model.parameters is a mapping of names to weights; type model.parameters.items(), or "
+                "model.n_parameters for their number; a Trainer has the optimizer"
+            )
 
     def __repr__(self) -> str:
         leaves = leaves_of(self._store, self._trained)

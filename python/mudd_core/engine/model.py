@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
+from mudd_core.base.other_names import MODEL, Hinted
 from mudd_core.base.types import Array, Float32
 from mudd_core.config import Config, ModelConfig
 from mudd_core.dist import Comm
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
 
 
-class Model(Parameters, Inside):
+class Model(Parameters, Inside, Hinted):
     """A language model of any family; for one thread at a time (RuntimeError in the other).
 
     config: a model config with vocab_size and max_seq_len filled in, or a whole Config, whose tokenizer and train
@@ -43,6 +44,8 @@ class Model(Parameters, Inside):
     comm: of the ranks that train together: those of a node share one copy of the weights. All make the same calls.
     stored: "bfloat16" or "float16" for each matrix to be frozen for good and stored so, in half the memory.
     """
+
+    _other_names = MODEL
 
     def __init__(
         self,

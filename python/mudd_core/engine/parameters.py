@@ -11,6 +11,7 @@ import numpy.typing as npt
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.types import Array, Float32
+from mudd_core.config.suggest import nearest
 from mudd_core.engine.argument_check import checked_weight
 from mudd_core.engine.frozen import Weights, require_in_range, set_weight
 from mudd_core.engine.parameter_tree import Leaf, leaves_of
@@ -41,7 +42,8 @@ class Parameters:
         try:
             array = checked_weight(name, value, self.store.describe(name)["shape"])
         except KeyError:
-            raise KeyError(f"[model] parameter: there is no '{name}'") from None
+            hint = nearest(name, self.store.names()) or "; print(model.parameters) lists them"
+            raise KeyError(f"[model] parameter: there is no '{name}'{hint}") from None
         self._write(name, array, "set_parameter", stacklevel=5)
 
     def state_dict(self, *, copy: bool = False) -> dict[str, Array]:

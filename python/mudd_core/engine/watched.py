@@ -35,6 +35,9 @@ class Patching:
 
     def __init__(self, functions: Mapping[str, Patch], names: list[str], in_force: list[Patches]) -> None:
         """functions: by pattern. names: of all values. in_force: the model's patches, the innermost last."""
+        if not isinstance(functions, Mapping):
+            kind = type(functions).__name__
+            raise TypeError(f"[patch] functions: expected a dict of names to functions, got {kind}")
         for pattern, function in functions.items():
             if not callable(function):
                 kind = type(function).__name__

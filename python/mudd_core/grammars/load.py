@@ -22,7 +22,9 @@ def load_config(path: str | Path, overrides: Sequence[str] | Changes = ()) -> Co
     ValueError) naming the field, the rule and the nearest valid name.
     """
     if isinstance(overrides, str):
-        raise TypeError("[load_config] overrides: expected a dict of fields or a list of strings, got a str")
+        raise TypeError(
+            f"[load_config] overrides: expected a dict of fields or a list of strings, got a str; pass [{overrides!r}]"
+        )
     words = _words(overrides) if isinstance(overrides, Mapping) else tuple(overrides)
     command, file = (str(path), "") if str(path) in detect.COMMANDS else ("", str(path))
     nowhere = {"--workdir": "."}  # no run is started, so none needs a name

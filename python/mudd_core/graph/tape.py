@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from mudd_core import _core
 from mudd_core.base.in_use import InUse
+from mudd_core.base.other_names import TENSOR, Hinted
 from mudd_core.base.types import Array, Bool, Float32
 from mudd_core.graph import scopes
 from mudd_core.graph.constants import as_array, as_input
@@ -31,15 +32,20 @@ Results: TypeAlias = "Tensor | Array | tuple[Tensor | Array, ...]"
 _counting = threading.Lock()  # of the readers of a tensor
 
 
-class Tensor(Operators):
+class Tensor(Operators, Hinted):
     """A NumPy array on the tape, with NumPy's operators, sum, mean, reshape, transpose, .T and indexing.
 
     data: float32 (or int32 for indices), never copied; float64 is converted. requires_grad: collect its gradient in
     `.grad`. np.asarray(t) is a read-only view of the numbers; comparisons give NumPy's booleans.
     """
 
+    _other_names = TENSOR
+
     def __init__(self, data: npt.ArrayLike, requires_grad: bool = False) -> None:
         self._hold(as_array(data), requires_grad)
+        if self.data.dtype.kind not in "fiub":
+            kind = type(data).__name__ if self.data.dtype.kind == "O" else self.data.dtype
+            raise TypeError(f"[Tensor] data: expected numbers, got {kind}; type mc.Tensor([1.0, 2.0])")
         if requires_grad and self.data.dtype != np.float32:
             raise TypeError(
                 f"[Tensor] data: expected float32 where a gradient is wanted, got {self.data.dtype}; "

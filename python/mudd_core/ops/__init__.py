@@ -8,6 +8,9 @@ may be any. A wrong type raises TypeError, a wrong shape or value ValueError; bo
 The functions are made from the declarations of the core (`_core.op_specs()`); their types are in __init__.pyi.
 """
 
+from typing import Never
+
+from mudd_core.base.other_names import OPS, unknown
 from mudd_core.graph.recording import Like as Like
 from mudd_core.ops.call import custom
 from mudd_core.ops.faces import functions
@@ -15,3 +18,7 @@ from mudd_core.ops.faces import functions
 _functions = functions()
 globals().update(_functions)
 __all__ = ["custom", *_functions]
+
+
+def __getattr__(name: str) -> Never:
+    raise unknown("ops", name, OPS)

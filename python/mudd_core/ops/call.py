@@ -71,7 +71,8 @@ def checked(op: str, name: str, value: Any, dtype: str) -> Array | Tensor:
     plain = np.asarray if dtype == "float64" else as_input
     array = value if isinstance(value, Tensor) else plain(value)
     if array.dtype != dtype:
-        raise TypeError(f"[{op}] {name}: expected {dtype}, got {array.dtype}")
+        hint = f"; pass {name}.astype(np.{dtype})" if array.dtype.kind in "fiu" else ""
+        raise TypeError(f"[{op}] {name}: expected {dtype}, got {array.dtype}{hint}")
     return array
 
 

@@ -161,6 +161,10 @@ def test_mistakes_say_what_to_type() -> None:
         UserError, match=r"\[patch\] name: .* 'blocks.0.attn.outs' matches none; near names: "
     ):
         model.patch({"blocks.0.attn.outs": changed})
+    with pytest.raises(
+        TypeError, match=r"\[patch\] functions: expected a dict of names to functions, got list"
+    ):
+        model.patch(["embed.out"])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"\[patch\] embed.out: expected a function of an array, got int"):
         model.patch({"embed.out": 0})  # type: ignore[dict-item]
     with (

@@ -7,7 +7,6 @@ A reader takes data.path and gives documents (str or bytes), which are packed as
 from __future__ import annotations
 
 import inspect
-import runpy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array, Json
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
-from mudd_core.config.pipelines import PIPELINES
+from mudd_core.config.own_files import file_of, split_name
+from mudd_core.config.pipelines import KEY, PIPELINES
 from mudd_core.data.corpus import Split
 from mudd_core.data.documents.source import DocumentSource, Frame, file_digest
 from mudd_core.data.pipelines import pack
@@ -59,13 +59,11 @@ def find_reader(name: str) -> Reader | None:
     """The reader that data.pipeline names, None if it names none; UserError for a file without it."""
     if name in _registered:
         return _registered[name]
-    file, _, function = name.rpartition(":")
-    if not file.endswith(".py"):
+    named = split_name(name)
+    if named is None:
         return None
-    path = Path(file).expanduser()
-    if not path.is_file():
-        raise UserError(f"[data.pipeline] expected FILE.py:NAME, got {name!r}: there is no file {file}")
-    found = runpy.run_path(str(path)).get(function)
+    file, function = named
+    found = getattr(file_of(KEY, name).module, function, None)
     if not callable(found):
         raise UserError(f"[data.pipeline] {file}: expected a function {function!r}, got none")
     reader: Reader = found

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.html_table import html_table
 from mudd_core.base.in_use import InUse, alone
+from mudd_core.base.other_names import TRAINER, Hinted
 from mudd_core.base.types import Array, Int32
 from mudd_core.checkpoint import final_hash, is_weight
 from mudd_core.config import Config
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
 
-class Trainer:
+class Trainer(Hinted):
     """Trains one model: `t = mc.Trainer("tiny.py", "runs/x"); t.step(); t.fit(); t.validate(); t.model`.
 
     config: or the name of its file, or the folder of a run, which is resumed with its own config: mc.Trainer("runs/x").
@@ -56,9 +57,11 @@ class Trainer:
     name, for the first lines of its log style.
     """
 
+    _other_names = TRAINER
+
     def __init__(
         self,
-        config: Config | str | Path,
+        config: Config | str | Path | None = None,
         workdir: str | Path | Store | None = None,
         model: Model | None = None,
         *,

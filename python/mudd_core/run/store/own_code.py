@@ -18,29 +18,34 @@ from mudd_core.config.families import in_family, named_family, own_family
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import replace_path
 from mudd_core.config.overrides import named_in
-from mudd_core.config.own_files import OwnFile, sha256_of, split_name
+from mudd_core.config.own_files import OwnFile, file_of, pin, sha256_of, split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.own_optimizers import named_optimizer, own_optimizer
+from mudd_core.config.pipelines import KEY as READER
 from mudd_core.run.store.run_folder import RunFolder
 
 MEMBER = "own_files"  # of run.json
-COPIES = {FAMILY: "model_family.py", OPTIMIZER: "optim_name.py"}
+COPIES = {FAMILY: "model_family.py", OPTIMIZER: "optim_name.py", READER: "data_pipeline.py"}
 
 
 def _named(config: Config) -> dict[str, tuple[str, OwnFile]]:
     """By field: the value FILE.py:NAME of a config, and the file as it was run."""
     used = {FAMILY: own_family(config.model), OPTIMIZER: own_optimizer(config.optim.name)}
-    return {
+    found = {
         key: (one.name, one.file) for key, one in used.items() if one is not None and one.file is not None
     }
+    reader = config.data.pipeline
+    return found if split_name(reader) is None else {**found, READER: (reader, file_of(READER, reader))}
 
 
 def run_named(key: str, name: str, text: bytes) -> None:
     """Run the bytes of a file as the FILE.py:NAME of a field."""
     if key == FAMILY:
         named_family(name, text)
-    else:
+    elif key == OPTIMIZER:
         named_optimizer(name, text)
+    else:
+        pin(key, name, text)
 
 
 def facts_of(config: Config) -> JsonObject:
@@ -107,6 +112,16 @@ def run_copies(folder: RunFolder, words: Sequence[str] = ()) -> None:
                 f"one back, or name a file that has this hash: {key}=FILE.py:{_leaf(one.name)}"
             )
         run_named(key, one.name, text)
+
+
+def require_named_reader(config: Config, words: Sequence[str]) -> None:
+    """UserError where a saved config names a reader's file and the command does not."""
+    reader = config.data.pipeline
+    if split_name(reader) is not None and not named_in(words, READER):
+        raise UserError(
+            f"[{READER}] this config needs the code in {reader}, and a command runs only files that it names; add "
+            f"{READER}={reader}"
+        )
 
 
 def as_saved(asked: Config, folder: RunFolder, facts: Mapping[str, Json]) -> Config:

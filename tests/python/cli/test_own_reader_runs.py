@@ -1,0 +1,85 @@
+"""Runs whose data come from a file of the user's: the copy, a changed file, mistakes, ranks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from mpi_ranks import ENVIRONMENT, needs_mpi
+from places import ROOT
+from tiny_run import TinyRun
+
+SHORT = ("train.steps=8", "train.save_every=2", "train.eval_every=4", "train.log_every=2")
+
+
+def launch(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(ROOT / "launch.py"), *words], capture_output=True, text=True)
+
+
+READER = (
+    "def numbers(path):\n    for n in range(400):\n        yield f'{n} and {n + 1} are {2 * n + 1}. ' * 4\n"
+)
+
+
+def own_run(folder: Path, text: Path, name: str, *words: str) -> TinyRun:
+    return TinyRun(folder, text, (f"data.pipeline={name}", *SHORT, *words))
+
+
+def test_the_copy_resumes_a_run_whose_reader_has_changed(tiny_text: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(READER)
+    whole = own_run(tmp_path / "whole", tiny_text, f"{file}:numbers")
+    assert whole.finish() == 0, whole.tail
+    stopped = own_run(tmp_path / "run", tiny_text, f"{file}:numbers", "train.stop_at=3")
+    assert stopped.finish() == 75, stopped.tail
+    assert (tmp_path / "run" / "data_pipeline.py").read_text() == READER
+    file.write_text(READER.replace("400", "300"))
+    changed = own_run(tmp_path / "run", tiny_text, f"{file}:numbers")
+    assert changed.finish() == 2
+    assert re.search(
+        rf"error: \[resume\] data.pipeline: {file} has changed since .*: SHA-256 \w+... then, ", changed.tail
+    )
+    way_out = re.search(r"resume with the run's copy: data.pipeline=(\S+),", changed.tail)
+    assert way_out
+    resumed = own_run(tmp_path / "run", tiny_text, way_out[1])
+    assert resumed.finish() == 0, resumed.tail
+    assert resumed.summary()["final_hash"] == whole.summary()["final_hash"] and resumed.rows() == whole.rows()
+
+
+def test_a_saved_config_alone_runs_no_file(tiny_text: Path, tmp_path: Path) -> None:
+    file, work = tmp_path / "mine.py", tmp_path / "run"
+    file.write_text(READER)
+    assert own_run(work, tiny_text, f"{file}:numbers", "train.stop_at=2").finish() == 75
+    file.write_text(f"open({str(tmp_path / 'was_here')!r}, 'w')\n")
+    refused = launch(f"--config={work}/config.json", f"--workdir={tmp_path}/other", "train.stop_at=2")
+    assert refused.returncode == 2 and not (tmp_path / "was_here").exists()
+    assert "a command runs only files that it names; add data.pipeline=" in refused.stderr
+    stopped = launch(f"--config={work}/config.json", f"--workdir={work}", "train.stop_at=4")  # its own copy
+    assert stopped.returncode == 75 and not (tmp_path / "was_here").exists(), stopped.stderr
+
+
+def test_a_mistake_is_one_line(tiny_text: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    for text, said in [
+        ("def numbers(path):\n    yield path\n    yield 1 / 0\n", "mine.py, line 3: ZeroDivisionError"),
+        ("1 / 0\n", "mine.py, line 1: ZeroDivisionError"),
+        ("n = 1\n", "expected a function 'numbers', got none"),
+    ]:
+        file.write_text(text)
+        run = own_run(tmp_path / "run", tiny_text, f"{file}:numbers")
+        assert run.finish() == 2, run.tail
+        errors = [line for line in run.output.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1 and said in errors[0] and "Traceback" not in run.output, run.tail
+
+
+@needs_mpi
+def test_two_ranks_have_the_bits_of_one(tiny_text: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(READER)
+    whole = own_run(tmp_path / "whole", tiny_text, f"{tmp_path}/mine.py:numbers")
+    assert whole.finish() == 0, whole.tail
+    run = own_run(tmp_path / "run", tiny_text, f"{tmp_path}/mine.py:numbers", "--ranks=2")
+    run.environment = ENVIRONMENT
+    assert run.finish() == 0, run.tail
+    assert run.summary()["final_hash"] == whole.summary()["final_hash"]
