@@ -2,10 +2,9 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
-#include <span>
 
 #include "mudd/base/check.h"
+#include "mudd/base/name_table.h"
 #include "mudd/base/test_build.h"
 
 #if defined(__x86_64__)
@@ -19,12 +18,6 @@ namespace {
 
 constexpr const char* kEmulations[] = {"emu16", "emu_avx512_bf16", "emu_amx_bf16"};
 constexpr const char* kNames[] = {"portable", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
-
-std::string joined(std::span<const char* const> names) {
-  std::string text;
-  for (const char* name : names) text += (text.empty() ? "" : ", ") + std::string(name);
-  return text;
-}
 
 #if defined(__x86_64__)
 struct Regs {
@@ -82,9 +75,7 @@ const char* read_emulation() {
   const char* text = std::getenv("MUDD_EMULATE");
   if (text == nullptr || *text == '\0') return nullptr;
   check(testing::linked(), "isa", "MUDD_EMULATE=", text, ": only the testing build has emulations");
-  for (const char* name : kEmulations)
-    if (std::strcmp(text, name) == 0) return name;
-  fail("isa", "MUDD_EMULATE: expected one of ", joined(kEmulations), ", got '", text, "'");
+  return kEmulations[position_of(kEmulations, text, "isa", "MUDD_EMULATE")];
 }
 
 }  // namespace
@@ -92,9 +83,7 @@ const char* read_emulation() {
 const char* name_of(Isa level) { return kNames[static_cast<int>(level)]; }
 
 Isa parse_isa(const std::string& name) {
-  for (size_t i = 0; i < std::size(kNames); ++i)
-    if (name == kNames[i]) return static_cast<Isa>(i);
-  fail("isa", "MUDD_MAX_ISA: expected one of ", joined(kNames), ", got '", name, "'");
+  return static_cast<Isa>(position_of(kNames, name, "isa", "MUDD_MAX_ISA"));
 }
 
 Isa detected_isa() {

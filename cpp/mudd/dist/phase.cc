@@ -1,6 +1,6 @@
 #include <string>
 
-#include "mudd/base/check.h"
+#include "mudd/base/name_table.h"
 #include "mudd/base/test_build.h"
 #include "mudd/dist/comm.h"
 
@@ -19,12 +19,7 @@ void reached(Phase phase) {
 const char* name_of(Phase phase) { return kNames[static_cast<int>(phase)]; }
 
 Phase parse_phase(const std::string& name) {
-  std::string known;
-  for (int i = 0; i < kPhases; ++i) {
-    if (name == kNames[i]) return static_cast<Phase>(i);
-    known += (i == 0 ? "" : ", ") + std::string(kNames[i]);
-  }
-  fail("ranks", "phase: expected ", known, ", got '", name, "'");
+  return static_cast<Phase>(position_of(kNames, name, "ranks", "phase"));
 }
 
 }  // namespace mudd::dist

@@ -1,6 +1,6 @@
 #include "mudd/params/parameter.h"
 
-#include "mudd/base/check.h"
+#include "mudd/base/name_table.h"
 
 namespace mudd {
 namespace {
@@ -15,12 +15,7 @@ std::span<const RoleInfo> roles() { return kRoles; }
 const char* name_of(Role role) { return kRoles[static_cast<int>(role)].name; }
 
 Role parse_role(const std::string& name) {
-  std::string known;
-  for (size_t i = 0; i < std::size(kRoles); ++i) {
-    if (name == kRoles[i].name) return static_cast<Role>(i);
-    known += (i == 0 ? "" : ", ") + std::string(kRoles[i].name);
-  }
-  fail("parameter", "role: expected one of ", known, ", got '", name, "'");
+  return static_cast<Role>(position_of(kRoles, name, "parameter", "role", &RoleInfo::name));
 }
 
 bool may_be_narrow(const Parameter& p) {

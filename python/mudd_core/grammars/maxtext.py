@@ -26,6 +26,7 @@ from mudd_core.grammars.resolved import Origin, Resolved
 from mudd_core.grammars.table import Applied, Setting, apply, require_taken, with_own_words
 from mudd_core.grammars.yml import Yml, read_yml, typed_value
 from mudd_core.interop.maxtext_model import model_of
+from mudd_core.run.store.run_folder import RunFolder
 
 _GRAMMAR, _PREFIX = "maxtext", "M_"
 
@@ -194,4 +195,5 @@ def _workdir(settings: Mapping[str, Setting]) -> tuple[str, list[str]]:
 
 
 def _holds_run(folder: str) -> bool:
-    return Path(folder, "config.json").is_file() and Path(folder, "run.json").is_file()
+    run = RunFolder(Path(folder))
+    return run.holds_run and run.has_identity

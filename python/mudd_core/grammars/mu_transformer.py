@@ -25,6 +25,7 @@ from mudd_core.grammars.flags import Typed, split_flags, value_of
 from mudd_core.grammars.mu_transformer_data import begun, default_data
 from mudd_core.grammars.resolved import Resolved
 from mudd_core.grammars.table import Applied, Setting, apply, with_own_words
+from mudd_core.run.store.run_folder import RunFolder
 
 _GRAMMAR = "mu_transformer"
 _BASE = "mup/base"
@@ -223,7 +224,7 @@ def _workdir(asked: CommandLine, name: str) -> str:
 def _continued(config: Config, asked: CommandLine, source: str) -> Config:
     """The config of a run that begins where another one is, if that one has begun."""
     path = Path(asked.options.get("--workdir", "runs")) / source
-    if not (path / "checkpoints").is_dir():
+    if not RunFolder(path).checkpoint_folder.is_dir():
         return config
     config = replace_path(config, "start.load_parameters_path", str(path))
     config = replace_path(config, "start.keep_optimizer", True)

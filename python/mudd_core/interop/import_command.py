@@ -43,7 +43,7 @@ def main(words: Sequence[str]) -> int:
     workdir = local(args.workdir, "[import] --workdir")
     settings = local(args.settings, "[import] --settings") if args.settings else source
     _require_source(source)
-    if (workdir / "checkpoints").exists():
+    if RunFolder(workdir).checkpoint_folder.exists():
         raise UserError(f"[import] {workdir} holds checkpoints already; give another --workdir")
     from mudd_core import interop
 
@@ -69,7 +69,7 @@ def main(words: Sequence[str]) -> int:
             config = replace_path(config, "data.recipe_tokenizer", "")
     check_config(config)
     _save(config, _stored(config, model, source), workdir, tokenizer)
-    print(f"{model.config.family}, {model.n_parameters:,} parameters: {workdir}/checkpoints/step-0")
+    print(f"{model.config.family}, {model.n_parameters:,} parameters: {RunFolder(workdir).step_folder(0)}")
     rate = model.original_config.get("attention_dropout")
     if isinstance(rate, int | float) and rate:
         print(

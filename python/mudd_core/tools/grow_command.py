@@ -15,6 +15,7 @@ from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.run.build import grow
 from mudd_core.run.build.start_source import check_start, read_source, start_path
 from mudd_core.run.build.start_tokenizer import with_source_tokenizer
+from mudd_core.run.store.run_folder import RunFolder
 
 _PROBE_WINDOWS = 4
 PRESERVED = 1e-5  # largest change over largest logit that counts as none
@@ -24,7 +25,8 @@ def main(words: Sequence[str]) -> int:
     """Run the command; 1 if --preserve was asked for and the logits changed."""
     args, rest = _parser().read(words)
     config = _asked(args, rest)
-    if (local(args.workdir, "[grow] --workdir") / "checkpoints").exists():
+    run = RunFolder(local(args.workdir, "[grow] --workdir"))
+    if run.checkpoint_folder.exists():
         raise UserError(f"[grow] {args.workdir} holds checkpoints already; give another --workdir")
     config, change, largest = _compare(config, args.preserve)
     share = change / max(largest, 1e-30)
@@ -38,8 +40,8 @@ def main(words: Sequence[str]) -> int:
     with Trainer(config, args.workdir, progress=Progress()) as trainer:
         if not trainer.save():
             return 74
-    print(f"saved {args.workdir}/checkpoints/step-0; to train it:")
-    print(f"  python3 launch.py --config={args.workdir}/config.json --workdir={args.workdir}")
+    print(f"saved {run.step_folder(0)}; to train it:")
+    print(f"  python3 launch.py --config={run.config_file} --workdir={run}")
     return 0
 
 

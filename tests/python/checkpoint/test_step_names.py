@@ -13,6 +13,7 @@ from mudd_core.checkpoint import weights_index
 from mudd_core.checkpoint.state_part import whole_parts
 from mudd_core.checkpoint.steps import step_name, step_of
 from mudd_core.run.build.start_source import run_and_step
+from mudd_core.run.store.run_folder import RunFolder
 
 
 @pytest.mark.parametrize("step", [0, 7, 10, 123456789012345678])
@@ -52,3 +53,11 @@ def test_an_index_reads_what_it_was_written_with(tmp_path: Path) -> None:
     (tmp_path / weights_index.NAME).write_text("[]")
     with pytest.raises(FormatError, match="not an index"):
         weights_index.indexed_files(tmp_path)
+
+
+def test_a_path_in_a_run_finds_the_run_and_the_step() -> None:
+    run = RunFolder(Path("runs/x"))
+    for path, step in (("runs/x", None), ("runs/x/checkpoints", None), ("runs/x/checkpoints/step-7", 7)):
+        assert RunFolder.holding(Path(path)) == (run, step)
+    for path in ("runs/x/step-7", "runs/x/checkpoints/step-07", "checkpoint_7"):
+        assert RunFolder.holding(Path(path)) == (RunFolder(Path(path)), None)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from mudd_core.data import prepare
+from mudd_core.data.documents import source
+from text_settings import Settings, quiet
 
 # Builds in children of a fresh process. "every": the n-th file operation of Python below the folder of the caches is a
 # SIGKILL, for n of 1, 5, 9 and so on, and an undisturbed start follows. "many": the second rename of each start is one,
@@ -87,3 +93,61 @@ def test_a_build_killed_at_any_instant_ends_with_the_same_bytes(
     pipeline: str, text: Path, tmp_path: Path
 ) -> None:
     assert kills(pipeline, text, tmp_path, "every") > 40
+
+
+def _torn(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-6])
+
+
+def _of_other_parts(file: Path) -> None:
+    totals = file.with_name("totals.json")
+    totals.write_text(json.dumps({**json.loads(totals.read_text()), "group_bytes": 7}))
+
+
+def _of_nobody(file: Path) -> None:
+    file.with_name("totals.json").write_text("[]")
+
+
+@pytest.mark.parametrize(
+    ("harm", "again"),
+    [
+        (None, False),
+        (_torn, True),
+        (_cut, True),
+        (_of_other_parts, True),
+        (_of_nobody, True),
+        (Path.unlink, True),
+    ],
+)
+@pytest.mark.parametrize("name", ["train.ids", "train.lengths"])
+def test_parts_that_do_not_match_their_totals_are_made_again(
+    harm: Callable[[Path], None] | None,
+    again: bool,
+    name: str,
+    text: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(source, "GROUP_BYTES", 3000)
+
+    def stop(phase: str, done: int, total: int) -> None:
+        if phase == "encoding validation text":
+            raise KeyboardInterrupt
+
+    whole = prepare(Settings(str(text), str(tmp_path / "a"), "bytes"), progress=quiet)
+    settings = Settings(str(text), str(tmp_path / "b"), "bytes")
+    with pytest.raises(KeyboardInterrupt):
+        prepare(settings, progress=stop)
+    (file,) = tmp_path.glob(f"b/*.parts/{name}")
+    if harm is not None:
+        harm(file)
+    phases: list[str] = []
+    resumed = prepare(settings, progress=lambda phase, *_: phases.append(phase))
+    assert ("encoding training text" in phases) == again
+    assert resumed.file.read_bytes() == whole.file.read_bytes()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
 from mudd_core import _core, ops
 from mudd_core.base.types import Array
+from option_cases import Value, of_another_type, out_of_bounds
 
 SPECS = {spec.name: spec for spec in _core.op_specs()}
 OPTIONS = [(spec.name, option) for spec in SPECS.values() for option in spec.options]
@@ -19,7 +18,7 @@ INPUTS = [
 ]
 
 
-def refused(op: str, options: dict[str, bool | int | float | str], error: type[Exception], text: str) -> None:
+def refused(op: str, options: dict[str, Value], error: type[Exception], text: str) -> None:
     """A call with these options and no inputs fails before the inputs are looked at."""
     with pytest.raises(error) as caught:
         _core.Call(op, options, [], [])
@@ -93,24 +92,13 @@ def test_a_gradient_of_another_dtype_names_op_and_output(op: str) -> None:
 
 @pytest.mark.parametrize(("op", "option"), OPTIONS, ids=IDS)
 def test_a_value_of_another_type_names_op_and_option(op: str, option: _core.Option) -> None:
-    names = {bool: "a bool", str: "a str", int: "an int", float: "a number"}
-    kind = type(option.default)
-    for wrong, shown in ((True, "True"), ("x", "'x'"), (0.5, "0.5")):
-        if type(wrong) is not kind:
-            text = f"[{op}] {option.name}: expected {names[kind]}, got {shown}"
-            refused(op, {option.name: wrong}, TypeError, text)
+    for value, rule in of_another_type(option):
+        refused(op, {option.name: value}, TypeError, f"[{op}] {option.name}: {rule}")
 
 
 @pytest.mark.parametrize(("op", "option"), OPTIONS, ids=IDS)
 def test_a_value_out_of_bounds_names_what_is_allowed(op: str, option: _core.Option) -> None:
-    wrong: list[int | float | str] = ["no such word"] if option.choices else []
-    if type(option.default) is float:
-        wrong += [math.nan, math.inf, -math.inf]
-        wrong += [math.nextafter(option.low, -math.inf), math.nextafter(option.high, math.inf)]
-    elif type(option.default) is int:
-        wrong += [int(option.low) - 1] if math.isfinite(option.low) else []
-        wrong += [int(option.high) + 1] if math.isfinite(option.high) else []
-    for value in wrong:
+    for value in out_of_bounds(option):
         refused(
             op, {option.name: value}, ValueError, f"[{op}] {option.name}: expected {option.expected}, got "
         )

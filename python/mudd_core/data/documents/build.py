@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from mudd_core.base.errors import FormatError, SaveError, UserError
-from mudd_core.data.cache import SPLITS, TokenCache, fingerprint_of
+from mudd_core.data.cache import SPLITS, TokenCache
 from mudd_core.data.cache_file import SplitIds, write_h5
 from mudd_core.data.cache_folder import build_locked
 from mudd_core.data.corpus import Progress, Split
@@ -31,10 +31,12 @@ _PHASES = {"train": "encoding training text", "valid": "encoding validation text
 
 
 def build_cache(
-    root: Path, source: DocumentSource, tokenizer: TokenizerSource, progress: Progress
+    root: Path, name: str, source: DocumentSource, tokenizer: TokenizerSource, progress: Progress
 ) -> TokenCache:
-    """The cache of documents, built under its lock unless another process was faster. SaveError if the disk refuses."""
-    name = fingerprint_of(source.digest(), tokenizer.identity)
+    """Build the cache of documents under its lock, unless another process was faster. SaveError if the disk refuses.
+
+    name: of the documents under the tokenizer (fingerprint_of).
+    """
     return build_locked(root, name, lambda: _Build(root, name, source, tokenizer, progress).run(), progress)
 
 
@@ -146,9 +148,8 @@ class _Build:
                     os.fsync(out.fileno())
             write_h5(work / "tokens.h5", ids, how.dtype, facts)
             manifest = form.manifest(facts, totals["train_files"])
-            shutil.rmtree(
-                self._work, ignore_errors=True
-            )  # before the name is there: nobody would remove them after it
+            # Before the name is there: after it no start would look for them.
+            shutil.rmtree(self._work, ignore_errors=True)
             if (root / name).is_dir():  # of an earlier version
                 folder.seal("cache.json", manifest)
                 folder.replace()

@@ -51,12 +51,11 @@ class CacheRequest:
 
     def found(self) -> TokenCache | None:
         """The cache, if it is there and known without reading all documents. FormatError for edited files."""
-        if (digest := self.origin.digest()) is None or not is_current(
-            self.root / (name := self.name(digest))
-        ):
+        digest = self.origin.digest()
+        if digest is None or not is_current(folder := self.root / self.name(digest)):
             return None
-        require_unchanged(self.root, name, self.origin.whole_files())
-        return open_cache(self.root / name)
+        require_unchanged(self.root, folder.name, self.origin.whole_files())
+        return open_cache(folder)
 
     def built(self) -> TokenCache:
         """The cache, built unless reading shows that it is there."""
@@ -66,12 +65,10 @@ class CacheRequest:
         progress = self.how.progress or console
         source = self.origin.read(progress)
         name = self.name(source.digest())
-        there = is_current(self.root / name)
-        cache = (
-            open_cache(self.root / name)
-            if there
-            else build_cache(self.root, source, self.tokenizer, progress)
-        )
+        if is_current(self.root / name):
+            cache = open_cache(self.root / name)
+        else:
+            cache = build_cache(self.root, name, source, self.tokenizer, progress)
         line = self.origin.accept(cache)
         if self.how.progress is None:
             console.close(line)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from mudd_core.data.cache import BLOCK_BYTES, SPLITS
 from mudd_core.data.corpus import Split, is_held_out
-from mudd_core.data.documents.source import Frame, Texts, framed
+from mudd_core.data.documents.source import GROUP_BYTES, Frame, Texts, framed
 from mudd_core.data.source_notes import SourceNote, note_of
 from mudd_core.data.tokenize import Tokenizer
 
@@ -42,10 +42,11 @@ class Encoding:
 class Totals(TypedDict):
     """What complete parts have.
 
-    bytes: of text, by split. train_files: training documents of each file. sources: the files as they were. files:
-    bytes of the files of a spool, and CRC-32 of these.
+    group_bytes: GROUP_BYTES, by which documents became parts. bytes: of text, by split. train_files: training documents
+    of each file. sources: the files as they were. files: bytes of the files of a spool, and CRC-32 of these.
     """
 
+    group_bytes: int
     parts: int
     bytes: dict[Split, int]
     train_files: list[int]
@@ -105,9 +106,11 @@ class Spool:
         self.totals["files"][name] = [size + len(data), zlib.crc32(data, crc)]
 
     def _complete(self) -> Totals | None:
-        """The totals that are there, if the files have them: after a power cut they may not."""
+        """The totals that are there, if the files have them (after a power cut they may not) and parts are as now."""
         try:
             found: Totals = json.loads((self._folder / "totals.json").read_bytes())
+            if found["group_bytes"] != GROUP_BYTES:
+                return None
             for name, (size, wanted) in found["files"].items():
                 os.truncate(self._folder / name, size)
                 crc = 0
@@ -125,6 +128,7 @@ class Spool:
         for name in names:
             (self._folder / name).write_bytes(b"")
         return Totals(
+            group_bytes=GROUP_BYTES,
             parts=0,
             bytes=dict.fromkeys(SPLITS, 0),
             train_files=[],

@@ -61,11 +61,9 @@ def step_folder(path: Path) -> Path:
 
 def run_and_step(path: Path, state: bool) -> tuple[RunFolder | None, int]:
     """(work directory, step or -1 for the newest) that `path` names; (None, -1) for safetensors."""
-    run, step = path, -1
-    if (named := step_of(path.name)) is not None and path.parent.name == CHECKPOINTS:
-        run, step = path.parent.parent, named
-    if RunFolder(run).checkpoint_folder.is_dir():
-        return RunFolder(run), step
+    run, step = RunFolder.holding(path)
+    if run.checkpoint_folder.is_dir():
+        return run, -1 if step is None else step
     if state:
         raise UserError(
             f"[start] {path}: expected a work directory or a step of one, for the optimizer's state"

@@ -14,7 +14,7 @@ from mudd_core.run.store.config_source import of_facts
 from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.own_code import run_copies
 from mudd_core.run.store.registrations import require_registered
-from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.run_folder import CHECKPOINTS, RunFolder
 from mudd_core.run.store.store import Store
 
 
@@ -52,7 +52,7 @@ def _named(name: str | Path) -> Config:
         runs = _runs_in(path.parent) if len(path.parts) > 1 else []
         if not path.is_dir() and not runs:
             raise
-    owner = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+    owner = path.parent.parent if path.parent.name == CHECKPOINTS else path.parent
     if RunFolder(owner).has_identity:
         way_out = f"; mc.Trainer('{owner}') resumes its run, from the newest checkpoint"
     elif path.is_dir():

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
-from mudd_core.checkpoint.steps import step_of
 from mudd_core.config import Config, TrainConfig
 from mudd_core.data.tokenizer_files import VOCABULARIES
 from mudd_core.data.tokenizer_source import find_tokenizer
@@ -18,7 +17,7 @@ from mudd_core.run.build.saved_model import model_of_run
 from mudd_core.run.opened.run import Source
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.own_code import run_copies
-from mudd_core.run.store.run_folder import CHECKPOINTS, RunFolder
+from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
@@ -31,7 +30,7 @@ def own_source(path: Path, step: int | None) -> Source | None:
     """
     if is_model_folder(path):
         return _of_model(path, step)
-    folder, of_folder = _run_and_step(path)
+    folder, of_folder = RunFolder.holding(path)
     if not folder.holds_run or not folder.has_identity:
         return None
     if step is not None and of_folder is not None and step != of_folder:
@@ -67,10 +66,3 @@ def _of_model(path: Path, step: int | None) -> Source:
         raise UserError(f"[load_run] step: expected none for a saved model, got {step} for {path}")
     model = Model.load(path)
     return Source(path, config_of(path, model), lambda: (model, None), partial(folder_tokenizer, path))
-
-
-def _run_and_step(path: Path) -> tuple[RunFolder, int | None]:
-    """The work directory that a path is, or is in, and the step of a checkpoint's folder."""
-    if path.parent.name == CHECKPOINTS and (step := step_of(path.name)) is not None:
-        return RunFolder(path.parent.parent), step
-    return RunFolder(path.parent if path.name == CHECKPOINTS else path), None

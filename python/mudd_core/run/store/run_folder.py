@@ -49,6 +49,15 @@ class RunFolder:
         """Return the folder of a run whose command names none: runs/<name of its config>."""
         return cls(local(Path("runs") / name, _ARGUMENT))
 
+    @classmethod
+    def holding(cls, path: Path) -> tuple[RunFolder, int | None]:
+        """Return the folder of the run that a path names or is in, and its step for the folder of a checkpoint."""
+        from mudd_core.checkpoint.steps import step_of
+
+        if path.parent.name == CHECKPOINTS and (step := step_of(path.name)) is not None:
+            return cls(path.parent.parent), step
+        return cls(path.parent if path.name == CHECKPOINTS else path), None
+
     def __str__(self) -> str:
         return str(self.path)
 

@@ -10,7 +10,8 @@ from typing import TypedDict
 
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.model_shape import resolved_model
-from mudd_core.run.store.metrics import read_rows
+from mudd_core.run.store.metrics import rows_of
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.bakeoff.comparison import Candidate, Comparison, parameters, total_cost
 from mudd_core.tools.bakeoff.runs import folders_of
 from mudd_core.tools.bakeoff.students_t import quantile
@@ -39,7 +40,7 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
 
 def read_curve(folder: Path, measure: str, flops_of_token: float, window: int = 20) -> list[Point]:
     """The curve of one run; training losses are means over the last `window` rows."""
-    rows = list(read_rows(folder / "metrics.jsonl"))
+    rows = list(rows_of(RunFolder(folder)))
     train = {row["step"]: row for row in rows if "val_loss" not in row}
     if measure == "loss":
         steps = sorted(train)

@@ -17,6 +17,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.config import Config, load_config
 from mudd_core.config.tool_arguments import ToolArguments, positive_number, whole_number
+from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.scale.networks import ASSUMED, network_of
 
 _MOST_RANKS = 1024  # logical shards of a run
@@ -62,17 +63,19 @@ def _measured(asked: argparse.Namespace, config: Config, flops: float) -> tuple[
     if asked.step_seconds:
         tokens = config.train.batch_size * config.train.seq_len
         return asked.step_seconds / tokens, "given by --step-seconds, for the batch of the config"
-    path = local(asked.workdir or Path("runs") / config.name, "[scale] --workdir") / "metrics.jsonl"
-    from mudd_core.run.store.metrics import read_rows
+    run = RunFolder(local(asked.workdir or Path("runs") / config.name, "[scale] --workdir"))
+    from mudd_core.run.store.metrics import rows_of
 
-    rates = [row.get("tokens_per_second") for row in read_rows(path)]
+    rates = [row.get("tokens_per_second") for row in rows_of(run)]
     known = [float(rate) for rate in rates if isinstance(rate, int | float) and rate > 0]
     if not known:
         raise UserError(
-            f"[scale] --workdir: expected a run whose metrics say its speed, got {path.parent}; train a few steps of "
+            f"[scale] --workdir: expected a run whose metrics say its speed, got {run}; train a few steps of "
             "this config on one node, or give --step-seconds or --flops"
         )
-    return 1 / statistics.median(known), f"the median of {len(known)} rows of {path}, a run of one node"
+    return 1 / statistics.median(
+        known
+    ), f"the median of {len(known)} rows of {run.metrics_file}, a run of one node"
 
 
 def _parser() -> ToolArguments:

@@ -1,0 +1,27 @@
+// Names of the members of an enum, in their order.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <iterator>
+#include <string>
+
+#include "mudd/base/check.h"
+
+namespace mudd {
+
+// The position of a name in a table. Error that lists all names for any other: "[where] what: expected one of
+// ...".
+template <class Table, class NameOf = std::identity>
+size_t position_of(const Table& table, const std::string& name, const char* where, const char* what,
+                   NameOf name_of = {}) {
+  std::string known;
+  for (size_t i = 0; i < std::size(table); ++i) {
+    const std::string one = std::invoke(name_of, table[i]);
+    if (one == name) return i;
+    known += (i == 0 ? "" : ", ") + one;
+  }
+  fail(where, what, ": expected one of ", known, ", got '", name, "'");
+}
+
+}  // namespace mudd
