@@ -21,6 +21,7 @@ from mudd_core.base.paths import local
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint.weights_folder import write_folder
 from mudd_core.config import Config, apply_overrides, check_config, split_words
+from mudd_core.config.families import own_family
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
@@ -30,6 +31,7 @@ from mudd_core.run.store.saved_run import named_run
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
+_OWN = "own"  # the weights by the model's own names, of any family
 _PROBE = (2, 32)  # windows and positions that are compared
 
 
@@ -46,8 +48,13 @@ def main(words: Sequence[str]) -> int:
     config, run = named_run(options, [word for word in rest if word not in changes])
     config = apply_overrides(config, split_words(changes, config))
     check_config(config)
-    model, _ = model_of_run(config, run, args.step, precision="fp32")
+    own = args.system == _OWN
+    model, _ = model_of_run(config, run, args.step, precision=config.train.precision if own else "fp32")
     tokenizer = _tokenizer(args.tokenizer, config, run, model.config.vocab_size)
+    if own:
+        model.save(folder, tokenizer)
+        print(f"{len(model.parameters)} tensors in {folder}, by the names of the model; mc.load opens it")
+        return 0
     settings, weights = _exported(args.system, model)
     files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
     if tokenizer is not None and args.system == "hf":
@@ -77,7 +84,8 @@ def _exported(system: str, model: Model) -> tuple[JsonObject, dict[str, Array]]:
             warnings.simplefilter("always")
             settings, weights = interop.export_original(system, model)
     except ValueError as error:  # a family or a field that the other program does not have
-        raise UserError(f"[export] {error}") from error
+        way_out = f"; --system={_OWN} writes any model by its own names" if own_family(model.config) else ""
+        raise UserError(f"[export] {error}{way_out}") from error
     for note in notes:
         print(f"note: {note.message}", file=sys.stderr)
     return settings, weights
@@ -97,8 +105,8 @@ def _parser() -> ToolArguments:
     p.add_argument("--workdir", metavar="DIR", help="the run: its newest checkpoint is exported")
     p.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
     p.add_argument("--to", required=True, metavar="FOLDER", help="the new folder")
-    whom = f"for whom: {', '.join(SYSTEMS)}; default hf, Hugging Face"
-    p.add_argument("--system", choices=SYSTEMS, default="hf", metavar="NAME", help=whom)
+    whom = f"for whom: {', '.join(SYSTEMS)}; default hf, Hugging Face; {_OWN}: by our names, for mc.load"
+    p.add_argument("--system", choices=(*SYSTEMS, _OWN), default="hf", metavar="NAME", help=whom)
     p.add_argument("--step", type=whole_number(0), metavar="N", help="this checkpoint instead of the newest")
     p.add_argument(
         "--tokenizer", metavar="PATH", help="tokenizer to write with the weights; default the run's own"

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from mpi_ranks import ENVIRONMENT, needs_mpi
 from own_cases import STATE_SPACE, plus_file
@@ -62,6 +64,15 @@ def test_a_changed_file_is_named_and_the_copy_resumes(tiny_text: Path, tmp_path:
     file.unlink()  # the work directory alone goes on too, as it is a run of one's own
     code, said = command(f"--workdir={work}", "train.stop_at=0")
     assert code == 0 and "final hash" in said, said
+    code, said = command("export", f"--workdir={work}", f"--to={tmp_path}/out")
+    assert code == 2 and "--system=own writes any model by its own names" in said, said
+    code, said = command("export", f"--workdir={work}", f"--to={tmp_path}/out", "--system=own")
+    assert code == 0, said
+    weights = load_file(tmp_path / "out" / "model.safetensors")
+    saved = {}
+    for part in (work / "checkpoints").glob("step-8/*.safetensors"):
+        saved |= load_file(part)
+    assert weights.keys() and all(np.array_equal(weights[name], saved[name]) for name in weights)
     code, said = command("sample", f"--workdir={work}", "--prompt=ab", "sample.max_tokens=3")
     assert code == 0, said
     opened = "import sys, mudd_core as mc; print(type(mc.load_run(sys.argv[1]).model.config).__name__)"

@@ -188,8 +188,8 @@ def _not_run(name: str) -> str:
             "register it first, or put class and function in a file: model.family=FILE.py:NAME"
         )
     return (
-        f"[{KEY}] this run needs the code in {name}, and a command runs only files that it names; name the file, or "
-        "the work directory that has its copy (--workdir=DIR)"
+        f"[{KEY}] this run needs the code in {name}, and a command runs only files that it names; name the file "
+        f"({KEY}={name}; in Python mc.register_family), or the work directory that has its copy (--workdir=DIR)"
     )
 
 
