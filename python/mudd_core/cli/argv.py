@@ -156,9 +156,10 @@ def _load(request: Request) -> None:
 
 def _is_of_run(request: Request, file: str) -> bool:
     """Whether a config file is the one of the run that --workdir names."""
-    if "--workdir" not in request.options or not request.folder.holds_run:
+    if "--workdir" not in request.options:
         return False
-    return Path(file).absolute() == request.folder.config_file.absolute()
+    folder = request.folder
+    return Path(file).absolute() == folder.config_file.absolute() and folder.holds_run
 
 
 def config_of(file: str, words: Sequence[str], *, of_run: bool = False) -> Config:
