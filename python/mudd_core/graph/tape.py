@@ -190,14 +190,42 @@ class Tensor(Operators, Hinted):
         assert isinstance(made, Tensor)
         return made
 
-    def _function(self, function: Differentiable, inputs: Sequence[Tensor]) -> Tensor:
+    @property
+    def is_weight(self) -> bool:
+        """Whether it is a leaf with a gradient."""
+        return self._wants and self._record is None
+
+    def _function(
+        self, function: Differentiable, inputs: Sequence[Tensor], whole: Sequence[bool] = ()
+    ) -> Tensor:
         arrays = [one.data for one in inputs]
+        cuts = scopes.in_force()[0]
+        if whole and len(cuts) > 2 and all(one.dtype == np.float32 for one in arrays):
+            return self._by_shards(function, inputs, whole, cuts)
         value = function.value(arrays)
         record = None
         if any(one._wants for one in inputs):
             record = Record(FunctionCall(function, arrays), inputs, 1)
         _count_readers(inputs)
         return Tensor._result(value, record)
+
+    @staticmethod
+    def _by_shards(
+        function: Differentiable, inputs: Sequence[Tensor], whole: Sequence[bool], cuts: Sequence[int]
+    ) -> Tensor:
+        """The function as a node of the core, which calls it for each shard and adds gradients by the tree."""
+
+        def gradients(dy: Array, *arrays: Array) -> tuple[Array, ...]:
+            return tuple(function.gradient(index, dy, arrays) for index in range(len(arrays)))
+
+        made = _run(
+            lambda arrays, wants: _core.Call.custom(
+                lambda *given: function.value(given), gradients, arrays, wants, whole, cuts
+            ),
+            inputs,
+        )
+        assert isinstance(made, Tensor)
+        return made
 
 
 _COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
