@@ -65,7 +65,8 @@ class OptimConfig:
 
     name: str = opt(
         "adamw",
-        f"optimizer; {'; '.join(f'{spec.name}: {spec.help}' for spec in _core.optimizer_specs())}",
+        "optimizer, or FILE.py:NAME of your own (docs/your-own.md); "
+        f"{'; '.join(f'{spec.name}: {spec.help}' for spec in _core.optimizer_specs())}",
         choices=OPTIMIZERS,
     )
     lr: float = opt(1e-3, "peak learning rate", "per update", low=0.0, flags=("learning_rate",))
