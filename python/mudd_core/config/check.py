@@ -10,6 +10,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.base.storage import is_bucket, mapped, readable
 from mudd_core.config.families import ModelConfig, MupConfig
+from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import LARGEST, FieldInfo, walk
 from mudd_core.config.groups import SPECS, parse_groups
 from mudd_core.config.mesh import Mesh, fit_mesh, mesh_faults
@@ -71,7 +72,8 @@ def _field_fault(info: FieldInfo) -> str | None:
         return name_fault(value)
     if info.choices and value not in info.choices:
         hint = nearest(str(value), info.choices)
-        return f"{info.path}: expected one of {', '.join(info.choices)}, got '{value}'{hint}"
+        own = " or FILE.py:NAME" if info.path in (FAMILY, OPTIMIZER) else ""
+        return f"{info.path}: expected one of {', '.join(info.choices)}{own}, got '{value}'{hint}"
     if isinstance(value, int | float):
         if info.low is not None and not value >= info.low:
             return f"{info.path}: expected at least {info.low:g}, got {value!r}"
