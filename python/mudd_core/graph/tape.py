@@ -16,11 +16,12 @@ import numpy.typing as npt
 from mudd_core import _core
 from mudd_core.base.in_use import InUse
 from mudd_core.base.other_names import TENSOR, Hinted
-from mudd_core.base.types import Array, Bool, Float32
+from mudd_core.base.types import Array, Float32
 from mudd_core.graph import scopes
+from mudd_core.graph.comparisons import Comparisons
 from mudd_core.graph.constants import as_array, as_input
 from mudd_core.graph.differentiable import Differentiable
-from mudd_core.graph.operators import Operand, Operators
+from mudd_core.graph.operators import Operators
 from mudd_core.graph.records import FunctionCall, Record, walk_back
 
 # The options of an op by name, as its C++ part reads them.
@@ -32,7 +33,7 @@ Results: TypeAlias = "Tensor | Array | tuple[Tensor | Array, ...]"
 _counting = threading.Lock()  # of the readers of a tensor
 
 
-class Tensor(Operators, Hinted):
+class Tensor(Comparisons, Operators, Hinted):
     """A NumPy array on the tape, with NumPy's operators, sum, mean, reshape, transpose, .T and indexing.
 
     data: float32 (or int32 for indices), never copied; float64 is converted. requires_grad: collect its gradient in
@@ -131,34 +132,6 @@ class Tensor(Operators, Hinted):
             view.flags.writeable = False
             return view
 
-    # ---- comparisons ----------------------------------------------------------------------------------------
-
-    __hash__ = Operators.__hash__
-
-    def __eq__(self, other: Operand) -> Bool:  # type: ignore[override]
-        return np.equal(self.data, _numbers(other))
-
-    def __ne__(self, other: Operand) -> Bool:  # type: ignore[override]
-        return np.not_equal(self.data, _numbers(other))
-
-    def __lt__(self, other: Operand) -> Bool:
-        return np.less(self.data, _numbers(other))
-
-    def __le__(self, other: Operand) -> Bool:
-        return np.less_equal(self.data, _numbers(other))
-
-    def __gt__(self, other: Operand) -> Bool:
-        return np.greater(self.data, _numbers(other))
-
-    def __ge__(self, other: Operand) -> Bool:
-        return np.greater_equal(self.data, _numbers(other))
-
-    def _compared(self, ufunc: np.ufunc, inputs: Sequence[Operand]) -> Array | None:
-        if ufunc not in _COMPARISONS:
-            return None
-        left, right = map(_numbers, inputs)
-        return np.asarray(ufunc(left, right))
-
     # ---- gradients ------------------------------------------------------------------------------------------
 
     def backward(self, gradient: npt.ArrayLike | None = None, **unknown: Never) -> None:
@@ -226,14 +199,6 @@ class Tensor(Operators, Hinted):
         )
         assert isinstance(made, Tensor)
         return made
-
-
-_COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
-
-
-def _numbers(operand: Operand) -> Array:
-    """The numbers that a comparison reads."""
-    return operand.data if isinstance(operand, Tensor) else np.asarray(operand)
 
 
 def _count_readers(inputs: Sequence[Tensor | None]) -> None:
