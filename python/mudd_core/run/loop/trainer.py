@@ -162,6 +162,8 @@ class Trainer(Hinted):
         line's handlers ends the step, saves, and is a KeyboardInterrupt then; fit() goes on from there.
         """
         self._require_open()
+        if steps is not None and not hasattr(steps, "__index__"):
+            raise TypeError(f"[fit] steps: expected a whole number, or None for all, got {steps!r}")
         if steps is not None and index(steps) < 0:
             raise ValueError(f"[fit] steps: expected at least 0, or None for all, got {steps}")
         self._run.need_text()
