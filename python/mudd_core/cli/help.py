@@ -21,11 +21,11 @@ _TEXT = {
 SIGTERM, or a file STOP in the work directory) saves the last whole step and exits with code 75. A first start also
 trains a tokenizer and builds a token cache.""",
     "validate": """Prints loss and bits per byte of a run's checkpoint on the held-out text. RUN is its folder,
-or that of a checkpoint; --workdir names it too, --config the one in its default folder. Its saved config is used; overrides may set what may change on
-resume.""",
+or that of a checkpoint; --workdir names it too, --config the one in its default folder. Its saved config is used;
+overrides may set what may change on resume.""",
     "sample": """Writes text with a run's checkpoint, as it is generated. RUN is its folder, or that of a checkpoint;
---workdir names it too, --config the one in its default folder. Its saved config is used; overrides may set what may change on resume. Control
-characters other than tab and line feed are written as \\xNN.""",
+--workdir names it too, --config the one in its default folder. Its saved config is used;
+overrides may set what may change on resume. Control characters other than tab and line feed are written as \\xNN.""",
     "data": """Builds the token cache of the config's text, if it is missing, and prints its hash, tokenizer and sizes.
 With --workdir and no --config, that of the run there.""",
     "report": """Prints what a work directory holds: config, validation losses, the last row of the metrics,
@@ -82,8 +82,9 @@ def command_help(command: str, config: Config | None) -> str:
     shown = [short_entry(fields[path], WIDTH) for path in _FIELDS[command] if path in fields]
     taken = [name for name, (_, _, takers) in OPTIONS.items() if command in takers or not takers]
     common = [name for name in taken if name not in ("--mode", "--version")]
+    about = "RUN" if command in READING else "--config=FILE"
     lines = [
-        f"usage: {called} {command} {'RUN' if command in READING else '--config=FILE'} [options] [section.field=value ...]",
+        f"usage: {called} {command} {about} [options] [section.field=value ...]",
         "",
         folded(_TEXT[command]),
         "",
