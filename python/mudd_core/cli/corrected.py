@@ -19,7 +19,7 @@ from mudd_core.config.schema import fields_of_all
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import run_and_step
 
-_EXAMPLE = "--config=small.py"
+_EXAMPLE = "small.py"
 
 
 def take_run(request: Request, command: str) -> None:
@@ -72,7 +72,7 @@ def refuse_bare(request: Request, first: str) -> None:
 
 def missing_config(request: Request, first: str) -> UserError:
     """The error of a command that needs a config and has none."""
-    line = _command(request, first, [_EXAMPLE, *_options(request), *request.words])
+    line = _command(request, first, [*_options(request, {"--config": _EXAMPLE}), *request.words])
     return UserError(f"{MISSING_CONFIG}; type: {line}")
 
 
@@ -104,7 +104,7 @@ def _retyped(request: Request) -> list[str] | None:
                 return None
             words.append(f"{path}={value}")
     if not options.keys() & {"--config", "--workdir"}:
-        options = {"--config": _EXAMPLE.partition("=")[2], **options}
+        options = {"--config": _EXAMPLE, **options}
     return [*_options(request, options), *words]
 
 
