@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.base.storage import is_bucket, mapped, readable
-from mudd_core.config.families import ModelConfig, MupConfig
+from mudd_core.config.families import FAMILIES, ModelConfig, MupConfig
+from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import LARGEST, FieldInfo, walk
 from mudd_core.config.groups import SPECS, parse_groups
 from mudd_core.config.mesh import Mesh, fit_mesh, mesh_faults
@@ -69,6 +70,11 @@ def _field_fault(info: FieldInfo) -> str | None:
         return f"{info.path}: expected a number within float32 (up to {_LARGEST_FLOAT:.3g}), got {value!r}"
     if info.path == OPTIMIZER and isinstance(value, str) and (value in SPECS or split_name(value)):
         return name_fault(value)
+    if info.path == FAMILY and value in FAMILIES and value not in info.choices:
+        return (
+            f"{info.path}: expected one of {', '.join(info.choices)}, which the config is of, got '{value}'; name a "
+            f'config of that family (mc.list_configs()), or in Python replace all: {{"model": {{"family": "{value}"}}}}'
+        )
     if info.choices and value not in info.choices:
         hint = nearest(str(value), info.choices)
         return f"{info.path}: expected one of {', '.join(info.choices)}, got '{value}'{hint}"

@@ -69,6 +69,22 @@ def test_a_changed_file_is_named_and_the_copy_resumes(tiny_text: Path, tmp_path:
     assert done.stdout.strip() == "Plus", done.stderr
 
 
+def test_the_weights_are_exported_for_a_session_that_names_the_file(tiny_text: Path, tmp_path: Path) -> None:
+    name = f"{plus_file(tmp_path)}:Plus"
+    run = own_run(tmp_path / "run", tiny_text, name, "train.steps=2")
+    assert run.finish() == 0, run.tail
+    words = ["export", f"--workdir={run.workdir}", f"--to={tmp_path / 'out'}"]
+    code, told = command(*words)
+    assert code == 2 and told.count("\n") == 1 and "--system=mudd_core" in told
+    code, told = command(*words, "--system=mudd_core")
+    assert code == 0 and "its logits are the run's" in told, told
+    opened = f"import mudd_core as mc\nprint(mc.load({str(tmp_path / 'out')!r}).model.config.family)\n"
+    named = f"import mudd_core as mc\nmc.load_config('tiny.py', {{'model.family': {name!r}}})\n{opened}"
+    for program, said in ((opened, f'{{"model.family": "{name}"}}'), (named, name)):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert said in (done.stdout + done.stderr).splitlines()[-1]
+
+
 def test_a_copy_that_was_changed_is_refused(tiny_text: Path, tmp_path: Path) -> None:
     work = tmp_path / "run"
     assert own_run(work, tiny_text, f"{plus_file(tmp_path)}:Plus", "train.stop_at=2").finish() == 75

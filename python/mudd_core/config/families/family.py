@@ -189,7 +189,8 @@ def _not_run(name: str) -> str:
         )
     return (
         f"[{KEY}] this run needs the code in {name}, and a command runs only files that it names; name the file, or "
-        "the work directory that has its copy (--workdir=DIR)"
+        "the work directory that has its copy (--workdir=DIR); in Python, from the folder where that path leads to the "
+        f'file, mc.load_config("tiny.py", {{"model.family": "{name}"}}) runs it first'
     )
 
 
