@@ -1,6 +1,7 @@
 """The layers of the code: checks that imports and includes point down, and draws them for docs/architecture.md.
 
-Modules on one layer may import each other, but never in a circle, by imports inside functions neither.
+Modules on one layer may import each other, but never in a circle, by imports inside functions neither; the folders of
+one layer of C++ (cpp/mudd/ops/linear/ and its neighbours) do not include each other in a circle.
 
 A name of a C++ type in a header is defined once, so that a reader who sees the name knows the type.
 
@@ -78,6 +79,19 @@ def cpp_edges() -> Iterator[Edge]:
 def included(text: str) -> list[str]:
     """The layers whose headers a C++ file includes: folders of cpp/mudd/, and those beside it (bind, testing)."""
     return re.findall(r'#include (?:["<]mudd/|")(\w+)/', text)
+
+
+def cpp_folders() -> dict[str, set[str]]:
+    """The folders of cpp/, at every depth, whose headers the files of each folder include."""
+    root = ROOT / "cpp"
+    uses: dict[str, set[str]] = {}
+    for file in sorted(root.rglob("*")):
+        if file.suffix in (".h", ".cc", ".inc"):
+            here = file.parent.relative_to(root).as_posix()
+            headers = re.findall(r'#include ["<]([\w/.-]+)[">]', file.read_text())
+            found = {Path(name).parent.as_posix() for name in headers if (root / name).is_file()}
+            uses.setdefault(here, set()).update(found - {here})
+    return uses
 
 
 def type_names(file: str, text: str) -> Iterator[tuple[str, bool]]:
@@ -160,13 +174,13 @@ def module_imports() -> dict[str, set[str]]:
 
 
 def circles(uses: Mapping[str, set[str]]) -> list[str]:
-    """One line for each circle of imports, found from its first module on."""
+    """One line for each circle of imports or includes, found from its first member on."""
     done: set[str] = set()
     found: list[str] = []
 
     def visit(module: str, path: tuple[str, ...]) -> None:
         if module in path:
-            found.append(" imports ".join((*path[path.index(module) :], module)) + ": a circle")
+            found.append(" uses ".join((*path[path.index(module) :], module)) + ": a circle")
         elif module not in done:
             for used in sorted(uses.get(module, ())):
                 visit(used, (*path, module))
@@ -248,7 +262,7 @@ def faults() -> list[str]:
     found = upward(cpp_edges(), CPP_LAYERS)
     for container, layers in python_layers().items():
         found += upward(python_edges(container), layers)
-    found += circles(module_imports())
+    found += circles(module_imports()) + circles(cpp_folders())
     found += repeated_types(cpp_files())
     now, listed = set(lazy_imports()), set(listed_imports())
     found += [

@@ -31,11 +31,15 @@ void bind_graph(py::module_& m) {
       .def("apply",
            [](Graph& g, const std::string& op, const py::dict& options, const std::vector<ValueId>& inputs,
               const std::string& label) { return g.apply(op, bind::attributes(op, options), inputs, label); })
-      .def("custom",
-           [](Graph& g, py::object forward, py::object backward, const std::vector<ValueId>& inputs,
-              const std::string& label) {
-             return g.apply(bind::custom_node(std::move(forward), std::move(backward)), inputs, label);
-           })
+      .def(
+          "custom",
+          [](Graph& g, py::object forward, py::object backward, const std::vector<ValueId>& inputs,
+             const std::string& label, std::vector<bool> whole) {
+            return g.apply(bind::custom_node(std::move(forward), std::move(backward), std::move(whole)), inputs,
+                           label);
+          },
+          py::arg("forward"), py::arg("backward"), py::arg("inputs"), py::arg("label"),
+          py::arg("whole") = std::vector<bool>{})
       .def("shape",
            [](const Graph& g, ValueId v) -> py::typing::Tuple<py::int_, py::ellipsis> {
              return py::tuple(py::cast(g.values().at(v).spec.shape));

@@ -19,8 +19,12 @@ void bind_run(py::module_& m) {
       py::arg("schedule"), py::arg("t"), py::kw_only(), py::arg("peak"), py::arg("steps"),
       py::arg("warmup_steps") = 0, py::arg("final_ratio") = 0.0, py::arg("decay_steps") = 0,
       py::arg("warmup") = "next",
-      "Learning rate of update t (from 0): schedule is constant, cosine, linear or wsd; warmup next, zero or "
-      "floor.");
+      "Learning rate of update t (from 0): schedule of schedules(), warmup of warmups().");
+  const auto names = [](std::span<const char* const> all) {
+    return std::vector<std::string>(all.begin(), all.end());
+  };
+  m.def("schedules", [names] { return names(mudd::schedule_names()); }, "The learning rates after warm-up.");
+  m.def("warmups", [names] { return names(mudd::warmup_names()); }, "The forms of the warm-up.");
   m.def("install_stop_handlers", &mudd::install_stop_handlers,
         "Handles the signals of stop_signals() and save_signal(); a second one of quit_signals() exits at once.");
   const auto list = [](std::span<const int> signals) { return std::vector<int>(signals.begin(), signals.end()); };

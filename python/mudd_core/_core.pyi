@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -248,7 +248,7 @@ class Graph:
         ...
     def apply(self, arg0: str, arg1: dict[str, typing.Any], arg2: collections.abc.Sequence[int], arg3: str) -> list[int]:
         ...
-    def custom(self, arg0: typing.Any, arg1: typing.Any, arg2: collections.abc.Sequence[int], arg3: str) -> list[int]:
+    def custom(self, forward: typing.Any, backward: typing.Any, inputs: collections.abc.Sequence[int], label: str, whole: collections.abc.Sequence[bool] = []) -> list[int]:
         ...
     def dtype(self, arg0: int) -> str:
         ...
@@ -736,7 +736,7 @@ def join_ranks(transport: typing.Any, debug: bool, hang_timeout: float, chunk_by
     """
 def learning_rate(schedule: str, t: int, *, peak: float, steps: int, warmup_steps: int = 0, final_ratio: float = 0.0, decay_steps: int = 0, warmup: str = 'next') -> float:
     """
-    Learning rate of update t (from 0): schedule is constant, cosine, linear or wsd; warmup next, zero or floor.
+    Learning rate of update t (from 0): schedule of schedules(), warmup of warmups().
     """
 def list_folder(path: str) -> list[tuple[str, bool]]:
     """
@@ -842,6 +842,10 @@ def save_signal() -> int:
     """
     The signal that asks for a save.
     """
+def schedules() -> list[str]:
+    """
+    The learning rates after warm-up.
+    """
 def set_num_threads(n: int) -> None:
     """
     Threads used from now on; 0 asks for the default (OMP_NUM_THREADS or the CPU mask).
@@ -883,6 +887,10 @@ def verify_file(path: str, bytes: int, crc: int, ranges: collections.abc.Sequenc
 def verify_tokens(*, path: str, offset: int, count: int, width: int, vocab_size: int, block_crcs: collections.abc.Sequence[int]) -> None:
     """
     Compares the ids of a token file with their checksums; FormatError names a block.
+    """
+def warmups() -> list[str]:
+    """
+    The forms of the warm-up.
     """
 def write_shard(folder: str, file: str, tensors: collections.abc.Sequence[tuple[str, str, collections.abc.Sequence[int], typing.Any]], metadata: collections.abc.Sequence[tuple[str, str]]) -> ShardRecord:
     """

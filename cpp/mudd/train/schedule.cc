@@ -4,9 +4,13 @@
 
 #include "mudd/base/check.h"
 #include "mudd/base/math.h"
+#include "mudd/base/name_table.h"
 
 namespace mudd {
 namespace {
+
+constexpr const char* kSchedules[] = {"constant", "cosine", "linear", "wsd"};
+constexpr const char* kWarmups[] = {"next", "zero", "floor", "between"};
 
 // How far t is on the way from begin to end, in [0, 1].
 double share(int64_t t, int64_t begin, int64_t end) {
@@ -16,20 +20,15 @@ double share(int64_t t, int64_t begin, int64_t end) {
 
 }  // namespace
 
+std::span<const char* const> schedule_names() { return kSchedules; }
+std::span<const char* const> warmup_names() { return kWarmups; }
+
 ScheduleKind parse_schedule(const std::string& name) {
-  if (name == "constant") return ScheduleKind::constant;
-  if (name == "cosine") return ScheduleKind::cosine;
-  if (name == "linear") return ScheduleKind::linear;
-  if (name == "wsd") return ScheduleKind::wsd;
-  fail("schedule", "name: expected constant, cosine, linear or wsd, got '", name, "'");
+  return static_cast<ScheduleKind>(position_of(kSchedules, name, "schedule", "name"));
 }
 
 Warmup parse_warmup(const std::string& name) {
-  if (name == "next") return Warmup::next;
-  if (name == "zero") return Warmup::zero;
-  if (name == "floor") return Warmup::floor;
-  if (name == "between") return Warmup::between;
-  fail("schedule", "warmup: expected next, zero, floor or between, got '", name, "'");
+  return static_cast<Warmup>(position_of(kWarmups, name, "schedule", "warmup"));
 }
 
 double learning_rate(const Schedule& s, int64_t t) {

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 namespace mudd {
@@ -30,6 +31,9 @@ struct Schedule {
   Warmup warmup = Warmup::next;
 };
 
+// All names, in the order of the enums.
+std::span<const char* const> schedule_names();
+std::span<const char* const> warmup_names();
 // The kind of this name; Error for any other name.
 ScheduleKind parse_schedule(const std::string& name);
 Warmup parse_warmup(const std::string& name);

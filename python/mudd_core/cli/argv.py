@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli.names import ALIASES, COMMANDS, JOB_OPTIONS, OPTIONS, READING, TOOLS, known_words
@@ -156,9 +155,7 @@ def _load(request: Request) -> None:
 
 def _is_of_run(request: Request, file: str) -> bool:
     """Whether a config file is the one of the run that --workdir names."""
-    if "--workdir" not in request.options or not request.folder.holds_run:
-        return False
-    return Path(file).absolute() == request.folder.config_file.absolute()
+    return "--workdir" in request.options and request.folder.has_config(file)
 
 
 def config_of(file: str, words: Sequence[str], *, of_run: bool = False) -> Config:

@@ -77,7 +77,8 @@ def _field_fault(info: FieldInfo) -> str | None:
         )
     if info.choices and value not in info.choices:
         hint = nearest(str(value), info.choices)
-        return f"{info.path}: expected one of {', '.join(info.choices)}, got '{value}'{hint}"
+        own = " or FILE.py:NAME" if info.path in (FAMILY, OPTIMIZER) else ""
+        return f"{info.path}: expected one of {', '.join(info.choices)}{own}, got '{value}'{hint}"
     if isinstance(value, int | float):
         if info.low is not None and not value >= info.low:
             return f"{info.path}: expected at least {info.low:g}, got {value!r}"

@@ -12,6 +12,13 @@ from mudd_core.config.groups import OPTIMIZERS
 
 _Section = TypeVar("_Section")
 
+# Which kinds of roles decay.
+DECAYS = {
+    "matrices": ("matrix",),
+    "no_norm_no_bias": ("matrix", "table"),
+    "all": ("matrix", "table", "vector"),
+}
+
 
 def _settings() -> dict[str, list[tuple[str, _core.OptimizerSetting]]]:
     """Field of the config -> the optimizers that read it, each with its setting."""
@@ -58,7 +65,8 @@ class OptimConfig:
 
     name: str = opt(
         "adamw",
-        f"optimizer; {'; '.join(f'{spec.name}: {spec.help}' for spec in _core.optimizer_specs())}",
+        "optimizer, or FILE.py:NAME of your own (docs/your-own.md); "
+        f"{'; '.join(f'{spec.name}: {spec.help}' for spec in _core.optimizer_specs())}",
         choices=OPTIMIZERS,
     )
     lr: float = opt(1e-3, "peak learning rate", "per update", low=0.0, flags=("learning_rate",))
@@ -87,17 +95,15 @@ class OptimConfig:
         "decay times the weight's own learning rate, or independent: times the schedule's factor only",
         choices=("coupled", "independent"),
     )
-    decay: str = opt("matrices", "which parameters decay", choices=("matrices", "no_norm_no_bias", "all"))
+    decay: str = opt("matrices", "which parameters decay", choices=tuple(DECAYS))
     clip: float = opt(1.0, "largest global gradient norm; 0 = no clipping", low=0.0, flags=("max_grad_norm",))
-    schedule: str = opt(
-        "cosine", "learning rate after warm-up", choices=("constant", "cosine", "linear", "wsd")
-    )
+    schedule: str = opt("cosine", "learning rate after warm-up", choices=tuple(_core.schedules()))
     warmup_steps: int = opt(0, "updates of linear warm-up", "steps", low=0)
     warmup: str = opt(
         "next",
         "warm-up of update t: next peak (t + 1) / W; zero peak t / W; floor from the final rate, t / W up; "
         "between peak (t + 1) / (W + 1)",
-        choices=("next", "zero", "floor", "between"),
+        choices=tuple(_core.warmups()),
     )
     final_lr_ratio: float = opt(0.1, "last learning rate over the peak", "fraction", low=0.0, high=1.0)
     schedule_steps: int = opt(

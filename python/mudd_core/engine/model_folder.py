@@ -50,9 +50,7 @@ def is_model_folder(folder: Path) -> bool:
     return isinstance(settings, dict) and settings.get("format") == FORMAT
 
 
-def write_model(
-    model: Model, folder: str | Path, tokenizer: Tokenizer | None, shard_bytes: int = _SHARD_BYTES
-) -> Path:
+def write_model(model: Model, folder: str | Path, tokenizer: Tokenizer | None) -> Path:
     """Write a model, and its tokenizer where one is given, to a folder that appears whole or not at all.
 
     A saved model there is replaced. UserError for other files, SaveError where the disk refuses.
@@ -75,7 +73,7 @@ def write_model(
         "hash": final_hash(whole_parts(weights)),
     }
     files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
-    write_folder(path, settings, weights, shard_bytes=shard_bytes, files=files, place="[Model.save]")
+    write_folder(path, settings, weights, shard_bytes=_SHARD_BYTES, files=files, place="[Model.save]")
     return path
 
 

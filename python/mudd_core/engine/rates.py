@@ -5,14 +5,8 @@ from __future__ import annotations
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, ModelConfig, MupConfig
+from mudd_core.config.optim import DECAYS
 from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
-
-# Which kinds of roles decay.
-_DECAYS = {
-    "matrices": ("matrix",),
-    "no_norm_no_bias": ("matrix", "table"),
-    "all": ("matrix", "table", "vector"),
-}
 
 
 def learning_rate(config: Config, t: int) -> float:
@@ -51,10 +45,10 @@ def rate_scale(model: ModelConfig, rule: str, role: str, fan_in: int) -> float:
 def assign_scales(store: _core.ParamStore, config: Config, groups: list[ParameterGroup]) -> None:
     """Assign every parameter its factors by role and group: decay and its mode, rate and eps (contracts 11, 12)."""
     optim = config.optim
-    if optim.decay not in _DECAYS:
-        raise UserError(f"[config] optim.decay: expected one of {', '.join(_DECAYS)}, got '{optim.decay}'")
+    if optim.decay not in DECAYS:
+        raise UserError(f"[config] optim.decay: expected one of {', '.join(DECAYS)}, got '{optim.decay}'")
     group_of = by_name(groups)
-    decaying = {role.name for role in _core.roles() if role.kind in _DECAYS[optim.decay]}
+    decaying = {role.name for role in _core.roles() if role.kind in DECAYS[optim.decay]}
     for name in store.names():
         about = store.describe(name)
         rate = rate_scale(config.model, optim.rule, about["role"], about["fan_in"])

@@ -36,12 +36,20 @@ class Operators:
         def dtype(self) -> np.dtype[np.generic]:
             """Type of the elements."""
 
+        @property
+        def is_weight(self) -> bool:
+            """Whether it is a parameter, which has no samples."""
+
     def _fused(self, op: str, inputs: Sequence[Self], options: dict[str, str]) -> Self:
         """Run or record an op of the core."""
         raise NotImplementedError
 
-    def _function(self, function: Differentiable, inputs: Sequence[Self]) -> Self:
-        """Run or record a function of NumPy."""
+    def _function(self, function: Differentiable, inputs: Sequence[Self], whole: Sequence[bool] = ()) -> Self:
+        """Run or record a function of NumPy.
+
+        whole: empty for one call on the whole batch. Else the function takes rows of the batch alone, and `whole` says
+        of each input whether every row needs all of it: then the gradients of those follow the tree over shards.
+        """
         raise NotImplementedError
 
     @property
@@ -76,7 +84,8 @@ class Operators:
             for operand, value in zip((left, right), given, strict=True)
         ]
         _require_shapes(name, *(v if c is None else c for v, c in zip(given, constants, strict=True)))
-        return self._function(differentiable.with_constants(function, constants), values)
+        whole = _whole(name, given, constants)
+        return self._function(differentiable.with_constants(function, constants), values, whole)
 
     def __add__(self, other: Operand) -> Self:
         return self._binary("add", self, other)
@@ -199,6 +208,34 @@ def _lengths(given: Sequence[int | Sequence[int]]) -> tuple[int, ...]:
     if len(given) == 1 and isinstance(given[0], Sequence):
         return tuple(given[0])
     return tuple(one for one in given if not isinstance(one, Sequence))
+
+
+def _whole(
+    name: str, given: Sequence[Operators | None], constants: Sequence[Array | None]
+) -> tuple[bool, ...]:
+    """For each value whether all rows of the result read all of it; empty where shards cannot be computed apart.
+
+    The first axis of the result is the samples; a value that has it too gives each row its own row.
+    """
+    axes = 2 if name == "matmul" else 0  # at the end, which are not broadcast
+    shapes = [
+        c.shape if c is not None else v.shape if v is not None else ()
+        for v, c in zip(given, constants, strict=True)
+    ]
+    batches = [shape[: max(len(shape) - axes, 0)] for shape in shapes]
+    batch = np.broadcast_shapes(*batches)
+    if (
+        not batch
+        or batch[0] == 1
+        or len(batch) + axes < 2
+        or any(v is not None and not v.shape for v in given)
+    ):
+        return ()
+    by_row = [len(one) == len(batch) and one[0] == batch[0] for one in batches]
+    for value, cut in zip(given, by_row, strict=True):
+        if cut and (value is None or value.is_weight):
+            return ()  # a constant or a weight with a row for each sample
+    return tuple(not cut for value, cut in zip(given, by_row, strict=True) if value is not None)
 
 
 def _fused_for(name: str, left: Operators, right: Operators) -> tuple[str, dict[str, str]] | None:

@@ -26,6 +26,7 @@ class Value(Operators):
     def __init__(self, recorder: Recorder, number: int) -> None:
         self.recorder = recorder
         self.number = number
+        self._is_weight = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -38,14 +39,22 @@ class Value(Operators):
         name = self.recorder.graph.dtype(self.number)
         return np.dtype(np.float32 if name == "bfloat16" else name)
 
+    @property
+    def is_weight(self) -> bool:
+        """Whether it is a parameter, which has no samples."""
+        return self._is_weight
+
     def _fused(self, op: str, inputs: Sequence[Value], options: dict[str, str]) -> Value:
         return recorded(self.recorder.apply(op, inputs, dict(options)))
 
-    def _function(self, function: Differentiable, inputs: Sequence[Value]) -> Value:
+    def _function(
+        self, function: Differentiable, inputs: Sequence[Value], whole: Sequence[bool] = ()
+    ) -> Value:
         def gradients(dy: Array, *arrays: Array) -> tuple[Array, ...]:
             return tuple(function.gradient(index, dy, arrays) for index in range(len(arrays)))
 
-        return recorded(self.recorder.custom(lambda *arrays: function.value(arrays), gradients, inputs))
+        kept = list(whole) or [True] * len(inputs)
+        return recorded(self.recorder.custom(lambda *arrays: function.value(arrays), gradients, inputs, kept))
 
     def __repr__(self) -> str:
         return f"Value({self.recorder.graph.dtype(self.number)}{list(self.shape)})"
@@ -117,7 +126,9 @@ class Recorder:
         if name in self.stored:
             declaration["stored"], declaration["trainable"] = self.stored[name], False
         self.store.declare(name, list(shape), **declaration)
-        return Value(self, self.graph.parameter(self.store, name))
+        value = Value(self, self.graph.parameter(self.store, name))
+        value._is_weight = True
+        return value
 
     def sow(self, name: str, value: Like) -> Like:
         """Keep the value under this name if it is captured."""
@@ -143,10 +154,15 @@ class Recorder:
         return self._values(numbers)
 
     def custom(
-        self, forward: NumpyFunction, backward: NumpyFunction, inputs: Sequence[Value]
+        self,
+        forward: NumpyFunction,
+        backward: NumpyFunction,
+        inputs: Sequence[Value],
+        whole: Sequence[bool] = (),
     ) -> Value | tuple[Value, ...]:
-        """Records a pair of NumPy functions."""
-        return self._values(self.graph.custom(forward, backward, self._numbers("custom", inputs), prefix()))
+        """Records a pair of NumPy functions. whole: for each input whether no shard takes a part of it."""
+        numbers = self._numbers("custom", inputs)
+        return self._values(self.graph.custom(forward, backward, numbers, prefix(), whole))
 
     def _numbers(self, op: str, inputs: Sequence[Value | None]) -> list[int]:
         for i, value in enumerate(inputs):

@@ -16,11 +16,12 @@ import numpy.typing as npt
 from mudd_core import _core
 from mudd_core.base.in_use import InUse
 from mudd_core.base.other_names import TENSOR, Hinted
-from mudd_core.base.types import Array, Bool, Float32
+from mudd_core.base.types import Array, Float32
 from mudd_core.graph import scopes
+from mudd_core.graph.comparisons import Comparisons
 from mudd_core.graph.constants import as_array, as_input
 from mudd_core.graph.differentiable import Differentiable
-from mudd_core.graph.operators import Operand, Operators
+from mudd_core.graph.operators import Operators
 from mudd_core.graph.records import FunctionCall, Record, walk_back
 
 # The options of an op by name, as its C++ part reads them.
@@ -32,7 +33,7 @@ Results: TypeAlias = "Tensor | Array | tuple[Tensor | Array, ...]"
 _counting = threading.Lock()  # of the readers of a tensor
 
 
-class Tensor(Operators, Hinted):
+class Tensor(Comparisons, Operators, Hinted):
     """A NumPy array on the tape, with NumPy's operators, sum, mean, reshape, transpose, .T and indexing.
 
     data: float32 (or int32 for indices), never copied; float64 is converted. requires_grad: collect its gradient in
@@ -131,34 +132,6 @@ class Tensor(Operators, Hinted):
             view.flags.writeable = False
             return view
 
-    # ---- comparisons ----------------------------------------------------------------------------------------
-
-    __hash__ = Operators.__hash__
-
-    def __eq__(self, other: Operand) -> Bool:  # type: ignore[override]
-        return np.equal(self.data, _numbers(other))
-
-    def __ne__(self, other: Operand) -> Bool:  # type: ignore[override]
-        return np.not_equal(self.data, _numbers(other))
-
-    def __lt__(self, other: Operand) -> Bool:
-        return np.less(self.data, _numbers(other))
-
-    def __le__(self, other: Operand) -> Bool:
-        return np.less_equal(self.data, _numbers(other))
-
-    def __gt__(self, other: Operand) -> Bool:
-        return np.greater(self.data, _numbers(other))
-
-    def __ge__(self, other: Operand) -> Bool:
-        return np.greater_equal(self.data, _numbers(other))
-
-    def _compared(self, ufunc: np.ufunc, inputs: Sequence[Operand]) -> Array | None:
-        if ufunc not in _COMPARISONS:
-            return None
-        left, right = map(_numbers, inputs)
-        return np.asarray(ufunc(left, right))
-
     # ---- gradients ------------------------------------------------------------------------------------------
 
     def backward(self, gradient: npt.ArrayLike | None = None, **unknown: Never) -> None:
@@ -190,8 +163,18 @@ class Tensor(Operators, Hinted):
         assert isinstance(made, Tensor)
         return made
 
-    def _function(self, function: Differentiable, inputs: Sequence[Tensor]) -> Tensor:
+    @property
+    def is_weight(self) -> bool:
+        """Whether it is a leaf with a gradient."""
+        return self._wants and self._record is None
+
+    def _function(
+        self, function: Differentiable, inputs: Sequence[Tensor], whole: Sequence[bool] = ()
+    ) -> Tensor:
         arrays = [one.data for one in inputs]
+        cuts = scopes.in_force()[0]
+        if whole and len(cuts) > 2 and all(one.dtype == np.float32 for one in arrays):
+            return self._by_shards(function, inputs, whole, cuts)
         value = function.value(arrays)
         record = None
         if any(one._wants for one in inputs):
@@ -199,13 +182,23 @@ class Tensor(Operators, Hinted):
         _count_readers(inputs)
         return Tensor._result(value, record)
 
+    @staticmethod
+    def _by_shards(
+        function: Differentiable, inputs: Sequence[Tensor], whole: Sequence[bool], cuts: Sequence[int]
+    ) -> Tensor:
+        """The function as a node of the core, which calls it for each shard and adds gradients by the tree."""
 
-_COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
+        def gradients(dy: Array, *arrays: Array) -> tuple[Array, ...]:
+            return tuple(function.gradient(index, dy, arrays) for index in range(len(arrays)))
 
-
-def _numbers(operand: Operand) -> Array:
-    """The numbers that a comparison reads."""
-    return operand.data if isinstance(operand, Tensor) else np.asarray(operand)
+        made = _run(
+            lambda arrays, wants: _core.Call.custom(
+                lambda *given: function.value(given), gradients, arrays, wants, whole, cuts
+            ),
+            inputs,
+        )
+        assert isinstance(made, Tensor)
+        return made
 
 
 def _count_readers(inputs: Sequence[Tensor | None]) -> None:

@@ -25,14 +25,13 @@ from mudd_core.config.families import own_family
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
-from mudd_core.engine.model_folder import write_model
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
-OURS = "mudd_core"  # --system of a folder that mc.load opens
+_OWN = "own"  # the weights by the model's own names, of any family
 _PROBE = (2, 32)  # windows and positions that are compared
 
 
@@ -49,17 +48,19 @@ def main(words: Sequence[str]) -> int:
     config, run = named_run(options, [word for word in rest if word not in changes])
     config = apply_overrides(config, split_words(changes, config))
     check_config(config)
-    model, _ = model_of_run(config, run, args.step, precision="fp32")
+    own = args.system == _OWN
+    model, _ = model_of_run(config, run, args.step, precision=config.train.precision if own else "fp32")
     tokenizer = _tokenizer(args.tokenizer, config, run, model.config.vocab_size)
-    if args.system == OURS:
-        write_model(model, folder, tokenizer, args.shard_mb << 20)
-    else:
-        settings, weights = _exported(args.system, model)
-        files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
-        if tokenizer is not None and args.system == "hf":
-            settings |= special_ids(tokenizer)
-            files["generation_config.json"] = _generation(tokenizer)
-        write_folder(folder, settings, weights, shard_bytes=args.shard_mb << 20, files=files)
+    if own:
+        model.save(folder, tokenizer)
+        print(f"{len(model.parameters)} tensors in {folder}, by the names of the model; mc.load opens it")
+        return 0
+    settings, weights = _exported(args.system, model)
+    files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
+    if tokenizer is not None and args.system == "hf":
+        settings |= special_ids(tokenizer)
+        files["generation_config.json"] = _generation(tokenizer)
+    write_folder(folder, settings, weights, shard_bytes=args.shard_mb << 20, files=files)
     difference, largest = compare(args.system, folder, model)
     if difference != 0.0:
         shutil.rmtree(folder)
@@ -68,7 +69,7 @@ def main(words: Sequence[str]) -> int:
         )
         return 1
     print(
-        f"{len(model.parameters if args.system == OURS else weights)} tensors in {folder}; loaded again, its logits are the run's"
+        f"{len(weights)} tensors in {folder}; loaded again, its logits are the run's"
         f"{' with ' + shlex.join(changes) if changes else ''} (largest {largest:.4g})"
     )
     return 0
@@ -83,8 +84,8 @@ def _exported(system: str, model: Model) -> tuple[JsonObject, dict[str, Array]]:
             warnings.simplefilter("always")
             settings, weights = interop.export_original(system, model)
     except ValueError as error:  # a family or a field that the other program does not have
-        ours = f"; --system={OURS} writes a folder for mc.load" if own_family(model.config) else ""
-        raise UserError(f"[export] {error}{ours}") from error
+        way_out = f"; --system={_OWN} writes any model by its own names" if own_family(model.config) else ""
+        raise UserError(f"[export] {error}{way_out}") from error
     for note in notes:
         print(f"note: {note.message}", file=sys.stderr)
     return settings, weights
@@ -104,9 +105,8 @@ def _parser() -> ToolArguments:
     p.add_argument("--workdir", metavar="DIR", help="the run: its newest checkpoint is exported")
     p.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
     p.add_argument("--to", required=True, metavar="FOLDER", help="the new folder")
-    systems = (*SYSTEMS, OURS)
-    whom = f"for whom: {', '.join(systems)} (mc.load, every family); default hf, Hugging Face"
-    p.add_argument("--system", choices=systems, default="hf", metavar="NAME", help=whom)
+    whom = f"for whom: {', '.join(SYSTEMS)}; default hf, Hugging Face; {_OWN}: by our names, for mc.load"
+    p.add_argument("--system", choices=(*SYSTEMS, _OWN), default="hf", metavar="NAME", help=whom)
     p.add_argument("--step", type=whole_number(0), metavar="N", help="this checkpoint instead of the newest")
     p.add_argument(
         "--tokenizer", metavar="PATH", help="tokenizer to write with the weights; default the run's own"
@@ -140,11 +140,10 @@ def _tokenizer(asked: str | None, config: Config, run: RunFolder, vocab_size: in
 def compare(system: str, folder: Path, model: Model) -> tuple[float, float]:
     """(largest difference of a logit between a folder and the model, largest logit) on made-up ids."""
     from mudd_core import interop
-    from mudd_core.engine.model import Model
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        again = Model.load(folder) if system == OURS else interop.load_original(system, folder, folder)
+        again = interop.load_original(system, folder, folder)
     shape = (_PROBE[0], min(_PROBE[1], model.config.max_seq_len))
     ids = np.random.default_rng(0).integers(0, model.config.vocab_size, shape)
     want = model.logits(ids)

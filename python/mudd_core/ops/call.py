@@ -114,8 +114,7 @@ def gradients_of(op: Op, gradient: Gradient | Sequence[Gradient]) -> list[Array 
             raise TypeError(f"[{op.name}] d{output.name}: expected None, {output.name} has no gradient")
         one = None if given is None else checked(op.name, f"d{output.name}", given, output.dtype)
         gradients.append(one.data if isinstance(one, Tensor) else one)
-    missing = 0 if op.outputs[-1].repeated else len(op.outputs) - len(gradients)
-    return gradients + [None] * missing
+    return gradients + [None] * (len(op.outputs) - len(gradients))
 
 
 def custom(forward: Callable[..., Any], backward: Callable[..., Any], *inputs: Any) -> Any:

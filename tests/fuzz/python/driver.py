@@ -57,7 +57,8 @@ def plain(one):
     if one is None or isinstance(one, (bool, int, float, str)):
         return one
     return {name: plain(getattr(one, name)) for name in dir(one) if not name.startswith("_")}
-print(json.dumps([[name, plain(getattr(core, name)())] for name in ("op_specs", "optimizer_specs", "roles")]))
+names = ("op_specs", "optimizer_specs", "roles", "schedules", "warmups")
+print(json.dumps([[name, plain(getattr(core, name)())] for name in names]))
 """
 RUN_SECONDS = 10
 MEMORY_SLACK = 64 * 2**10  # KiB a run may add to the peak of the process beside 4 x its input
@@ -79,13 +80,13 @@ def take_modules(folder: str) -> None:
         setattr(sys.modules["mudd_core._core"], table, lambda rows=rows: rows)
 
 
-def core_tables() -> list[tuple[str, list[SimpleNamespace]]]:
+def core_tables() -> list[tuple[str, list[SimpleNamespace | str]]]:
     """The tables of the installed `_core`, read in a process of its own: two modules cannot bind the same types."""
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     printed = subprocess.run([sys.executable, "-c", TABLES], env=plain, capture_output=True, text=True)
     if printed.returncode != 0:
         sys.exit(f"{printed.stderr}fuzz: the installed package does not import; type ./run setup first")
-    tables: list[tuple[str, list[SimpleNamespace]]] = json.loads(
+    tables: list[tuple[str, list[SimpleNamespace | str]]] = json.loads(
         printed.stdout, object_hook=lambda fields: SimpleNamespace(**fields)
     )
     return tables

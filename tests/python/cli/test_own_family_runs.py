@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from mpi_ranks import ENVIRONMENT, needs_mpi
 from own_cases import STATE_SPACE, plus_file
@@ -62,27 +64,20 @@ def test_a_changed_file_is_named_and_the_copy_resumes(tiny_text: Path, tmp_path:
     file.unlink()  # the work directory alone goes on too, as it is a run of one's own
     code, said = command(f"--workdir={work}", "train.stop_at=0")
     assert code == 0 and "final hash" in said, said
+    code, said = command("export", f"--workdir={work}", f"--to={tmp_path}/out")
+    assert code == 2 and "--system=own writes any model by its own names" in said, said
+    code, said = command("export", f"--workdir={work}", f"--to={tmp_path}/out", "--system=own")
+    assert code == 0, said
+    weights = load_file(tmp_path / "out" / "model.safetensors")
+    saved = {}
+    for part in (work / "checkpoints").glob("step-8/*.safetensors"):
+        saved |= load_file(part)
+    assert weights.keys() and all(np.array_equal(weights[name], saved[name]) for name in weights)
     code, said = command("sample", f"--workdir={work}", "--prompt=ab", "sample.max_tokens=3")
     assert code == 0, said
     opened = "import sys, mudd_core as mc; print(type(mc.load_run(sys.argv[1]).model.config).__name__)"
     done = subprocess.run([sys.executable, "-c", opened, str(work)], capture_output=True, text=True)
     assert done.stdout.strip() == "Plus", done.stderr
-
-
-def test_the_weights_are_exported_for_a_session_that_names_the_file(tiny_text: Path, tmp_path: Path) -> None:
-    name = f"{plus_file(tmp_path)}:Plus"
-    run = own_run(tmp_path / "run", tiny_text, name, "train.steps=2")
-    assert run.finish() == 0, run.tail
-    words = ["export", f"--workdir={run.workdir}", f"--to={tmp_path / 'out'}"]
-    code, told = command(*words)
-    assert code == 2 and told.count("\n") == 1 and "--system=mudd_core" in told
-    code, told = command(*words, "--system=mudd_core")
-    assert code == 0 and "its logits are the run's" in told, told
-    opened = f"import mudd_core as mc\nprint(mc.load({str(tmp_path / 'out')!r}).model.config.family)\n"
-    named = f"import mudd_core as mc\nmc.load_config('tiny.py', {{'model.family': {name!r}}})\n{opened}"
-    for program, said in ((opened, f'{{"model.family": "{name}"}}'), (named, name)):
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-        assert said in (done.stdout + done.stderr).splitlines()[-1]
 
 
 def test_a_copy_that_was_changed_is_refused(tiny_text: Path, tmp_path: Path) -> None:

@@ -251,6 +251,10 @@ def test_how_ranks_join_is_read_from_the_arguments(words: list[str]) -> None:
     assert join_options(["--config=other.py", *words, "train.steps=3"]).node == "rank"
 
 
+def test_a_switch_of_how_ranks_join_leaves_the_next_argument() -> None:
+    assert join_options(["--dist.debug", "--config=other.py", "train.steps=3"]).debug is True
+
+
 def test_a_mistake_in_how_ranks_join_is_named() -> None:
     with pytest.raises(UserError, match=r"dist\.node: expected one of host, rank"):
         join_options(["dist.node=auto"])

@@ -9,16 +9,13 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
-import sys
-import types
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
 import document_commands
 from document_sizes import GPT2, MIXTRAL, texts
+from memory_bucket import Bucket, open_bucket
 from mudd_core.checkpoint.weights import SHARDED
 from mudd_core.cli import main
 from mudd_core.data.tokenize import train_bpe
@@ -29,27 +26,10 @@ C4 = "/mlperf-llm-public2/c4"
 START = "gs://lizhiyu-multipods-eu-west/moe/checkpoints-20240803/mixtral822/"
 
 
-class Bucket(MemoryFileSystem):
-    """The storage of gs:// URLs, in memory."""
-
-    protocol = "gs"
-    cachable = False
-    store: dict[str, Any] = {}  # noqa: RUF012
-    pseudo_dirs: list[str] = [""]  # noqa: RUF012
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return str(super()._strip_protocol(path.replace("gs://", "memory://")))
-
-
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """A storage with the benchmark's two folders of data."""
-    monkeypatch.setitem(sys.modules, "gcsfs", types.ModuleType("gcsfs"))
-    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "gs", Bucket)  # type: ignore[attr-defined]
-    monkeypatch.setattr(Bucket, "store", {})
-    monkeypatch.setattr(Bucket, "pseudo_dirs", [""])
-    files = Bucket()
+    files = open_bucket(monkeypatch)
     folders = {
         "en_json/3.0.1": [f"c4-train.{number:05d}-of-01024.json" for number in (1, 767, 768, 1023)],
         "en_val_subset_json": ["c4-validation_24567exp.json"],

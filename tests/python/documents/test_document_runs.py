@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
 import documents
 from document_sizes import (
@@ -21,6 +18,7 @@ from document_sizes import (
     write_lines,
     write_records,
 )
+from memory_bucket import open_bucket
 from mudd_core.cli import main
 from printed_hints import sample_command
 
@@ -44,25 +42,9 @@ def ended(run: Path) -> dict[str, float]:
     return found
 
 
-class Bucket(MemoryFileSystem):
-    """The storage of gs:// URLs, in memory."""
-
-    protocol = "gs"
-    cachable = False
-    store: dict[str, Any] = {}  # noqa: RUF012
-    pseudo_dirs: list[str] = [""]  # noqa: RUF012
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return str(super()._strip_protocol(path.replace("gs://", "memory://")))
-
-
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setitem(sys.modules, "gcsfs", types.ModuleType("gcsfs"))
-    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "gs", Bucket)  # type: ignore[attr-defined]
-    monkeypatch.setattr(Bucket, "store", {})
-    return Bucket.store
+    return open_bucket(monkeypatch).store
 
 
 def test_the_commands_of_tokenformer_train_grow_and_train_the_baseline(

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import re
-import runpy
+import subprocess
+import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import mudd_core as mc
 from places import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def test_python_of_the_readme_runs(tiny_text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load = mc.load_config
-    small = [f"data.path={tiny_text}", f"data.cache_dir={tiny_text.parent / 'readme'}", "data.vocab_size=300"]
-    small += ["model.d_model=16", "model.n_layer=1", "model.d_ff=32", "train.steps=2", "train.seq_len=16"]
-    monkeypatch.setattr(mc, "load_config", lambda name, words: load(name, [*words, *small]))
-    script = tmp_path / "readme.py"
-    script.write_text("\n".join(re.findall(r"```python\n(.*?)```", PAGES[0].read_text(), re.DOTALL)))
-    names = runpy.run_path(str(script))
-    gradients, half = names["gradients"], names["half"]
-    assert isinstance(gradients, dict) and "embed" in gradients
-    assert isinstance(half, np.ndarray) and (half == 0.5).all()
+def test_python_of_the_readme_runs_as_it_is_typed(tmp_path: Path) -> None:
+    """In a fresh process, with the config and the text that a newcomer gets."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGES[0].read_text(), re.DOTALL)
+    (tmp_path / "first.py").write_text("\n".join(blocks))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "first.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and "step 50/50" in done.stderr, done.stderr
+    assert 2 < float(done.stdout.splitlines()[0]) < 4, "bits per byte after 50 steps"
+    assert (tmp_path / "runs" / "first" / "metrics.jsonl").is_file()
 
 
 def test_the_readme_is_short_and_begins_with_what_a_newcomer_needs() -> None:

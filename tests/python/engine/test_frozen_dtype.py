@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loss_goldens import LEVELS
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import dtypes, final_hash, whole_parts
 from mudd_core.config import Config, OptimConfig, TrainConfig, TransformerPPConfig, config_hash
@@ -25,13 +26,6 @@ from rank_runs import batch_of, on_ranks
 from small_models import CASES, make, make_batch
 
 BATCH, LENGTH = 4, 9
-LEVELS = {
-    "portable": {"MUDD_MAX_ISA": "portable"},
-    "avx2": {"MUDD_MAX_ISA": "avx2"},
-    "emu16": {"MUDD_EMULATE": "emu16"},
-    "emu_avx512_bf16": {"MUDD_EMULATE": "emu_avx512_bf16"},
-    "emu_amx_bf16": {"MUDD_EMULATE": "emu_amx_bf16"},
-}
 PARTS = ("matrices", "half")
 
 

@@ -22,10 +22,10 @@ OF_FAMILY = {config.family: config for config, _ in reversed(CASES.values())}
 
 
 def test_there_is_a_case_for_every_family() -> None:
-    assert set(OF_FAMILY) == set(FAMILIES)
+    assert set(OF_FAMILY) == {name for name, family in FAMILIES.items() if family.given is None}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", OF_FAMILY)
 def test_saved_and_loaded_twice_the_logits_have_the_same_bits(family: str, tmp_path: Path) -> None:
     model = mc.Model(OF_FAMILY[family], seed=3)
     ids = np.random.default_rng(0).integers(0, model.config.vocab_size, (2, 17))

@@ -290,3 +290,46 @@ def test_float64_is_converted_with_one_warning() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.count("float64 arrays are converted to float32") == 1
     assert done.stderr.startswith("<string>:2: UserWarning")
+
+
+def mixed(x: Any, w: Any) -> Any:
+    """Weights that are broadcast over samples, and operators whose first axis is none of samples."""
+    h = x * w[0] + w  # [B, T, D], as [D] and [T, D]
+    h = h @ (w * 0.5) + (h @ w[1]).reshape(4, 8, 1) * np.linspace(0, 1, 32, dtype=np.float32).reshape(4, 8, 1)
+    back = h[::-1].transpose(1, 0, 2) * 0.5
+    return back.transpose(1, 0, 2) * h.reshape(32, 8).reshape(4, 8, 8) - w.sum() / h.mean(0)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4])
+def test_gradients_follow_the_tree_over_shards_in_both_executors(shards: int) -> None:
+    from mudd_core.graph import scopes
+
+    rng = np.random.default_rng(2)
+    x, w = rng.standard_normal((4, 8, 8), np.float32), rng.standard_normal((8, 8), np.float32)
+    with scopes.shards(4, shards):
+        leaf = mc.Tensor(w, requires_grad=True)
+        out = mixed(ops.rms_norm(mc.Tensor(x)), leaf)
+        out.sum().backward()
+
+    store = _core.ParamStore()
+    recorder = Recorder(store, training=True, samples=4, shards=shards)
+    weight = recorder.parameter("w", (8, 8), role="matrix", fan_in=8, fan_out=8, init="zeros")
+    store.allocate()
+    store.set(0, "w", w)
+    result = mixed(ops.rms_norm(recorder.input("x", (4, 8, 8), "float32")), weight)
+    loss = ops.custom(lambda a: a, lambda d, a: np.ones_like(a), result.sum().reshape(1))
+    executor = _core.Executor(recorder.graph, store, losses=[loss.number], keep=[result.number])
+    executor.set("x", x)
+    executor.run()
+    np.testing.assert_array_equal(executor.get(result.number), out.data)
+    np.testing.assert_array_equal(executor.gradient("w"), leaf.grad)
+    exact = torch.tensor(w, dtype=torch.float64, requires_grad=True)
+    tx = torch.tensor(x, dtype=torch.float64)
+    tx = tx * torch.rsqrt((tx * tx).mean(-1, keepdim=True) + 1e-6)
+    h = tx * exact[0] + exact
+    slope = torch.linspace(0, 1, 32, dtype=torch.float64).reshape(4, 8, 1)
+    h = h @ (exact * 0.5) + (h @ exact[1]).reshape(4, 8, 1) * slope
+    want = h.flip(0) * 0.5 * h - exact.sum() / h.mean(0)
+    want.sum().backward()  # type: ignore[no-untyped-call]
+    np.testing.assert_allclose(out, want.detach().numpy(), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(leaf.grad, exact.grad, rtol=2e-3, atol=2e-2)

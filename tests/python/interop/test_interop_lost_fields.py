@@ -140,7 +140,7 @@ def test_every_field_has_an_effect_and_training_does_not_reach_the_logits() -> N
     assert {system for system, _ in BASES} == set(SYSTEMS)
     assert {(s, f) for s in SYSTEMS for f in system_named(s).families} == {(s, c.family) for s, c in BASES}
     for system, base in BASES:
-        assert FAMILIES[base.family] is type(base)
+        assert FAMILIES[base.family].config is type(base)
         want = filled(base).logits(IDS)
         for name, config in changed(base):
             field = next(field for field in dataclasses.fields(base) if field.name == name)

@@ -19,6 +19,7 @@ from reference import torch_training as tt
 from reference.bounds import GRADIENT, LOGITS, LOSS
 from reference.torch_muddformer import MuddConfig, MuddMixture
 from small_models import make_batch
+from tiny_muddformer import tiny_words
 
 V, D, H, L, F = 37, 24, 3, 4, 20
 ALL = ((0, 1), (0, 1, 2), (0, 1, 2, 3), (0, 1, 2, 3, 4))
@@ -175,27 +176,7 @@ def test_rules_between_fields(fields: dict[str, Any], words: str) -> None:
 
 @pytest.mark.parametrize("more", [(), ("model.n_expert=4", "model.aux_coef=0.02", "model.jitter=0.1")])
 def test_stopped_and_resumed_runs_have_the_same_bits(more: tuple[str, ...], tmp_path: Path) -> None:
-    text = tmp_path / "text"
-    text.mkdir()
-    for i in range(60):
-        (text / f"{i}.txt").write_text(f"document {i} " * 12)
-    words = [
-        "model.n_layer=2",
-        "model.d_model=16",
-        "model.n_head=2",
-        "model.ffn_realloc=false",
-        "model.d_ff=24",
-        "model.prenorm=true",
-        "model.postnorm=true",
-        "train.steps=4",
-        "train.batch_size=2",
-        "train.seq_len=16",
-        "data.tokenizer=bytes",
-        f"data.path={text}",
-        f"data.cache_dir={tmp_path / 'cache'}",
-        "train.eval_every=0",
-        *more,
-    ]
+    words = [*tiny_words(tmp_path), "model.prenorm=true", "model.postnorm=true", "train.steps=4", *more]
     hashes = []
     for folder, stops in (("whole", [0]), ("parts", [1, 3, 0])):
         for stop_at in stops:

@@ -76,6 +76,8 @@ def test_inputs_and_gradients_may_be_named() -> None:
 def test_wrong_arguments_are_type_errors() -> None:
     for wrong, text in [
         (lambda: ops.rms_norm(), r"\[rms_norm\] x: expected an array, got nothing"),
+        (lambda: ops.rms_norm(None), r"\[rms_norm\] x: expected an array, got None"),
+        (lambda: ops.add(X, None), r"\[add\] b: expected an array, got None"),
         (lambda: ops.rms_norm_backward(), r"\[rms_norm\] dy: expected an array, got nothing"),
         (lambda: ops.rms_norm(X, X[0, 0], X), r"\[rms_norm\] expected at most 2 inputs, got 3"),
         (lambda: ops.rms_norm(X, x=X), r"\[rms_norm\] unexpected argument 'x'"),
@@ -90,4 +92,5 @@ def test_an_output_without_a_gradient_takes_none() -> None:
     with pytest.raises(TypeError, match=r"\[cross_entropy\] dcounted: expected None"):
         ops.cross_entropy_backward((np.ones(1), np.ones(1)), h, head, targets)
     alone = ops.cross_entropy_backward(np.ones(1), h, head, targets)
+    assert np.array_equal(alone[0], ops.cross_entropy_backward(([1.0], None), h, head, targets)[0])
     assert np.array_equal(alone[0], ops.cross_entropy_backward((np.ones(1), None), h, head, targets)[0])

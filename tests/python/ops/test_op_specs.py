@@ -49,7 +49,8 @@ def test_an_input_of_another_dtype_names_op_and_input(op: str, place: int) -> No
     for dtype in (np.float64, np.int64, np.float32 if one.index else np.int32):
         given = [array_of(other) for other in inputs]
         given[place] = given[place].astype(dtype)
-        text = f"[{op}] {one.name}: expected {wanted}, got {np.dtype(dtype)}"
+        cast = f"{one.name}.astype(np.{wanted})"
+        text = f"[{op}] {one.name}: expected {wanted}, got {np.dtype(dtype)}; pass {cast}"
         wrong_call(text, op, *given)
         if not one.state:
             taken = [array for other, array in zip(inputs, given, strict=True) if not other.state]
@@ -81,7 +82,7 @@ def test_a_gradient_of_another_dtype_names_op_and_output(op: str) -> None:
     inputs = [array_of(one) for one in declared(op) if not one.state]
     first = SPECS[op].outputs[0]
     wrong_call(
-        f"[{op}] d{first.name}: expected {first.dtype}, got int32",
+        f"[{op}] d{first.name}: expected {first.dtype}, got int32; pass d{first.name}.astype(np.{first.dtype})",
         f"{op}_backward",
         np.zeros(2, np.int32),
         *inputs,

@@ -45,7 +45,16 @@ def test_modules_of_one_layer_import_each_other_in_no_circle() -> None:
     lock, trace = "mudd_core.run.store.lease", "mudd_core.run.report.trace"
     assert lock in uses["mudd_core.run.store.folder_lock"] and trace in uses["mudd_core.run.loop.trainer"]
     assert architecture.circles({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == [
-        "a imports b imports c imports a: a circle"
+        "a uses b uses c uses a: a circle"
+    ]
+
+
+def test_folders_of_one_layer_include_each_other_in_no_circle() -> None:
+    uses = architecture.cpp_folders()
+    assert "mudd/ops/activation" in uses["mudd/ops/linear"] and architecture.circles(uses) == []
+    uses["mudd/ops/activation"].add("mudd/ops/linear")
+    assert architecture.circles(uses) == [
+        "mudd/ops/activation uses mudd/ops/linear uses mudd/ops/activation: a circle"
     ]
 
 

@@ -19,6 +19,7 @@ from mudd_core.engine.model import Model
 from mudd_core.tools import heatmap, mix_weights
 from reference import torch_models as tm
 from small_models import CASES, make, make_batch
+from tiny_muddformer import tiny_words
 
 
 def whole_text(ids: Any) -> dict[str, Any]:
@@ -93,24 +94,7 @@ def test_models_without_mixtures_are_refused() -> None:
 
 
 def test_the_command_writes_both_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = tmp_path / "text"
-    text.mkdir()
-    for i in range(60):
-        (text / f"{i}.txt").write_text(f"document {i} " * 12)
-    words = [
-        "model.n_layer=2",
-        "model.d_model=16",
-        "model.n_head=2",
-        "model.ffn_realloc=false",
-        "model.d_ff=24",
-        "train.steps=2",
-        "train.batch_size=2",
-        "train.seq_len=16",
-        "data.tokenizer=bytes",
-        f"data.path={text}",
-        f"data.cache_dir={tmp_path / 'cache'}",
-        "train.eval_every=0",
-    ]
+    words = [*tiny_words(tmp_path), "train.steps=2"]
     with mc.Trainer(mc.load_config("muddformer/tiny.py", words), tmp_path / "run") as trainer:
         trainer.fit()
     assert cli.main(["weights", "--workdir", str(tmp_path / "run"), "--windows", "3"]) == 0

@@ -188,9 +188,9 @@ def _not_run(name: str) -> str:
             "register it first, or put class and function in a file: model.family=FILE.py:NAME"
         )
     return (
-        f"[{KEY}] this run needs the code in {name}, and a command runs only files that it names; name the file, or "
-        "the work directory that has its copy (--workdir=DIR); in Python, from the folder where that path leads to the "
-        f'file, mc.load_config("tiny.py", {{"model.family": "{name}"}}) runs it first'
+        f"[{KEY}] this run needs the code in {name}, and a command runs only files that it names; name the file "
+        f"({KEY}={name}; in Python mc.load_config('tiny.py', {{'{KEY}': '{name}'}}) first), or the work directory that "
+        "has its copy (--workdir=DIR)"
     )
 
 

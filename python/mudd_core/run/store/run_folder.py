@@ -159,6 +159,10 @@ class RunFolder:
         """Whether the config of a run is saved here."""
         return self.config_file.is_file()
 
+    def has_config(self, file: str) -> bool:
+        """Whether a file is the saved config of the run that is here."""
+        return self.holds_run and Path(file).absolute() == self.config_file.absolute()
+
     @property
     def has_identity(self) -> bool:
         """Whether a start of the run got as far as its id."""
