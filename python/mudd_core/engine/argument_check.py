@@ -102,7 +102,7 @@ def require_batch(batch: Mapping[str, npt.ArrayLike]) -> None:
         )
 
 
-def _no_model_config(config: object) -> TypeError:
+def _no_model_config(config: ModelConfig | str | Path | Mapping[str, int]) -> TypeError:
     hint = f"one like {_example('TransformerPPConfig')}"
     if isinstance(config, Mapping):
         hint = 'mc.load_config("tiny.py", {"model": ...}), with your dict, or ' + hint

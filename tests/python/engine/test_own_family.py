@@ -140,6 +140,24 @@ def test_what_cannot_be_a_family_is_named() -> None:
             mc.register_family(cls, function)  # type: ignore[arg-type,type-var]
 
 
+def test_a_wrong_argument_of_a_parameter_is_named() -> None:
+    @dataclass(frozen=True)
+    class Wrong(mc.FamilyConfig):
+        missing: bool = False
+
+    def wrong(config: Wrong, batch: mc.Batch) -> mc.Hidden:
+        more = {} if config.missing else {"std": 0.02}
+        nn.parameter("w", (8, 8), **{"role": "matrix", "fan_in": 8, "fan_out": 8, **more})  # type: ignore[misc]
+        raise AssertionError
+
+    mc.register_family(Wrong, wrong)
+    for missing, said in ((False, "no argument std="), (True, "init=, which is missing")):
+        with pytest.raises(
+            TypeError, match=re.escape(f"[nn.parameter] w: expected {said}; type nn.parameter(")
+        ):
+            mc.Model(Wrong(**SIZES, missing=missing))
+
+
 def test_a_saved_config_runs_no_file(tmp_path: Path) -> None:
     file = tmp_path / "evil.py"
     file.write_text(f"open({str(tmp_path / 'was_here')!r}, 'w')\n")
