@@ -105,6 +105,9 @@ def test_a_notebook_registers_a_class_of_its_own() -> None:
     config = Small(**SIZES)
     assert config.family == "Small" and mc.Model(config).logits([1, 2]).shape == (2, 61)
     assert from_dict(to_dict(Config(model=config))).model == config
+    other_session = to_dict(Config(model=config)) | {"model": {"family": "NotHere"}}
+    with pytest.raises(UserError, match=re.escape("mc.register_family(NotHere, model)")):
+        from_dict(other_session)
 
 
 def test_what_cannot_be_a_family_is_named() -> None:
