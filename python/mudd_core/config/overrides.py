@@ -201,7 +201,5 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
 
 def require_consistent(config: Config, before: ModelConfig, fields: Set[str]) -> None:
     """Raise UserError where the model's family forbids to change these of its fields alone. before: the old model."""
-    judge = getattr(config.model, "overridden", None)
-    wrong = judge(before, fields) if judge else None
-    if wrong:
+    if wrong := config.model.overridden(before, fields):
         raise UserError(f"[config] {wrong}")

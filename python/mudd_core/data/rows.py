@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PARTS = ("positions", "segments", "key_mask")  # that a pipeline may give beside inputs and targets
 
 
-class Place(TypedDict, total=False):
+class CursorMembers(TypedDict, total=False):
     """The place of a stream in its data; config/pipelines.py says which members a pipeline has."""
 
     turn: int
@@ -35,7 +35,7 @@ class Place(TypedDict, total=False):
     origin: list[int]
 
 
-class Cursor(Place):
+class Cursor(CursorMembers):
     """The place of a batch, as a checkpoint keeps it."""
 
     version: int

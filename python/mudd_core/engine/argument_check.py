@@ -64,16 +64,6 @@ def require_model_config(config: ModelConfig) -> None:
         raise ValueError(f"[Model] {faults[0]}")
 
 
-def require_steps(steps: int | None) -> None:
-    """TypeError unless the argument of fit() is a whole number or None, ValueError where it is negative."""
-    if steps is None:
-        return
-    if not isinstance(steps, int | np.integer):
-        raise TypeError(f"[fit] steps: expected a whole number, or None for all, got {steps!r}")
-    if steps < 0:
-        raise ValueError(f"[fit] steps: expected at least 0, or None for all, got {steps}")
-
-
 def checked_weight(name: str, value: npt.ArrayLike, shape: Sequence[int]) -> Array:
     """Return the values of a parameter as an array: float16 and BF16 as they are, numbers of lists as float32.
 

@@ -19,7 +19,7 @@ from mudd_core.graph.watching import Watcher
 from mudd_core.models import Hidden
 
 if TYPE_CHECKING:
-    from mudd_core.engine.inside import Inside
+    from mudd_core.engine.inner_values import InnerValues
 
 # Config fields of random numbers that are drawn where gradients are wanted: a capture is an evaluation.
 _RANDOM = ("embd_dropout", "attn_dropout", "resid_dropout", "drop_path", "jitter")
@@ -46,7 +46,12 @@ class Captured(dict[str, Array]):
 
 
 def captured(
-    model: Inside, arrays: Mapping[str, Array], patterns: Sequence[str], patches: Patches, *, gradients: bool
+    model: InnerValues,
+    arrays: Mapping[str, Array],
+    patterns: Sequence[str],
+    patches: Patches,
+    *,
+    gradients: bool,
 ) -> Captured:
     """The values that the patterns choose, for the int32 arrays [B, T] of a batch; with targets the loss too.
 

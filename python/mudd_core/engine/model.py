@@ -22,7 +22,7 @@ from mudd_core.engine.argument_check import require_model_config
 from mudd_core.engine.batch_check import OPTIONAL, checked_ids
 from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.generate import Generator, check_sampling, make_generator, ring_positions, sampler
-from mudd_core.engine.inside import Inside
+from mudd_core.engine.inner_values import InnerValues
 from mudd_core.engine.model_folder import read_model, require_shapes, take_saved, write_model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.engine.parameter_tree import counted, lines_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
 
 
-class Model(Parameters, Inside, Hinted):
+class Model(Parameters, InnerValues, Hinted):
     """A language model of any family; for one thread at a time (RuntimeError in the other).
 
     config: a model config with vocab_size and max_seq_len filled in, or a whole Config, whose tokenizer and train

@@ -25,7 +25,7 @@ from mudd_core.graph.watching import Patch, Watcher
 from mudd_core.models import Batch, Hidden, model_function
 
 if TYPE_CHECKING:
-    from mudd_core.engine.inside import Inside
+    from mudd_core.engine.inner_values import InnerValues
 
 Patches = Mapping[str, Patch]
 
@@ -63,7 +63,7 @@ class Patching:
 
 @contextmanager
 def watched(
-    model: Inside,
+    model: InnerValues,
     watcher: Watcher,
     arrays: Mapping[str, Array],
     shards: int = 1,
@@ -77,7 +77,7 @@ def watched(
 
 
 def patched_logits(
-    model: Inside, patches: Patches, arrays: Mapping[str, Array], config: ModelConfig | None = None
+    model: InnerValues, patches: Patches, arrays: Mapping[str, Array], config: ModelConfig | None = None
 ) -> Array:
     """Logits [B, T, V] under patches."""
     with watched(model, Watcher(model.store, patches=patches), arrays, config=config) as hidden:
@@ -85,7 +85,7 @@ def patched_logits(
 
 
 def patched_loss(
-    model: Inside, patches: Patches, arrays: Mapping[str, Array], shards: int
+    model: InnerValues, patches: Patches, arrays: Mapping[str, Array], shards: int
 ) -> tuple[float, float]:
     """(summed nats with the auxiliary ones, counted targets) of a batch under patches."""
     with watched(model, Watcher(model.store, patches=patches), arrays, shards) as hidden:
@@ -99,7 +99,9 @@ def loss_and_count(hidden: Hidden, patches: Patches, targets: Array, shards: int
     return tree_sum(nats) + aux, tree_sum(count)
 
 
-def patched_evaluation(model: Inside, patches: Patches, batch: Mapping[str, Array]) -> tuple[float, int, int]:
+def patched_evaluation(
+    model: InnerValues, patches: Patches, batch: Mapping[str, Array]
+) -> tuple[float, int, int]:
     """Summed nats, counted and guessed targets under patches, as Model.evaluate gives them."""
     size, shards = piece_size(model.config, len(batch["inputs"]), model.evaluated_at_once)
     loss, count, guessed = 0.0, 0, 0
@@ -128,7 +130,7 @@ def _sums(hidden: Hidden, patches: Patches, targets: Array, shards: int) -> tupl
 
 
 def patched_tokens(
-    model: Inside,
+    model: InnerValues,
     patches: Patches,
     prompt: Array,
     count: int,
@@ -146,7 +148,7 @@ def patched_tokens(
 
 
 def _tokens(
-    model: Inside, patches: Patches, prompt: Array, count: int, sample: Callable[[Array, int], int]
+    model: InnerValues, patches: Patches, prompt: Array, count: int, sample: Callable[[Array, int], int]
 ) -> Iterator[int]:
     config = model.config
     if mixture_of(config) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 _cuts: ContextVar[tuple[int, ...]] = ContextVar("shard_cuts", default=())
@@ -41,15 +41,20 @@ def cached(length: int) -> Iterator[None]:
         _cache_length.reset(token)
 
 
-@contextmanager
-def precision(name: str) -> Iterator[None]:
+def precision(name: str) -> AbstractContextManager[None]:
     """Inside: ops compute as in a graph of this precision, "fp32" or "bf16".
 
-    Arrays stay float32; in bf16, results that a graph would store in bf16 hold what bf16 can hold.
+    Arrays stay float32; in bf16, results that a graph would store in bf16 hold what bf16 can hold. ValueError for
+    another name, at the call.
     """
     if name not in COMPUTE:
         raise ValueError(f"[precision] name: expected one of {', '.join(COMPUTE)}, got {name!r}")
-    token = _compute.set(COMPUTE[name])
+    return _computing(COMPUTE[name])
+
+
+@contextmanager
+def _computing(kind: str) -> Iterator[None]:
+    token = _compute.set(kind)
     try:
         yield
     finally:

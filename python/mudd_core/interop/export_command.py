@@ -21,6 +21,7 @@ from mudd_core.base.paths import local
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint.weights_folder import write_folder
 from mudd_core.config import Config, apply_overrides, check_config, split_words
+from mudd_core.config.arguments import argument
 from mudd_core.config.families import own_family
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.tokenize import Tokenizer
@@ -44,7 +45,7 @@ def main(words: Sequence[str]) -> int:
     if folder.exists():
         raise UserError(f"[export] {folder} exists already; give another --to")
     options = {f"--{name}": getattr(args, name) for name in ("config", "workdir") if getattr(args, name)}
-    changes = [word for word in rest if word.lstrip("-").removeprefix("config.").startswith("model.")]
+    changes = [word for word in rest if argument(word).name.startswith("model.")]
     config, run = named_run(options, [word for word in rest if word not in changes])
     config = apply_overrides(config, split_words(changes, config))
     check_config(config)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mudd_core import cli
+from mudd_core import _core, cli
 from mudd_core.cli.argv import trains
 from mudd_core.run.loop import signals
 from tiny_run import ROOT
@@ -46,7 +46,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     return subprocess.run([sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1", "SIGHUP"])
+@pytest.mark.parametrize("name", [signal.Signals(number).name for number in _core.stop_signals()])
 def test_a_signal_while_the_program_is_imported_ends_with_75(tmp_path: Path, name: str) -> None:
     launch = str(ROOT / "launch.py")
     code = AT_IMPORT.format(sent=KILLED.format(name=name), argv=[launch, "--config=tiny.py"], launch=launch)

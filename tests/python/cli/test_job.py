@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.cli.job import JobRequest, answering, on_hosts, requested_job
@@ -186,7 +187,7 @@ time.sleep(60)
 
 
 @needs_mpirun
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.Signals(number) for number in _core.stop_signals()])
 def test_every_stop_signal_reaches_the_ranks_as_usr1(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, WAITING, "--ranks=2", "--max-restarts=3")
     end = time.monotonic() + 30

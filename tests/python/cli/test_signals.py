@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mudd_core import checkpoint
+from mudd_core import _core, checkpoint
 from tiny_run import TinyRun
 
 pytestmark = pytest.mark.usefixtures("hangs_up")
@@ -29,7 +29,7 @@ def equal(run: TinyRun, wanted: TinyRun) -> bool:
     return run.rows() == wanted.rows() and run.summary()["final_hash"] == wanted.summary()["final_hash"]
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP", "STOP file"])
+@pytest.mark.parametrize("name", [*(signal.Signals(n).name for n in _core.stop_signals()), "STOP file"])
 def test_a_stop_saves_the_last_step_and_exits_75(
     name: str, unbroken: TinyRun, tiny_text: Path, memory_path: Path
 ) -> None:

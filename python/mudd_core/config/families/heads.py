@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class HasHeads(Protocol):
-    """A model config with attention heads; n_kv_head and d_head are optional, absent or 0 meaning the default."""
+    """A model config with attention heads."""
 
     @property
     def d_model(self) -> int:
@@ -19,6 +19,14 @@ class HasHeads(Protocol):
     @property
     def n_head(self) -> int:
         """Query heads."""
+
+    @property
+    def n_kv_head(self) -> int:
+        """Key and value heads; 0 = n_head."""
+
+    @property
+    def d_head(self) -> int:
+        """Width of a head; 0 = d_model / n_head."""
 
 
 if TYPE_CHECKING:
@@ -32,18 +40,17 @@ _M = TypeVar("_M", bound="_HeadsOfDataclass")
 
 def head_width(model: HasHeads) -> int:
     """Channels of one head; ValueError where heads do not divide the width."""
-    given = int(getattr(model, "d_head", 0))
-    if not given and model.d_model % model.n_head:
+    if not model.d_head and model.d_model % model.n_head:
         raise ValueError(
             f"[config] model.d_model: expected a multiple of the {model.n_head} heads, got {model.d_model}; "
             "or set model.d_head"
         )
-    return given or model.d_model // model.n_head
+    return model.d_head or model.d_model // model.n_head
 
 
 def kv_heads(model: HasHeads) -> int:
     """Key and value heads."""
-    return int(getattr(model, "n_kv_head", 0)) or model.n_head
+    return model.n_kv_head or model.n_head
 
 
 def with_heads(model: _M) -> _M:
@@ -62,7 +69,7 @@ def attention_weights(model: HasHeads) -> int:
 def head_faults(model: HasHeads) -> list[str]:
     """Broken rules about heads, one message each."""
     faults = []
-    if not getattr(model, "d_head", 0) and model.d_model % model.n_head:
+    if not model.d_head and model.d_model % model.n_head:
         faults.append(
             f"model.d_model: expected a multiple of model.n_head ({model.n_head}), got {model.d_model}; "
             "change one of them or set model.d_head"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
@@ -40,6 +41,14 @@ class ModelConfig(Protocol):
         """Query heads."""
 
     @property
+    def n_kv_head(self) -> int:
+        """Key and value heads; 0 = n_head."""
+
+    @property
+    def d_head(self) -> int:
+        """Width of a head; 0 = d_model / n_head."""
+
+    @property
     def d_ff(self) -> int:
         """Inner width of the feed-forward part."""
 
@@ -66,6 +75,9 @@ class ModelConfig(Protocol):
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""
+
+    def overridden(self, before: ModelConfig, fields: Collection[str]) -> str | None:
+        """What is wrong with overriding these fields of `before`, giving this config; None if nothing."""
 
 
 class TiedHead(Protocol):

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from mudd_core.config.families.heads import attention_weights
+from mudd_core.config.families.model_config import ModelConfig
 from mudd_core.config.families.sizes import Sizes
 from mudd_core.config.fields import LARGEST, opt, with_defaults
 
@@ -139,7 +140,7 @@ class MupConfig(Sizes):
             faults.append(ask_for_scale(self.d_head))
         return faults
 
-    def overridden(self, before: MupConfig, fields: Collection[str]) -> str | None:
+    def overridden(self, before: ModelConfig, fields: Collection[str]) -> str | None:
         """What is wrong with overriding these fields of `before`, giving this config; None if nothing."""
         if self.d_head != before.d_head and "qk_scale" not in fields and self.qk_scale:
             return ask_for_scale(self.d_head)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mudd_core.config.families.model_config import Decoding
+from mudd_core.config.families.model_config import Decoding, ModelConfig
 from mudd_core.config.fields import LONGEST, opt
 
 
@@ -28,6 +29,15 @@ class Sizes(Decoding):
     def __post_init__(self) -> None:
         if name := vars(type(self)).get("registered_name"):
             object.__setattr__(self, "family", name)
+
+    @property
+    def n_kv_head(self) -> int:
+        """0: as many key and value heads as query heads, unless the family has the field."""
+        return 0
+
+    def overridden(self, before: ModelConfig, fields: Collection[str]) -> str | None:
+        """What is wrong with overriding these fields of `before`, giving this config; None if nothing."""
+        return None
 
 
 @dataclass(frozen=True)

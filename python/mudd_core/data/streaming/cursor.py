@@ -8,7 +8,7 @@ from typing import Protocol, TypeGuard, Unpack
 from mudd_core.base.errors import DataEndError
 from mudd_core.base.types import Int32, Json
 from mudd_core.config.pipelines import spec_of
-from mudd_core.data.rows import Cursor, Place
+from mudd_core.data.rows import Cursor, CursorMembers
 
 VERSION = 1
 
@@ -28,7 +28,7 @@ class BatchStream(Protocol):
         """End its processes."""
 
 
-def made(pipeline: str, batch: int, **members: Unpack[Place]) -> Cursor:
+def made(pipeline: str, batch: int, **members: Unpack[CursorMembers]) -> Cursor:
     """A cursor of this version."""
     return {"version": VERSION, "pipeline": pipeline, "batch": batch, **members}
 

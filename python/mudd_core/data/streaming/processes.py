@@ -18,7 +18,7 @@ from mudd_core.base.errors import FormatError, StopRequestedError, UserError
 from mudd_core.base.types import Array
 from mudd_core.data.streaming.messages import Head, Message, receive, send
 from mudd_core.data.streaming.recipe import Recipe
-from mudd_core.data.streaming.stopped import watch
+from mudd_core.data.streaming.stopped import end_stopped
 
 # One thread and one arena each: the number of processes decides what they take.
 _ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
@@ -134,7 +134,7 @@ class Processes:
         return [child.pid for child in self._children]
 
     def _start(self) -> None:
-        threading.Thread(target=watch, args=(self._children, self._over), daemon=True).start()
+        threading.Thread(target=end_stopped, args=(self._children, self._over), daemon=True).start()
         command = [sys.executable, "-c", _PROGRAM, *sys.path]
         for number in range(self.count):
             # A session of its own: Ctrl-C is for the run, which then ends these.

@@ -23,7 +23,7 @@ def is_stopped(pid: int) -> bool:
     return state in ("T", "t")
 
 
-def watch(children: Sequence[subprocess.Popen[bytes]], ended: threading.Event) -> None:
+def end_stopped(children: Sequence[subprocess.Popen[bytes]], ended: threading.Event) -> None:
     """Name each stopped process on stderr once, and end it after LIMIT; return when `ended` is set.
 
     The run then finds it dead, as it finds a killed one, and starts another.

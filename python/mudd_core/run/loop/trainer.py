@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from mudd_core.base.types import Array, Int32
 from mudd_core.checkpoint import final_hash, is_weight
 from mudd_core.config import Config
 from mudd_core.dist import Comm
-from mudd_core.engine.argument_check import require_model, require_steps
+from mudd_core.engine.argument_check import require_model
 from mudd_core.run.build.components import assemble
 from mudd_core.run.loop import signals
 from mudd_core.run.loop.asked_run import asked_run
@@ -161,7 +162,10 @@ class Trainer(Hinted):
         line's handlers ends the step, saves, and is a KeyboardInterrupt then; fit() goes on from there.
         """
         self._require_open()
-        require_steps(steps)
+        if steps is not None and not hasattr(steps, "__index__"):
+            raise TypeError(f"[fit] steps: expected a whole number, or None for all, got {steps!r}")
+        if steps is not None and index(steps) < 0:
+            raise ValueError(f"[fit] steps: expected at least 0, or None for all, got {steps}")
         self._run.need_text()
         view = self._view() if progress else Nothing()
         try:

@@ -161,7 +161,7 @@ class RunFolder:
 
     def has_config(self, file: str) -> bool:
         """Whether a file is the saved config of the run that is here."""
-        return self.holds_run and Path(file).absolute() == self.config_file.absolute()
+        return Path(file).absolute() == self.config_file.absolute() and self.holds_run
 
     @property
     def has_identity(self) -> bool:

@@ -17,7 +17,7 @@ from mudd_core.engine.watched import Patches, Patching
 from mudd_core.graph.watching import Patch
 
 
-class Inside:
+class InnerValues:
     """The part of a Model that takes batches, and shows or replaces the values inside."""
 
     config: ModelConfig
