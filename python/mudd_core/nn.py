@@ -37,22 +37,8 @@ __all__ = [
 T = TypeVar("T")
 
 
-_NEEDED = ("role", "fan_in", "fan_out", "init")  # of a Declaration; its annotations are strings at run time
-
-
 def parameter(name: str, shape: tuple[int, ...], **declaration: Unpack[Declaration]) -> Like:
-    """The parameter `<part>.<name>`. declaration: role, fan_in, fan_out, init, init_scale.
-
-    TypeError where one of these is missing or another is given.
-    """
-    known, given = Declaration.__annotations__, declaration.keys()
-    wrong = [f"no argument {key}=" for key in given if key not in known]
-    wrong += [f"{key}=, which is missing" for key in _NEEDED if key not in given]
-    if wrong:
-        raise TypeError(
-            f"[nn.parameter] {_full(name)}: expected {wrong[0]}; type nn.parameter(name, shape, "
-            'role="matrix", fan_in=..., fan_out=..., init="normal", init_scale=0.02)'
-        )
+    """The parameter `<part>.<name>`. declaration: role, fan_in, fan_out, init, init_scale."""
     return current().parameter(_full(name), shape, **declaration)
 
 
