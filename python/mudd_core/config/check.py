@@ -25,7 +25,7 @@ from mudd_core.config.train import profile_window
 from mudd_core.config.values import KINDS
 
 if TYPE_CHECKING:
-    from mudd_core.config.schema import Config
+    from mudd_core.config.schema import Config, StartConfig
 
 _LARGEST_FLOAT = 3.4028234663852886e38  # of float32, in which the core computes
 _MOST_TOKENS = 2**31 - 1  # of a batch: its ids are counted in 32 bits
@@ -112,6 +112,24 @@ def _model_faults(config: Config) -> list[str]:
     return faults
 
 
+def _start_faults(start: StartConfig) -> list[str]:
+    faults = []
+    if start.grow_init == "zero_both" and not start.force:
+        faults.append(
+            "start.grow_init: zero_both leaves new slots that can never learn (all their gradients are zero); "
+            "take zero_keys, or set start.force=true"
+        )
+    if not start.load_parameters_path and (
+        start.keep_optimizer or start.load_parameters_path_slot_number > 0
+    ):
+        faults.append("start.load_parameters_path: expected a path, as the other fields of start are set")
+    if start.keep_step and not start.keep_optimizer:
+        faults.append(
+            "start.keep_step: expected start.keep_optimizer=true with it, as a run that goes on has both"
+        )
+    return faults
+
+
 def _train_faults(config: Config) -> list[str]:
     train, optim, faults = config.train, config.optim, []
     for name, windows in (("train", train.batch_size), ("eval", config.eval.batch_size)):
@@ -150,20 +168,7 @@ def _train_faults(config: Config) -> list[str]:
         faults.append(
             f"model.d_base: expected at most d_model ({model.d_model}) for optim.rule=mup, got {model.d_base}"
         )
-    start = config.start
-    if start.grow_init == "zero_both" and not start.force:
-        faults.append(
-            "start.grow_init: zero_both leaves new slots that can never learn (all their gradients are zero); "
-            "take zero_keys, or set start.force=true"
-        )
-    if not start.load_parameters_path and (
-        start.keep_optimizer or start.load_parameters_path_slot_number > 0
-    ):
-        faults.append("start.load_parameters_path: expected a path, as the other fields of start are set")
-    if start.keep_step and not start.keep_optimizer:
-        faults.append(
-            "start.keep_step: expected start.keep_optimizer=true with it, as a run that goes on has both"
-        )
+    faults += _start_faults(config.start)
     for name in ("beta1", "beta2", "momentum", "muon_momentum"):
         if getattr(optim, name) >= 1:
             faults.append(f"optim.{name}: expected less than 1, got {getattr(optim, name)!r}")
