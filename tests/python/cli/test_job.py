@@ -187,7 +187,7 @@ time.sleep(60)
 
 
 @needs_mpirun
-@pytest.mark.parametrize("number", map(signal.Signals, _core.stop_signals()))
+@pytest.mark.parametrize("number", [signal.Signals(number) for number in _core.stop_signals()])
 def test_every_stop_signal_reaches_the_ranks_as_usr1(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, WAITING, "--ranks=2", "--max-restarts=3")
     end = time.monotonic() + 30
