@@ -16,6 +16,7 @@ from mudd_core.base.types import Array
 from mudd_core.graph import differentiable
 from mudd_core.graph.constants import constant
 from mudd_core.graph.differentiable import Axes, Differentiable, Key
+from mudd_core.graph.numpy_functions import NumpyFunctions
 
 # The other side of an operator.
 Operand: TypeAlias = "Operators | npt.ArrayLike"
@@ -23,7 +24,7 @@ Operand: TypeAlias = "Operators | npt.ArrayLike"
 _FUSED = {"add": ("add", {}), "multiply": ("glu", {"activation": "none"})}
 
 
-class Operators:
+class Operators(NumpyFunctions):
     """Arithmetic (+ - * / ** @) with NumPy's broadcasting, sums, shapes and indexing; all have gradients."""
 
     if TYPE_CHECKING:

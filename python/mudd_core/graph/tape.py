@@ -119,6 +119,11 @@ class Tensor(Comparisons, Operators, Hinted):
     def __bool__(self) -> bool:
         return bool(self.item())
 
+    @property
+    def wants_gradient(self) -> bool:
+        """Whether a backward reaches it: a leaf with requires_grad, or a result of one."""
+        return self._wants
+
     if not TYPE_CHECKING:  # else a checker takes `array + tensor` for an array
 
         def __array__(self, dtype=None, copy=None):

@@ -333,3 +333,32 @@ def test_gradients_follow_the_tree_over_shards_in_both_executors(shards: int) ->
     want.sum().backward()  # type: ignore[no-untyped-call]
     np.testing.assert_allclose(out, want.detach().numpy(), rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(leaf.grad, exact.grad, rtol=2e-3, atol=2e-2)
+
+
+LOSES_THE_GRADIENT: dict[str, Callable[[Any], Any]] = {
+    "np.concatenate": lambda t: np.concatenate([t, t]),
+    "np.stack": lambda t: np.stack((t, t)),
+    "np.where": lambda t: np.where(t > 1, t, 0),
+    "np.dot": lambda t: np.dot(t, t),
+    "np.max": lambda t: np.max(t),
+    "np.linalg.norm": lambda t: np.linalg.norm(t),
+}
+
+
+@pytest.mark.parametrize("name", LOSES_THE_GRADIENT)
+def test_functions_of_numpy_that_would_lose_a_gradient_are_refused(name: str) -> None:
+    numbers = np.array([[1, 2], [3, 4]], np.float32)
+    leaf = mc.Tensor(numbers, requires_grad=True)
+    for tensor in (leaf, leaf * 2):
+        with pytest.raises(TypeError, match=rf"\[{name}\] no gradient is known; give it np.asarray\(t\)"):
+            LOSES_THE_GRADIENT[name](tensor)
+    plain = LOSES_THE_GRADIENT[name](mc.Tensor(numbers))
+    assert np.array_equal(plain, LOSES_THE_GRADIENT[name](numbers)), "numbers alone"
+
+
+def test_functions_of_numpy_that_read_numbers_take_tensors() -> None:
+    tensor = mc.Tensor([[1.0, 4.0], [3.0, 2.0]], requires_grad=True)
+    assert np.argmax(tensor) == 1 and np.shape(tensor) == (2, 2) and np.size(tensor) == 4
+    assert np.allclose(tensor, tensor) and np.array_equal(np.argsort(tensor), [[0, 1], [1, 0]])
+    np.mean(tensor, axis=0, keepdims=True).sum().backward()
+    assert tensor.grad is not None and (tensor.grad == 0.5).all()

@@ -1,0 +1,61 @@
+"""NumPy's functions of tensors beside the ufuncs: those with a method here, those that read numbers, all others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+_METHODS = {np.sum: "sum", np.mean: "mean", np.reshape: "reshape", np.transpose: "transpose"}
+_SIZES = {np.shape: "shape", np.ndim: "ndim", np.size: "size"}
+
+
+class NumpyFunctions:
+    """np.sum(t) is t.sum(), np.argmax(t) reads numbers; np.concatenate([t, u]) would lose a gradient and is refused."""
+
+    @property
+    def wants_gradient(self) -> bool:
+        """Whether a gradient would be lost with the numbers alone."""
+        raise TypeError("[graph] a value of a graph has a shape and no numbers yet; use an op or mc.custom")
+
+    if not TYPE_CHECKING:  # a checker knows these functions by NumPy's own stubs
+
+        def __array_function__(self, function, types, arguments, options):
+            first = arguments[0] if arguments else None
+            if function in _METHODS and isinstance(first, NumpyFunctions):
+                return getattr(first, _METHODS[function])(*arguments[1:], **options)
+            if (
+                function in _SIZES
+                and isinstance(first, NumpyFunctions)
+                and len(arguments) == 1
+                and not options
+            ):
+                return getattr(first, _SIZES[function])
+            found = []
+            result = function(*_numbers(arguments, found), **_numbers(options, found))
+            if any(found) and _has_floats(result):
+                name = f"{function.__module__.replace('numpy', 'np')}.{function.__name__}"
+                raise TypeError(
+                    f"[{name}] no gradient is known; give it np.asarray(t) for the numbers alone, or type "
+                    "mc.custom(forward, backward, t) for an op"
+                )
+            return result
+
+
+if not TYPE_CHECKING:
+
+    def _numbers(given, found):
+        """The arguments with arrays in place of tensors; `found` gets whether each of them wants a gradient."""
+        if isinstance(given, NumpyFunctions):
+            found.append(given.wants_gradient)
+            return np.asarray(given)
+        if isinstance(given, dict):
+            return {name: _numbers(one, found) for name, one in given.items()}
+        return type(given)(_numbers(one, found) for one in given) if type(given) in (list, tuple) else given
+
+    def _has_floats(result):
+        parts = result if isinstance(result, list | tuple) else [result]
+        return any(
+            isinstance(one, np.ndarray | np.floating | float) and np.asarray(one).dtype.kind == "f"
+            for one in parts
+        )
