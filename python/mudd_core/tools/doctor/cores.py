@@ -11,11 +11,13 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import is_rank, launcher_number, require_one_process
 from mudd_core.run.build.start_warnings import of_threads
 from mudd_core.run.ranks.cores import usable_cores
+from mudd_core.run.ranks.rank_cores import widen_binding
 from mudd_core.tools.doctor.finding import Finding, Level, from_message
 
 
 def findings(place: Path) -> Iterator[Finding]:
     """Yield the cores that a training may use, and what keeps others from it."""
+    yield from _launcher()
     machine, bound, usable = os.cpu_count() or 1, len(os.sched_getaffinity(0)), usable_cores()
     threads = _core.num_threads()
     yield Finding(Level.OK, f"{usable} of {machine} cores usable, {threads} threads")
@@ -46,8 +48,13 @@ def findings(place: Path) -> Iterator[Finding]:
             f"{threads} thread{'s' * (threads > 1)} leave{'s' * (threads == 1)} cores idle, {usable} are usable",
             f"set train.threads={usable}, or export OMP_NUM_THREADS={usable}",
         )
+
+
+def _launcher() -> Iterator[Finding]:
+    """Yield what a start refuses of a launcher's variables, and take the cores that mpirun leaves a training."""
     try:
         if not is_rank():
             require_one_process()
+        widen_binding(0)
     except UserError as error:
         yield from_message(Level.FAULT, error)
