@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mudd_core import _core
+from mudd_core.base.in_use import InUse
 from mudd_core.checkpoint import StatePart, whole_parts
 from mudd_core.config import Config
 from mudd_core.run.build.components import Components
@@ -118,7 +119,9 @@ def fake_assembly(
     def assemble(
         config: Config, model: Any, fingerprint: str | None, ranks: Ranks, checkpoints: Checkpoints | None
     ) -> Components:
-        fake: Any = SimpleNamespace(parameters={"w": engine.w}, config=SimpleNamespace(family="fake"))
+        fake: Any = SimpleNamespace(
+            parameters={"w": engine.w}, config=SimpleNamespace(family="fake"), in_use=InUse("model")
+        )
         tokenizer: Any = object()
         batches: list[Any] = [1, 2, 3]
         return Components(

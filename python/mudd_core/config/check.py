@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.base.storage import is_bucket, mapped, readable
-from mudd_core.config.families import ModelConfig, MupConfig
+from mudd_core.config.families import FAMILIES, ModelConfig, MupConfig
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import LARGEST, FieldInfo, walk
 from mudd_core.config.groups import SPECS, parse_groups
@@ -25,7 +25,7 @@ from mudd_core.config.train import profile_window
 from mudd_core.config.values import KINDS
 
 if TYPE_CHECKING:
-    from mudd_core.config.schema import Config
+    from mudd_core.config.schema import Config, StartConfig
 
 _LARGEST_FLOAT = 3.4028234663852886e38  # of float32, in which the core computes
 _MOST_TOKENS = 2**31 - 1  # of a batch: its ids are counted in 32 bits
@@ -70,6 +70,11 @@ def _field_fault(info: FieldInfo) -> str | None:
         return f"{info.path}: expected a number within float32 (up to {_LARGEST_FLOAT:.3g}), got {value!r}"
     if info.path == OPTIMIZER and isinstance(value, str) and (value in SPECS or split_name(value)):
         return name_fault(value)
+    if info.path == FAMILY and value in FAMILIES and value not in info.choices:
+        return (
+            f"{info.path}: expected one of {', '.join(info.choices)}, which the config is of, got '{value}'; name a "
+            f'config of that family (mc.list_configs()), or in Python replace all: {{"model": {{"family": "{value}"}}}}'
+        )
     if info.choices and value not in info.choices:
         hint = nearest(str(value), info.choices)
         own = " or FILE.py:NAME" if info.path in (FAMILY, OPTIMIZER) else ""
@@ -103,6 +108,24 @@ def _model_faults(config: Config) -> list[str]:
         faults.append(
             f"train.seq_len: expected at most model.max_seq_len ({model.max_seq_len}), "
             f"got {config.train.seq_len}"
+        )
+    return faults
+
+
+def _start_faults(start: StartConfig) -> list[str]:
+    faults = []
+    if start.grow_init == "zero_both" and not start.force:
+        faults.append(
+            "start.grow_init: zero_both leaves new slots that can never learn (all their gradients are zero); "
+            "take zero_keys, or set start.force=true"
+        )
+    if not start.load_parameters_path and (
+        start.keep_optimizer or start.load_parameters_path_slot_number > 0
+    ):
+        faults.append("start.load_parameters_path: expected a path, as the other fields of start are set")
+    if start.keep_step and not start.keep_optimizer:
+        faults.append(
+            "start.keep_step: expected start.keep_optimizer=true with it, as a run that goes on has both"
         )
     return faults
 
@@ -145,20 +168,7 @@ def _train_faults(config: Config) -> list[str]:
         faults.append(
             f"model.d_base: expected at most d_model ({model.d_model}) for optim.rule=mup, got {model.d_base}"
         )
-    start = config.start
-    if start.grow_init == "zero_both" and not start.force:
-        faults.append(
-            "start.grow_init: zero_both leaves new slots that can never learn (all their gradients are zero); "
-            "take zero_keys, or set start.force=true"
-        )
-    if not start.load_parameters_path and (
-        start.keep_optimizer or start.load_parameters_path_slot_number > 0
-    ):
-        faults.append("start.load_parameters_path: expected a path, as the other fields of start are set")
-    if start.keep_step and not start.keep_optimizer:
-        faults.append(
-            "start.keep_step: expected start.keep_optimizer=true with it, as a run that goes on has both"
-        )
+    faults += _start_faults(config.start)
     for name in ("beta1", "beta2", "momentum", "muon_momentum"):
         if getattr(optim, name) >= 1:
             faults.append(f"optim.{name}: expected less than 1, got {getattr(optim, name)!r}")

@@ -165,8 +165,13 @@ class Config:
         """
         from mudd_core.config.replaced import with_changes
 
-        if not isinstance(field, str):
+        if isinstance(field, Mapping):
             return with_changes(self, field)
+        if not isinstance(field, str):
+            raise TypeError(
+                f"[config] replace: expected a field or a dict of fields, got a {type(field).__name__}; type "
+                'config.replace({"train.steps": 20})'
+            )
         if value is None:
             raise UserError(
                 f"[config] replace: expected a value for '{field}', got None; type "

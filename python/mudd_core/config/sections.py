@@ -23,6 +23,11 @@ def section_of(cls: type, raw: Mapping[str, object], path: str, *, saved: bool =
         if not isinstance(family, str):
             raise UserError(f"[config] model.family: expected one of {', '.join(FAMILIES)}, got {family!r}")
         is_own = saved and split_name(family) is not None
+        if saved and not is_own and family not in FAMILIES:
+            raise UserError(
+                f"[config] model.family: expected one of {', '.join(FAMILIES)} or FILE.py:NAME, got {family!r}; a "
+                f"class of a notebook is registered before its run is opened: mc.register_family({family}, model)"
+            )
         cls = config_class_for_saved(family, raw) if is_own else named_family(family).config
     known = [field.name for field in dataclasses.fields(cls)]
     for name in raw:

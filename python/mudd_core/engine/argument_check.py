@@ -49,13 +49,16 @@ def require_model(model: Model) -> None:
 def require_model_config(config: ModelConfig) -> None:
     """TypeError unless `config` is the config of a family; ValueError where it is incomplete or breaks a rule."""
     if not (hasattr(config, "family") and hasattr(config, "vocab_size")):
+        raise _no_model_config(config)
+    if isinstance(config, type):
         raise TypeError(
-            f"[Model] config: expected a model config, got {_kind(config)}; pass one like "
-            "mc.TransformerPPConfig(vocab_size=256, max_seq_len=64)"
+            f"[Model] config: expected a model config, got the class {config.__name__}; pass an object: "
+            f"{_example(config.__name__)}"
         )
     if config.vocab_size <= 0 or config.max_seq_len <= 0:
         raise ValueError(
-            "[model] vocab_size and max_seq_len: expected positive numbers; fill in the zeros first"
+            f"[Model] config: expected positive vocab_size and max_seq_len, got {config.vocab_size} and "
+            f"{config.max_seq_len}; pass one like {_example(type(config).__name__)}"
         )
     if faults := model_faults(config):
         raise ValueError(f"[Model] {faults[0]}")
@@ -87,6 +90,24 @@ def require_batch(batch: Mapping[str, npt.ArrayLike]) -> None:
             f'[model] batch: expected {{"inputs": ids, "targets": ids}} with ids [B, T], got {_kind(batch)}; '
             "targets are the inputs shifted by one: ids[:, :-1] and ids[:, 1:]"
         )
+
+
+def _no_model_config(config: ModelConfig | str | Path | Mapping[str, int]) -> TypeError:
+    hint = f"one like {_example('TransformerPPConfig')}"
+    if isinstance(config, Mapping):
+        hint = 'mc.load_config("tiny.py", {"model": ...}), with your dict, or ' + hint
+    elif isinstance(config, str | Path) and Path(config).is_dir():
+        return TypeError(
+            f"[Model] config: expected a model config, got the folder '{config}'; type "
+            f'model, tokenizer = mc.load("{config}")'
+        )
+    elif isinstance(config, str | Path) and Path(config).suffix == ".py":
+        hint = f'mc.load_config("{config}")'
+    return TypeError(f"[Model] config: expected a model config, got {_kind(config)}; pass {hint}")
+
+
+def _example(name: str) -> str:
+    return f"mc.{name}(vocab_size=256, max_seq_len=64)"
 
 
 def _kind(value: object) -> str:

@@ -46,6 +46,14 @@ class Weights(Mapping[str, Float32]):
         values.flags.writeable = False
         return values
 
+    if not TYPE_CHECKING:  # a checker reports the assignment itself
+
+        def __setitem__(self, name, value):
+            raise TypeError(
+                f"[parameters] weights are read-only here; type model.set_parameter({name!r}, array), or "
+                "model.load_state_dict(arrays) for all"
+            )
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 

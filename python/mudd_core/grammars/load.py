@@ -25,6 +25,11 @@ def load_config(path: str | Path, overrides: Sequence[str] | Changes = ()) -> Co
         raise TypeError(
             f"[load_config] overrides: expected a dict of fields or a list of strings, got a str; pass [{overrides!r}]"
         )
+    if isinstance(path, Mapping):
+        raise TypeError(
+            "[load_config] path: expected a file or a name of mc.list_configs(), got a dict; pass a config first: "
+            'mc.load_config("tiny.py", {"train.steps": 10})'
+        )
     words = _words(overrides) if isinstance(overrides, Mapping) else tuple(overrides)
     command, file = (str(path), "") if str(path) in detect.COMMANDS else ("", str(path))
     nowhere = {"--workdir": "."}  # no run is started, so none needs a name

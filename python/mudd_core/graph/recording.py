@@ -5,7 +5,7 @@ A model function asks the current scope for parameters by name; ops look at thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
@@ -76,6 +76,20 @@ class Declaration(TypedDict):
     stored: NotRequired[str]
 
 
+_NEEDED = ("role", "fan_in", "fan_out", "init")
+
+
+def _require_declaration(name: str, given: Collection[str]) -> None:
+    """TypeError unless the arguments of nn.parameter are those of a Declaration."""
+    wrong = [f"no argument {key}=" for key in given if key not in Declaration.__annotations__]
+    wrong += [f"{key}=, which is missing" for key in _NEEDED if key not in given]
+    if wrong:
+        raise TypeError(
+            f"[nn.parameter] {name}: expected {wrong[0]}; type nn.parameter(name, shape, "
+            'role="matrix", fan_in=..., fan_out=..., init="normal", init_scale=0.02)'
+        )
+
+
 class Scope(Protocol):
     """What nn.py needs of the place a model function runs in."""
 
@@ -125,6 +139,7 @@ class Recorder:
         """The parameter of this name, declared on first sight."""
         if name in self.stored:
             declaration["stored"], declaration["trainable"] = self.stored[name], False
+        _require_declaration(name, declaration)
         self.store.declare(name, list(shape), **declaration)
         value = Value(self, self.graph.parameter(self.store, name))
         value._is_weight = True

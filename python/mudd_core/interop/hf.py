@@ -67,8 +67,9 @@ def _rotary_block(model: TransformerPPConfig | MixtralConfig, block: str, layer:
     q, kv = model.n_head * width, kv_heads(model) * width
     yield Entry(f"{block}.attn.norm.gain", f"{layer}.input_layernorm.weight"), (D,)
     yield Entry(f"{block}.ffn.norm.gain", f"{layer}.post_attention_layernorm.weight"), (D,)
+    biased = isinstance(model, TransformerPPConfig) and model.attn_bias
     for name, fan_in, fan_out in (("q", D, q), ("k", D, kv), ("v", D, kv), ("o", q, D)):
-        theirs, biased = f"{layer}.self_attn.{name}_proj", getattr(model, "attn_bias", False)
+        theirs = f"{layer}.self_attn.{name}_proj"
         yield from _product(f"{block}.attn.{name}", theirs, fan_in, fan_out, biased)
 
 

@@ -105,6 +105,9 @@ def test_a_notebook_registers_a_class_of_its_own() -> None:
     config = Small(**SIZES)
     assert config.family == "Small" and mc.Model(config).logits([1, 2]).shape == (2, 61)
     assert from_dict(to_dict(Config(model=config))).model == config
+    other_session = to_dict(Config(model=config)) | {"model": {"family": "NotHere"}}
+    with pytest.raises(UserError, match=re.escape("mc.register_family(NotHere, model)")):
+        from_dict(other_session)
 
 
 def test_what_cannot_be_a_family_is_named() -> None:
@@ -138,6 +141,24 @@ def test_what_cannot_be_a_family_is_named() -> None:
     ]:
         with pytest.raises(TypeError, match=re.escape(said)):
             mc.register_family(cls, function)  # type: ignore[arg-type,type-var]
+
+
+def test_a_wrong_argument_of_a_parameter_is_named() -> None:
+    @dataclass(frozen=True)
+    class Wrong(mc.FamilyConfig):
+        missing: bool = False
+
+    def wrong(config: Wrong, batch: mc.Batch) -> mc.Hidden:
+        more = {} if config.missing else {"std": 0.02}
+        nn.parameter("w", (8, 8), **{"role": "matrix", "fan_in": 8, "fan_out": 8, **more})  # type: ignore[misc]
+        raise AssertionError
+
+    mc.register_family(Wrong, wrong)
+    for missing, said in ((False, "no argument std="), (True, "init=, which is missing")):
+        with pytest.raises(
+            TypeError, match=re.escape(f"[nn.parameter] w: expected {said}; type nn.parameter(")
+        ):
+            mc.Model(Wrong(**SIZES, missing=missing))
 
 
 def test_a_saved_config_runs_no_file(tmp_path: Path) -> None:

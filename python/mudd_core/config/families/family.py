@@ -182,14 +182,10 @@ def own_family(config: ModelConfig) -> Family | None:
 
 
 def _not_run(name: str) -> str:
-    if split_name(name) is None:
-        return (
-            f"[{KEY}] '{name}' is a family that a program registered (mc.register_family) and this one did not; "
-            "register it first, or put class and function in a file: model.family=FILE.py:NAME"
-        )
     return (
         f"[{KEY}] this run needs the code in {name}, and a command runs only files that it names; name the file "
-        f"({KEY}={name}; in Python mc.register_family), or the work directory that has its copy (--workdir=DIR)"
+        f"({KEY}={name}; in Python mc.load_config('tiny.py', {{'{KEY}': '{name}'}}) first), or the work directory that "
+        "has its copy (--workdir=DIR)"
     )
 
 

@@ -49,11 +49,12 @@ def _named(name: str | Path) -> Config:
         return run_config(name)
     except UserError:
         path = Path(name)
+        owner = path.parent.parent if path.parent.name == CHECKPOINTS else path.parent
+        inside = RunFolder(owner).has_identity
         runs = _runs_in(path.parent) if len(path.parts) > 1 else []
-        if not path.is_dir() and not runs:
+        if not path.is_dir() and not runs and not inside:
             raise
-    owner = path.parent.parent if path.parent.name == CHECKPOINTS else path.parent
-    if RunFolder(owner).has_identity:
+    if inside:
         way_out = f"; mc.Trainer('{owner}') resumes its run, from the newest checkpoint"
     elif path.is_dir():
         way_out = f"; mc.Trainer(config, model=mc.load('{path}').model) trains the model of a folder further"

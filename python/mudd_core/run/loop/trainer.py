@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.html_table import html_table
-from mudd_core.base.in_use import InUse, alone
+from mudd_core.base.in_use import alone
 from mudd_core.base.other_names import TRAINER, Hinted
 from mudd_core.base.types import Array, Int32
 from mudd_core.checkpoint import final_hash, is_weight
@@ -83,7 +83,7 @@ class Trainer(Hinted):
             run = open_run(asked, workdir, model, ranks, progress, fields, assemble, self._open)
             self._run = run
             self.engine, self._state, self._watch = run.engine, run.state, run.watch
-            self.in_use = getattr(self.model, "in_use", None) or InUse("trainer")
+            self.in_use = self.model.in_use
             requests = Requests(ranks, run.store, run.config.train)
             source = LostSource(run.config.data.retries, run.reopen_rows, run.log.source_lost)
             self._updates = Updates(run, source, requests)
