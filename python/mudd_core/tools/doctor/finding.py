@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mudd_core.base.errors import UserError
+
 
 class Level(StrEnum):
     """How much a finding matters: a fault keeps a training from working, a warning costs speed or a feature."""
@@ -27,7 +29,7 @@ class Finding:
 _PLACE = re.compile(r"^\[[^\]]*\] ")
 
 
-def from_message(level: Level, message: object) -> Finding:
+def from_message(level: Level, message: str | UserError) -> Finding:
     """Return the finding of an error message or a warning of the package: `[place] what was found; what mends it`."""
     found, _, mend = _PLACE.sub("", " ".join(str(message).split())).partition("; ")
     return Finding(level, found, mend)
