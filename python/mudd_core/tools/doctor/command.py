@@ -66,7 +66,12 @@ def lines_of(subject: str, finding: Finding) -> list[str]:
     margin = " " * _MARGIN
     head = f"{subject:<11}{finding.level:<9}"
     lines = textwrap.wrap(
-        finding.found, WIDTH, initial_indent=head, subsequent_indent=margin, break_on_hyphens=False
+        finding.found,
+        WIDTH,
+        initial_indent=head,
+        subsequent_indent=margin,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
     label = "to add" if finding.level == Level.OK else "mend"
     return lines + ([f"{margin}{label}: {finding.mend}"] if finding.mend else [])
