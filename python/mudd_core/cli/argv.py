@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mudd_core.base.errors import UserError
+from mudd_core.cli.corrected import missing_config, refuse_bare, take_run
 from mudd_core.cli.names import ALIASES, COMMANDS, JOB_OPTIONS, OPTIONS, READING, TOOLS, known_words
 from mudd_core.cli.originals import check_takers, load_original
 from mudd_core.cli.request import Request
@@ -113,11 +114,13 @@ def parse(words: Sequence[str]) -> Request:
         if "--mode" in request.options:
             request.command = _command(request.options["--mode"])
         return request  # of all else, help alone looks at the config
+    take_run(request, _mode(words) or request.command)
     if not load_original(request, first, words):
         if "--mode" in request.options:
             request.command = _command(request.options["--mode"])
         check_takers(request)
-        _load(request)
+        refuse_bare(request, first)
+        _load(request, first)
     return request
 
 
@@ -132,13 +135,13 @@ def _of_run(request: Request) -> str | None:
     return request.options["--config"]
 
 
-def _load(request: Request) -> None:
+def _load(request: Request, first: str) -> None:
     file = request.options.get("--config") or _of_run(request)
     if request.command in READING or (request.command == "data" and file is None):
         return  # the run's own config counts
     if file is None:
         split_words(request.words, Config(), known_words())  # names the argument that is wrong, if one is
-        return
+        raise missing_config(request, first)
     if of_run := _is_of_run(request, file):
         run_copies(request.folder, request.words)
     if request.command != "train" or request.options.keys() & {"--plan", "--params", "--explain"}:

@@ -7,7 +7,7 @@ import textwrap
 from mudd_core.base.help_text import WIDTH, folded
 from mudd_core.base.surroundings import program
 from mudd_core.cli.main_help import WRITING, example_lines, option_lines
-from mudd_core.cli.names import OPTIONS
+from mudd_core.cli.names import OPTIONS, READING
 from mudd_core.config import FAMILIES, Config
 from mudd_core.config.describe import field_help, short_entry
 from mudd_core.config.fields import walk
@@ -20,16 +20,16 @@ _TEXT = {
     "train": """Trains the model of the config on its text. The same command resumes, with the same bits. Ctrl-C (or
 SIGTERM, or a file STOP in the work directory) saves the last whole step and exits with code 75. A first start also
 trains a tokenizer and builds a token cache.""",
-    "validate": """Prints loss and bits per byte of a run's checkpoint on the held-out text. The run is the one in
---workdir, or the one in the default folder of --config. Its saved config is used; overrides may set what may change on
-resume.""",
-    "sample": """Writes text with a run's checkpoint, as it is generated. The run is the one in --workdir, or the one in
-the default folder of --config. Its saved config is used; overrides may set what may change on resume. Control
-characters other than tab and line feed are written as \\xNN.""",
+    "validate": """Prints loss and bits per byte of a run's checkpoint on the held-out text. RUN is its folder,
+or that of a checkpoint; --workdir names it too, --config the one in its default folder. Its saved config is used;
+overrides may set what may change on resume.""",
+    "sample": """Writes text with a run's checkpoint, as it is generated. RUN is its folder, or that of a checkpoint;
+--workdir names it too, --config the one in its default folder. Its saved config is used;
+overrides may set what may change on resume. Control characters other than tab and line feed are written as \\xNN.""",
     "data": """Builds the token cache of the config's text, if it is missing, and prints its hash, tokenizer and sizes.
 With --workdir and no --config, that of the run there.""",
     "report": """Prints what a work directory holds: config, validation losses, the last row of the metrics,
-checkpoints. The run is the one in --workdir, or the one in the default folder of --config.""",
+checkpoints. RUN is its folder; --workdir names it too, --config the one in its default folder.""",
 }
 _FIELDS = {
     "train": (
@@ -65,10 +65,10 @@ _EXAMPLES = {
         "--config=small.py --plan",
         "--config=gpt2/tiny.py data.path=my_text train.steps=500 --workdir=runs/mine",
     ),
-    "validate": ("validate --config=small.py", "validate --workdir=runs/mine --step=500"),
-    "sample": (WRITING, "sample --workdir=runs/mine --temperature=0 --max-tokens=50"),
+    "validate": ("validate --config=small.py", "validate runs/mine --step=500"),
+    "sample": (WRITING, "sample runs/mine --temperature=0 --max-tokens=50"),
     "data": ("data --config=small.py", "data --config=small.py data.path=my_text"),
-    "report": ("report --config=small.py", "report --workdir=runs/mine"),
+    "report": ("report --config=small.py", "report runs/mine"),
 }
 _CODES = {
     "train": "0 finished, 2 bad arguments, 65 damaged input, 74 a save failed, 75 stopped and saved, 76 diverged",
@@ -82,8 +82,9 @@ def command_help(command: str, config: Config | None) -> str:
     shown = [short_entry(fields[path], WIDTH) for path in _FIELDS[command] if path in fields]
     taken = [name for name, (_, _, takers) in OPTIONS.items() if command in takers or not takers]
     common = [name for name in taken if name not in ("--mode", "--version")]
+    about = "RUN" if command in READING else "--config=FILE"
     lines = [
-        f"usage: {called} {command} --config=FILE [options] [section.field=value ...]",
+        f"usage: {called} {command} {about} [options] [section.field=value ...]",
         "",
         folded(_TEXT[command]),
         "",

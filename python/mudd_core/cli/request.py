@@ -11,6 +11,8 @@ from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import mounts_in
 
+MISSING_CONFIG = "[arguments] --config=FILE is missing, for example --config=small.py"
+
 
 @dataclass
 class Request:
@@ -53,5 +55,5 @@ class Request:
     def required_config(self) -> Config:
         """The checked config; UserError if none was given."""
         if self.config is None:
-            raise UserError("[arguments] --config=FILE is missing, for example --config=small.py")
+            raise UserError(MISSING_CONFIG)
         return self.config

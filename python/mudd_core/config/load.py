@@ -58,8 +58,16 @@ def find_config(name: str | Path) -> Path:
         for folder in [Path(), *config_folders()]:
             if _is_file(folder / spelling):
                 return folder / spelling
+    if of_family := family_configs(asked.as_posix()):
+        raise UserError(f"[config] no config file '{name}'; configs of {asked.name}: {', '.join(of_family)}")
     known = list(config_files())
     raise UserError(f"[config] no config file '{name}'{nearest(asked.as_posix(), known) or _listing(known)}")
+
+
+def family_configs(name: str) -> list[str]:
+    """The names of the configs in a folder of configs/, as of a family; empty for other names."""
+    folder = name.removeprefix("configs/").strip("/").lower()
+    return [file for file in config_files() if folder and file.startswith(f"{folder}/")]
 
 
 def _listing(known: Sequence[str]) -> str:

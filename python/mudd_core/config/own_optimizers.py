@@ -102,7 +102,9 @@ def _settings(update: UpdateFunction) -> dict[str, bool | int | float]:
     try:
         signature.bind(None, None, None, None)
     except TypeError:
-        raise TypeError(f"{wanted}, got {getattr(update, '__name__', 'it')}{signature}") from None
+        bare = [one.name for one in list(signature.parameters.values())[4:] if one.default is one.empty]
+        hint = f"; give {bare[0]} a default number" if bare else ""
+        raise TypeError(f"{wanted}, got {getattr(update, '__name__', 'it')}{signature}{hint}") from None
     found: dict[str, bool | int | float] = {}
     for one in list(signature.parameters.values())[4:]:
         if one.name not in known or not isinstance(one.default, bool | int | float):

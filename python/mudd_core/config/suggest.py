@@ -57,16 +57,21 @@ def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]
 
 
 def _setting(name: str, infos: Sequence[FieldInfo], *, dashed: bool = False) -> str | None:
-    """The question for a setting of another program, empty where it has no counterpart; None for other names."""
-    from mudd_core.config.keys.foreign import SETTINGS
+    """The question and the note for a setting of another program, empty where it has neither; None for other names."""
+    from mudd_core.config.keys.foreign import NOTES, SETTINGS
 
     plain = name.lstrip("-").replace("-", "_").lower()
     section, _, leaf = plain.rpartition(".")
-    ours = SETTINGS.get(plain.replace(".", "_"))
-    if ours is None and any(info.path.startswith(f"{section}.") for info in infos):
-        ours = SETTINGS.get(leaf)
-    if ours is None or not infos:  # no fields: a tool with options of its own alone
+    theirs = plain.replace(".", "_")
+    if theirs not in SETTINGS and any(info.path.startswith(f"{section}.") for info in infos):
+        theirs = leaf
+    if theirs not in SETTINGS or not infos:  # no fields: a tool with options of its own alone
         return None
+    return _ours(SETTINGS[theirs], infos, dashed=dashed) + (f"; {NOTES[theirs]}" if theirs in NOTES else "")
+
+
+def _ours(ours: str, infos: Sequence[FieldInfo], *, dashed: bool) -> str:
+    """The question for a field or option of ours; empty for a field that the config does not have."""
     if ours.startswith("--"):
         return _question((1.0, ours))
     leaf = ours.rpartition(".")[2]

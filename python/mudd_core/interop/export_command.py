@@ -27,7 +27,7 @@ from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.run.store.saved_run import named_run
+from mudd_core.run.store.saved_run import named_run, run_and_step
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -44,6 +44,9 @@ def main(words: Sequence[str]) -> int:
     folder = local(args.to, "[export] --to")
     if folder.exists():
         raise UserError(f"[export] {folder} exists already; give another --to")
+    if args.workdir:
+        args.workdir, step = run_and_step(args.workdir)
+        args.step = step if args.step is None else args.step
     options = {f"--{name}": getattr(args, name) for name in ("config", "workdir") if getattr(args, name)}
     changes = [word for word in rest if argument(word).name.startswith("model.")]
     config, run = named_run(options, [word for word in rest if word not in changes])

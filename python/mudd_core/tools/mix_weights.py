@@ -44,9 +44,12 @@ def main(words: Sequence[str]) -> int:
     asked, rest = _parser().read(words)
     from mudd_core.run.build.rows import validation_batches
     from mudd_core.run.build.saved_model import load_run
-    from mudd_core.run.store.saved_run import named_run
+    from mudd_core.run.store.saved_run import named_run, run_and_step
 
     out = local(asked.out, "[weights] --out") if asked.out else None
+    if asked.workdir:
+        asked.workdir, of_folder = run_and_step(asked.workdir)
+        asked.step = of_folder if asked.step is None else asked.step
     options = {f"--{name}": getattr(asked, name) for name in ("config", "workdir") if getattr(asked, name)}
     config, run = named_run(options, rest)
     cache, model, step = load_run(config, run, asked.step)

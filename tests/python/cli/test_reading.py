@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from mudd_core import cli
+from mudd_core.base.errors import UserError
+from mudd_core.checkpoint.steps import step_name
 from mudd_core.interop import export_command
 from mudd_core.tools import mix_weights
+from places import ROOT
 from tiny_run import CONFIG, TinyRun
 
 NAME = "tiny_run"  # of the config: its default folder is runs/tiny_run
@@ -42,6 +49,59 @@ def test_reading_commands_need_no_override_again(
     out = trained / "exported"
     assert export_command.main([which, f"--to={out}", "train.threads=1"]) == 0
     shutil.rmtree(out)
+
+
+def launched(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command as it is typed, in a fresh process in a folder."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "launch.py"), *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "words", [("report",), ("sample", "--max-tokens=3"), ("validate", "train.threads=1")]
+)
+def test_a_bare_folder_is_the_run(trained: Path, words: tuple[str, ...]) -> None:
+    run = f"runs/{NAME}"
+    named = launched(trained, *words, f"--workdir={run}")
+    assert named.returncode == 0, named.stderr
+    (step,) = (trained / run / "checkpoints").iterdir()
+    of_step = str(step.relative_to(trained))
+    for typed in ((words[0], run, *words[1:]), (*words, of_step), (*words, f"--workdir={of_step}")):
+        done = launched(trained, *typed)
+        assert (done.returncode, done.stderr) == (0, named.stderr), typed
+        assert untimed(done.stdout) == untimed(named.stdout), typed
+
+
+def untimed(text: str) -> str:
+    """What a command prints without its seconds."""
+    return re.sub(r"[\d.]+ s\b", "", text)
+
+
+def test_the_step_of_a_checkpoint_folder_counts(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(trained)
+    of_step = f"runs/{NAME}/checkpoints/{step_name(2)}"  # the run has step 3 alone
+    for words in (["sample"], ["validate"]):
+        assert cli.main([*words, of_step]) == 2
+        assert "checkpoint of step 2" in capsys.readouterr().err
+    for main, more in ((mix_weights.main, []), (export_command.main, ["--to=exported"])):
+        with pytest.raises(UserError, match="checkpoint of step 2"):
+            main([f"--workdir={of_step}", *more])
+    assert cli.main([f"--workdir={of_step}"]) == 2
+    assert capsys.readouterr().err.endswith(f" --workdir=runs/{NAME}\n")
+
+
+def test_a_run_without_its_command_is_told(trained: Path) -> None:
+    told = launched(trained, f"runs/{NAME}")
+    assert told.returncode == 2 and told.stderr.endswith(f"--workdir=runs/{NAME}\n"), told.stderr
 
 
 def test_of_a_saved_run_only_what_may_change_on_resume_changes(

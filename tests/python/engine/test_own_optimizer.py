@@ -95,11 +95,15 @@ def test_what_cannot_be_an_optimizer_is_named(tmp_path: Path) -> None:
     def odd(w: Any, g: Any, state: Any, lr: float, warmth: float = 1.0) -> None:
         pass
 
+    def bare(w: Any, g: Any, state: Any, lr: float, momentum: float) -> None:
+        pass
+
     def right(w: Any, g: Any, state: Any, lr: float) -> None:
         pass
 
     for function, state, said in [
         (few, ("m",), "expected update(w, g, state, lr), got few(w: 'Any', g: 'Any') -> 'None'"),
+        (bare, ("m",), "momentum: 'float') -> 'None'; give momentum a default number"),
         (odd, ("m",), "keyword arguments of beta1, beta2"),
         (right, ("m", "v", "u"), "state: expected one or two names, such as ('m', 'v'), got ('m', 'v', 'u')"),
         (3, ("m",), "expected update(w, g, state, lr), got int"),

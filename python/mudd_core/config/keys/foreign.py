@@ -1,7 +1,7 @@
 """Settings of programs that have no grammar here, and of which users type the names: what a refusal proposes."""
 
 # Settings of nanoGPT, the Trainer of HF Transformers, Lightning, MaxText and torchrun, with underscores.
-# "" is a setting without a counterpart: a message suggests nothing for it.
+# "" is a setting without a counterpart: no field is suggested for it, NOTES may say what to do.
 _SETTINGS = {
     "train.steps": "max_iters num_steps total_steps train_steps",
     "train.batch_size": "per_device_train_batch_size per_device_batch_size train_batch_size micro_batch_per_gpu "
@@ -55,3 +55,22 @@ _SETTINGS = {
     "ici_fsdp_parallelism hardware",
 }
 SETTINGS = {theirs: ours for ours, names in _SETTINGS.items() for theirs in names.split()}
+
+# What a message says of settings without a counterpart, and of those whose value means another thing here.
+_NOTES = {
+    "mudd_core computes on the CPU; leave it out": "device accelerator backend hardware",
+    "a model is planned when it first runs; leave it out": "compile torch_compile",
+    "the family of the config decides it; choose another config": "bias attention",
+    "held-out text is read every train.eval_every steps; leave it out": "do_train do_eval evaluation_strategy "
+    "eval_strategy",
+    "train.save_every says when the run is saved": "always_save_checkpoint enable_checkpointing",
+    "the same command resumes a run, another --workdir starts a new one": "overwrite_output_dir",
+    "type --ranks=N, and --hosts=A,B for several machines": "nnodes node_rank local_rank master_addr master_port "
+    "rdzv_backend rdzv_endpoint standalone",
+    "type --ranks=N; docs/parallel.md says how they share the work": "deepspeed fsdp_config ici_fsdp_parallelism",
+    "it counts the sequences of one pass: batch size / accumulation steps": "gradient_accumulation_steps "
+    "grad_accum_steps accumulate_grad_batches grad_accumulation",
+    "it is a number of steps, not a share": "warmup_ratio warmup_steps_fraction",
+    "it is a share of optim.lr, not a rate": "min_lr",
+}
+NOTES = {theirs: note for note, names in _NOTES.items() for theirs in names.split()}

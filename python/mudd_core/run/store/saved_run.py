@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url
 from mudd_core.config import (
     Config,
     apply_overrides,
@@ -31,6 +32,14 @@ def mounts_in(words: Sequence[str]) -> str:
     for item, value in with_values(words):
         given = value if item.name == "storage.map" else given
     return given
+
+
+def run_and_step(workdir: str) -> tuple[str, int | None]:
+    """The folder of the run, and the step of the checkpoint, that a name of either gives; None for that of a run."""
+    if is_url(workdir):
+        return workdir, None
+    folder, step = RunFolder.holding(Path(workdir))
+    return (workdir, None) if step is None else (str(folder), step)
 
 
 def fetch_run(folder: RunFolder) -> None:

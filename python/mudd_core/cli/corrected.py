@@ -1,0 +1,142 @@
+"""Mistakes of typing that have one meaning: the run of a bare folder, and the whole command for the others."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url
+from mudd_core.base.surroundings import typed_program
+from mudd_core.cli.names import ALIASES, COMMANDS, OPTIONS, READING
+from mudd_core.cli.request import MISSING_CONFIG, Request
+from mudd_core.config import find_config
+from mudd_core.config.arguments import Argument, Arguments
+from mudd_core.config.load import family_configs
+from mudd_core.config.overrides import field_path
+from mudd_core.config.schema import fields_of_all
+from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.saved_run import run_and_step
+
+_EXAMPLE = "small.py"
+
+
+def take_run(request: Request, command: str) -> None:
+    """Read the bare folder of a command that reads a run as its --workdir, and the folder of a checkpoint as its step.
+
+    UserError for a training in the folder of a checkpoint.
+    """
+    if command in (*READING, "data") and "--workdir" not in request.options:
+        for item in _bare(request.words):
+            if _is_run(item.raw) if command == "data" else _could_be_run(item):
+                request.words.remove(item.raw)
+                request.options["--workdir"] = item.raw
+                break
+    typed = request.options.get("--workdir", "")
+    folder, step = run_and_step(typed) if typed else ("", None)
+    if step is None:
+        return
+    if command == "train":
+        line = _command(request, "", [*_options(request, {"--workdir": folder}), *request.words])
+        raise UserError(
+            f"[arguments] --workdir: expected the folder of a run, got its checkpoint '{typed}'; type: {line}"
+        )
+    request.options["--workdir"] = folder
+    if command in OPTIONS["--step"][2]:
+        request.options.setdefault("--step", str(step))
+
+
+def refuse_bare(request: Request, first: str) -> None:
+    """Raise UserError for an argument that is neither an option nor name=value, where its meaning is known.
+
+    first: the command that is typed in front.
+    """
+    for item in _bare(request.words):
+        word = item.raw
+        if word in (*COMMANDS, *ALIASES):
+            if not first:
+                rest = [other for other in request.words if other != word]
+                line = _command(request, word, [*_options(request), *rest])
+                raise UserError(f"[arguments] '{word}' is a command: it is the first argument; type: {line}")
+            return
+        told = ""
+        if (words := _retyped(request)) is not None:
+            told = f"; type: {_command(request, first, words)}"
+        if configs := family_configs(word):
+            told += f"; configs of {word}: {', '.join(configs)}"
+        if told:
+            raise UserError(f"[arguments] '{word}' is neither a command nor name=value{told}")
+        return
+
+
+def missing_config(request: Request, first: str) -> UserError:
+    """The error of a command that needs a config and has none."""
+    line = _command(request, first, [*_options(request, {"--config": _EXAMPLE}), *request.words])
+    return UserError(f"{MISSING_CONFIG}; type: {line}")
+
+
+def _bare(words: Sequence[str]) -> Iterator[Argument]:
+    """The arguments that are neither options, nor values of them, nor assignments."""
+    arguments = Arguments(words)
+    for item in arguments:
+        if item.switch:
+            arguments.plain_value()
+        elif item.value is None and item.mark in ("", "-"):
+            yield item
+
+
+def _retyped(request: Request) -> list[str] | None:
+    """Options and arguments with every bare one in its place; None where one has no place."""
+    infos, options, words = fields_of_all(), dict(request.options), list[str]()
+    arguments = Arguments(request.words)
+    for item in arguments:
+        if item.switch or item.value is not None or item.mark not in ("", "-"):
+            words += arguments.typed(item) if item.switch else [item.raw]
+        elif item.mark == "" and "--config" not in options and _is_config(item.raw):
+            options["--config"] = item.raw
+        elif item.mark == "" and "--workdir" not in options and _is_run(item.raw):
+            options["--workdir"] = run_and_step(item.raw)[0]
+        else:
+            path = field_path(item.name, infos)
+            value = None if path is None else arguments.plain_value()
+            if value is None:
+                return None
+            words.append(f"{path}={value}")
+    if not options.keys() & {"--config", "--workdir"}:
+        options = {"--config": _EXAMPLE, **options}
+    return [*_options(request, options), *words]
+
+
+def _options(request: Request, changed: dict[str, str] | None = None) -> list[str]:
+    """The options as typed, the config first. changed: values that go before those of the request."""
+    options = {**request.options, **(changed or {})}
+    names = sorted(options, key=lambda name: name != "--config")
+    return [f"{name}={options[name]}" if options[name] else name for name in names if name != "--mode"]
+
+
+def _command(request: Request, first: str, words: Sequence[str]) -> str:
+    """The whole command of these arguments. first: the command that is typed in front."""
+    command = first or ("" if request.command == "train" else request.command)
+    return shlex.join([*typed_program(), *([command] if command else []), *words])
+
+
+def _is_config(word: str) -> bool:
+    """Whether an argument names a config file."""
+    try:
+        return find_config(word).suffix in (".py", ".json")
+    except UserError:
+        return False
+
+
+def _is_run(word: str) -> bool:
+    """Whether an argument is the folder of a run, or of one of its checkpoints."""
+    return not is_url(word) and RunFolder(Path(run_and_step(word)[0])).holds_run
+
+
+def _could_be_run(item: Argument) -> bool:
+    """Whether an argument may be meant as the folder of a run: it is one, or neither a field nor a config."""
+    if is_url(item.raw) or Path(item.raw).is_dir():
+        return True
+    field = field_path(item.name, fields_of_all()) is not None
+    return item.mark == "" and not (field or item.raw in (*COMMANDS, *ALIASES) or _is_config(item.raw))
