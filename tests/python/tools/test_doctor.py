@@ -76,8 +76,13 @@ def test_the_module_form_works_without_a_checkout_in_the_folder(tmp_path: Path) 
 PLANTED = {
     "unknown level": ({"MUDD_MAX_ISA": "abacus"}, 2, "MUDD_MAX_ISA", "unset the variable"),
     "low level": ({"MUDD_MAX_ISA": "portable"}, 0, "holds the level at portable", "mend: unset MUDD_MAX_ISA"),
-    "too many threads": ({"OMP_NUM_THREADS": "4096"}, 0, "threads share", "set train.threads="),
-    "threads that are no number": ({"OMP_NUM_THREADS": "many"}, 0, "got 'many'", "export OMP_NUM_THREADS="),
+    "too many threads": ({"OMP_NUM_THREADS": "4096"}, 0, "threads share", "mend: set train.threads="),
+    "threads that are no number": (
+        {"OMP_NUM_THREADS": "many"},
+        0,
+        "got 'many'",
+        "mend: export OMP_NUM_THREADS=",
+    ),
     "processes without MPI": ({"SLURM_NTASKS": "4"}, 2, "expected 1 process, got 4", "env -u SLURM_NTASKS"),
     "rank beyond the size": (
         {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "2"},
@@ -100,7 +105,7 @@ def test_an_environment_that_is_wrong_is_found(name: str, tmp_path: Path) -> Non
 def test_a_limit_of_the_address_space_is_found(tmp_path: Path) -> None:
     limit = (160 + 8 * (os.cpu_count() or 1) - 1) << 10
     code, output, _ = doctor(tmp_path, before=("sh", "-c", f'ulimit -v {limit}; exec "$@"', "sh"))
-    assert code == 2 and "ulimit -v unlimited" in flat(output)
+    assert code == 2 and "mend: raise the limit (ulimit -v unlimited)" in flat(output)
 
 
 @pytest.mark.skipif(
@@ -118,7 +123,7 @@ def test_a_second_copy_of_openmp_is_found(tmp_path: Path) -> None:
     copy = tmp_path / "libgomp-copy.so.1"  # with a name of its own inside, like the copies in wheels
     copy.write_bytes(Path(own).read_bytes().replace(b"libgomp.so.1\0", b"libgomq.so.1\0"))
     code, output, _ = doctor(tmp_path, {"LD_PRELOAD": str(copy)})
-    assert code == 0 and "2 copies of OpenMP" in flat(output) and "unset LD_PRELOAD" in flat(output)
+    assert code == 0 and "2 copies of OpenMP" in flat(output) and "mend: unset LD_PRELOAD" in flat(output)
 
 
 @pytest.mark.skipif(
@@ -162,7 +167,7 @@ def test_an_old_package_is_found(tmp_path: Path) -> None:
 def test_a_package_that_cannot_be_imported_is_found(module: str, tmp_path: Path) -> None:
     (tmp_path / f"{module}.py").write_text("raise ImportError('half of it is gone')\n")
     code, output, _ = doctor(tmp_path, {"PYTHONPATH": str(tmp_path)})
-    assert code == 2 and "cannot be imported (half of it is gone)" in flat(output)
+    assert code == 2 and "cannot be imported (half of it is gone) mend:" in flat(output)
 
 
 def test_a_missing_package_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
