@@ -33,6 +33,10 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.tools.bakeoff.command",
         "train several families on the same text and compare them",
     ),
+    "doctor": (
+        "mudd_core.tools.doctor.command",
+        "check this machine; each finding with the line that mends it",
+    ),
     "profile": ("mudd_core.tools.profile_command", "where the time of a training step goes"),
     "commbench": ("mudd_core.tools.commbench", "measure latency and bandwidth between the ranks of a job"),
     "scale": ("mudd_core.tools.scale.command", "predict step, communication and memory on many machines"),
