@@ -10,6 +10,9 @@ from types import ModuleType
 
 from mudd_core.base.errors import UserError
 
+# The packages that every training needs, with the oldest version: `dependencies` of pyproject.toml.
+REQUIRED = {"numpy": "1.26", "pyyaml": "6", "tokenizers": "0.20"}
+MODULES = {"pyyaml": "yaml"}  # of packages whose module has another name
 # The extra of pyproject.toml that brings each of them.
 EXTRAS = {
     "pyarrow": "seeds",

@@ -67,7 +67,11 @@ def starts_ranks(words: Sequence[str]) -> bool:
     return trains(words) and any(argument(word).option in JOB_OPTIONS for word in words)
 
 
-_FIELDS_TOO = ("--tokenizer",)  # options of some commands, and fields of the config for the others
+_FIELDS_TOO = (
+    "--tokenizer",
+    "--num-samples",
+    "--prompt-file",
+)  # options of some commands, and fields of the config for the others
 
 
 def _mode(words: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
@@ -12,6 +11,7 @@ from mudd_core.cli.ending import write_now
 from mudd_core.cli.job import requested_job
 from mudd_core.cli.names import JOB_OPTIONS, known_words
 from mudd_core.cli.request import Request
+from mudd_core.cli.sampling import PROMPTS, prompt_of, sample_count, write_samples
 from mudd_core.cli.training import say_notes, train
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
@@ -104,8 +104,8 @@ def _loaded(request: Request) -> tuple[Config, Prepared, Model, int]:
 def sample(request: Request) -> int:
     """Write text behind --prompt, as it is generated."""
     from mudd_core.run.build.run_tokenizer import asked_tokenizer
-    from mudd_core.run.report.sample import write_text
 
+    prompt, count = prompt_of(request.options), sample_count(request.options)
     config, text, model, _ = _loaded(request)
     tokenizer = text.tokenizer
     if "--tokenizer" in request.options:
@@ -115,16 +115,10 @@ def sample(request: Request) -> int:
             "[sample] --tokenizer: expected the tokenizer of the ids that this run was trained on, got none; give "
             "--tokenizer=PATH: a folder, a tokenizer.json, a *.model of sentencepiece, or bytes"
         )
-    if config.log.style == "mu_transformer" and "--prompt" not in request.options:
+    if config.log.style == "mu_transformer" and not request.options.keys() & set(PROMPTS):
         _write_continuations(config, text, model, tokenizer)
         return 0
-    prompt = request.options.get("--prompt", "")
-    write_now(prompt)
-    notes: list[str] = []
-    write_text(model, tokenizer, prompt, config.sample, write_now, notes.append)
-    write_now("\n")
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+    write_samples(model, tokenizer, prompt, config.sample, count)
     return 0
 
 

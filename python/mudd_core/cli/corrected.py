@@ -65,6 +65,8 @@ def refuse_bare(request: Request, first: str) -> None:
             told = f"; type: {_command(request, first, words)}"
         if configs := family_configs(word):
             told += f"; configs of {word}: {', '.join(configs)}"
+        if not told and request.command in READING and "--workdir" in request.options:
+            told = f"; {request.command} reads one run, {request.options['--workdir']}"
         if told:
             raise UserError(f"[arguments] '{word}' is neither a command nor name=value{told}")
         return

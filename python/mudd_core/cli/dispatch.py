@@ -38,6 +38,8 @@ def run(words: Sequence[str], again: Callable[[Sequence[str]], int]) -> int:
 
         return job.run(job.requested_job(words), job.program())
     tool, rest = tool_in(words)
+    if tool == "doctor":  # it reports what the checks below refuse
+        return int(importlib.import_module(TOOLS[tool][0]).main(rest))
     if not {"--help", "-h", "--version", "-V"} & set(words):
         require_address_space()
     if trains(words):

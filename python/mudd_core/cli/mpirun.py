@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
-import re
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mudd_core.base.errors import UserError
-from mudd_core.base.packages import build_with_mpi
 from mudd_core.base.surroundings import ENVIRONMENT, launcher_number
+from mudd_core.dist.open_mpi import find_mpirun
 from mudd_core.run.ranks.cores import usable_cores
 
 _HOSTFILE = "OMPI_MCA_orte_default_hostfile"  # the MPI operator sets it in its launcher
@@ -135,39 +130,3 @@ def cma_allowed() -> bool:
         os.getpid(), ctypes.byref(here), ctypes.c_ulong(1), ctypes.byref(there), ctypes.c_ulong(1), 0
     )
     return copied == 1 and target.raw == b"x"
-
-
-def find_mpirun() -> str:
-    """The mpirun of the library that _mpi is linked to, else the one on the path; UserError if there is none."""
-    module = importlib.util.find_spec("mudd_core._mpi")
-    if module is None or module.origin is None:
-        raise _unusable("mudd_core was built without Open MPI")
-    library = _library_of(module.origin)
-    beside = [] if library is None else [folder / "bin" / "mpirun" for folder in library.resolve().parents]
-    on_path = shutil.which("mpirun")
-    for candidate in [*beside, *([Path(on_path)] if on_path else [])]:
-        if candidate.is_file() and "Open MPI" in _version(candidate):
-            return str(candidate)
-    raise _unusable("the mpirun of Open MPI was not found")
-
-
-def _unusable(what: str) -> UserError:
-    return UserError(f"[launch] --ranks: {what}; {build_with_mpi()}; or train in one process without --ranks")
-
-
-def _library_of(module: str) -> Path | None:
-    """The file of libmpi that a module is linked to."""
-    try:
-        text = subprocess.run(["ldd", module], capture_output=True, text=True, check=False, timeout=20).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r"libmpi\.so\S* => (/\S+)", text)
-    return None if found is None else Path(found[1])
-
-
-def _version(mpirun: Path) -> str:
-    try:
-        done = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout

@@ -51,11 +51,12 @@ def test_reading_commands_need_no_override_again(
     shutil.rmtree(out)
 
 
-def launched(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command as it is typed, in a fresh process in a folder."""
+def launched(folder: Path, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+    """A command as it is typed, in a fresh process in a folder. typed: standard input."""
     return subprocess.run(
         [sys.executable, str(ROOT / "launch.py"), *words],
         cwd=folder,
+        input=typed,
         env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -97,6 +98,31 @@ def test_the_step_of_a_checkpoint_folder_counts(
             main([f"--workdir={of_step}", *more])
     assert cli.main([f"--workdir={of_step}"]) == 2
     assert capsys.readouterr().err.endswith(f" --workdir=runs/{NAME}\n")
+
+
+def test_a_prompt_comes_from_an_input_and_each_text_has_the_next_seed(trained: Path) -> None:
+    words = ("sample", f"runs/{NAME}", "--max-tokens=6")
+    texts = [
+        launched(trained, *words, "--prompt", "a\ntree", f"sample.seed={seed}").stdout for seed in (5, 6)
+    ]
+    assert texts[0].startswith("a\ntree") and texts[0] != texts[1]
+    both = "---\n".join(texts)
+    many = (*words, "--num-samples=2", "sample.seed=5")
+    assert launched(trained, *many, "--prompt", "-", typed="a\ntree\n").stdout == both
+    (trained / "prompt.txt").write_text("a\ntree\n")
+    assert launched(trained, *many, "--prompt-file=prompt.txt").stdout == both
+
+
+def test_a_prompt_that_cannot_be_read_is_told_before_the_run_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "latin1.txt").write_bytes(b"caf\xe9")
+    for words, says in (
+        (["--prompt-file=none.txt"], "the prompt in none.txt cannot be read"),
+        (["--prompt-file=latin1.txt"], "the prompt in latin1.txt cannot be read as UTF-8"),
+        (["--prompt-file=latin1.txt", "--prompt=x"], "--prompt-file: expected it without --prompt"),
+        (["--num-samples=0"], "--num-samples: expected a whole number of at least 1"),
+    ):
+        done = launched(tmp_path, "sample", "runs/none", *words)
+        assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
 def test_a_run_without_its_command_is_told(trained: Path) -> None:

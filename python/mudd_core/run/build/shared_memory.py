@@ -9,7 +9,7 @@ from mudd_core.engine.memory import MIB
 from mudd_core.run.build.memory_plan import MemoryPlan, Place
 from mudd_core.run.ranks.ranks import Ranks
 
-_WINDOW = 64 * MIB  # the least that weights, and packed weights, are given (node_memory.h)
+WINDOW = 64 * MIB  # the least that weights, and packed weights, are given (node_memory.h)
 
 
 def fit_node(plan: MemoryPlan, ranks: Ranks) -> str:
@@ -45,4 +45,4 @@ def _shared_bytes(plan: MemoryPlan) -> int:
     """Bytes of the windows of a node: one copy of the weights, and the gradients of every rank."""
     report = plan.bytes()
     weights = report["weights"] + report["packed"]
-    return plan.place.on_a_node * (weights + report["gradients"]) + 2 * _WINDOW
+    return plan.place.on_a_node * (weights + report["gradients"]) + 2 * WINDOW

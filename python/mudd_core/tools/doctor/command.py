@@ -1,0 +1,81 @@
+"""Looks at this machine and prints what keeps a training from working or slows it, each with the line that mends it.
+
+Reads no config and trains nothing; writes at most 32 MiB to the disk for a moment. Exit codes: 0 training would work,
+2 a fault keeps it from working.
+"""
+
+from __future__ import annotations
+
+import importlib
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mudd_core.base.errors import UserError, is_full_memory
+from mudd_core.base.help_text import WIDTH
+from mudd_core.base.paths import local
+from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.tools.doctor.finding import Finding, Level
+
+# Subject: module with findings(place). It is imported by its check, so that one which cannot be loaded is a finding.
+CHECKS = {
+    "cpu": "processor",
+    "cores": "cores",
+    "openmp": "openmp",
+    "memory": "memory",
+    "/dev/shm": "shared",
+    "disk": "disk",
+    "hdf5": "hdf5",
+    "mpi": "mpi",
+    "packages": "packages",  # last: it imports NumPy
+}
+_MARGIN = 20  # columns of subject and level
+
+
+def main(words: Sequence[str]) -> int:
+    """Print every finding; 2 if one of them is a fault, else 0."""
+    parser = ToolArguments("doctor", __doc__ or "")
+    parser.add_argument(
+        "--workdir", default="runs", metavar="DIR", help="check the disk of this folder; default runs"
+    )
+    place = Path(local(parser.options(words).workdir, "[doctor] --workdir"))
+    counts = dict.fromkeys(Level, 0)
+    for subject, module in CHECKS.items():
+        for finding in checked(module, place):
+            counts[finding.level] += 1
+            print("\n".join(lines_of(subject, finding)), flush=True)
+    faults, warnings = counts[Level.FAULT], counts[Level.WARNING]
+    verdict = "training would not work here" if faults else "training would work here"
+    print(f"\n{verdict}: {_count(faults, 'fault')}, {_count(warnings, 'warning')}")
+    return UserError.exit_code if faults else 0
+
+
+def checked(module: str, place: Path) -> Iterator[Finding]:
+    """Yield the findings of one check; a fault where it cannot be made. module: a value of CHECKS."""
+    try:
+        yield from importlib.import_module(f"mudd_core.tools.doctor.{module}").findings(place)
+    except Exception as error:
+        short = is_full_memory(error)
+        reason = "not enough memory" if short else f"{type(error).__name__}: {error}"
+        mend = "raise the limit of this process (ulimit -v unlimited)" if short else "install mudd_core again"
+        yield Finding(Level.FAULT, f"the check fails ({reason})", mend)
+
+
+def lines_of(subject: str, finding: Finding) -> list[str]:
+    """Return the lines of a finding; what mends it is on a line of its own, which is not folded."""
+    margin = " " * _MARGIN
+    head = f"{subject:<11}{finding.level:<9}"
+    lines = textwrap.wrap(
+        finding.found,
+        WIDTH,
+        initial_indent=head,
+        subsequent_indent=margin,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    label = "to add" if finding.level == Level.OK else "mend"
+    return lines + ([f"{margin}{label}: {finding.mend}"] if finding.mend else [])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"

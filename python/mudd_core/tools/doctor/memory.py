@@ -1,0 +1,50 @@
+"""Memory: the limit of the address space, what may still be taken, and huge pages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.surroundings import require_address_space
+from mudd_core.base.units import bytes_text
+from mudd_core.engine.memory import MIB, available_bytes
+from mudd_core.tools.doctor.finding import Finding, Level, from_message
+
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_LEAST, _COMFORTABLE = 160 * MIB, 1024 * MIB  # tiny.py takes 132 MiB at its peak
+
+
+def findings(place: Path) -> Iterator[Finding]:
+    """Yield the memory that a training may take, and its limits."""
+    try:
+        require_address_space()
+    except UserError as error:
+        yield from_message(Level.FAULT, error)
+    have, limit = available_bytes()
+    if have >= _COMFORTABLE:
+        yield Finding(Level.OK, f"{limit} leaves {bytes_text(have)}")
+    else:
+        yield Finding(
+            Level.FAULT if have < _LEAST else Level.WARNING,
+            f"{limit} leaves {bytes_text(have)}; tiny.py takes {bytes_text(_LEAST)}",
+            "end other programs, or raise the limit (docker run --memory=4g)",
+        )
+    yield from _huge_pages()
+
+
+def _huge_pages() -> Iterator[Finding]:
+    try:
+        found = re.search(r"\[(\w+)\]", HUGE_PAGES.read_text(encoding="ascii"))
+    except OSError:
+        yield Finding(Level.OK, "this kernel has no transparent huge pages")
+        return
+    if found is not None and found[1] == "never":
+        yield Finding(
+            Level.WARNING,
+            "transparent huge pages are off, which costs speed in large matmuls",
+            f"echo madvise | sudo tee {HUGE_PAGES}",
+        )
+    else:
+        yield Finding(Level.OK, f"transparent huge pages: {found[1] if found else 'unknown'}")
