@@ -13,7 +13,7 @@ from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS
 WRITING = 'sample --config=small.py --prompt "def "'
 _MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
 _HIDDEN = (*_MEASURING, "data show", "data convert", "data inspect")  # named on other lines
-_OF_SAMPLE = ("--prompt-file", "--num-samples")
+_OF_SAMPLE = ("--prompt-file", "--num-samples", "--step")
 _OF_TRAIN = (*JOB_OPTIONS, "--devices")
 
 
@@ -66,7 +66,7 @@ def main_help() -> str:
         *option_lines(
             name for name in OPTIONS if name not in (*_OF_TRAIN, *_OF_SAMPLE, "--split", "--tokenizer")
         ),
-        f"  train: {' '.join(_OF_TRAIN)}; validate: --split",
+        f"  train: {' '.join(_OF_TRAIN)}; validate: --split --step",
         f"  sample: {' '.join(_OF_SAMPLE)} --tokenizer; report: --tokenizer",
         "",
         "examples:",
