@@ -73,7 +73,7 @@ def test_an_underused_expert_is_an_alarm() -> None:
     metrics = np.zeros(19)
     metrics[:4] = metrics[8:12] = [8, 4, 4, 0]  # routed, and kept
     for step in range(expert_load.WINDOW):
-        load.take(step, metrics)
+        load.add_step(step, metrics)
     assert load.alarms() == ["layer 0 expert 3 at 0.00 of its share"]
 
 
