@@ -16,7 +16,8 @@ from mudd_core.config.arguments import Argument, Arguments
 from mudd_core.config.load import family_configs
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
-from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.grammars.detect import is_yml
+from mudd_core.run.store.run_folder import CHECKPOINTS, RunFolder
 from mudd_core.run.store.saved_run import run_and_step
 
 _EXAMPLE = "small.py"
@@ -34,7 +35,7 @@ def take_run(request: Request, command: str) -> None:
                 request.options["--workdir"] = item.raw
                 break
     typed = request.options.get("--workdir", "")
-    folder, step = run_and_step(typed) if typed else ("", None)
+    folder, step = run_and_step(typed) if CHECKPOINTS in Path(typed).parts else (typed, None)
     if step is None:
         return
     if command == "train":
@@ -141,4 +142,5 @@ def _could_be_run(item: Argument) -> bool:
     if is_url(item.raw) or Path(item.raw).is_dir():
         return True
     field = field_path(item.name, fields_of_all()) is not None
-    return item.mark == "" and not (field or item.raw in (*COMMANDS, *ALIASES) or _is_config(item.raw))
+    config = is_yml(item.raw) or _is_config(item.raw)
+    return item.mark == "" and not (field or config or item.raw in (*COMMANDS, *ALIASES))

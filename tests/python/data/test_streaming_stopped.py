@@ -25,7 +25,7 @@ def test_a_stopped_process_is_named_continued_and_at_last_ended(
     monkeypatch.setattr(stopped, "_LOOK_EVERY", 0.02)
     over, told = threading.Event(), []
     child = subprocess.Popen(["sleep", "100"])
-    thread = threading.Thread(target=stopped.watch, args=([child], over))
+    thread = threading.Thread(target=stopped.end_stopped, args=([child], over))
     thread.start()
     try:
         child.send_signal(signal.SIGSTOP)
