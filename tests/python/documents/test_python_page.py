@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,20 +17,23 @@ PAGE = ROOT / "docs" / "python.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
-def run_block(block: str, names: dict[str, Any]) -> int:
-    """Run a block; the number of its results that were compared."""
-    compared = 0
+def run_block(block: str, names: dict[str, Any], folder: Path) -> int:
+    """Run a block as a file, with `names` and what it defines in them; the number of its results that were compared."""
+    compared: list[str] = []
+
+    def compare(value: object, want: str, line: str) -> None:
+        assert want in (repr(value), str(value)), f"{line}: got {value!r}"
+        compared.append(line)
+
+    lines = []
     for statement in ast.parse(block).body:
         source = ast.get_source_segment(block, statement) or ""
         line = block.splitlines()[(statement.end_lineno or 1) - 1]
         want = line.partition("# ->")[2].strip()
-        if not want:
-            exec(compile(source, str(PAGE), "exec"), names)
-            continue
-        value = eval(compile(source, str(PAGE), "eval"), names)
-        assert want in (repr(value), str(value)), f"{line}: got {value!r}"
-        compared += 1
-    return compared
+        lines.append(f"compare({source}, {want!r}, {line!r})" if want else source)
+    (folder / "block.py").write_text("\n".join(lines))
+    names |= runpy.run_path(str(folder / "block.py"), {**names, "compare": compare})
+    return len(compared)
 
 
 def test_every_block_runs_and_gives_what_it_says(
@@ -38,11 +42,11 @@ def test_every_block_runs_and_gives_what_it_says(
     monkeypatch.chdir(tmp_path)
     shutil.copytree(tiny_text, "my_text")
     names: dict[str, Any] = {}
-    compared = sum(run_block(block, names) for block in BLOCKS)
+    compared = sum(run_block(block, names, tmp_path) for block in BLOCKS)
     assert len(BLOCKS) == 7 and compared == PAGE.read_text().count("# ->") - 1 >= 15
     assert Path("grad_norm.svg").read_text().startswith("<svg")
 
 
-def test_a_result_that_is_wrong_is_found() -> None:
+def test_a_result_that_is_wrong_is_found(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="got 3"):
-        run_block("1 + 2  # -> 4\n", {})
+        run_block("1 + 2  # -> 4\n", {}, tmp_path)
