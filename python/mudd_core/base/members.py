@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import typing
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from mudd_core.base.errors import FormatError
+from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json
 
 if TYPE_CHECKING:
@@ -18,6 +20,15 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound="DataclassInstance")
 T = TypeVar("T")
 _WORDS = {dict: "an object", str: "a string", int: "a whole number", float: "a number", type(None): "null"}
+
+
+def object_in(file: Path) -> dict[str, Json]:
+    """The JSON object in a file that may be anything; empty where there is none."""
+    try:
+        found = json.loads(read_bytes(file))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def build(cls: type[D], raw: Mapping[str, Json], file: Path, what: str = "") -> D:

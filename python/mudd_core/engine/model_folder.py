@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.members import member
+from mudd_core.base.members import member, object_in
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Array, JsonObject
@@ -43,11 +43,7 @@ class SavedModel:
 
 def is_model_folder(folder: Path) -> bool:
     """Whether a folder is one of write_model, by its config.json."""
-    try:
-        settings = json.loads(read_bytes(folder / _SETTINGS))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(settings, dict) and settings.get("format") == FORMAT
+    return object_in(folder / _SETTINGS).get("format") == FORMAT
 
 
 def write_model(model: Model, folder: str | Path, tokenizer: Tokenizer | None) -> Path:

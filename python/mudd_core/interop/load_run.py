@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.members import object_in
 from mudd_core.base.paths import local
-from mudd_core.base.regular_files import read_bytes
 from mudd_core.config.suggest import nearest
 from mudd_core.interop import load_original
 from mudd_core.run.opened.folders import config_of, folder_tokenizer, own_source
@@ -65,11 +64,7 @@ def load(path: str | Path, step: int | None = None) -> Loaded:
 
 
 def _is_hugging_face(folder: Path) -> bool:
-    try:
-        settings = json.loads(read_bytes(folder / "config.json"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(settings, dict) and ("model_type" in settings or "architectures" in settings)
+    return bool(object_in(folder / "config.json").keys() & {"model_type", "architectures"})
 
 
 def _of_hugging_face(folder: Path) -> Source:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.members import object_in
 
 READER_STATE = "skip_file_and_step.json"  # in the folder of the checkpoints, and in that of each step
 _WAY_OUT = (
@@ -30,12 +29,9 @@ def original_run_text(path: Path | str, state: Path | None = None) -> str:
 
 def _place(state: Path | None) -> str:
     """Step and place in the data, as far as the file has them."""
-    try:
-        found = json.loads(read_bytes(state)) if state is not None else None
-    except (OSError, ValueError, RecursionError):
-        return ""
+    found = object_in(state) if state is not None else {}
     names = ("checkpoint_step", "file_in_data", "step_in_file", "iter_file_nums")
-    if not isinstance(found, dict) or not all(isinstance(found.get(name), int) for name in names):
+    if not all(isinstance(found.get(name), int) for name in names):
         return ""
     step, group, batches, files = (found[name] for name in names)
     return f": checkpoint {step}, {batches} batches into file group {group} of {files} files each"
