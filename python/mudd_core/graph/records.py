@@ -116,7 +116,7 @@ def _guards(records: Sequence[Record]) -> Iterator[InUse]:
     for record in records:
         yield record.in_use
         for tensor in record.inputs:
-            if tensor is not None and tensor._wants and tensor._record is None:
+            if tensor is not None and tensor.is_weight:
                 yield tensor.in_use
 
 

@@ -236,7 +236,7 @@ def call_custom(
     forward: NumpyFunction, backward: NumpyFunction, inputs: Sequence[Tensor | Array | None]
 ) -> Results:
     """A pair of NumPy functions as an op (see mudd_core.custom)."""
-    whole = [isinstance(one, Tensor) and one._wants and one._record is None for one in inputs]  # weights
+    whole = [isinstance(one, Tensor) and one.is_weight for one in inputs]
     cuts = scopes.in_force()[0]
     return _run(
         lambda arrays, wants: _core.Call.custom(forward, backward, arrays, wants, whole, cuts), inputs
