@@ -58,6 +58,11 @@ class ReportedElsewhereError(RuntimeError):
         self.rank, self.exit_code = rank, exit_code
 
 
+def in_one_line(error: BaseException | str) -> str:
+    """The text of an error, its lines and blanks joined by single blanks."""
+    return " ".join(str(error).split())
+
+
 def is_full_disk(error: BaseException) -> bool:
     """Return whether a write failed for lack of space: as a SaveError, exit 74."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

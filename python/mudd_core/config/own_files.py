@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import UserError, in_one_line
 from mudd_core.base.regular_files import read_bytes
 
 files_read: list[Path] = []  # configs and files of the user's that were run, in this order
@@ -130,7 +130,7 @@ def _executed(key: str, file: str, text: bytes, name: str) -> OwnFile:
     try:
         loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        message = fault_in_own_file(error) or f"[{key}] {file}: {type(error).__name__}: {_one_line(error)}"
+        message = fault_in_own_file(error) or f"[{key}] {file}: {type(error).__name__}: {in_one_line(error)}"
         del sys.modules[name], _running[name]
         raise UserError(message) from error
     return own
@@ -153,13 +153,9 @@ def fault_in_own_file(error: BaseException) -> str | None:
         and isinstance(error, ValueError | TypeError)
         and str(error).startswith("[custom]")
     ):
-        return f"{', '.join(by_file)}: {_one_line(error)}"  # what a function of mc.custom gave
+        return f"{', '.join(by_file)}: {in_one_line(error)}"  # what a function of mc.custom gave
     if not frames:
         return None
     last = frames[-1]
     kind = f"[{by_file[last.filename].key}] {last.filename}, line {last.lineno}"
-    return f"{kind}: {type(error).__name__}: {_one_line(error)}"
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+    return f"{kind}: {type(error).__name__}: {in_one_line(error)}"

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mudd_core.base.errors import FormatError
+from mudd_core.base.errors import FormatError, in_one_line
 from mudd_core.base.framing import varint
 from mudd_core.base.packages import needed
 from mudd_core.base.types import Int64
@@ -99,7 +99,7 @@ def records(path: Path, columns: Columns) -> Iterator[Record]:
 
 
 def _damaged(path: Path, error: Exception) -> FormatError:
-    text = " ".join(str(error).split())
+    text = in_one_line(error)
     place = _PLACE.search(text)
     reason = f"array_record cannot read it: {text[:200] or 'its index is damaged'}"
     return FormatError(str(path), int(place[1]) if place else 0, reason)

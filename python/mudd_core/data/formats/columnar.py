@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from mudd_core.base.errors import FormatError
+from mudd_core.base.errors import FormatError, in_one_line
 from mudd_core.base.types import Int64
 from mudd_core.data.formats.bounded import CappedFile
 from mudd_core.data.formats.format import Columns, Record, Value, require_columns
@@ -30,7 +30,7 @@ def damage_found(path: Path) -> Iterator[None]:
     except FormatError:
         raise
     except Exception as error:
-        text = " ".join(str(error).split())
+        text = in_one_line(error)
         reason = f"pyarrow cannot read it: {type(error).__name__}: {text[:200]}"
         raise FormatError(str(path), 0, reason) from None
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import UserError, in_one_line
 
 
 class Level(StrEnum):
@@ -31,5 +31,5 @@ _PLACE = re.compile(r"^\[[^\]]*\] ")
 
 def from_message(level: Level, message: str | UserError) -> Finding:
     """Return the finding of an error message or a warning of the package: `[place] what was found; what mends it`."""
-    found, _, mend = _PLACE.sub("", " ".join(str(message).split())).partition("; ")
+    found, _, mend = _PLACE.sub("", in_one_line(message)).partition("; ")
     return Finding(level, found, mend)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import UserError, in_one_line
 from mudd_core.base.packages import EXTRAS, MODULES, REQUIRED, install_command
 from mudd_core.base.surroundings import require_address_space
 from mudd_core.tools.doctor.finding import Finding, Level
@@ -49,7 +49,7 @@ def _import_fault(module: str) -> str:
     try:
         importlib.import_module(module)
     except Exception as error:
-        return " ".join(str(error).split())[:200] or type(error).__name__
+        return in_one_line(error)[:200] or type(error).__name__
     return ""
 
 
