@@ -1,4 +1,4 @@
-"""docs/python.md: its blocks run from top to bottom, and give what stands behind `# ->`."""
+"""docs/python.md: its blocks run from top to bottom, and give the values after `# ->`."""
 
 from __future__ import annotations
 
