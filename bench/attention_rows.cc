@@ -1,6 +1,6 @@
 // Rows of attention: one key/value head of one sample, q, k and v slices of one slab, in the row's type. FLOPs
-// count what causal attention needs (T^2 hd per matmul): two matmuls forward, four backward; the matmul of the scores
-// that backward repeats is not counted.
+// count what causal attention needs (T^2 hd per matmul): two matmuls forward, four backward; the matmul of the
+// scores that backward repeats is not counted.
 #include "mudd/ops/attention/attention.h"
 
 #include <algorithm>
