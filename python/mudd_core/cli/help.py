@@ -28,8 +28,9 @@ overrides may set what may change on resume.""",
 overrides may set what may change on resume. Control characters other than tab and line feed are written as \\xNN.""",
     "data": """Builds the token cache of the config's text, if it is missing, and prints its hash, tokenizer and sizes.
 With --workdir and no --config, that of the run there.""",
-    "report": """Prints what a work directory holds: config, validation losses, the loss curve in
-characters, the last rows of the metrics, checkpoints. RUN is its folder; --workdir names it too, --config the one in its default folder.""",
+    "report": """Prints what a work directory holds: config, validation losses, the loss curve in characters, the last
+rows of the metrics, checkpoints. RUN is its folder; --workdir names it too, --config the one in its default
+folder.""",
 }
 _FIELDS = {
     "train": (
