@@ -198,7 +198,7 @@ def rope(draw: Draw) -> Call:
     options: Options = {
         "n_head": heads,
         "base": draw.pick((1e4, 500.0)),
-        "fraction": draw.pick((1.0, 0.5) if width > 2 else (1.0,)),
+        "fraction": draw.pick((1.0, 0.5) if width % 4 == 0 else (1.0,)),
     }
     options["max_positions"] = 200 if positions is not None else 0
     return [draw.array(samples, length, heads * width), positions], options

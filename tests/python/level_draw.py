@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 # Around every width of a vector and tile, the simplest first.
 SIZES = (1, 7, 8, 15, 16, 17, 31, 33, 2, 3, 5, 32, 47, 48, 49, 63, 64, 65, 97, 128, 130)
-VALUES = ("normal", "small", "wide", "zeros", "denormal", "special")
+FINITE = ("normal", "small", "wide", "zeros", "denormal")
+ALL_VALUES = (*FINITE, "special")
 SEEDS = 1 << 16
 
 
@@ -26,6 +27,7 @@ class Draw:
         self._index = index
         self.picks: list[int] = []
         self._rng: np.random.Generator | None = None
+        self._values: tuple[str, ...] = ()
 
     @classmethod
     def replay(cls, picks: Sequence[int]) -> Draw:
@@ -59,7 +61,8 @@ class Draw:
 
     def array(self, *shape: int, scale: float = 1.0) -> F32:
         """Return numbers of a kind that is drawn: of one size, of many, with zeros, denormals, NaN and infinities."""
-        kind = self.pick(VALUES)
+        self._values = self._values or self.pick((FINITE, FINITE, ALL_VALUES))
+        kind = self.pick(self._values)
         x = (self.rng.standard_normal(shape) * scale).astype(np.float32)
         if kind == "small":
             return x * np.float32(1e-3)

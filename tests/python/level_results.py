@@ -34,11 +34,8 @@ def results(case: str, draw: Draw) -> dict[str, Array | None]:
     with scopes.shards(samples, shards):
         y = getattr(ops, case)(*inputs, **options)
         outputs = y if isinstance(y, tuple) else (y,)
-        if case in _LOSSES:
-            dy = None
-        else:
-            dy = tuple(None if o.dtype == np.int32 else draw.array(*o.shape) for o in outputs)
-        gradients = getattr(ops, f"{case}_backward")(dy, *inputs, **options)
+        dy = [None if o.dtype == np.int32 else draw.array(*o.shape) for o in outputs]
+        gradients = getattr(ops, f"{case}_backward")(None if case in _LOSSES else dy, *inputs, **options)
     named: dict[str, Array | None] = {f"output {i}": o for i, o in enumerate(outputs)}
     return named | {f"gradient of input {i}": g for i, g in enumerate(gradients)}
 
@@ -54,9 +51,5 @@ def hashed(array: Array | None) -> str:
 
 
 def hashes(case: str, picks: Sequence[int]) -> dict[str, str]:
-    """Return the hashes of the arrays of a case by name; of an error, its text."""
-    try:
-        with np.errstate(all="ignore"):
-            return {name: hashed(array) for name, array in results(case, Draw.replay(picks)).items()}
-    except (ValueError, TypeError) as error:
-        return {"error": str(error)}
+    """Return the hashes of the arrays of a case by name."""
+    return {name: hashed(array) for name, array in results(case, Draw.replay(picks)).items()}

@@ -13,12 +13,12 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
-from places import HELPERS, ROOT
-
 from mudd_core import _core
+from places import HELPERS, ROOT
 
 
 def levels() -> tuple[str, ...]:
@@ -112,8 +112,8 @@ def serve() -> None:
         print(json.dumps(hashes(case, picks)), flush=True)
 
 
-def compare(count: int, seed: int, cases: Sequence[str]) -> int:
-    """Print the cases and results that differ between levels; their number."""
+def main(count: int, seed: int, cases: Sequence[str]) -> int:
+    """Print the results that differ between levels; the number of cases with differences."""
     from level_draw import Draw
     from level_results import CASES, results
 
@@ -121,26 +121,18 @@ def compare(count: int, seed: int, cases: Sequence[str]) -> int:
     with Workers() as workers:
         print(f"levels {', '.join(levels())}; {count} cases each, seed {seed}")
         for case in cases or CASES:
-            begin, bad, seen = time.monotonic(), 0, dict[str, int]()
-            rng = random.Random(f"{seed} {case}")
-            errors: dict[str, int] = {}
+            begin, lines, rng = time.monotonic(), Counter[str](), random.Random(f"{seed} {case}")
+            bad = 0
             for _ in range(count):
                 draw = Draw(rng.randrange)
-                try:
-                    results(case, draw)
-                except (ValueError, TypeError) as error:
-                    errors[str(error)] = errors.get(str(error), 0) + 1
-                    continue
-                lines = differences(workers.hashes(case, draw.picks))
-                bad += bool(lines)
-                for line in lines:
-                    seen[line] = seen.get(line, 0) + 1
+                results(case, draw)
+                found = differences(workers.hashes(case, draw.picks))
+                lines.update(found)
+                bad += bool(found)
             wrong += bad
             print(f"{case:14} {bad:5} of {count} differ, {time.monotonic() - begin:.1f} s", flush=True)
-            for line, times in sorted(seen.items(), key=lambda item: -item[1])[:12]:
+            for line, times in lines.most_common(12):
                 print(f"    {times:5} {line}")
-            for line, times in errors.items():
-                print(f"    refused {times}: {line}")
     return wrong
 
 
@@ -150,4 +142,4 @@ if __name__ == "__main__":
     else:
         numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
         names = [word for word in sys.argv[1:] if not word.isdecimal()]
-        sys.exit(min(compare(*[*numbers, *(40, 1)[len(numbers) :]], names), 1))
+        sys.exit(min(main(*[*numbers, *(40, 1)[len(numbers) :]], names), 1))
