@@ -13,7 +13,7 @@ from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS
 WRITING = 'sample --config=small.py --prompt "def "'
 _MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
 _HIDDEN = (*_MEASURING, "data show", "data convert", "data inspect")  # named on other lines
-_OF_SAMPLE = ("--prompt-file", "--num-samples", "--step")
+_OF_SAMPLE = ("--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop", "--step")
 _OF_TRAIN = (*JOB_OPTIONS, "--devices")
 
 
@@ -66,8 +66,8 @@ def main_help() -> str:
         *option_lines(
             name for name in OPTIONS if name not in (*_OF_TRAIN, *_OF_SAMPLE, "--split", "--tokenizer")
         ),
-        f"  train: {' '.join(_OF_TRAIN)}; validate: --split --step",
-        f"  sample: {' '.join(_OF_SAMPLE)} --tokenizer; report: --tokenizer",
+        f"  train: {' '.join(_OF_TRAIN)}; validate: --split --step; report: --tokenizer",
+        f"  sample: {' '.join(_OF_SAMPLE)} --tokenizer",
         "",
         "examples:",
         *example_lines(("--config=small.py", WRITING)),
@@ -83,10 +83,11 @@ def main_help() -> str:
 
 def option_lines(names: Iterable[str]) -> list[str]:
     """A line for each option of these names."""
-    shown = (
+    shown = [
         (name + ("=" + OPTIONS[name][0] if OPTIONS[name][0] else ""), OPTIONS[name][1]) for name in names
-    )
-    return [f"  {name:<16} {text}" for name, text in shown]
+    ]
+    width = max((len(name) for name, _ in shown), default=0)
+    return [f"  {name:<{width}} {text}" for name, text in shown]
 
 
 def example_lines(arguments: Iterable[str]) -> list[str]:
