@@ -32,7 +32,9 @@ written as \\xNN.""",
     "data": """Builds the token cache of the config's text, if it is missing, and prints its hash, tokenizer and sizes.
 With --workdir and no --config, that of the run there.""",
     "report": """Prints what a work directory holds: config, validation losses, the last row of the metrics,
-checkpoints. RUN is its folder; --workdir names it too, --config the one in its default folder.""",
+checkpoints. RUN is its folder; --workdir names it too, --config the one in its default folder. --html writes one page
+with curves, the time line and the config instead; it loads nothing from elsewhere, and a run that trains may be
+read.""",
 }
 _FIELDS = {
     "train": (
@@ -77,7 +79,7 @@ _EXAMPLES = {
         "sample runs/mine --interactive",
     ),
     "data": ("data --config=small.py", "data --config=small.py data.path=my_text"),
-    "report": ("report --config=small.py", "report runs/mine"),
+    "report": ("report --config=small.py", "report runs/mine", "report runs/mine --html mine.html"),
 }
 _CODES = {
     "sample": "0 written, 2 bad arguments, 65 damaged input, 74 output lost, 130 left by Ctrl-C",
