@@ -6,12 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
 from mudd_core.base.units import duration
 from mudd_core.cli.ending import write_now
 from mudd_core.cli.job import requested_job
 from mudd_core.cli.names import JOB_OPTIONS, known_words
 from mudd_core.cli.request import Request
-from mudd_core.cli.sampling import PROMPTS, prompt_of, sample_count, write_samples
+from mudd_core.cli.sampling import OPTIONS as TEXT_OPTIONS
+from mudd_core.cli.sampling import Asked, write_samples
 from mudd_core.cli.training import say_notes, train
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
@@ -102,10 +104,10 @@ def _loaded(request: Request) -> tuple[Config, Prepared, Model, int]:
 
 
 def sample(request: Request) -> int:
-    """Write text behind --prompt, as it is generated."""
+    """Write text behind each prompt, as it is generated."""
     from mudd_core.run.build.run_tokenizer import asked_tokenizer
 
-    prompt, count = prompt_of(request.options), sample_count(request.options)
+    asked = Asked.of(request)
     config, text, model, _ = _loaded(request)
     tokenizer = text.tokenizer
     if "--tokenizer" in request.options:
@@ -115,10 +117,10 @@ def sample(request: Request) -> int:
             "[sample] --tokenizer: expected the tokenizer of the ids that this run was trained on, got none; give "
             "--tokenizer=PATH: a folder, a tokenizer.json, a *.model of sentencepiece, or bytes"
         )
-    if config.log.style == "mu_transformer" and not request.options.keys() & set(PROMPTS):
+    if config.log.style == "mu_transformer" and not request.options.keys() & set(TEXT_OPTIONS):
         _write_continuations(config, text, model, tokenizer)
         return 0
-    write_samples(model, tokenizer, prompt, config.sample, count)
+    write_samples(asked, request, config, model, tokenizer)
     return 0
 
 
@@ -152,6 +154,8 @@ def report(request: Request) -> int:
     from mudd_core.run.store.metrics import rows_of
 
     config, folder = _saved_run(request)
+    if "--html" in request.options:
+        return _write_page(config, folder, request.options["--html"])
     print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {folder}")
     if facts := facts_of(folder):
         print(bits_text(facts))
@@ -177,6 +181,16 @@ def report(request: Request) -> int:
         print(f"{rate} tokens/s, {share} of peak, {seconds}")
     steps = ", ".join(map(str, Checkpoints(folder).steps()))
     print(f"checkpoints: {steps or 'none'}")
+    return 0
+
+
+def _write_page(config: Config, folder: RunFolder, name: str) -> int:
+    """Write the page of a run to the file of --html, by default into its folder, and print where it is."""
+    from mudd_core.run.report.page.run_page import FILE, write_page
+
+    file = local(name, "[arguments] --html") if name else folder.path / FILE
+    write_page(folder, config, file)
+    print(f"page  {file}")
     return 0
 
 
