@@ -118,6 +118,7 @@ def sample(request: Request) -> int:
     if config.log.style == "mu_transformer" and not request.options.keys() & set(PROMPTS):
         _write_continuations(config, text, model, tokenizer)
         return 0
+    prompt = prompt if request.options.keys() & set(PROMPTS) else config.sample.prompt
     write_samples(model, tokenizer, prompt, config.sample, count)
     return 0
 

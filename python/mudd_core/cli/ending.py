@@ -14,6 +14,7 @@ from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line
 from mudd_core.config import Config
 from mudd_core.run.records.events import Summary
+from mudd_core.run.report.sample import printable, write_text
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -22,14 +23,12 @@ if TYPE_CHECKING:
 
 def show_sample(trainer: Any, config: Config) -> None:
     """A run that is done and saved ends well, whatever its sample does."""
-    from mudd_core.run.report.sample import write_text
-
     if trainer.tokenizer is None:  # data that are ids alone
         return
     trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
     print("\na sample of what it learned:\n" + "-" * 72)
     try:
-        write_text(trainer.model, trainer.tokenizer, "", config.sample, write_now)
+        write_text(trainer.model, trainer.tokenizer, config.sample.prompt, config.sample, write_now)
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -40,13 +39,9 @@ def show_sample(trainer: Any, config: Config) -> None:
 _PROMPT_IDS = 48  # of a held-out row, to take the words of a prompt from
 
 
-# Control characters move the cursor or recolour a terminal; those of text stay.
-_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-
-
 def write_now(text: str) -> None:
     """Text on standard output as it comes."""
-    sys.stdout.write(text.translate(_ESCAPED))
+    sys.stdout.write(printable(text))
     sys.stdout.flush()
 
 
