@@ -18,9 +18,8 @@ from mudd_core.run.report.object_text import run_facts
 from mudd_core.run.report.sample import write_text
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.metric_arrays import Metrics
-from mudd_core.run.store.metrics import Row, rows_of
+from mudd_core.run.store.metrics import Row, rows_of, samples_of
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.run.store.samples import samples_of
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
