@@ -8,13 +8,13 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+from mudd_core.base.printable import printable
 from mudd_core.base.surroundings import program
 from mudd_core.base.units import duration
 from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line
 from mudd_core.config import Config
 from mudd_core.run.records.events import Summary
-from mudd_core.run.report.sample import printable, write_text
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 def show_sample(trainer: Any, config: Config) -> None:
     """A run that is done and saved ends well, whatever its sample does."""
+    from mudd_core.run.report.sample import write_text
+
     if trainer.tokenizer is None:  # data that are ids alone
         return
     trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients

@@ -15,6 +15,7 @@ from event_files import events_of
 from fake_runs import TIMES
 from mudd_core import _core
 from mudd_core.base.errors import FormatError
+from mudd_core.base.printable import beginning_of, printable
 from mudd_core.cli import main
 from mudd_core.config import Config, load_config
 from mudd_core.dist import Comm
@@ -23,7 +24,6 @@ from mudd_core.run.loop import signals
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.records.events import Summary
 from mudd_core.run.report.progress import Progress
-from mudd_core.run.report.sample import beginning_of, printable
 from rank_runs import on_ranks
 from tiny_run import CONFIG
 

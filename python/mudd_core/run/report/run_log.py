@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from mudd_core.base.errors import SaveError
+from mudd_core.base.printable import beginning_of
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, Mesh, TrainConfig
@@ -26,7 +27,6 @@ from mudd_core.run.records.events import (
 from mudd_core.run.records.machine import MACHINE, PEAK_MEMORY, machine_facts
 from mudd_core.run.report.mllog import BenchmarkLog
 from mudd_core.run.report.progress import Progress, step_fields
-from mudd_core.run.report.sample import beginning_of
 from mudd_core.run.report.styles import RunFacts, Style, style_of
 from mudd_core.run.report.tracker import Tracker, tracker_mode
 from mudd_core.run.store.metrics import numbers_of
