@@ -317,14 +317,15 @@ def test_facts_of_program_data_and_validation_are_compared(runs: Path) -> None:
     file = runs / "runs" / "changed" / "run.json"
     facts = json.loads(file.read_text())
     own = {"model.family": {"name": "a.py:A", "sha256": "ab" * 32}}
-    file.write_text(json.dumps(facts | {"fp32_order": 16, "data": "0" * 16, "own_files": own}))
+    file.write_text(json.dumps(facts | {"own_files": own}))
     (runs / "runs" / "changed" / "model_family.py").write_text("")  # the hash is refused below
     done = launched(runs, "compare", "runs/base", "runs/changed")
     assert done.returncode == 2 and "expected the run's copy with SHA-256" in done.stderr
-    file.write_text(json.dumps(facts | {"fp32_order": 16, "data": "0" * 16}))
+    file.write_text(json.dumps(facts | {"fp32_order": -1, "data": "0" * 16}))
     printed = compare(runs, "base", "changed")
     assert f"  token cache  {facts['data']}  {'0' * 16}\n" in printed
-    assert re.search(r"program and machine differ\n +A +B\n  fp32_order  not recorded  16\n", printed)
+    order = facts["fp32_order"]
+    assert re.search(rf"program and machine differ\n +A +B\n  fp32_order  {order} +-1\n", printed)
     assert "Validations are over other targets: 1,024, 64." in printed
 
 

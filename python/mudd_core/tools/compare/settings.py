@@ -11,6 +11,7 @@ from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.field_table import shown
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.data.tokenizer_files import VOCABULARIES
+from mudd_core.run.records.bits import bits_text
 from mudd_core.run.records.data_facts import DATA_FACT, SEAL_FACT
 from mudd_core.run.store.config_source import MEMBER as SOURCE
 from mudd_core.run.store.own_code import MEMBER as OWN_FILES
@@ -68,7 +69,9 @@ def machine_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
     rows = _differing({name: [of_run.get(name) for of_run in facts] for name in names})
     if rows := [*machine_rows(runs), *rows]:
         return Part("program and machine differ", with_head("", letters, rows), words=True)
-    return Part("program and machine: equal", (), [machine_text(runs[0])])
+    return Part(
+        "program and machine: equal", (), [f"{machine_text(runs[0])}; {bits_text(runs[0].records.facts)}"]
+    )
 
 
 def _of_program(run: ComparedRun) -> JsonObject:
