@@ -85,7 +85,6 @@ def test_a_bare_folder_is_the_run(trained: Path, words: tuple[str, ...]) -> None
     [
         ("data", "show"),
         ("scale", "--nodes=2"),
-        ("profile", "--steps=1", "--warmup=1", "train.batch_size=1"),
         ("export", "--to=out"),
         ("weights",),
         ("grow", "--workdir=grown"),
@@ -114,7 +113,7 @@ def outcome(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, 
     code = cli.main(words)
     shutil.rmtree("out", ignore_errors=True)
     out, err = capsys.readouterr()
-    return code, err, "" if words[0] == "profile" else untimed(out)
+    return code, err, untimed(out)
 
 
 def test_a_folder_of_a_run_is_no_config_and_a_config_is_no_run(
