@@ -14,7 +14,7 @@ WRITING = 'sample --config=small.py --prompt "def "'
 _MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
 _HIDDEN = (*_MEASURING, "data show", "data convert", "data inspect")  # named on other lines
 _OF_SAMPLE = ("--prompt-file", "--num-samples", "--step")
-_OF_TRAIN = (*JOB_OPTIONS, "--devices")
+_OF_TRAIN = (*JOB_OPTIONS, "--devices", "--verbose")
 
 
 def answer(words: Sequence[str]) -> str | None:
