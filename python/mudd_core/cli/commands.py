@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
 from mudd_core.base.units import duration
 from mudd_core.cli.ending import write_now
 from mudd_core.cli.job import requested_job
@@ -150,6 +151,8 @@ def report(request: Request) -> int:
     from mudd_core.run.store.metrics import rows_of
 
     config, folder = _saved_run(request)
+    if "--html" in request.options:
+        return _write_page(config, folder, request.options["--html"])
     print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {folder}")
     rows = list(rows_of(folder))
     train_rows = [row for row in rows if "val_loss" not in row]
@@ -173,6 +176,16 @@ def report(request: Request) -> int:
         print(f"{rate} tokens/s, {share} of peak, {seconds}")
     steps = ", ".join(map(str, Checkpoints(folder).steps()))
     print(f"checkpoints: {steps or 'none'}")
+    return 0
+
+
+def _write_page(config: Config, folder: RunFolder, name: str) -> int:
+    """Write the page of a run to the file of --html, by default into its folder, and print where it is."""
+    from mudd_core.run.report.page.run_page import FILE, write_page
+
+    file = local(name, "[arguments] --html") if name else folder.path / FILE
+    write_page(folder, config, file)
+    print(f"page  {file}")
     return 0
 
 

@@ -48,6 +48,12 @@ def take_run(request: Request, command: str) -> None:
         request.options.setdefault("--step", str(step))
 
 
+def file_after(arguments: Arguments) -> str | None:
+    """Take the next argument as the file of an option that needs none; the folder of a run is no such file."""
+    after = arguments.next()
+    return None if after is None or _is_run(after.raw) else arguments.plain_value()
+
+
 def refuse_bare(request: Request, first: str) -> None:
     """Raise UserError for an argument that is neither an option nor name=value, where its meaning is known.
 

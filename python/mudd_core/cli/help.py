@@ -28,7 +28,9 @@ overrides may set what may change on resume. Control characters other than tab a
     "data": """Builds the token cache of the config's text, if it is missing, and prints its hash, tokenizer and sizes.
 With --workdir and no --config, that of the run there.""",
     "report": """Prints what a work directory holds: config, validation losses, the last row of the metrics,
-checkpoints. RUN is its folder; --workdir names it too, --config the one in its default folder.""",
+checkpoints. RUN is its folder; --workdir names it too, --config the one in its default folder. --html writes one page
+with curves, the time line and the config instead; it loads nothing from elsewhere, and a run that trains may be
+read.""",
 }
 _FIELDS = {
     "train": (
@@ -67,7 +69,7 @@ _EXAMPLES = {
     "validate": ("validate --config=small.py", "validate runs/mine --step=500"),
     "sample": (WRITING, "sample runs/mine --temperature=0 --max-tokens=50"),
     "data": ("data --config=small.py", "data --config=small.py data.path=my_text"),
-    "report": ("report --config=small.py", "report runs/mine"),
+    "report": ("report --config=small.py", "report runs/mine", "report runs/mine --html mine.html"),
 }
 _CODES = {
     "train": "0 finished, 2 bad arguments, 65 damaged input, 74 a save failed, 75 stopped and saved, 76 diverged",

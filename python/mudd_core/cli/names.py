@@ -67,6 +67,7 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--prompt-file": ("FILE", "the same out of a file", ("sample",)),
     "--num-samples": ("N", "texts to write, each with the next seed; default 1", ("sample",)),
     "--tokenizer": ("PATH", "tokenizer of the ids of a run that has none", ("sample", "report")),
+    "--html": ("[FILE]", "write a page of the run; default report.html in its folder", ("report",)),
     "--split": ("NAME", "valid (the default) or test, the rows behind those", ("validate",)),
     "--step": ("N", "this checkpoint instead of the newest", ("validate", "sample")),
     "--help": ("", "this help; COMMAND --help: of a command; --help=all: every config field", ()),
@@ -77,6 +78,11 @@ CODE_FILE = "MUDD_JOB_CODE"
 JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # for the process that starts the ranks
 # Commands that read a run: its saved config counts, and arguments may change what may change on resume.
 READING = ("validate", "sample", "report")
+
+
+def is_optional(option: str) -> bool:
+    """Whether an option may be given without the value that it takes."""
+    return OPTIONS[option][0].startswith("[")
 
 
 def known_words() -> list[str]:
