@@ -12,7 +12,8 @@ from mudd_core.cli.ending import write_now
 from mudd_core.cli.job import requested_job
 from mudd_core.cli.names import JOB_OPTIONS, known_words
 from mudd_core.cli.request import Request
-from mudd_core.cli.sampling import PROMPTS, prompt_of, sample_count, write_samples
+from mudd_core.cli.sampling import OPTIONS as TEXT_OPTIONS
+from mudd_core.cli.sampling import Asked, write_samples
 from mudd_core.cli.training import say_notes, train
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
@@ -103,10 +104,10 @@ def _loaded(request: Request) -> tuple[Config, Prepared, Model, int]:
 
 
 def sample(request: Request) -> int:
-    """Write text behind --prompt, as it is generated."""
+    """Write text behind each prompt, as it is generated."""
     from mudd_core.run.build.run_tokenizer import asked_tokenizer
 
-    prompt, count = prompt_of(request.options), sample_count(request.options)
+    asked = Asked.of(request)
     config, text, model, _ = _loaded(request)
     tokenizer = text.tokenizer
     if "--tokenizer" in request.options:
@@ -116,10 +117,10 @@ def sample(request: Request) -> int:
             "[sample] --tokenizer: expected the tokenizer of the ids that this run was trained on, got none; give "
             "--tokenizer=PATH: a folder, a tokenizer.json, a *.model of sentencepiece, or bytes"
         )
-    if config.log.style == "mu_transformer" and not request.options.keys() & set(PROMPTS):
+    if config.log.style == "mu_transformer" and not request.options.keys() & set(TEXT_OPTIONS):
         _write_continuations(config, text, model, tokenizer)
         return 0
-    write_samples(model, tokenizer, prompt, config.sample, count)
+    write_samples(asked, request, config, model, tokenizer)
     return 0
 
 
