@@ -11,7 +11,7 @@ from mudd_core.base.units import duration
 from mudd_core.config import Config, Difference, config_hash
 from mudd_core.config.describe import listing
 from mudd_core.config.pipelines import spec_of
-from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.run_folder import OUTPUT, RunFolder
 
 ASSUMED = 0.5  # fraction of the peak where no step of the run was measured yet
 
@@ -127,4 +127,4 @@ def _writes(start: Start) -> str:
             if train.save_every
             else "a checkpoint at the end"
         )
-    return f"{place}: {saves}; the whole config is in {start.folder.output_file.name}"
+    return f"{place}: {saves}; the whole config is in {OUTPUT}"
