@@ -30,10 +30,10 @@ Ctrl-C ends an answer, and the whole command at its prompt. Control characters o
 written as \\xNN.""",
     "data": """Builds the token cache of the config's text, if it is missing, and prints its hash, tokenizer and sizes.
 With --workdir and no --config, that of the run there.""",
-    "report": """Prints what a work directory holds: config, validation losses, the last row of the metrics,
-checkpoints. RUN is its folder; --workdir names it too, --config the one in its default folder. --html writes one page
-with curves, the time line and the config instead; it loads nothing from elsewhere, and a run that trains may be
-read.""",
+    "report": """Prints what a work directory holds: config, validation losses, the loss curve in characters, the last
+rows of the metrics, checkpoints. RUN is its folder; --workdir names it too, --config the one in its default
+folder. --html writes one page with curves, the time line and the config instead; it loads nothing from elsewhere, and
+a run that trains may be read.""",
 }
 _FIELDS = {
     "train": (

@@ -12,7 +12,7 @@ from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS, is_option
 
 WRITING = 'sample --config=small.py --prompt "def "'
 _MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
-_HIDDEN = (*_MEASURING, "data show", "data convert", "data inspect")  # named on other lines
+_HIDDEN = (*_MEASURING, "compare", "data show", "data convert", "data inspect")  # named on other lines
 _OF_SAMPLE = (  # --step is of validate, and --tokenizer of report too
     *("--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
     *("--step", "--tokenizer"),

@@ -7,7 +7,7 @@ COMMANDS = {
     "validate": "loss and bits per byte of the newest checkpoint on the held-out text",
     "sample": "write text with the newest checkpoint",
     "data": "build the token cache; also: data show, data convert, data inspect",
-    "report": "what a work directory holds: config, losses, checkpoints",
+    "report": "what a work directory holds: config, losses, checkpoints; also: compare RUN RUN",
 }
 # Commands that are not about one run: module with main(words) -> exit code, and what it does.
 TOOLS: dict[str, tuple[str, str]] = {
@@ -32,6 +32,10 @@ TOOLS: dict[str, tuple[str, str]] = {
     "bakeoff": (
         "mudd_core.tools.bakeoff.command",
         "train several families on the same text and compare them",
+    ),
+    "compare": (
+        "mudd_core.tools.compare.command",
+        "compare runs: config, losses, curves, the first step that differs",
     ),
     "doctor": (
         "mudd_core.tools.doctor.command",
