@@ -11,6 +11,7 @@ from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference
+from mudd_core.run.records.event_names import EventName
 from mudd_core.run.records.events import Summary, Validation
 from mudd_core.run.store import own_code
 from mudd_core.run.store.checkpoints import Checkpoints
@@ -239,7 +240,7 @@ class RunStore:
     def save_failed(self, step: int, error: SaveError) -> None:
         """Keep the reason, and write it to events.jsonl."""
         self.save_error = error
-        self.event("save failed", step=step, reason=str(error))
+        self.event(EventName.SAVE_FAILED, step=step, reason=str(error))
 
     def finish(self, summary: Summary) -> None:
         """Write summary.json behind the last row; SaveError if not every row is on disk."""

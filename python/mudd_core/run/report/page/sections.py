@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from mudd_core.run.report.page.curves import curves
+from mudd_core.run.report.page.machines import machines
+from mudd_core.run.report.page.overview import overview
 from mudd_core.run.report.page.records import Records
 from mudd_core.run.report.page.section import Section
 from mudd_core.run.report.page.settings import settings
 
 MakeSection: TypeAlias = Callable[[Records], Section | None]
 
-SECTIONS: tuple[MakeSection, ...] = (curves, settings)
+SECTIONS: tuple[MakeSection, ...] = (overview, curves, machines, settings)
