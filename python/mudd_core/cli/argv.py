@@ -76,11 +76,8 @@ def starts_ranks(words: Sequence[str]) -> bool:
     return trains(words) and any(argument(word).option in JOB_OPTIONS for word in words)
 
 
-_FIELDS_TOO = (
-    "--tokenizer",
-    "--num-samples",
-    "--prompt-file",
-)  # options of some commands, and fields of the config for the others
+# Options of some commands, and fields of the config for the others.
+_FIELDS_TOO = ("--tokenizer", "--num-samples", "--prompt-file", "--prompt-lines", "--stop", "--interactive")
 
 
 def _mode(words: Sequence[str]) -> str:
@@ -110,6 +107,8 @@ def _read_options(request: Request, words: Sequence[str], command: str) -> None:
         elif OPTIONS[name][0] and value is None and (value := arguments.value()) is None:
             raise UserError(f"[arguments] {name}: expected {OPTIONS[name][0]} behind it")
         request.options[name] = value or ""
+        if name == "--stop":
+            request.stops.append(value or "")
 
 
 def parse(words: Sequence[str]) -> Request:

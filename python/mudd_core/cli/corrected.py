@@ -121,7 +121,9 @@ def _options(request: Request, changed: dict[str, str] | None = None) -> list[st
     """The options as typed, the config first. changed: values that go before those of the request."""
     options = {**request.options, **(changed or {})}
     names = sorted(options, key=lambda name: name != "--config")
-    return [f"{name}={options[name]}" if options[name] else name for name in names if name != "--mode"]
+    stops = [f"--stop={stop}" for stop in request.stops]
+    once = [name for name in names if name not in ("--mode", "--stop")]
+    return [*(f"{name}={options[name]}" if options[name] else name for name in once), *stops]
 
 
 def _command(request: Request, first: str, words: Sequence[str]) -> str:

@@ -12,8 +12,11 @@ from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS, is_option
 
 WRITING = 'sample --config=small.py --prompt "def "'
 _MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
-_HIDDEN = (*_MEASURING, "data show", "data convert", "data inspect")  # named on other lines
-_OF_SAMPLE = ("--prompt-file", "--num-samples", "--step")
+_HIDDEN = (*_MEASURING, "compare", "data show", "data convert", "data inspect")  # named on other lines
+_OF_SAMPLE = (  # --step is of validate, and --tokenizer of report too
+    *("--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
+    *("--step", "--tokenizer"),
+)
 _OF_TRAIN = (*JOB_OPTIONS, "--devices")
 
 
@@ -63,13 +66,9 @@ def main_help() -> str:
         f"  {', '.join(_MEASURING)}: measure and predict speed",
         "",
         "options:",
-        *option_lines(
-            name
-            for name in OPTIONS
-            if name not in (*_OF_TRAIN, *_OF_SAMPLE, "--split", "--tokenizer", "--html")
-        ),
-        f"  train: {' '.join(_OF_TRAIN)}; validate: --split --step",
-        f"  sample: {' '.join(_OF_SAMPLE)} --tokenizer; report: --tokenizer --html",
+        *option_lines(name for name in OPTIONS if name not in (*_OF_TRAIN, *_OF_SAMPLE, "--split", "--html")),
+        f"  train: {' '.join(_OF_TRAIN)}; validate: --split; report: --html",
+        f"  sample: {' '.join(_OF_SAMPLE)}",
         "",
         "examples:",
         *example_lines(("--config=small.py", WRITING)),
@@ -85,8 +84,9 @@ def main_help() -> str:
 
 def option_lines(names: Iterable[str]) -> list[str]:
     """A line for each option of these names."""
-    shown = ((name + _value_of(name), OPTIONS[name][1]) for name in names)
-    return [f"  {name:<16} {text}" for name, text in shown]
+    shown = [(name + _value_of(name), OPTIONS[name][1]) for name in names]
+    width = max((len(name) for name, _ in shown), default=0)
+    return [f"  {name:<{width}} {text}" for name, text in shown]
 
 
 def _value_of(option: str) -> str:
