@@ -171,6 +171,10 @@ class ParamStore:
         ...
     def describe(self, name: str) -> dict[str, typing.Any]:
         ...
+    def drop_packs(self, requests: int) -> None:
+        """
+        Frees this process's copies requested after so many; no executor made since then may run again.
+        """
     def held(self, plane: int, name: str) -> tuple[int, int]:
         """
         (begin, end): the elements that a plane has of a parameter.
@@ -220,6 +224,11 @@ class ParamStore:
     @property
     def elements(self) -> int:
         ...
+    @property
+    def pack_requests(self) -> int:
+        """
+        Packed copies requested so far.
+        """
     @property
     def packed_bytes(self) -> int:
         ...

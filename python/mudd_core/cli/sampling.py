@@ -58,15 +58,14 @@ def write_samples(asked: Asked, request: Request, config: Config, model: Model, 
     if asked.interactive:
         prompt_loop.answer_lines(writer, asked.count, notes)
         return
-    for number, prompt in enumerate(asked.prompts, 1):
+    prompts = asked.prompts if request.options.keys() & set(_PROMPTS) else (config.sample.prompt,)
+    for number, prompt in enumerate(prompts, 1):
         try:
             writer.check(prompt)
         except UserError as error:
-            where = (
-                f" (line {number} of {request.options['--prompt-lines']})" if len(asked.prompts) > 1 else ""
-            )
+            where = f" (line {number} of {request.options['--prompt-lines']})" if len(prompts) > 1 else ""
             raise UserError(f"{error}{where}") from error
-    for prompt in asked.prompts:
+    for prompt in prompts:
         writer.write(prompt, asked.count)
     say(notes)
 

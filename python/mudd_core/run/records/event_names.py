@@ -18,4 +18,5 @@ class EventName(StrEnum):
     SKIPPED = "skipped"
     REWOUND = "rewound"
     SOURCE_LOST = "source lost"
+    NO_SAMPLE = "no sample"
     WARNING = "warning"

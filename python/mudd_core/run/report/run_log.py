@@ -9,13 +9,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from mudd_core.base.errors import SaveError
+from mudd_core.base.printable import beginning_of
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, Mesh, TrainConfig
 from mudd_core.engine.memory import peak_bytes
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.event_names import EventName
-from mudd_core.run.records.events import BatchSums, Rewind, SavedStep, StepRecord, Summary, Validation
+from mudd_core.run.records.events import (
+    BatchSums,
+    Rewind,
+    Sample,
+    SavedStep,
+    StepRecord,
+    Summary,
+    Validation,
+)
 from mudd_core.run.records.machine import MACHINE, PEAK_MEMORY, machine_facts
 from mudd_core.run.report.mllog import BenchmarkLog
 from mudd_core.run.report.progress import Progress, step_fields
@@ -219,6 +228,19 @@ class RunLog:
             f"step {result.step}: validation loss {result.val_loss:.4f}, "
             f"{result.text} ({result.seconds:.1f} s)"
         )
+
+    def sampled(self, sample: Sample) -> None:
+        """A text of sample.every: in our own style one line, its beginning."""
+        if self._store is not None:
+            self._store.log_sample(sample)
+        if self._style is not None and self._style.ours:
+            self.say(f"step {sample.step}: sample {beginning_of(sample.prompt + sample.text)}")
+
+    def not_sampled(self, step: int, reason: str) -> None:
+        """A text that was due and failed; the run goes on."""
+        self.say(f"note: step {step}: no sample: {reason}")
+        if self._store is not None:
+            self._store.event(EventName.NO_SAMPLE, step=step, reason=reason)
 
     def saved(self, step: int, seconds: float) -> None:
         """A checkpoint was committed. seconds: that it took."""

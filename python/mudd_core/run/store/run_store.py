@@ -12,7 +12,7 @@ from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference
 from mudd_core.run.records.event_names import EventName
-from mudd_core.run.records.events import Summary, Validation
+from mudd_core.run.records.events import Sample, Summary, Validation
 from mudd_core.run.store import own_code
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import ConfigSource
@@ -194,6 +194,15 @@ class RunStore:
     def log_result(self, line: str) -> None:
         """One line of a validation, to the results.txt of log.metrics_file where there is one."""
         self._logs.result(line)
+
+    @property
+    def last_sample(self) -> int:
+        """The step of the last text in samples.jsonl; -1 where there is none."""
+        return self._logs.last_sample
+
+    def log_sample(self, sample: Sample) -> None:
+        """One text, to samples.jsonl and to TensorBoard."""
+        self._logs.sample(sample)
 
     def event(self, name: str, **facts: Json) -> None:
         """Something that happened, to events.jsonl."""
