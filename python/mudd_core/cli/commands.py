@@ -149,14 +149,18 @@ def data(request: Request) -> int:
 
 def report(request: Request) -> int:
     """What a work directory holds."""
+    from mudd_core.run.records.bits import bits_text
     from mudd_core.run.report.last_rows import NOT_FINITE, curve_and_last_rows, shown_number
     from mudd_core.run.store.checkpoints import Checkpoints
+    from mudd_core.run.store.json_files import facts_of
     from mudd_core.run.store.metrics import rows_of
 
     config, folder = _saved_run(request)
     if "--html" in request.options:
         return _write_page(config, folder, request.options["--html"])
     print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {folder}")
+    if facts := facts_of(folder):
+        print(bits_text(facts))
     rows = list(rows_of(folder))
     train_rows = [row for row in rows if "val_loss" not in row]
     without_bits = any("val_loss" in row and row.get("val_bits_per_byte") is None for row in rows)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
 from mudd_core.base.errors import SaveError
@@ -28,7 +27,9 @@ from mudd_core.run.records.events import (
 from mudd_core.run.records.machine import MACHINE, PEAK_MEMORY, machine_facts
 from mudd_core.run.report.mllog import BenchmarkLog
 from mudd_core.run.report.progress import Progress, step_fields
-from mudd_core.run.report.styles import RunFacts, Style, style_of
+from mudd_core.run.report.screen import Screen
+from mudd_core.run.report.start_lines import Start, detail_lines, start_lines
+from mudd_core.run.report.styles import RunFacts, Style, has_own_start, style_of
 from mudd_core.run.report.tracker import Tracker, tracker_mode
 from mudd_core.run.store.metrics import numbers_of
 from mudd_core.run.store.store import Store
@@ -41,13 +42,14 @@ class RunLog:
         self,
         progress: Progress,
         store: Store | None,
-        train: TrainConfig,
+        config: Config,
         ranks: Ranks,
         mesh: Mesh,
         fields: Mapping[str, object] | None = None,
     ) -> None:
         """fields: of another program's config, by name, for the first lines of its style."""
-        self._progress, self._store, self._train = progress, store, train
+        self._progress, self._store, self._train = progress, store, config.train
+        self._screen = Screen(progress, waits=has_own_start(config))
         self._beside: Progress | None = None  # the progress line of a style whose lines are another program's
         self._prints = ranks.first
         self._fields = fields or {}
@@ -72,7 +74,7 @@ class RunLog:
     def say(self, text: str) -> None:
         """A line that stays."""
         self._wipe()
-        self._progress.say(text)
+        self._screen.say(text)
 
     def _say_all(self, lines: list[str]) -> None:
         for line in lines:
@@ -89,8 +91,7 @@ class RunLog:
             if self._prints and text not in self._warned:
                 self._warned.append(text)
                 self._wipe()
-                with contextlib.suppress(OSError):  # the disk behind standard error may be full
-                    print(f"warning: {text}", file=sys.stderr)
+                self._screen.warn(text)
 
     def _log_warnings(self, store: Store) -> None:
         for text in self._warned:
@@ -123,8 +124,9 @@ class RunLog:
 
     def resumed(self, found: Checkpoint, changed: list[Difference]) -> None:
         """A run goes on from a checkpoint, with changed fields of its config."""
-        fields = ", ".join(f"{change.path}={change.asked}" for change in changed)
-        self.say(f"resumed from step {found.step} ({found.path})" + (f" with {fields}" if fields else ""))
+        if not self._screen.waits:  # the line of the schedule says it
+            fields = ", ".join(f"{change.path}={change.asked}" for change in changed)
+            self.say(f"resumed from step {found.step} ({found.path})" + (f" with {fields}" if fields else ""))
         if self._store is not None:
             names: JsonObject = {"changed": [str(change) for change in changed]}
             machine = {MACHINE: machine_facts()}
@@ -133,6 +135,16 @@ class RunLog:
         if self._style is not None:
             self._say_all(self._style.restored(found))
         self._begin(found.step)
+
+    def opened(self, start: Callable[[], Start]) -> None:
+        """The start has succeeded: print its lines where the style is ours, and what waited for them."""
+        if not self._screen.waits:
+            return
+        if not self._prints or self._progress.quiet:
+            self._screen.open((), ())
+            return
+        found = start()
+        self._screen.open(start_lines(found), detail_lines(found))
 
     def restored(self, found: SavedStep) -> None:
         """The style's lines about the checkpoint that a run continues from."""

@@ -11,6 +11,7 @@ from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference
+from mudd_core.run.records.bits import change_of_bits
 from mudd_core.run.records.event_names import EventName
 from mudd_core.run.records.events import Sample, Summary, Validation
 from mudd_core.run.store import own_code
@@ -137,6 +138,14 @@ class RunStore:
             write_facts(self.folder, run)
         self._checkpoints.recover()
         return self.run_id
+
+    def record_bits(self, facts: Mapping[str, Json], step: int) -> str:
+        """Write what decides the bits from this step on to run.json; a note where that changes, else ''."""
+        saved = self.saved_facts()
+        fresh, note = change_of_bits(saved, facts, step)
+        if fresh:
+            write_facts(self.folder, {**saved, **fresh})
+        return note
 
     def open_logs(self, step: int) -> None:
         """The last part of `begin`: rows behind the step are cut off."""

@@ -102,6 +102,11 @@ class SharedStore:
         self._by_first(lambda store: store.open_logs(found.step if found else 0))
         return found
 
+    def record_bits(self, facts: Mapping[str, Json], step: int) -> str:
+        """As RunStore.record_bits."""
+        note: str = self._ranks.from_first(lambda: self.writer.record_bits(facts, step))
+        return note
+
     def keep_files(self, files: Mapping[str, bytes]) -> None:
         """As RunStore.keep_files."""
         self._by_first(lambda store: store.keep_files(files))

@@ -75,6 +75,9 @@ class Store(Protocol):
         has verified.
         """
 
+    def record_bits(self, facts: Mapping[str, Json], step: int) -> str:
+        """Write what decides the bits from this step on to run.json; a note where that changes, else ''."""
+
     def keep_files(self, files: Mapping[str, bytes]) -> None:
         """Write files that commands on the run read, such as its tokenizer; SaveError where that fails."""
 
