@@ -22,6 +22,12 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), kind: str = "
     return f'<div class="wide"><table{_class(kind)}>{top}<tbody>{body}</tbody></table></div>'
 
 
+def charts(figures: Iterable[str]) -> str:
+    """Figures side by side where the page is wide enough; '' where all of them are empty."""
+    body = "".join(figures)
+    return f'<div class="charts">{body}</div>' if body else ""
+
+
 def folded(summary: str, body: str) -> str:
     """HTML behind a line that opens it."""
     return f"<details><summary>{escape(summary)}</summary>{body}</details>"
