@@ -49,7 +49,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _parser() -> ToolArguments:
-    parser = ToolArguments("weights", __doc__ or "", fields="data.cache_dir=DIR")
+    parser = ToolArguments("weights", __doc__ or "", fields="data.cache_dir=DIR", run="--workdir")
     parser.add_argument("--workdir", metavar="DIR", help="folder of a MUDDFormer run")
     parser.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
     parser.add_argument(
