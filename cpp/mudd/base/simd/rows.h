@@ -28,8 +28,8 @@ inline Vec first_lanes(Vec v, int n) {
   return Vec::load_n(lanes, n);
 }
 
-// Sums over a row have sixteen lanes at every level: number d belongs to lane d % 16. A Vec of fewer lanes holds a part
-// of them, one of kParts.
+// Sums over a row have sixteen lanes at every level: number d belongs to lane d % 16. A Vec of fewer lanes holds a
+// part of them, one of kParts.
 constexpr int kSumLanes = 16;
 constexpr int kParts = kSumLanes / Vec::kLanes;
 
@@ -60,8 +60,7 @@ inline void walk_groups(int64_t width, int first, State (&s)[kChains][kParts], B
 #pragma GCC unroll 4
     for (int c = 0; c < kChains; ++c)
 #pragma GCC unroll 4
-      for (int p = 0; p < kParts; ++p)
-        s[c][p] = body(d + c * kSumLanes + p * Vec::kLanes, Vec::kLanes, s[c][p]);
+      for (int p = 0; p < kParts; ++p) s[c][p] = body(d + c * kSumLanes + p * Vec::kLanes, Vec::kLanes, s[c][p]);
 }
 
 // Chain 0 of row_reduce over what the groups of four leave.
@@ -79,9 +78,9 @@ inline void walk_rest(int64_t width, State (&s)[kParts], Body body) {
 }
 
 // Folds a row: state = body(d, n, state) in four independent chains (the latency of an add is four of its
-// throughput), combined as (0 + 1) + (2 + 3); pieces after the last group of four go to chain 0. The sixteen lanes of
-// the state that is returned are folded to those of a Vec. kChains: those of one walk over the row, so many that the
-// states and the body fit the registers.
+// throughput), combined as (0 + 1) + (2 + 3); pieces after the last group of four go to chain 0. The sixteen lanes
+// of the state that is returned are folded to those of a Vec. kChains: those of one walk over the row, so many
+// that the states and the body fit the registers.
 template <int kChains, class State, class Body>
 inline State row_reduce(int64_t width, State zero, Body body) {
   State parts[kParts];

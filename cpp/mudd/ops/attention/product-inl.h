@@ -16,8 +16,9 @@ namespace {
 #define MUDD_BODY __attribute__((always_inline))
 
 constexpr int kL = Vec::kLanes;
-constexpr int kPanel = 2;                  // vectors of C in a register row
-constexpr int kStrip = kL == 16 ? 12 : 6;  // rows of C in registers: 12 (24) accumulators of 16 (32) registers
+constexpr int kPanel = 2;  // vectors of C in a register row
+// Rows of C in registers: 24 accumulators of 32 registers, 12 of 16, or 8 where fused.h needs some.
+constexpr int kStrip = kL == 16 ? 12 : kL == 8 ? 6 : 4;
 constexpr int64_t kAllVisible = -(int64_t{1} << 40);
 
 // Which part of a causal pair of tiles a product may leave out, because P is zero or will be masked there. Key kk

@@ -79,7 +79,7 @@ MUDD_INLINE void mix_row(std::index_sequence<S...>, const DepthMixRows& m, const
       (add_source(acc[S], t.weights[S * l + j], lo, hi), ...);
     }
     const int64_t w = kParts > 2 ? d / kL % kParts : 0;
-    Vec (&low)[sizeof...(S)] = sum[w], (&high)[sizeof...(S)] = sum[(w + 1) % kParts];
+    Vec(&low)[sizeof...(S)] = sum[w], (&high)[sizeof...(S)] = sum[(w + 1) % kParts];
     ((acc[S].lo.store(y[S] + d), acc[S].hi.store(y[S] + d + kL), low[S] = fma(acc[S].lo, acc[S].lo, low[S]),
       high[S] = fma(acc[S].hi, acc[S].hi, high[S])),
      ...);
@@ -92,7 +92,7 @@ MUDD_INLINE void mix_row(std::index_sequence<S...>, const DepthMixRows& m, const
       const Vec x = load(t.states[j] + d, n);
       ((acc[S] = fma(Vec::set1(t.weights[S * l + j]), x, acc[S])), ...);
     }
-    Vec (&part)[sizeof...(S)] = sum[d / kL % kParts];
+    Vec(&part)[sizeof...(S)] = sum[d / kL % kParts];
     ((store(y[S] + d, acc[S], n), part[S] = fma(acc[S], acc[S], part[S])), ...);
   }
   ((squares[S] = folded<S>(sum)), ...);

@@ -17,10 +17,10 @@ template <class Value>
 inline float row_norm(int64_t n, Value value) {
   const auto squares = [&](Vec by) {
     return row_sum<kFewChains>(n,
-                   [&](int64_t d, int l, Vec sum) {
-                     const Vec v = value(d, l) * by;
-                     return fma(v, v, sum);
-                   })
+                               [&](int64_t d, int l, Vec sum) {
+                                 const Vec v = value(d, l) * by;
+                                 return fma(v, v, sum);
+                               })
         .sum();
   };
   const float plain = squares(Vec::set1(1.0f));
@@ -61,7 +61,8 @@ Stats row_stats(const Theta& t, int64_t n, const float* a) {
     }
     case SlotNorm::gelu_layer_norm: {
       const float width = static_cast<float>(n);
-      const float mean = row_sum<kFewChains>(n, [&](int64_t d, int l, Vec s) { return s + gelu(d, l); }).sum() / width;
+      const float mean =
+          row_sum<kFewChains>(n, [&](int64_t d, int l, Vec s) { return s + gelu(d, l); }).sum() / width;
       const Vec squares = row_sum<kFewChains>(n, [&](int64_t d, int l, Vec s) {
         const Vec v = first_lanes(gelu(d, l) - Vec::set1(mean), l);
         return fma(v, v, s);
@@ -149,11 +150,12 @@ inline TwoSums operator+(TwoSums a, TwoSums b) { return {a.g + b.g, a.gu + b.gu}
 template <Activation G>
 void gelu_layer_norm_bwd(int64_t n, const float* a, float scale, Stats stats, float* ds, float* s) {
   const Vec f = Vec::set1(scale), mean = Vec::set1(stats.first), inv = Vec::set1(stats.second);
-  const TwoSums sums = row_reduce<kFewChains>(n, TwoSums{Vec::zero(), Vec::zero()}, [&](int64_t d, int l, TwoSums w) {
-    const Vec u = (activate<G>(load(a + d, l)) - mean) * inv, g = f * load(ds + d, l);
-    if (s) store(s + d, f * u, l);
-    return TwoSums{w.g + g, fma(g, u, w.gu)};  // g is zero in lanes that are not there
-  });
+  const TwoSums sums =
+      row_reduce<kFewChains>(n, TwoSums{Vec::zero(), Vec::zero()}, [&](int64_t d, int l, TwoSums w) {
+        const Vec u = (activate<G>(load(a + d, l)) - mean) * inv, g = f * load(ds + d, l);
+        if (s) store(s + d, f * u, l);
+        return TwoSums{w.g + g, fma(g, u, w.gu)};  // g is zero in lanes that are not there
+      });
   const float width = static_cast<float>(n);
   const Vec mean_g = Vec::set1(sums.g.sum() / width), mean_gu = Vec::set1(sums.gu.sum() / width);
   over_row(n, [&](int64_t d, int l) {
