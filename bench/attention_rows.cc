@@ -1,6 +1,6 @@
 // Rows of attention: one key/value head of one sample, q, k and v slices of one slab, in the row's type. FLOPs
-// count what causal attention needs (T^2 hd per product): two products forward, four backward; the score product
-// that backward repeats is not counted.
+// count what causal attention needs (T^2 hd per matmul): two matmuls forward, four backward; the matmul of the
+// scores that backward repeats is not counted.
 #include "mudd/ops/attention/attention.h"
 
 #include <algorithm>
@@ -54,11 +54,11 @@ using Rows = std::vector<KernelRow<AttentionKernels>>;
 
 void add(const Rows& rows, DType type, int64_t time, int64_t dim) {
   const std::string shape = std::to_string(time) + "x" + std::to_string(dim);
-  const double product = static_cast<double>(time * time * dim);
-  register_rows(rows, "forward/" + shape, {.flops = 2 * product}, [=](const AttentionKernels& k) {
+  const double matmul = static_cast<double>(time * time * dim);
+  register_rows(rows, "forward/" + shape, {.flops = 2 * matmul}, [=](const AttentionKernels& k) {
     return [&k, c = std::make_unique<Case>(k, type, time, dim)] { c->forward(k); };
   });
-  register_rows(rows, "backward/" + shape, {.flops = 4 * product}, [=](const AttentionKernels& k) {
+  register_rows(rows, "backward/" + shape, {.flops = 4 * matmul}, [=](const AttentionKernels& k) {
     auto c = std::make_unique<Case>(k, type, time, dim);
     c->forward(k);
     return [&k, c = std::move(c)] { c->backward(k); };

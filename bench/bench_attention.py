@@ -84,7 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--long", action="store_true", help="windows of 2,048, 8,192 and 32,768 tokens")
+    parser.add_argument("--long", action="store_true", help="sequences of 2,048, 8,192 and 32,768 tokens")
     parser.add_argument("--json", action="store_true", help="print one JSON object per shape")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

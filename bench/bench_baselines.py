@@ -31,12 +31,21 @@ from typing import Any
 import numpy as np
 
 from same_step import STATE_TOLERANCE, another_computation, compare
-from shapes import BASELINE_CAPS, FAMILIES, SHAPES, baseline_caps, commit, cpu_levels, cpu_name, usable_cores
+from shapes import (
+    BASELINE_CAPS,
+    FAMILIES,
+    JAX_FAMILIES,
+    SHAPES,
+    baseline_caps,
+    commit,
+    cpu_levels,
+    cpu_name,
+    usable_cores,
+)
 from turns import Program, take_turns
 from workload import parameter_shapes, random_weights
 
 HERE = Path(__file__).resolve().parent
-JAX_FAMILIES = ("transformer_pp", "gpt2")
 # Of a round: torch.compile ends with a segmentation fault now and then where the machine is busy, and always on some
 # models at AVX-512, unless its loops end without masks, as they do from the second attempt on.
 ATTEMPTS = 3

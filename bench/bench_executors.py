@@ -33,8 +33,8 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> Row:
 
     mc.set_num_threads(a.threads)
     model = make_engine(s, family, 0, None, a.precision).model
-    window = batch_tokens(s, 0)[: a.batch].astype(np.int32)
-    batch = {"inputs": window[:, :-1].copy(), "targets": window[:, 1:].copy()}
+    tokens = batch_tokens(s, 0)[: a.batch].astype(np.int32)
+    batch = {"inputs": tokens[:, :-1].copy(), "targets": tokens[:, 1:].copy()}
     calls = {"planned": model.loss_and_gradients, "immediate": model.loss_and_gradients_immediate}
     results = [call(batch, shards=SHARDS) for call in calls.values()]  # plans, packs and touches the memory
     if not equal(*results):

@@ -1,10 +1,10 @@
-// Every large product of the bench shapes beside oneDNN, interleaved: one line per product with GFLOP/s of
+// Every large matmul of the bench shapes beside oneDNN, interleaved: one line per matmul with GFLOP/s of
 // both (best of the rounds), their ratio, and our share of the fp32 peak measured in the same run.
 //
 // bench_gemm [threads=2] [rounds=15] [filter] [fp32|bf16]      (MUDD_MAX_ISA=avx2 caps both)
 //
 // fp32 stands beside oneDNN's sgemm; bf16 beside oneDNN's matmul with weights packed beforehand, or on levels
-// without bf16 units (where oneDNN has only reference code) beside our own fp32 products.
+// without bf16 units (where oneDNN has only reference code) beside our own fp32 matmuls.
 #include <omp.h>
 #include <time.h>
 
@@ -26,14 +26,14 @@ using namespace mudd;
 
 namespace {
 
-struct Product {
+struct Matmul {
   const char* model;
   const char* what;
   int64_t rows, k, n;  // y[rows, n] = x[rows, k] w[k, n]
   int shards;
 };
 
-constexpr Product kProducts[] = {
+constexpr Matmul kMatmuls[] = {
     {"9M", "qkvo", 2048, 256, 256, 8},    {"9M", "gate/up", 2048, 256, 704, 8},
     {"9M", "down", 2048, 704, 256, 8},    {"9M", "head", 2048, 256, 8192, 8},
     {"55M", "qkvo", 2048, 512, 512, 4},   {"55M", "gate/up", 2048, 512, 1408, 4},
@@ -96,7 +96,7 @@ Pair race(int rounds, Ours ours, Theirs theirs) {
   return best;
 }
 
-void report(const Product& p, const char* form, Pair best, double peak) {
+void report(const Matmul& p, const char* form, Pair best, double peak) {
   const double flops = 2e-9 * static_cast<double>(p.rows) * static_cast<double>(p.k) * static_cast<double>(p.n);
   std::printf("| %-4s | %-7s | %-7s | %5ld x %5ld x %5ld | %6.1f | %6.1f | %5.2f | %5.1f %% |\n", p.model, p.what,
               form, static_cast<long>(p.rows), static_cast<long>(p.k), static_cast<long>(p.n), flops / best.ours,
@@ -104,10 +104,10 @@ void report(const Product& p, const char* form, Pair best, double peak) {
   std::fflush(stdout);
 }
 
-// Our three products of one weight in one compute type; every operand that is no sum has its type.
+// Our three matmuls of one weight in one compute type; every operand that is no sum has its type.
 class Ours {
  public:
-  Ours(const Product& p, DType compute)
+  Ours(const Matmul& p, DType compute)
       : p_(p),
         compute_(compute),
         scratch_(static_cast<size_t>(grad_scratch_bytes(p.k, p.n, p.shards, 1, compute)) / sizeof(float)) {
@@ -119,8 +119,8 @@ class Ours {
     pack_weight(w.data(), p.k, p.n, true, transposed_.data(), compute);
   }
 
-  void forward(ConstCells x, Cells y) const { product(x, p_.k, plain_, y, p_.n); }
-  void dx(ConstCells dy, Cells dx) const { product(dy, p_.n, transposed_, dx, p_.k); }
+  void forward(ConstCells x, Cells y) const { multiply(x, p_.k, plain_, y, p_.n); }
+  void dx(ConstCells dy, Cells dx) const { multiply(dy, p_.n, transposed_, dx, p_.k); }
   void dw(ConstCells x, ConstCells dy, float* out) {
     weight_gradient({.x = x,
                      .ldx = p_.k,
@@ -138,7 +138,7 @@ class Ours {
   }
 
  private:
-  void product(ConstCells a, int64_t k, const Floats& b, Cells c, int64_t n) const {
+  void multiply(ConstCells a, int64_t k, const Floats& b, Cells c, int64_t n) const {
     multiply({.a = a,
               .lda = k,
               .b = b.data(),
@@ -151,13 +151,13 @@ class Ours {
               .epilogue = {}});
   }
 
-  Product p_;
+  Matmul p_;
   DType compute_;
   Floats plain_, transposed_, scratch_;
   std::vector<int64_t> cuts_;
 };
 
-void run_fp32(const Product& p, int rounds, double peak) {
+void run_fp32(const Matmul& p, int rounds, double peak) {
   const Floats x = filled(p.rows * p.k, 1e-3f), w = filled(p.k * p.n, 2e-3f), dy = filled(p.rows * p.n, 3e-3f);
   Floats y(dy.size()), dx(x.size()), dw(w.size());
   Ours ours(p, DType::f32);
@@ -178,7 +178,7 @@ void run_fp32(const Product& p, int rounds, double peak) {
          peak);
 }
 
-void run_bf16(const Product& p, int rounds, double peak) {
+void run_bf16(const Matmul& p, int rounds, double peak) {
   const Floats x32 = filled(p.rows * p.k, 1e-3f), w32 = filled(p.k * p.n, 2e-3f);
   const Floats dy32 = filled(p.rows * p.n, 3e-3f);
   const Halves x = halved(x32), w = halved(w32), dy = halved(dy32);
@@ -225,7 +225,7 @@ int main(int argc, char** argv) {
       "| model | product | form | rows x k x n | ours | %s | ratio | of peak "
       "|\n|---|---|---|---|---|---|---|---|\n",
       half && active_isa() < Isa::avx512_bf16 ? "our fp32" : "oneDNN");
-  for (const Product& p : kProducts)
+  for (const Matmul& p : kMatmuls)
     if ((std::string(p.model) + " " + p.what).find(filter) != std::string::npos)
       (half ? run_bf16 : run_fp32)(p, std::max(3, p.n > 8000 ? rounds / 3 : rounds), peak);
 }

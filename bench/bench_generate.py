@@ -2,7 +2,7 @@
 
     python bench/bench_generate.py --shapes 9M 55M 162M --threads 2 --rounds 5
 
-Every token reads all weights that enter products (packed, fp32) and the KV cache up to its place. The limit is the
+Every token reads all weights that enter matmuls (packed, fp32) and the KV cache up to its place. The limit is the
 read bandwidth of the same threads, measured in the same process before and after each round, over those bytes; 9M fits
 into the L3 cache, so that its share may pass 100 %. Prompt 64, 256 greedy tokens; the first comes out of the prefill,
 the other 255 are timed. Medians of the rounds count, of the shares too: a virtual machine may move to cores with twice
@@ -29,11 +29,11 @@ from workload import batch_tokens, parameter_shapes, random_weights
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 
-def make_model(s: Shape, family: str, window: int) -> Any:
-    """The bench model for up to `window` tokens."""
+def make_model(s: Shape, family: str, length: int) -> Any:
+    """The bench model for up to `length` tokens."""
     from mudd_core.engine.model import Model
 
-    longer = dataclasses.replace(s, T=window)
+    longer = dataclasses.replace(s, T=length)
     model = Model(run_config(longer, family, 0).model, initialize=False)
     values = random_weights(parameter_shapes(longer, family))
     for name in list(values):
@@ -42,8 +42,8 @@ def make_model(s: Shape, family: str, window: int) -> Any:
 
 
 def bytes_per_token(s: Shape, family: str, cached: float, size: int) -> float:
-    """Weights of products, `size` bytes each, and keys and values of `cached` tokens in fp32."""
-    return size * s.product_weights(family) + cached * 2 * s.L * s.D * 4
+    """Weights of the matmuls, `size` bytes each, and keys and values of `cached` tokens in fp32."""
+    return size * s.matmul_weights(family) + cached * 2 * s.L * s.D * 4
 
 
 def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:

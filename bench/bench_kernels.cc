@@ -77,7 +77,7 @@ void count(benchmark::State& state, const Work& work, const std::string& name, c
 int main(int argc, char** argv) {
   using namespace mudd::bench;
   add_peaks();
-  add_products();
+  add_matmuls();
   add_attention();
   add_elementwise();
   add_softmaxes();

@@ -17,8 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from shapes import FAMILIES
+
 ROOT = Path(__file__).resolve().parents[1]
-FAMILIES = ("transformer_pp", "gpt2", "tokenformer", "muddformer", "mup", "mixtral")
 MOST_TOKENS = 4096  # of a step: seconds, not minutes
 RUN = ("train.steps=3", "train.stop_at=2", "train.eval_every=1", "data.tokenizer=bytes", "eval.max_batches=1")
 STOPPED = 75  # exit code of a run that train.stop_at ended

@@ -146,10 +146,10 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
         ranks = Ranks(Path(comm.broadcast(folder.encode()).decode()), comm.rank, comm.world)
         comm.barrier()  # all weights are set
         for step in turns(a.warmup + a.steps, a.in_turn, ranks, a.turn):
-            window = batch_tokens(s, step).astype(np.int32)
+            tokens = batch_tokens(s, step).astype(np.int32)
             batch = {
                 k: np.ascontiguousarray(w)
-                for k, w in (("inputs", window[:, :-1]), ("targets", window[:, 1:]))
+                for k, w in (("inputs", tokens[:, :-1]), ("targets", tokens[:, 1:]))
             }
             start, busy = time.perf_counter(), time.process_time()
             report = engine.train_step(step, LR, batch, settle=False)
@@ -204,8 +204,10 @@ def parse() -> argparse.Namespace:
         help="train.micro_batch_size: sequences of one run, 0 = all; default: half of the batch, or 1,024 tokens",
     )
     p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="train.precision")
-    p.add_argument("--seq-len", type=int, help="window T in place of the shape's, for long context")
-    p.add_argument("--batch", type=int, help="windows in a step in place of the shape's")
+    p.add_argument(
+        "--seq-len", type=int, help="length T of a sequence in place of the shape's, for long context"
+    )
+    p.add_argument("--batch", type=int, help="sequences in a step in place of the shape's")
     p.add_argument(
         "--recompute", action="store_true", help="train.recompute: norms and gates again in backward"
     )

@@ -29,11 +29,11 @@ class OneDnnBf16 {
     }
     a_ = dnnl::memory(at, engine_, const_cast<bf16*>(a));
     c_ = dnnl::memory(ct, engine_, c);
-    product_ = dnnl::matmul(plan);
+    matmul_ = dnnl::matmul(plan);
   }
 
   void run() {
-    product_.execute(stream_, {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}});
+    matmul_.execute(stream_, {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}});
     stream_.wait();
   }
 
@@ -41,7 +41,7 @@ class OneDnnBf16 {
   dnnl::engine engine_;
   dnnl::stream stream_;
   dnnl::memory a_, b_, c_;
-  dnnl::matmul product_;
+  dnnl::matmul matmul_;
 };
 
 }  // namespace mudd

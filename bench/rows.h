@@ -58,7 +58,7 @@ void register_rows(const Rows& rows, const std::string& what, Work work, Make ma
         [](benchmark::State& state) { state.SkipWithError("no row of this table runs on this CPU"); });
 }
 
-void add_products();
+void add_matmuls();
 void add_attention();
 void add_elementwise();
 void add_softmaxes();

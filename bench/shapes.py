@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FAMILIES = ("transformer_pp", "gpt2", "mixtral", "muddformer", "mup", "tokenformer")
+JAX_FAMILIES = ("transformer_pp", "gpt2")  # those that baselines/jax_step.py has
 EXPERTS, TOP_K, AUX = 8, 2, 0.01  # of mixtral: experts of the inner width F, of which two work on a token
 
 
 @dataclass(frozen=True)
 class Shape:
-    """V vocabulary, L layers, D width, H heads, F inner width, T window, B windows in a step; head untied."""
+    """V vocabulary, L layers, D width, H heads, F inner width, B sequences of T tokens in a step; head untied."""
 
     name: str
     V: int
@@ -38,8 +39,8 @@ class Shape:
         """Tokens of each projection of a TokenFormer: with them its blocks have 12 D^2 weights, as GPT-2's."""
         return 3 * self.D // 4
 
-    def product_weights(self, family: str) -> int:
-        """Weights that enter a matrix product for every token: the blocks, and the head once, tied or not."""
+    def matmul_weights(self, family: str) -> int:
+        """Weights that enter a matmul for every token: the blocks, and the head once, tied or not."""
         ffn = (2 if family in ("gpt2", "mup", "tokenformer") else 3) * self.D * self.inner(family)
         if family == "tokenformer":
             return self.L * (8 * self.D * self.slots + ffn) + self.V * self.D
@@ -52,8 +53,8 @@ class Shape:
         return blocks + self.V * self.D
 
     def flops_per_token(self, family: str) -> int:
-        """Training FLOPs: 6 x weights of products + 6 L T D for causal attention."""
-        return 6 * self.product_weights(family) + 6 * self.L * self.T * self.D
+        """Training FLOPs: 6 x weights of the matmuls + 6 L T D for causal attention."""
+        return 6 * self.matmul_weights(family) + 6 * self.L * self.T * self.D
 
 
 def mudd_hidden(s: Shape, layer: int) -> int:

@@ -135,7 +135,7 @@ def generation_text(kept: Row) -> list[str]:
 
 
 def attention_text(kept: Row) -> list[str]:
-    """Long windows."""
+    """Rows of attention on long sequences."""
     rows = sorted(rows_of(kept, "attention"), key=lambda r: int(r["shape"].split(", ")[2]))
     out = [
         f"Causal attention alone, GFLOP/s, causal FLOPs counted once, beside PyTorch's SDPA. {stamp(rows)}\n",
@@ -174,7 +174,7 @@ def page(kept: Row) -> str:
     for title, table, text in (
         ("Steps", "steps", steps_text),
         ("Generation", "generation", generation_text),
-        ("Attention on long windows", "attention", attention_text),
+        ("Attention on long sequences", "attention", attention_text),
     ):
         if kept.get(table):
             out += ["", f"## {title}", "", *text(kept)]

@@ -21,7 +21,7 @@ CLIP = 1.0
 
 
 def batch_tokens(shape: Shape, step: int) -> NDArray[np.int64]:
-    """Windows [B, T + 1] of step `step`: ids with the skew of text (Zipf), equal in every program."""
+    """Sequences [B, T + 1] of step `step`: ids with the skew of text (Zipf), equal in every program."""
     rng = np.random.default_rng([step, shape.V])
     u = rng.random((shape.B, shape.T + 1))
     ids: NDArray[np.int64] = np.minimum(np.floor(shape.V**u) - 1, shape.V - 1).astype(np.int64)
@@ -61,11 +61,11 @@ def parameter_shapes(s: Shape, family: str) -> dict[str, tuple[int, ...]]:
         return _tokenformer_shapes(s)
     gpt2 = family == "gpt2"
     inner = s.inner(family)
-    products = [("attn", m, s.D, s.D) for m in ("q", "k", "v", "o")]
-    products += [("ffn", m, s.D, inner) for m in (("up",) if family in ("gpt2", "mup") else ("gate", "up"))]
-    products.append(("ffn", "down", inner, s.D))
+    matmuls = [("attn", m, s.D, s.D) for m in ("q", "k", "v", "o")]
+    matmuls += [("ffn", m, s.D, inner) for m in (("up",) if family in ("gpt2", "mup") else ("gate", "up"))]
+    matmuls.append(("ffn", "down", inner, s.D))
     if family == "mixtral":
-        products.append(("ffn", "router", s.D, EXPERTS))
+        matmuls.append(("ffn", "router", s.D, EXPERTS))
     shapes: dict[str, tuple[int, ...]] = {"embed": (s.V, s.D)}
     shapes.update({"pos_embed": (s.T, s.D)} if gpt2 else {"head": (s.V, s.D)})
     norms = ["final_norm"]
@@ -79,7 +79,7 @@ def parameter_shapes(s: Shape, family: str) -> dict[str, tuple[int, ...]]:
             shapes[f"blocks.{n}.mix.w1"] = (s.D, mudd_hidden(s, n))
             shapes[f"blocks.{n}.mix.w2"] = (mudd_hidden(s, n), count)
             shapes[f"blocks.{n}.mix.bias"] = (count // (n + 2), n + 2)
-        for part, name, fan_in, fan_out in products:
+        for part, name, fan_in, fan_out in matmuls:
             experts = (EXPERTS,) if family == "mixtral" and part == "ffn" and name != "router" else ()
             shapes[f"blocks.{n}.{part}.{name}.w"] = (*experts, fan_in, fan_out)
             if gpt2:

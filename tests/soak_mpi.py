@@ -22,30 +22,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("tests/testing_build", "tests/python", "tests/python/engine", "python")
+FOLDERS = ("tests/testing_build", "tests", "tests/python", "tests/python/engine", "python")
 sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
 os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[: len(FOLDERS)])
 
 from mpi_ranks import mpirun_process, ranks_of, window_files  # noqa: E402
 from mudd_core.config import to_dict  # noqa: E402
 from rank_faults import MPIRUN, Kills, instants, run_of, same  # noqa: E402
+from soak_log import Log  # noqa: E402
 from test_ranks import FAMILIES, config_of  # noqa: E402
 from test_ranks_mpi import PROGRAM, SHORT, end_of  # noqa: E402
 from tiny_run import TinyRun, write_text  # noqa: E402
-
-
-class Log:
-    """Lines for the screen and the file."""
-
-    def __init__(self, path: Path) -> None:
-        if path.exists():
-            raise SystemExit(f"{path} is there, and a kept log is not overwritten; give --log=FILE")
-        self._file = path.open("w")
-
-    def say(self, text: str) -> None:
-        """Print and keep a line."""
-        print(text, flush=True)
-        print(text, file=self._file, flush=True)
 
 
 def named_kills(folder: Path, text: Path, whole: TinyRun, log: Log) -> bool:

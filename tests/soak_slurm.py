@@ -27,7 +27,7 @@ sys.path[:0] = [str(ROOT / "tests" / "python"), str(ROOT / "python")]
 
 from mpi_ranks import ENVIRONMENT  # noqa: E402
 from rank_faults import run_of, same  # noqa: E402
-from soak_mpi import Log  # noqa: E402
+from soak_log import Log  # noqa: E402
 from tiny_run import TinyRun, write_text  # noqa: E402
 
 WORDS = ("train.steps=3000", "train.save_every=1000", "train.eval_every=1500")

@@ -4,8 +4,8 @@
 
 A step is one jitted function whose weights and moments are donated: forward, backward, clip to norm 1 and AdamW,
 as in torch_step.py. Weights keep mudd_core's names and layouts, [in, out], which are those that JAX wants; q, k, v
-and gate, up are one product each, joined inside the step (a copy of the weights a step, which costs less than more
-and narrower products: 2,200 against 2,120 tokens/s on 9M, 322 against 300 on 55M). Needs jax and nothing of mudd_core.
+and gate, up are one matmul each, joined inside the step (a copy of the weights a step, which costs less than more
+and narrower matmuls: 2,200 against 2,120 tokens/s on 9M, 322 against 300 on 55M). Needs jax and nothing of mudd_core.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from program import parser, timing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from shapes import SHAPES, Shape
+from shapes import JAX_FAMILIES, SHAPES, Shape
 from turns import turns
 from workload import (
     BETAS,
@@ -37,7 +37,6 @@ from workload import (
     random_weights,
 )
 
-FAMILIES = ("transformer_pp", "gpt2")
 Tree = dict[str, Any]  # arrays by mudd_core's names
 
 
@@ -64,7 +63,7 @@ def rotate(x: Any, cos: Any, sin: Any) -> Any:
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def product(p: Tree, part: str, names: tuple[str, ...], x: Any) -> Any:
+def project(p: Tree, part: str, names: tuple[str, ...], x: Any) -> Any:
     """x times the matrices `part.<name>.w` side by side, plus their biases where the family has them."""
     import jax.numpy as jnp
 
@@ -94,19 +93,19 @@ def loss_of(p: Tree, inputs: Any, targets: Any, *, s: Shape) -> Any:
         x = x + p["pos_embed"]
     for n in range(s.L):
         attn, ffn = f"blocks.{n}.attn", f"blocks.{n}.ffn"
-        qkv = product(p, attn, ("q", "k", "v"), norm(p, f"{attn}.norm", x))
+        qkv = project(p, attn, ("q", "k", "v"), norm(p, f"{attn}.norm", x))
         q, k, v = (t.reshape(*x.shape[:2], s.H, -1) for t in jnp.split(qkv, 3, -1))
         if not gpt2:
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         y = jax.nn.dot_product_attention(q, k, v, is_causal=True)
-        x = x + product(p, attn, ("o",), y.reshape(x.shape))
+        x = x + project(p, attn, ("o",), y.reshape(x.shape))
         h = norm(p, f"{ffn}.norm", x)
         if gpt2:
-            h = jax.nn.gelu(product(p, ffn, ("up",), h), approximate=True)
+            h = jax.nn.gelu(project(p, ffn, ("up",), h), approximate=True)
         else:
-            gate, up = jnp.split(product(p, ffn, ("gate", "up"), h), 2, -1)
+            gate, up = jnp.split(project(p, ffn, ("gate", "up"), h), 2, -1)
             h = jax.nn.silu(gate) * up
-        x = x + product(p, ffn, ("down",), h)
+        x = x + project(p, ffn, ("down",), h)
     logits = norm(p, "final_norm", x) @ p["embed" if gpt2 else "head"].T
     picked = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
     return (jax.nn.logsumexp(logits, -1) - picked).mean()
@@ -136,7 +135,7 @@ def update(p: Tree, moments: tuple[Tree, Tree], step: Any, inputs: Any, targets:
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    p = parser(__doc__, FAMILIES, threads=2)
+    p = parser(__doc__, JAX_FAMILIES, threads=2)
     p.add_argument("--max-isa", choices=("avx2", "avx512"), help="highest instruction set of XLA's code")
     return p.parse_args()
 
@@ -168,9 +167,9 @@ def main() -> int:
     run = jax.jit(partial(update, s=s), donate_argnums=(0, 1))
     losses, seconds = [], []
     for step in turns(a.warmup + a.steps, a.in_turn):
-        window = batch_tokens(s, step).astype(np.int32)
+        tokens = batch_tokens(s, step).astype(np.int32)
         start = time.perf_counter()
-        p, moments, loss = run(p, moments, jnp.float32(step + 1), window[:, :-1], window[:, 1:])
+        p, moments, loss = run(p, moments, jnp.float32(step + 1), tokens[:, :-1], tokens[:, 1:])
         jax.block_until_ready((p, moments))
         losses.append(float(loss))
         seconds.append(time.perf_counter() - start)

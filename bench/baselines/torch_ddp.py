@@ -96,11 +96,11 @@ def train(a: argparse.Namespace, folder: Path, rest: list[subprocess.Popen[bytes
     own = s.B // a.ranks
     losses, seconds = [], []
     for step in turns(a.warmup + a.steps, a.in_turn, ranks):
-        window = torch.from_numpy(batch_tokens(s, step)[a.rank * own : (a.rank + 1) * own])
+        tokens = torch.from_numpy(batch_tokens(s, step)[a.rank * own : (a.rank + 1) * own])
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
         total = 0.0
-        parts = window.chunk(a.micro_batches)
+        parts = tokens.chunk(a.micro_batches)
         for n, part in enumerate(parts):
             with contextlib.nullcontext() if n == len(parts) - 1 else run.no_sync():
                 loss = run(part[:, :-1], part[:, 1:]) / len(parts)
@@ -138,8 +138,8 @@ def parse() -> argparse.Namespace:
     p.add_argument("--optimizer", choices=("adamw", "zero"), default="adamw")
     p.add_argument("--bucket-mb", type=float, default=25)
     p.add_argument("--micro-batches", type=int, default=1, help="of a rank in a step; with no_sync above 1")
-    p.add_argument("--seq-len", type=int, help="window T in place of the shape's")
-    p.add_argument("--batch", type=int, help="windows in a step of all ranks in place of the shape's")
+    p.add_argument("--seq-len", type=int, help="length T of a sequence in place of the shape's")
+    p.add_argument("--batch", type=int, help="sequences in a step of all ranks in place of the shape's")
     return p.parse_args()
 
 

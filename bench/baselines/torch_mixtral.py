@@ -1,6 +1,6 @@
 """Mixtral in plain PyTorch, the baseline of bench_baselines.py: 8 experts, top-2, a loop over gathered tokens.
 
-The way of transformers' eager experts: for each expert the rows that chose it, gate and up as one product, index_add_
+The way of transformers' eager experts: for each expert the rows that chose it, gate and up as one matmul, index_add_
 of the weighted results. The pooled balance loss is in the loss, as in training.
 """
 

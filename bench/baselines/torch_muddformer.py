@@ -1,6 +1,6 @@
 """MUDDFormer in plain PyTorch, the baseline of bench_baselines.py: no pre- or postnorm, one inner width for all.
 
-As a careful user writes it: the states of a token are stacked and mixed for all streams by one batched product, as in
+As a careful user writes it: the states of a token are stacked and mixed for all streams by one batched matmul, as in
 the authors' inference program; eager mode is fastest so (a sum over states one by one is slower in eager mode and the
 same when compiled).
 """

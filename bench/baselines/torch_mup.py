@@ -1,6 +1,6 @@
 """The muP transformer as a plain PyTorch program: relu, norms without gains, scores over the width of a head.
 
-As fast as stock PyTorch allows: SDPA, one qkv product, F.rms_norm. All parameters have one rate, because at the base
+As fast as stock PyTorch allows: SDPA, one qkv matmul, F.rms_norm. All parameters have one rate, because at the base
 width the rule of muP is just that.
 """
 

@@ -3,7 +3,7 @@
     python bench/baselines/torch_step.py --family transformer_pp --shape 9M --mode eager --threads 2 --steps 12
 
 A step is forward, backward, clip to norm 1 (`clip`), fused AdamW with gradients set to None: the best a careful user
-gets from stock PyTorch on CPUs (SDPA, fused rms_norm and layer_norm, one qkv and one gate-up product).
+gets from stock PyTorch on CPUs (SDPA, fused rms_norm and layer_norm, one qkv and one gate-up matmul).
 Warm-up steps are not timed. --weights FILE.npz starts from weights with mudd_core's names, so that losses can
 be compared.
 """
@@ -118,18 +118,18 @@ def main() -> int:
     groups.append({"params": others, "weight_decay": 0.0})
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, fused=True)
 
-    def loss_of(run: nn.Module, window: Tensor) -> Tensor:
+    def loss_of(run: nn.Module, tokens: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=a.precision == "bf16"):
-            return cast(Tensor, run(window[:, :-1], window[:, 1:]))
+            return cast(Tensor, run(tokens[:, :-1], tokens[:, 1:]))
 
     first = torch.from_numpy(batch_tokens(s, 0))
     run = compiled(model, lambda run: loss_of(run, first), a.scalar_ends) if a.mode == "compile" else model
     losses, seconds = [], []
     for step in turns(a.warmup + a.steps, a.in_turn):
-        window = torch.from_numpy(batch_tokens(s, step))
+        tokens = torch.from_numpy(batch_tokens(s, step))
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(run, window)
+        loss = loss_of(run, tokens)
         loss.backward()
         clip(model)
         optimizer.step()

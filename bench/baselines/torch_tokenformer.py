@@ -1,6 +1,6 @@
 """TokenFormer in plain PyTorch for torch_step.py: what a careful user writes with stock operations.
 
-One product for the keys of q, k and v, SDPA, layer_norm without parameters, gelu in one call; the head is tied.
+One matmul for the keys of q, k and v, SDPA, layer_norm without parameters, gelu in one call; the head is tied.
 """
 
 from __future__ import annotations

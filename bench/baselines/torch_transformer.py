@@ -1,4 +1,4 @@
-"""PyTorch's Transformer++ and GPT-2, as a careful user writes them: SDPA, one qkv and one gate-up product."""
+"""PyTorch's Transformer++ and GPT-2, as a careful user writes them: SDPA, one qkv and one gate-up matmul."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class KneserNey:
             p = share + np.where(prefix >= 0, level.backoff[prefix], 1.0) * p
         return p
 
-    def windows(self, ids: NDArray[Any]) -> tuple[Ints, Ints]:
+    def contexts(self, ids: NDArray[Any]) -> tuple[Ints, Ints]:
         """(contexts [N, order - 1], tokens [N]) of all ids [N], contexts kept inside their document."""
         stream, real = pad_documents(ids, self.eos, self.order)
         at = np.nonzero(real)[0]
@@ -143,7 +143,7 @@ class KneserNey:
 
     def nats(self, ids: NDArray[Any]) -> Floats:
         """-log P of every token of ids [N] given those before it in its document."""
-        contexts, tokens = self.windows(ids)
+        contexts, tokens = self.contexts(ids)
         return -np.log(self.probabilities(contexts, tokens))
 
     def worst_sum_error(self, contexts: Ints) -> float:

@@ -64,7 +64,7 @@ def token_hash(*ids: NDArray[Any]) -> str:
 def contexts_to_check(model: KneserNey, valid: NDArray[Any], count: int) -> NDArray[np.int64]:
     """Contexts of the validation text, starts of documents, and random ones that were never seen."""
     rng = np.random.default_rng(0)
-    contexts, _ = model.windows(valid)
+    contexts, _ = model.contexts(valid)
     seen = contexts[rng.choice(len(contexts), min(count, len(contexts)), replace=False)]
     start = np.full((1, contexts.shape[1]), model.eos, np.int64)
     return np.concatenate([seen, start, rng.integers(0, model.vocab, (count, contexts.shape[1]))])

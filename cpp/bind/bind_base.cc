@@ -55,6 +55,9 @@ void bind_base(py::module_& m) {
         return levels;
       },
       "All instruction-set levels, the lowest first.");
+  m.def(
+      "fp32_order", [] { return mudd::kFp32Order; },
+      "Lanes that sums of fp32 numbers are made in, at every instruction-set level; other lanes give other bits.");
   m.def("cpu_name", &mudd::cpu_name, "Name of the CPU as it reports itself.");
   m.def("set_num_threads", &mudd::set_num_threads, py::arg("n"),
         "Threads used from now on; 0 asks for the default (OMP_NUM_THREADS or the CPU mask).");

@@ -225,6 +225,17 @@ void bind_store(py::module_& m) {
              py::gil_scoped_release release;
              s.packs().repack_all();
            })
+      .def_property_readonly(
+          "pack_requests", [](const ParamStore& s) { return s.packs().requests(); },
+          "Packed copies requested so far.")
+      .def(
+          "drop_packs",
+          [](ParamStore& s, size_t requests) {
+            const Busy busy = bind::in_use(s);
+            s.packs().drop_after(requests);
+          },
+          py::arg("requests"),
+          "Frees this process's copies requested after so many; no executor made since then may run again.")
       .def(
           "train_only",
           [](ParamStore& s, const std::vector<std::string>& names) {

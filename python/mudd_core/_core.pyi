@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -171,6 +171,10 @@ class ParamStore:
         ...
     def describe(self, name: str) -> dict[str, typing.Any]:
         ...
+    def drop_packs(self, requests: int) -> None:
+        """
+        Frees this process's copies requested after so many; no executor made since then may run again.
+        """
     def held(self, plane: int, name: str) -> tuple[int, int]:
         """
         (begin, end): the elements that a plane has of a parameter.
@@ -220,6 +224,11 @@ class ParamStore:
     @property
     def elements(self) -> int:
         ...
+    @property
+    def pack_requests(self) -> int:
+        """
+        Packed copies requested so far.
+        """
     @property
     def packed_bytes(self) -> int:
         ...
@@ -713,6 +722,10 @@ def fill_inputs(batcher: BatchSource, executor: Executor, first_sample: int) -> 
 def fit_line(x: collections.abc.Sequence[float], y: collections.abc.Sequence[float]) -> tuple[float, float, float]:
     """
     (slope, intercept, standard error of the slope) of the least-squares line.
+    """
+def fp32_order() -> int:
+    """
+    Lanes that sums of fp32 numbers are made in, at every instruction-set level; other lanes give other bits.
     """
 def free_space(path: str) -> int:
     """

@@ -76,6 +76,9 @@ class FakeEngine:
     def settle(self) -> None:
         pass
 
+    def release(self) -> None:
+        pass
+
     def _update(self, step: int, lr: float, limits: tuple[float, float] | None) -> Report:
         time.sleep(self.seconds)
         if step in self.bad:

@@ -12,6 +12,9 @@ enum class Isa : int { portable = 0, avx2 = 1, avx512 = 2, avx512_bf16 = 3, amx_
 const char* name_of(Isa level);
 Isa parse_isa(const std::string& name);  // throws Error with the list of valid names
 
+// Lanes that row kernels of every level sum fp32 numbers in. A run records it: other lanes give other bits.
+constexpr int kFp32Order = 16;
+
 // What this CPU and operating system can run. Asking for AMX permission is part of detection.
 Isa detected_isa();
 

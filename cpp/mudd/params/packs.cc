@@ -13,9 +13,17 @@ void Packs::request(int i, Pack how) {
   StoreBlock& pack = copy(i, how);
   if (pack.data) return;
   pack = memory_.take(parameters_.at(i).stack() * stride(i, how), share_);
+  requested_.emplace_back(i, how);
   if (memory_.booked_only()) return;
   if (pack.own.data() || i % memory_.share().size == memory_.share().rank) pack_weights_of(i, how);
   if (!pack.own.data()) memory_.share().barrier();
+}
+
+void Packs::drop_after(size_t requests) {
+  for (; requested_.size() > requests; requested_.pop_back()) {
+    StoreBlock& pack = copy(requested_.back().first, requested_.back().second);
+    if (pack.own.data()) pack = {};  // memory of the node lives as long as the store
+  }
 }
 
 std::byte* Packs::by_update(int i, Pack how) const {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "mudd/base/types.h"
@@ -24,6 +25,10 @@ class Packs {
   void share(bool on) { share_ = on; }
   // Makes a copy from the weights, unless there is one.
   void request(int i, Pack how);
+  // Copies requested so far; drop_after frees those of this process that were requested after so many. No executor
+  // made in between may run again: it is bound to them.
+  size_t requests() const { return requested_.size(); }
+  void drop_after(size_t requests);
   std::byte* at(int i, Pack how) const { return copy(i, how).data; }  // nullptr when not requested
   // The copy that an update refreshes piece by piece: nullptr for one of this process alone where a node shares
   // its weights. Such copies are refreshed by refresh_own, after masters_written.
@@ -57,6 +62,7 @@ class Packs {
   const StoreMemory& memory_;
   DType compute_;
   std::vector<Copies> copies_;
+  std::vector<std::pair<int, Pack>> requested_;
   bool share_ = false, own_stale_ = false;
 };
 

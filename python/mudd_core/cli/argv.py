@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mudd_core.base.errors import UserError
-from mudd_core.cli.corrected import missing_config, refuse_bare, take_run
-from mudd_core.cli.names import ALIASES, COMMANDS, JOB_OPTIONS, OPTIONS, READING, TOOLS, known_words
+from mudd_core.cli.corrected import file_after, missing_config, refuse_bare, take_run
+from mudd_core.cli.names import (
+    ALIASES,
+    COMMANDS,
+    JOB_OPTIONS,
+    OPTIONS,
+    READING,
+    TOOLS,
+    is_optional,
+    known_words,
+)
 from mudd_core.cli.originals import check_takers, load_original
 from mudd_core.cli.request import Request
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words, typed_names
@@ -67,11 +76,8 @@ def starts_ranks(words: Sequence[str]) -> bool:
     return trains(words) and any(argument(word).option in JOB_OPTIONS for word in words)
 
 
-_FIELDS_TOO = (
-    "--tokenizer",
-    "--num-samples",
-    "--prompt-file",
-)  # options of some commands, and fields of the config for the others
+# Options of some commands, and fields of the config for the others.
+_FIELDS_TOO = ("--tokenizer", "--num-samples", "--prompt-file", "--prompt-lines", "--stop", "--interactive")
 
 
 def _mode(words: Sequence[str]) -> str:
@@ -96,9 +102,13 @@ def _read_options(request: Request, words: Sequence[str], command: str) -> None:
             request.words += arguments.typed(item) if item.switch else [item.raw]
             continue
         value = item.value
-        if OPTIONS[name][0] and value is None and (value := arguments.value()) is None:
+        if is_optional(name):
+            value = file_after(arguments) if value is None else value
+        elif OPTIONS[name][0] and value is None and (value := arguments.value()) is None:
             raise UserError(f"[arguments] {name}: expected {OPTIONS[name][0]} behind it")
         request.options[name] = value or ""
+        if name == "--stop":
+            request.stops.append(value or "")
 
 
 def parse(words: Sequence[str]) -> Request:

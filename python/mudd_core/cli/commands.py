@@ -6,12 +6,15 @@ import math
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.base.terminal import screen
 from mudd_core.base.units import duration
 from mudd_core.cli.ending import write_now
 from mudd_core.cli.job import requested_job
 from mudd_core.cli.names import JOB_OPTIONS, known_words
 from mudd_core.cli.request import Request
-from mudd_core.cli.sampling import PROMPTS, prompt_of, sample_count, write_samples
+from mudd_core.cli.sampling import OPTIONS as TEXT_OPTIONS
+from mudd_core.cli.sampling import Asked, write_samples
 from mudd_core.cli.training import say_notes, train
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
@@ -102,10 +105,10 @@ def _loaded(request: Request) -> tuple[Config, Prepared, Model, int]:
 
 
 def sample(request: Request) -> int:
-    """Write text behind --prompt, as it is generated."""
+    """Write text behind each prompt, as it is generated."""
     from mudd_core.run.build.run_tokenizer import asked_tokenizer
 
-    prompt, count = prompt_of(request.options), sample_count(request.options)
+    asked = Asked.of(request)
     config, text, model, _ = _loaded(request)
     tokenizer = text.tokenizer
     if "--tokenizer" in request.options:
@@ -115,10 +118,10 @@ def sample(request: Request) -> int:
             "[sample] --tokenizer: expected the tokenizer of the ids that this run was trained on, got none; give "
             "--tokenizer=PATH: a folder, a tokenizer.json, a *.model of sentencepiece, or bytes"
         )
-    if config.log.style == "mu_transformer" and not request.options.keys() & set(PROMPTS):
+    if config.log.style == "mu_transformer" and not request.options.keys() & set(TEXT_OPTIONS):
         _write_continuations(config, text, model, tokenizer)
         return 0
-    write_samples(model, tokenizer, prompt, config.sample, count)
+    write_samples(asked, request, config, model, tokenizer)
     return 0
 
 
@@ -146,11 +149,18 @@ def data(request: Request) -> int:
 
 def report(request: Request) -> int:
     """What a work directory holds."""
+    from mudd_core.run.records.bits import bits_text
+    from mudd_core.run.report.last_rows import NOT_FINITE, curve_and_last_rows, shown_number
     from mudd_core.run.store.checkpoints import Checkpoints
+    from mudd_core.run.store.json_files import facts_of
     from mudd_core.run.store.metrics import rows_of
 
     config, folder = _saved_run(request)
+    if "--html" in request.options:
+        return _write_page(config, folder, request.options["--html"])
     print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {folder}")
+    if facts := facts_of(folder):
+        print(bits_text(facts))
     rows = list(rows_of(folder))
     train_rows = [row for row in rows if "val_loss" not in row]
     without_bits = any("val_loss" in row and row.get("val_bits_per_byte") is None for row in rows)
@@ -160,19 +170,31 @@ def report(request: Request) -> int:
     print("\n   step    val loss   bits/byte")
     for row in rows:
         if "val_loss" in row:
-            loss = _shown(row, "val_loss", ".4f")
-            bits = _shown(row, "val_bits_per_byte", ".4f")
-            if row.get("val_bits_per_byte") is None and loss != _NOT_FINITE:
+            loss = shown_number(row, "val_loss", ".4f")
+            bits = shown_number(row, "val_bits_per_byte", ".4f")
+            if row.get("val_bits_per_byte") is None and loss != NOT_FINITE:
                 bits = format(row["val_loss"] / math.log(2) / text_bytes, ".4f") if text_bytes else unknown
             print(f"{row['step']:>7}  {loss:>10}  {bits:>10}")
+    for line in curve_and_last_rows(config.name, rows, screen()):
+        print(line)
     if train_rows:
         last = train_rows[-1]
-        loss, rate = _shown(last, "loss", ".4f"), _shown(last, "tokens_per_second", ",.0f")
-        share, seconds = _shown(last, "peak_share", ".0%"), _duration_of(last)
+        loss, rate = shown_number(last, "loss", ".4f"), shown_number(last, "tokens_per_second", ",.0f")
+        share, seconds = shown_number(last, "peak_share", ".0%"), _duration_of(last)
         print(f"\nlast row: step {last['step']} of {config.train.steps}, loss {loss}, ", end="")
         print(f"{rate} tokens/s, {share} of peak, {seconds}")
     steps = ", ".join(map(str, Checkpoints(folder).steps()))
     print(f"checkpoints: {steps or 'none'}")
+    return 0
+
+
+def _write_page(config: Config, folder: RunFolder, name: str) -> int:
+    """Write the page of a run to the file of --html, by default into its folder, and print where it is."""
+    from mudd_core.run.report.page.run_page import FILE, write_page
+
+    file = local(name, "[arguments] --html") if name else folder.path / FILE
+    write_page(folder, config, file)
+    print(f"page  {file}")
     return 0
 
 
@@ -192,15 +214,6 @@ def _text_bytes_per_target(request: Request, config: Config, folder: RunFolder) 
 def _duration_of(row: Row) -> str:
     seconds = row.get("seconds")
     return duration(seconds) if isinstance(seconds, int | float) else "?"
-
-
-_NOT_FINITE = "not finite"
-
-
-def _shown(row: Row, name: str, form: str) -> str:
-    """A number of a row; one that is not finite is null in the log."""
-    value = row.get(name)
-    return format(value, form) if isinstance(value, int | float) and math.isfinite(value) else _NOT_FINITE
 
 
 def validate(request: Request) -> int:

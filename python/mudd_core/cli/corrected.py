@@ -48,6 +48,12 @@ def take_run(request: Request, command: str) -> None:
         request.options.setdefault("--step", str(step))
 
 
+def file_after(arguments: Arguments) -> str | None:
+    """Take the next argument as the file of an option that needs none; the folder of a run is no such file."""
+    after = arguments.next()
+    return None if after is None or _is_run(after.raw) else arguments.plain_value()
+
+
 def refuse_bare(request: Request, first: str) -> None:
     """Raise UserError for an argument that is neither an option nor name=value, where its meaning is known.
 
@@ -115,7 +121,9 @@ def _options(request: Request, changed: dict[str, str] | None = None) -> list[st
     """The options as typed, the config first. changed: values that go before those of the request."""
     options = {**request.options, **(changed or {})}
     names = sorted(options, key=lambda name: name != "--config")
-    return [f"{name}={options[name]}" if options[name] else name for name in names if name != "--mode"]
+    stops = [f"--stop={stop}" for stop in request.stops]
+    once = [name for name in names if name not in ("--mode", "--stop")]
+    return [*(f"{name}={options[name]}" if options[name] else name for name in once), *stops]
 
 
 def _command(request: Request, first: str, words: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
+from mudd_core.base.printable import printable
 from mudd_core.base.surroundings import program
 from mudd_core.base.units import duration
 from mudd_core.cli.request import Request
@@ -29,7 +30,7 @@ def show_sample(trainer: Any, config: Config) -> None:
     trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
     print("\na sample of what it learned:\n" + "-" * 72)
     try:
-        write_text(trainer.model, trainer.tokenizer, "", config.sample, write_now)
+        write_text(trainer.model, trainer.tokenizer, config.sample.prompt, config.sample, write_now)
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -40,13 +41,9 @@ def show_sample(trainer: Any, config: Config) -> None:
 _PROMPT_IDS = 48  # of a held-out row, to take the words of a prompt from
 
 
-# Control characters move the cursor or recolour a terminal; those of text stay.
-_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-
-
 def write_now(text: str) -> None:
     """Text on standard output as it comes."""
-    sys.stdout.write(text.translate(_ESCAPED))
+    sys.stdout.write(printable(text))
     sys.stdout.flush()
 
 

@@ -25,11 +25,16 @@ or that of a checkpoint; --workdir names it too, --config the one in its default
 overrides may set what may change on resume.""",
     "sample": """Writes text with a run's checkpoint, as it is generated. RUN is its folder, or that of a checkpoint;
 --workdir names it too, --config the one in its default folder. Its saved config is used;
-overrides may set what may change on resume. Control characters other than tab and line feed are written as \\xNN.""",
+overrides may set what may change on resume. A text ends at the end of a document, before a --stop text, at
+sample.max_tokens, or where the model's longest sequence ends. Lines of --- separate the texts. With --interactive
+Ctrl-C ends an answer, and the whole command at its prompt. Control characters other than tab and line feed are
+written as \\xNN.""",
     "data": """Builds the token cache of the config's text, if it is missing, and prints its hash, tokenizer and sizes.
 With --workdir and no --config, that of the run there.""",
-    "report": """Prints what a work directory holds: config, validation losses, the last row of the metrics,
-checkpoints. RUN is its folder; --workdir names it too, --config the one in its default folder.""",
+    "report": """Prints what a work directory holds: config, validation losses, the loss curve in characters, the last
+rows of the metrics, checkpoints. RUN is its folder; --workdir names it too, --config the one in its default
+folder. --html writes one page with curves, the time line and the config instead; it loads nothing from elsewhere, and
+a run that trains may be read.""",
 }
 _FIELDS = {
     "train": (
@@ -54,6 +59,7 @@ _FIELDS = {
         "sample.top_p",
         "sample.max_tokens",
         "sample.seed",
+        "sample.window",
         "train.threads",
     ),
     "data": ("data.path", "data.tokenizer", "data.vocab_size", "data.cache_dir"),
@@ -66,11 +72,17 @@ _EXAMPLES = {
         "--config=gpt2/tiny.py data.path=my_text train.steps=500 --workdir=runs/mine",
     ),
     "validate": ("validate --config=small.py", "validate runs/mine --step=500"),
-    "sample": (WRITING, "sample runs/mine --temperature=0 --max-tokens=50"),
+    "sample": (
+        WRITING,
+        "sample runs/mine --temperature=0 --max-tokens=50",
+        "sample runs/mine --prompt-lines=prompts.txt --num-samples=3 --stop=$'\\n\\n'",
+        "sample runs/mine --interactive",
+    ),
     "data": ("data --config=small.py", "data --config=small.py data.path=my_text"),
-    "report": ("report --config=small.py", "report runs/mine"),
+    "report": ("report --config=small.py", "report runs/mine", "report runs/mine --html mine.html"),
 }
 _CODES = {
+    "sample": "0 written, 2 bad arguments, 65 damaged input, 74 output lost, 130 left by Ctrl-C",
     "train": "0 finished, 2 bad arguments, 65 damaged input, 74 a save failed, 75 stopped and saved, 76 diverged",
 }
 

@@ -8,12 +8,15 @@ from mudd_core import __version__
 from mudd_core.base.help_text import folded
 from mudd_core.base.packages import pages
 from mudd_core.base.surroundings import program
-from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS
+from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS, is_optional
 
 WRITING = 'sample --config=small.py --prompt "def "'
 _MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
-_HIDDEN = (*_MEASURING, "data show", "data convert", "data inspect")  # named on other lines
-_OF_SAMPLE = ("--prompt-file", "--num-samples", "--step")
+_HIDDEN = (*_MEASURING, "compare", "data show", "data convert", "data inspect")  # named on other lines
+_OF_SAMPLE = (  # --step is of validate, and --tokenizer of report too
+    *("--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
+    *("--step", "--tokenizer"),
+)
 _OF_TRAIN = (*JOB_OPTIONS, "--devices")
 
 
@@ -63,11 +66,9 @@ def main_help() -> str:
         f"  {', '.join(_MEASURING)}: measure and predict speed",
         "",
         "options:",
-        *option_lines(
-            name for name in OPTIONS if name not in (*_OF_TRAIN, *_OF_SAMPLE, "--split", "--tokenizer")
-        ),
-        f"  train: {' '.join(_OF_TRAIN)}; validate: --split --step",
-        f"  sample: {' '.join(_OF_SAMPLE)} --tokenizer; report: --tokenizer",
+        *option_lines(name for name in OPTIONS if name not in (*_OF_TRAIN, *_OF_SAMPLE, "--split", "--html")),
+        f"  train: {' '.join(_OF_TRAIN)}; validate: --split; report: --html",
+        f"  sample: {' '.join(_OF_SAMPLE)}",
         "",
         "examples:",
         *example_lines(("--config=small.py", WRITING)),
@@ -83,10 +84,15 @@ def main_help() -> str:
 
 def option_lines(names: Iterable[str]) -> list[str]:
     """A line for each option of these names."""
-    shown = (
-        (name + ("=" + OPTIONS[name][0] if OPTIONS[name][0] else ""), OPTIONS[name][1]) for name in names
-    )
-    return [f"  {name:<16} {text}" for name, text in shown]
+    shown = [(name + _value_of(name), OPTIONS[name][1]) for name in names]
+    width = max((len(name) for name, _ in shown), default=0)
+    return [f"  {name:<{width}} {text}" for name, text in shown]
+
+
+def _value_of(option: str) -> str:
+    """What is typed after the name of an option: =FILE, [=FILE] where it may be left out, or nothing."""
+    value = OPTIONS[option][0]
+    return f"[={value.strip('[]')}]" if is_optional(option) else f"={value}" if value else ""
 
 
 def example_lines(arguments: Iterable[str]) -> list[str]:

@@ -7,7 +7,7 @@ COMMANDS = {
     "validate": "loss and bits per byte of the newest checkpoint on the held-out text",
     "sample": "write text with the newest checkpoint",
     "data": "build the token cache; also: data show, data convert, data inspect",
-    "report": "what a work directory holds: config, losses, checkpoints",
+    "report": "what a work directory holds: config, losses, checkpoints; also: compare RUN RUN",
 }
 # Commands that are not about one run: module with main(words) -> exit code, and what it does.
 TOOLS: dict[str, tuple[str, str]] = {
@@ -32,6 +32,10 @@ TOOLS: dict[str, tuple[str, str]] = {
     "bakeoff": (
         "mudd_core.tools.bakeoff.command",
         "train several families on the same text and compare them",
+    ),
+    "compare": (
+        "mudd_core.tools.compare.command",
+        "compare runs: config, losses, curves, the first step that differs",
     ),
     "doctor": (
         "mudd_core.tools.doctor.command",
@@ -64,8 +68,12 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--explain": ("FIELD", "print where the value of a config field comes from; train nothing", ("train",)),
     "--prompt": ("TEXT", "beginning of the text, - for standard input; default a new document", ("sample",)),
     "--prompt-file": ("FILE", "the same out of a file", ("sample",)),
-    "--num-samples": ("N", "texts to write, each with the next seed; default 1", ("sample",)),
+    "--prompt-lines": ("FILE", "a prompt on each line of a file, - for standard input", ("sample",)),
+    "--interactive": ("", "answer each line that is typed, until an empty line or Ctrl-D", ("sample",)),
+    "--num-samples": ("N", "texts for each prompt, each with the next seed; default 1", ("sample",)),
+    "--stop": ("TEXT", "end a text before this one, which is not written; may be repeated", ("sample",)),
     "--tokenizer": ("PATH", "tokenizer of the ids of a run that has none", ("sample", "report")),
+    "--html": ("[FILE]", "write a page of the run; default report.html in its folder", ("report",)),
     "--split": ("NAME", "valid (the default) or test, the rows behind those", ("validate",)),
     "--step": ("N", "this checkpoint instead of the newest", ("validate", "sample")),
     "--help": ("", "this help; COMMAND --help: of a command; --help=all: every config field", ()),
@@ -76,6 +84,11 @@ CODE_FILE = "MUDD_JOB_CODE"
 JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # for the process that starts the ranks
 # Commands that read a run: its saved config counts, and arguments may change what may change on resume.
 READING = ("validate", "sample", "report")
+
+
+def is_optional(option: str) -> bool:
+    """Whether an option may be given without the value that it takes."""
+    return OPTIONS[option][0].startswith("[")
 
 
 def known_words() -> list[str]:

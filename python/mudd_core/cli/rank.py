@@ -187,6 +187,7 @@ def _agree(words: Sequence[str], ranks: Ranks) -> None:
         {
             "arguments": list(words),
             "version": __version__,
+            "fp32 order": _core.fp32_order(),
             "byte order": sys.byteorder,
             "page size": os.sysconf("SC_PAGE_SIZE"),
             "MUDD_EMULATE": os.environ.get("MUDD_EMULATE", ""),

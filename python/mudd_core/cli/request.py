@@ -18,7 +18,8 @@ MISSING_CONFIG = "[arguments] --config=FILE is missing, for example --config=sma
 class Request:
     """What the words ask for. config is None without --config, and for commands that read a run.
 
-    resolved: what a command in the grammar of an original program comes to; typed: its arguments.
+    resolved: what a command in the grammar of an original program comes to; typed: its arguments. stops: the texts of
+    --stop, the one option that may be repeated; options has the last of them.
     """
 
     command: str = "train"
@@ -28,6 +29,7 @@ class Request:
     source: ConfigSource | None = None
     resolved: Resolved | None = None
     typed: list[str] = field(default_factory=list)
+    stops: list[str] = field(default_factory=list)
 
     @property
     def notes(self) -> list[str]:

@@ -1,61 +1,114 @@
-"""The prompt of `sample`, and the texts that it writes behind it."""
+"""The options of `sample`: its prompts, how many texts it writes, and where each of them ends."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_bytes
-from mudd_core.cli.ending import write_now
-from mudd_core.config import SampleConfig
+from mudd_core.cli import prompt_loop
+from mudd_core.cli.names import known_words
+from mudd_core.cli.request import Request
+from mudd_core.cli.text_writer import Writer, say
+from mudd_core.config import Config, SampleConfig, split_words
+from mudd_core.config.overrides import field_path
+from mudd_core.config.schema import fields_of_all
 from mudd_core.config.values import whole
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
     from mudd_core.engine.model import Model
 
-PROMPTS = ("--prompt", "--prompt-file")
-_BETWEEN = "---\n"
+INTERACTIVE, STOP = "--interactive", "--stop"
+_PROMPTS = ("--prompt", "--prompt-file", "--prompt-lines", INTERACTIVE)
+OPTIONS = (*_PROMPTS, "--num-samples", STOP)
+_LENGTH = "sample.max_tokens"
 
 
-def prompt_of(options: Mapping[str, str]) -> str:
-    """The text of --prompt (`-`: of standard input) or of --prompt-file, less a line feed at the end of either input.
+@dataclass(frozen=True)
+class Asked:
+    """What `sample` writes: `count` texts for each prompt, each up to the first of the stop texts."""
 
-    UserError for both options, and for an input that is no UTF-8.
+    prompts: tuple[str, ...]
+    count: int
+    stops: tuple[str, ...]
+    interactive: bool
+
+    @classmethod
+    def of(cls, request: Request) -> Asked:
+        """Read the options of a request and the files that they name; UserError for what cannot be read."""
+        typed = [name for name in _PROMPTS if name in request.options]
+        if len(typed) > 1:
+            raise UserError(
+                f"[arguments] {typed[1]}: expected it without {typed[0]}, got both; leave one out"
+            )
+        count = whole("[arguments] --num-samples", request.options.get("--num-samples", "1"), 1)
+        return cls(_prompts(request.options), count, _stops(request), INTERACTIVE in request.options)
+
+
+def write_samples(asked: Asked, request: Request, config: Config, model: Model, tokenizer: Tokenizer) -> None:
+    """Write the texts that are asked for; notes go to standard error after them."""
+    notes: dict[str, None] = {}
+    note = notes.setdefault if _length_is_typed(request, config) else _ignored
+    writer = Writer(model, tokenizer, config.sample, asked.stops, note)
+    if asked.interactive:
+        prompt_loop.answer_lines(writer, asked.count, notes)
+        return
+    prompts = asked.prompts if request.options.keys() & set(_PROMPTS) else (config.sample.prompt,)
+    for number, prompt in enumerate(prompts, 1):
+        try:
+            writer.check(prompt)
+        except UserError as error:
+            where = f" (line {number} of {request.options['--prompt-lines']})" if len(prompts) > 1 else ""
+            raise UserError(f"{error}{where}") from error
+    for prompt in prompts:
+        writer.write(prompt, asked.count)
+    say(notes)
+
+
+def _ignored(text: str) -> None:
+    """A text of the default length may be as short as the model's longest sequence makes it."""
+
+
+def _length_is_typed(request: Request, config: Config) -> bool:
+    """Whether the length of a text is the user's: on the command line, or other than the default in the config."""
+    if config.sample.max_tokens != SampleConfig().max_tokens:
+        return True
+    infos = fields_of_all()
+    overrides = split_words(request.words, config, known_words(), "sample")
+    return any(field_path(item.path, infos, "sample") == _LENGTH for item in overrides)
+
+
+def _prompts(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The text of --prompt (`-`: of standard input) or of --prompt-file, or the lines of --prompt-lines.
+
+    A line feed at the end of an input is no part of it. UserError for an input that is not UTF-8.
     """
-    typed, file = (options.get(name) for name in PROMPTS)
-    if typed is not None and file is not None:
-        raise UserError("[arguments] --prompt-file: expected it without --prompt, got both; leave one out")
+    lines = options.get("--prompt-lines")
+    typed, file = options.get("--prompt"), options.get("--prompt-file", lines)
     if file is None and typed != "-":
-        return typed or ""
-    name = "standard input" if file is None else file
+        return (typed or "",)
+    name = "standard input" if file in (None, "-") else file
     try:
-        data = sys.stdin.buffer.read() if file is None else read_bytes(Path(file))
-        return data.decode().removesuffix("\n")
+        data = sys.stdin.buffer.read() if name == "standard input" else read_bytes(Path(file or ""))
+        text = data.decode().removesuffix("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"[arguments] the prompt in {name} cannot be read as UTF-8: {error}") from error
+    return (text,) if lines is None else tuple(line.removesuffix("\r") for line in text.split("\n"))
 
 
-def sample_count(options: Mapping[str, str]) -> int:
-    """The number of --num-samples; 1 without it."""
-    return whole("[arguments] --num-samples", options.get("--num-samples", "1"), 1)
-
-
-def write_samples(
-    model: Model, tokenizer: Tokenizer, prompt: str, settings: SampleConfig, count: int
-) -> None:
-    """Write `count` texts behind the prompt, the seed of each one higher; notes go to standard error."""
-    from mudd_core.run.report.sample import write_text
-
-    notes: dict[str, None] = {}
-    for number in range(count):
-        write_now(_BETWEEN + prompt if number else prompt)
-        own = replace(settings, seed=settings.seed + number)
-        write_text(model, tokenizer, prompt, own, write_now, notes.setdefault)
-        write_now("\n")
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+def _stops(request: Request) -> tuple[str, ...]:
+    """The texts of --stop; UserError for an empty one, a note on one that spells a line feed."""
+    for stop in request.stops:
+        if not stop:
+            raise UserError(f"[arguments] {STOP}: expected a text, got an empty one; leave the option out")
+        if "\\n" in stop:
+            print(
+                f"note: {STOP}: '{stop}' has a backslash and an n; a line feed is typed {STOP}=$'\\n'",
+                file=sys.stderr,
+            )
+    return tuple(request.stops)

@@ -71,6 +71,18 @@ class EvalConfig:
 class SampleConfig:
     """Text generation."""
 
+    every: int = opt(
+        0,
+        "write a text at the first validation of every so many steps, and at the last one; 0 = never",
+        "steps",
+        low=0,
+        free=True,
+    )
+    prompt: str = opt(
+        "",
+        "beginning of those texts, and of the command sample without --prompt; empty = a new document",
+        free=True,
+    )
     temperature: float = opt(0.8, "divides the logits; 0 = always the likeliest token", low=0.0, free=True)
     top_k: int = opt(0, "keep only the k likeliest tokens; 0 = all", "tokens", low=0, free=True)
     top_p: float = opt(

@@ -115,6 +115,10 @@ class Engine:
         for step in self._steps.values():
             step.settle()
 
+    def release(self) -> None:
+        """Return the memory of activations and gradients to the system; the next step takes it again."""
+        self.executor.release()
+
     @property
     def updates(self) -> int:
         """Updates made so far; the skipped ones do not count."""

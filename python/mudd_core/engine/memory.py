@@ -29,6 +29,11 @@ def resident_bytes() -> int:
     return _fields("self/status").get("VmRSS") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def peak_bytes() -> int:
+    """Largest resident memory that this process has had; after an exec, its parent's may count without /proc."""
+    return _fields("self/status").get("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def file_bytes() -> int:
     """Resident memory that is mapped from files now: programs and libraries, which processes of a machine share."""
     return _fields("self/status").get("RssFile", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -290,3 +291,18 @@ class Model(Parameters, InnerValues, Hinted):
             seed=seed,
             ids_below=ids_below,
         )
+
+    @contextmanager
+    def brief_decoding(self) -> Iterator[None]:
+        """Let generate() keep nothing after the block: its caches and packed weights are freed.
+
+        For a text between two updates, each of which would otherwise refresh these packed weights too.
+        """
+        with self.in_use:
+            requests, before = self.store.pack_requests, self._generator
+            self._generator = None
+            try:
+                yield
+            finally:
+                self._generator = before
+                self.store.drop_packs(requests)

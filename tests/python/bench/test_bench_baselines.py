@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from mudd_core import dist
+from mudd_core import config, dist
 from places import ROOT
 from reference import torch_models as tm
 from reference import torch_training as tt
@@ -29,9 +29,8 @@ import bench_generate  # noqa: E402
 import bench_step  # noqa: E402
 import same_step  # noqa: E402
 import workload  # noqa: E402
-from shapes import AUX, EXPERTS, SHAPES, TOP_K  # noqa: E402
+from shapes import AUX, EXPERTS, FAMILIES, SHAPES, TOP_K  # noqa: E402
 
-FAMILIES = ["transformer_pp", "gpt2", "mixtral", "muddformer", "mup", "tokenformer"]
 TINY = replace(SHAPES["9M"], V=64, L=2, D=16, H=2, F=24, T=12, B=2)
 
 
@@ -69,6 +68,10 @@ def test_baseline_matches_reference(family: str) -> None:
     assert abs(loss.item() - want.loss) < 1e-6  # the baseline's rope tables are float32
     count = sum(p.numel() for p in baseline.parameters())
     assert count == sum(int(np.prod(s)) for s in shapes.values())
+
+
+def test_every_family_has_its_bench_shapes() -> None:
+    assert set(FAMILIES) == set(config.FAMILIES)
 
 
 def test_flops_of_the_three_shapes() -> None:

@@ -11,6 +11,7 @@ from mudd_core.checkpoint import StatePart, dtypes
 from mudd_core.run.build.grow import start_from
 from mudd_core.run.loop import data_place
 from mudd_core.run.loop.session import Session
+from mudd_core.run.records.bits import bits_facts
 from mudd_core.run.store.saved_state import reading_state
 
 
@@ -27,6 +28,7 @@ class Saves:
             return False
         parts = run.engine.state_parts(writable=True)
         found = run.store.begin(run.components.facts, parts)
+        note = run.store.record_bits(bits_facts(run.config.train.precision), found.step if found else 0)
         run.store.keep_files(run.components.tokenizer_files())
         if found is None:
             state.last_validation = run.store.last_validation(0)  # of a start that saved no step
@@ -38,6 +40,7 @@ class Saves:
             state.restore(found.state)
             data_place.restore(run.engine.batcher, found.state)
         state.last_validation = run.store.last_validation(state.step_done)
+        run.log.warn((note,) if note else ())
         run.log.resumed(found, run.changed)
         return True
 

@@ -8,6 +8,7 @@ from mudd_core.run.build.protocols import mean_of
 from mudd_core.run.loop.evaluate import evaluate
 from mudd_core.run.loop.lost_source import LostSource
 from mudd_core.run.loop.requests import Requests
+from mudd_core.run.loop.samples import Samples
 from mudd_core.run.loop.saves import Saves
 from mudd_core.run.loop.session import Session
 from mudd_core.run.records.events import BatchSums, Validation
@@ -22,12 +23,21 @@ class Validator:
     ) -> None:
         self._run, self._source = run, source
         self._requests, self._saves, self._trace = requests, saves, trace
+        self._samples = Samples(run, trace)
 
     def validate_if_due(self) -> bool:
-        """Validate once at this step if it is time, and save a best one; False if a stop interrupted it."""
-        run, state = self._run, self._run.state
-        if not run.components.validates or not state.validation_due():
+        """Validate and sample once at this step if it is time, save a best one; False if a stop interrupted it."""
+        state = self._run.state
+        if not self._run.components.validates:
             return True
+        if state.validation_due() and not self._validate():
+            return False
+        self._samples.write_if_due()
+        return True
+
+    def _validate(self) -> bool:
+        """Validate this step; False if a stop interrupted it."""
+        run, state = self._run, self._run.state
         run.log.validating(state.step_done)
         with self._trace.span("evaluation"):
             result = self.measure(stop=self._stops, report=run.log.batch_validated)

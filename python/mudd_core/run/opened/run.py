@@ -12,12 +12,13 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.html_table import html_table
 from mudd_core.config import Config
 from mudd_core.config.suggest import nearest
+from mudd_core.run.records.events import Sample
 from mudd_core.run.report.curve import Curve, curve
 from mudd_core.run.report.object_text import run_facts
 from mudd_core.run.report.sample import write_text
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.metric_arrays import Metrics
-from mudd_core.run.store.metrics import Row, rows_of
+from mudd_core.run.store.metrics import Row, rows_of, samples_of
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -84,6 +85,11 @@ class Run:
     def validations(self) -> Metrics:
         """The validations as arrays by name: step, val_loss (nats), val_bits_per_byte, val_ppl, val_accuracy."""
         return Metrics.of_rows(row for row in self._rows() if "val_loss" in row)
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The texts of sample.every, ascending: step, prompt, text."""
+        return [] if self._source.folder is None else samples_of(self._source.folder)
 
     @property
     def checkpoints(self) -> dict[int, Path]:

@@ -80,6 +80,9 @@ class LoopEngine(Evaluator, Protocol):
     def settle(self) -> None:
         """Return when all weights of the last step are here."""
 
+    def release(self) -> None:
+        """Return memory to the system that the next step takes again."""
+
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         """All that a checkpoint holds; weights have names without a slash. writable: to read one into them."""
 

@@ -127,6 +127,15 @@ class Validation:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """A text that the model has written after a prompt, with the weights of this step."""
+
+    step: int
+    prompt: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Summary:
     """How a call of fit() ended. stopped: who asked for it, or None when all steps are done.
 

@@ -11,12 +11,14 @@ import numpy as np
 
 from mudd_core.base.chart import COLORS, Axis, Chart, Point, axis
 from mudd_core.base.paths import local
-from mudd_core.base.text_chart import text_chart
+from mudd_core.base.terminal import Screen
+from mudd_core.base.text_chart import COLUMNS, FINE, means, text_chart
 from mudd_core.run.store.metric_arrays import Metrics
 
 Points: TypeAlias = "Sequence[Point]"
 MOST_POINTS = 2000  # of a line: more than its pixels
 _LINE, _DOT = ".", "o"  # in a terminal
+_FINE_LINE = "\u2812"  # in a legend: the two dots in the middle of a braille character
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,15 @@ class Curve:
             chart.legend(name, color)
         return chart.finish()
 
-    def text(self) -> str:
-        """The chart in characters."""
-        series = [
-            *((_LINE, points) for points in self.lines.values()),
-            *((_DOT, p) for p in self.dots.values()),
-        ]
-        marks = [f"{_LINE} {name}" for name in self.lines] + [f"{_DOT} {name}" for name in self.dots]
-        return text_chart(f"{self.title}   {'   '.join(marks)}", *self._axes(), series)
+    def text(self, shown: Screen | None = None) -> str:
+        """The chart in characters. shown: where it is printed; None: 64 columns of ASCII inside the axes."""
+        fine, width = (shown.fine, shown.width) if shown is not None else (False, 0)
+        mark = FINE if fine else _LINE
+        lines = [means(points, 2 * (width or COLUMNS)) for points in self.lines.values()]
+        series = [*((mark, points) for points in lines), *((_DOT, p) for p in self.dots.values())]
+        marks = [f"{_FINE_LINE if fine else _LINE} {name}" for name in self.lines]
+        marks += [f"{_DOT} {name}" for name in self.dots]
+        return text_chart(f"{self.title}   {'   '.join(marks)}", *self._axes(), series, width=width)
 
     def save(self, file: str | Path) -> Path:
         """Write the SVG to a file and return its path."""

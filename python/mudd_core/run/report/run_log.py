@@ -9,11 +9,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 
 from mudd_core.base.errors import SaveError
+from mudd_core.base.printable import beginning_of
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, Mesh, TrainConfig
+from mudd_core.engine.memory import peak_bytes
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.events import BatchSums, Rewind, SavedStep, StepRecord, Summary, Validation
+from mudd_core.run.records.events import (
+    BatchSums,
+    Rewind,
+    Sample,
+    SavedStep,
+    StepRecord,
+    Summary,
+    Validation,
+)
+from mudd_core.run.records.machine import MACHINE, PEAK_MEMORY, machine_facts
 from mudd_core.run.report.mllog import BenchmarkLog
 from mudd_core.run.report.progress import Progress, step_fields
 from mudd_core.run.report.styles import RunFacts, Style, style_of
@@ -87,7 +98,7 @@ class RunLog:
     def started(self) -> None:
         """A new run."""
         if self._store is not None:
-            self._store.event("started", **self._job)
+            self._store.event("started", **self._job, **{MACHINE: machine_facts()})
             self._log_warnings(self._store)
             if self._style is not None and (texts := self._style.texts()):
                 self._store.add_to_board(0, {}, texts)
@@ -114,9 +125,9 @@ class RunLog:
         fields = ", ".join(f"{change.path}={change.asked}" for change in changed)
         self.say(f"resumed from step {found.step} ({found.path})" + (f" with {fields}" if fields else ""))
         if self._store is not None:
-            self._store.event(
-                "resumed", step=found.step, changed=[str(change) for change in changed], **self._job
-            )
+            names: JsonObject = {"changed": [str(change) for change in changed]}
+            machine = {MACHINE: machine_facts()}
+            self._store.event("resumed", step=found.step, **names, **self._job, **machine)
             self._log_warnings(self._store)
         if self._style is not None:
             self._say_all(self._style.restored(found))
@@ -213,6 +224,19 @@ class RunLog:
             f"{result.text} ({result.seconds:.1f} s)"
         )
 
+    def sampled(self, sample: Sample) -> None:
+        """A text of sample.every: in our own style one line, its beginning."""
+        if self._store is not None:
+            self._store.log_sample(sample)
+        if self._style is not None and self._style.ours:
+            self.say(f"step {sample.step}: sample {beginning_of(sample.prompt + sample.text)}")
+
+    def not_sampled(self, step: int, reason: str) -> None:
+        """A text that was due and failed; the run goes on."""
+        self.say(f"note: step {step}: no sample: {reason}")
+        if self._store is not None:
+            self._store.event("no sample", step=step, reason=reason)
+
     def saved(self, step: int) -> None:
         """A checkpoint was committed."""
         if self._style is not None and self._store is not None:
@@ -229,9 +253,8 @@ class RunLog:
             self._benchmark.ended(summary)
             self._end_benchmark()
         if self._store is not None:
-            self._store.event(
-                "stopped" if summary.stopped else "finished", step=summary.step, reason=summary.stopped
-            )
+            name, memory = "stopped" if summary.stopped else "finished", {PEAK_MEMORY: peak_bytes()}
+            self._store.event(name, step=summary.step, reason=summary.stopped, **memory)
             self._store.finish(summary)
         if self._tracker is not None:
             self._tracker.finish(asdict(summary))

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import SampleConfig
+from mudd_core.engine.generate import ring_positions
+from mudd_core.run.report.stop_texts import StopTexts
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
     from mudd_core.engine.model import Model
+
+
+def prompt_ids(model: Model, tokenizer: Tokenizer, prompt: str, settings: SampleConfig) -> list[int]:
+    """Return the ids of a prompt; of an empty one, the end-of-text token, after which a new document begins.
+
+    UserError for text that is not UTF-8, for a prompt that leaves no room in the model's longest sequence, and for a
+    ring of positions that the model cannot have.
+    """
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"[sample] prompt: expected text in UTF-8: {error}") from error
+    ids = tokenizer.encode(prompt) if prompt else [tokenizer.eos_id]
+    longest = model.config.max_seq_len
+    if len(ids) >= longest:
+        raise UserError(
+            f"[sample] prompt: expected at most {longest - 1} tokens (the model's longest sequence is {longest}), "
+            f"got {len(ids)}; shorten it"
+        )
+    try:
+        ring_positions(model.config, len(ids) + settings.max_tokens, settings.window)
+    except ValueError as error:
+        raise UserError(f"[sample] {error}; leave sample.window=ring out") from error
+    return ids
 
 
 def write_text(
@@ -20,25 +46,19 @@ def write_text(
     settings: SampleConfig,
     write: Callable[[str], None],
     note: Callable[[str], None] = lambda text: None,
+    stops: Sequence[str] = (),
+    ended: Callable[[], bool] = lambda: False,
 ) -> str:
     """Generate behind the prompt, streaming through `write`; returns what was generated.
 
-    An empty prompt begins a new document: the end-of-text token comes before it. Stops at end-of-text, and without
-    settings.window=ring at the model's longest sequence; `note` gets a line where that is before settings.max_tokens.
+    An empty prompt begins a new document: the end-of-text token comes before it. Stops at end-of-text, before the
+    first stop text, where ended() is true after a token, and without settings.window=ring at the model's longest
+    sequence; `note` gets a line where that is before settings.max_tokens.
     """
-    try:
-        prompt.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(f"[sample] prompt: expected text in UTF-8: {error}") from error
-    tokens = tokenizer.encode(prompt) if prompt else [tokenizer.eos_id]
+    tokens = prompt_ids(model, tokenizer, prompt, settings)
     longest = model.config.max_seq_len
     room = longest - len(tokens)
-    if room < 1:
-        raise UserError(
-            f"[sample] prompt: expected at most {longest - 1} tokens (the model's longest sequence is {longest}), "
-            f"got {len(tokens)}"
-        )
-    text_of = tokenizer.stream()
+    text_of, stop = tokenizer.stream(), StopTexts(stops)
     parts: list[str] = []
     generated = model.generate(
         tokens,
@@ -53,12 +73,18 @@ def write_text(
     for token in generated:
         if token == tokenizer.eos_id:
             break
-        parts.append(text_of(int(token)))
+        parts.append(stop.take(text_of(int(token))))
         write(parts[-1])
+        if stop.found or ended():
+            break
     else:
         if room < settings.max_tokens and settings.window == "stop":
+            way_out = "" if model.config.positions_end else "; sample.window=ring continues"
             note(
                 f"the model's longest sequence of {longest} tokens is full: {room} tokens behind a prompt of "
-                f"{len(tokens)}, sample.max_tokens asked for {settings.max_tokens}; sample.window=ring goes on"
+                f"{len(tokens)}, sample.max_tokens asked for {settings.max_tokens}{way_out}"
             )
+    if held := stop.rest():
+        parts.append(held)
+        write(held)
     return "".join(parts)

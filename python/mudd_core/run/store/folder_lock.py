@@ -39,6 +39,7 @@ _KINDS = {
         run_folder.RUN,
         run_folder.METRICS,
         run_folder.EVENTS,
+        run_folder.SAMPLES,
         run_folder.EVALUATIONS,
         run_folder.OUTPUT,
         run_folder.REMOTE,

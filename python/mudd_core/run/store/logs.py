@@ -1,4 +1,4 @@
-"""The log files of a run: metrics.jsonl, log.metrics_file, TensorBoard, events.jsonl. A full disk ends no run."""
+"""Logs of a run: metrics.jsonl and its copy, samples.jsonl, TensorBoard, events.jsonl. A full disk ends no run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from mudd_core.base.errors import SaveError, UserError, write_error, write_reaso
 from mudd_core.base.regular_files import open_binary, open_to_append
 from mudd_core.base.types import Json
 from mudd_core.config import Config
-from mudd_core.run.store.metrics import EventFiles, LineFile, MetricsLog, Row, event_lines
+from mudd_core.run.records.events import Sample
+from mudd_core.run.store.metrics import EventFiles, LineFile, MetricsLog, Row, SampleLog, event_lines
 from mudd_core.run.store.metrics_file import MetricsFile, is_folder, lines_file
-from mudd_core.run.store.run_folder import BOARD, EVENTS, METRICS, RunFolder
+from mudd_core.run.store.run_folder import BOARD, EVENTS, METRICS, SAMPLES, RunFolder
 
 _COPY = "log.metrics_file"
 
@@ -28,6 +29,7 @@ class Logs:
         self._folder = folder
         self._metrics: MetricsLog | None = None
         self._copy: MetricsFile | None = None
+        self._samples: SampleLog | None = None
         self._board: EventFiles | None = None
         self._events: LineFile | None = None
         self._warned: set[str] = set()
@@ -40,6 +42,7 @@ class Logs:
             self._metrics = MetricsLog.of(self._folder, resumed_step=step)
             self._board = EventFiles(self._folder, resumed_step=step, flush_every=flush_every)
             self._copy = MetricsFile(config, step)
+            self._samples = SampleLog(self._folder, resumed_step=step)
             if self._events is None:
                 self._events = event_lines(self._folder)
         except OSError as error:
@@ -76,6 +79,18 @@ class Logs:
         with self._going_on(BOARD):
             self._board.add(step, scalars, texts)
 
+    @property
+    def last_sample(self) -> int:
+        """The step of the last text; -1 where there is none."""
+        return self._samples.last if self._samples is not None else -1
+
+    def sample(self, sample: Sample) -> None:
+        """One text, to samples.jsonl and to TensorBoard."""
+        assert self._samples is not None
+        with self._going_on(SAMPLES):
+            self._samples.append(sample)
+        self.add_to_board(sample.step, {}, {"sample": sample.prompt + sample.text})
+
     def event(self, name: str, facts: Mapping[str, Json]) -> None:
         """Something that happened, to events.jsonl, which may differ from that of an unbroken run."""
         assert self._events is not None
@@ -102,10 +117,11 @@ class Logs:
                 print(f"warning: {text}", file=sys.stderr)
 
     def sync(self) -> None:
-        """Make every row of metrics.jsonl survive a power cut; SaveError where that fails."""
-        assert self._metrics is not None and self._board is not None
+        """Make every row of metrics.jsonl and samples.jsonl survive a power cut; SaveError where that fails."""
+        assert self._metrics is not None and self._board is not None and self._samples is not None
         self._sync_failed = True
-        for name, write in ((METRICS, self._metrics.sync), (BOARD, self._board.flush)):
+        logs = ((METRICS, self._metrics.sync), (SAMPLES, self._samples.sync), (BOARD, self._board.flush))
+        for name, write in logs:
             try:
                 write()
             except OSError as error:
@@ -114,7 +130,7 @@ class Logs:
 
     def close_rows(self) -> None:
         """Close the files that `open` opens again at another step."""
-        for log in (self._metrics, self._board, self._copy):
+        for log in (self._metrics, self._board, self._copy, self._samples):
             if log is not None:
                 log.close()
 
@@ -124,6 +140,7 @@ class Logs:
             METRICS: self._metrics,
             BOARD: self._board,
             EVENTS: self._events,
+            SAMPLES: self._samples,
             _COPY: self._copy,
         }
         failed: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Metrics: one JSON object a line in metrics.jsonl, and the same numbers as TensorBoard events.
+"""Metrics: one JSON object a line in metrics.jsonl, the same numbers as TensorBoard events, texts in samples.jsonl.
 
 A disk that is full costs no row: what it refuses waits in memory until it takes it. On resume the log is cut back to
 the resumed step: it ends up equal to an unbroken run's except for times.
@@ -6,6 +6,7 @@ the resumed step: it ends up equal to an unbroken run's except for times.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -18,7 +19,7 @@ from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import build
 from mudd_core.base.regular_files import open_to_append, read_bytes
-from mudd_core.run.records.events import Validation
+from mudd_core.run.records.events import Sample, Validation
 from mudd_core.run.store.event_file import EventFile
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -78,6 +79,12 @@ def validation_of(folder: RunFolder, step: int) -> Validation | None:
     rows = [row for row in rows_of(folder) if row["step"] == step and "val_loss" in row]
     where = f"validation of step {step}: "
     return build(Validation, rows[-1], folder.metrics_file, where) if rows else None
+
+
+def samples_of(folder: RunFolder) -> list[Sample]:
+    """The texts of a run in the order of their steps; none without sample.every. FormatError for a damaged file."""
+    file = folder.samples_file
+    return [build(Sample, row, file, f"text of step {row['step']}: ") for row in read_rows(file)]
 
 
 def _whole(digits: str) -> int:
@@ -153,6 +160,37 @@ class MetricsLog(LineFile):
         if os.path.lexists(path):
             kept = [row for row in read_rows(path) if row["step"] <= step]
             _core.replace_file(str(path), "".join(json.dumps(row) + "\n" for row in kept).encode())
+
+
+class SampleLog:
+    """samples.jsonl, cut back to the resumed step; the file is made with the first text. last: its last step, or -1."""
+
+    def __init__(self, folder: RunFolder, *, resumed_step: int) -> None:
+        self._folder, self._step = folder, resumed_step
+        self._lines: MetricsLog | None = None
+        self.last = -1
+        if os.path.lexists(folder.samples_file):
+            self._lines = self._opened()
+            self.last = max((row["step"] for row in read_rows(folder.samples_file)), default=-1)
+
+    def _opened(self) -> MetricsLog:
+        return self._lines or MetricsLog(self._folder.samples_file, resumed_step=self._step)
+
+    def append(self, sample: Sample) -> None:
+        """Append one text; OSError where the disk refuses it, which is tried again with the next one."""
+        self.last = sample.step
+        self._lines = self._opened()
+        self._lines.append(dataclasses.asdict(sample))
+
+    def sync(self) -> None:
+        """Make the texts survive a power cut."""
+        if self._lines is not None:
+            self._lines.sync()
+
+    def close(self) -> None:
+        """Write the rest and close."""
+        if self._lines is not None:
+            self._lines.close()
 
 
 def event_lines(folder: RunFolder) -> LineFile:

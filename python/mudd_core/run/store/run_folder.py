@@ -16,6 +16,7 @@ from mudd_core.base.storage import is_url, mapped, mirror_folder
 
 CONFIG, RUN, SUMMARY = "config.json", "run.json", "summary.json"
 METRICS, EVENTS, OUTPUT = "metrics.jsonl", "events.jsonl", "log.txt"
+SAMPLES = "samples.jsonl"  # texts of sample.every
 EVALUATIONS = "evaluations.jsonl"  # of weights that a command named (run/loop/start_evaluation.py)
 BENCHMARK_LOG = "mlperf_compliance.log"
 SOURCE_TOKENIZER = "source-tokenizer.json"  # of the weights that a run started from
@@ -93,6 +94,11 @@ class RunFolder:
     def events_file(self) -> Path:
         """What happened, a line an event."""
         return self.path / EVENTS
+
+    @property
+    def samples_file(self) -> Path:
+        """One text of sample.every a line."""
+        return self.path / SAMPLES
 
     @property
     def evaluations_file(self) -> Path:

@@ -11,7 +11,8 @@ from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference
-from mudd_core.run.records.events import Summary, Validation
+from mudd_core.run.records.bits import change_of_bits
+from mudd_core.run.records.events import Sample, Summary, Validation
 from mudd_core.run.store import own_code
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import ConfigSource
@@ -137,6 +138,14 @@ class RunStore:
         self._checkpoints.recover()
         return self.run_id
 
+    def record_bits(self, facts: Mapping[str, Json], step: int) -> str:
+        """Write what decides the bits from this step on to run.json; a note where that changes, else ''."""
+        saved = self.saved_facts()
+        fresh, note = change_of_bits(saved, facts, step)
+        if fresh:
+            write_facts(self.folder, {**saved, **fresh})
+        return note
+
     def open_logs(self, step: int) -> None:
         """The last part of `begin`: rows behind the step are cut off."""
         self._logs.open(step, self.config or Config())
@@ -193,6 +202,15 @@ class RunStore:
     def log_result(self, line: str) -> None:
         """One line of a validation, to the results.txt of log.metrics_file where there is one."""
         self._logs.result(line)
+
+    @property
+    def last_sample(self) -> int:
+        """The step of the last text in samples.jsonl; -1 where there is none."""
+        return self._logs.last_sample
+
+    def log_sample(self, sample: Sample) -> None:
+        """One text, to samples.jsonl and to TensorBoard."""
+        self._logs.sample(sample)
 
     def event(self, name: str, **facts: Json) -> None:
         """Something that happened, to events.jsonl."""

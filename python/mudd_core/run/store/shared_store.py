@@ -13,7 +13,7 @@ from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference, from_dict, to_dict
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.events import Summary, Validation
+from mudd_core.run.records.events import Sample, Summary, Validation
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.metrics import Row
@@ -102,6 +102,11 @@ class SharedStore:
         self._by_first(lambda store: store.open_logs(found.step if found else 0))
         return found
 
+    def record_bits(self, facts: Mapping[str, Json], step: int) -> str:
+        """As RunStore.record_bits."""
+        note: str = self._ranks.from_first(lambda: self.writer.record_bits(facts, step))
+        return note
+
     def keep_files(self, files: Mapping[str, bytes]) -> None:
         """As RunStore.keep_files."""
         self._by_first(lambda store: store.keep_files(files))
@@ -151,6 +156,16 @@ class SharedStore:
         """One line of a validation for results.txt."""
         if self._store is not None:
             self._store.log_result(line)
+
+    @property
+    def last_sample(self) -> int:
+        """The step of the last text in samples.jsonl; -1 where there is none, and on other ranks than rank 0."""
+        return self._store.last_sample if self._store is not None else -1
+
+    def log_sample(self, sample: Sample) -> None:
+        """One text."""
+        if self._store is not None:
+            self._store.log_sample(sample)
 
     def event(self, name: str, **facts: Json) -> None:
         """Something that happened."""

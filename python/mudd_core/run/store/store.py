@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference
-from mudd_core.run.records.events import Summary, Validation
+from mudd_core.run.records.events import Sample, Summary, Validation
 from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.metrics import Row
 from mudd_core.run.store.run_folder import RunFolder
@@ -75,6 +75,9 @@ class Store(Protocol):
         has verified.
         """
 
+    def record_bits(self, facts: Mapping[str, Json], step: int) -> str:
+        """Write what decides the bits from this step on to run.json; a note where that changes, else ''."""
+
     def keep_files(self, files: Mapping[str, bytes]) -> None:
         """Write files that commands on the run read, such as its tokenizer; SaveError where that fails."""
 
@@ -100,6 +103,13 @@ class Store(Protocol):
 
     def log_result(self, line: str) -> None:
         """One line of a validation, to the results.txt of log.metrics_file where there is one."""
+
+    @property
+    def last_sample(self) -> int:
+        """The step of the last text in samples.jsonl; -1 where there is none, and on ranks without the files."""
+
+    def log_sample(self, sample: Sample) -> None:
+        """One text, to samples.jsonl and to TensorBoard."""
 
     def event(self, name: str, **facts: Json) -> None:
         """Something that happened, to events.jsonl."""

@@ -19,7 +19,7 @@ from mudd_core.config import FAMILIES
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.config.values import whole
 from mudd_core.run.store.json_files import write_json
-from mudd_core.tools.bakeoff.page import page, text_table
+from mudd_core.tools.bakeoff.page import page, terminal_table
 from mudd_core.tools.bakeoff.presets import PRESETS, comparison
 from mudd_core.tools.bakeoff.result import compare, read_curves
 from mudd_core.tools.bakeoff.runs import run_all
@@ -53,7 +53,7 @@ def main(words: Sequence[str]) -> int:
     )
     write_json(out / "result.json", result)
     write_text(out / "result.html", page(result))
-    print(f"\n{text_table(result)}\n\nwrote {out / 'result.json'}\n      {out / 'result.html'}")
+    print(f"\n{terminal_table(result)}\n\nwrote {out / 'result.json'}\n      {out / 'result.html'}")
     return 0
 
 

@@ -6,6 +6,7 @@ from html import escape
 from typing import Literal
 
 from mudd_core.base.chart import COLORS, Chart, axis
+from mudd_core.base.text_table import text_table
 from mudd_core.tools.bakeoff.result import Result
 
 Spent = Literal["tokens", "flops", "seconds"]
@@ -75,18 +76,10 @@ def _with_interval(value: float, interval: float | None) -> str:
     return f"{value:.4f}" + (f" ± {interval:.4f}" if interval is not None else "")
 
 
-def text_table(result: Result) -> str:
+def terminal_table(result: Result) -> str:
     """The table for a terminal."""
     rows = table(result)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = (
-            f"{cell:<{width}}" if i in (0, len(row) - 1) else f"{cell:>{width}}"
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return "\n".join(text_table(rows, left=(0, len(rows[0]) - 1)))
 
 
 def page(result: Result) -> str:

@@ -53,7 +53,7 @@ auto weight_gradient(const GemmKernels& kernels, DType compute, int64_t m, int64
 
 }  // namespace
 
-void add_products() {
+void add_matmuls() {
   struct Shape {
     int64_t m, k, n;
   };

@@ -1,0 +1,153 @@
+"""Hashes of the weights after some steps, by instruction set level: ours, and PyTorch's under ATEN_CPU_CAPABILITY.
+
+    python bench/bench_levels.py --steps 20 --seq-len 512 --batch 4
+    python bench/bench_levels.py --shape 9M --families gpt2 --programs ours --levels portable avx2 highest
+
+Every hash is of a process of its own: SHA-256 over all weights in name order. All start from the same weights and take
+the same batches. Exit code 1 if ours differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shapes import FAMILIES, SHAPES, Shape, commit, cpu_name, usable_cores
+from workload import BETAS, DECAY, EPS, LR, batch_tokens, parameter_shapes, random_weights
+
+PROGRAMS = ("ours", "torch")
+LEVELS = ("portable", "avx2", "avx512", "highest")
+
+
+def environment(program: str, level: str) -> dict[str, str]:
+    """Return the environment that holds a program at a level."""
+    name = {"ours": "MUDD_MAX_ISA", "torch": "ATEN_CPU_CAPABILITY"}[program]
+    free = {k: v for k, v in os.environ.items() if k not in ("MUDD_MAX_ISA", "ATEN_CPU_CAPABILITY")}
+    if level == "highest":
+        return free
+    return {**free, name: "default" if (program, level) == ("torch", "portable") else level}
+
+
+def hash_of(arrays: Mapping[str, NDArray[np.float32]]) -> str:
+    """Return the SHA-256 over all weights in name order."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
+
+
+def of_ours(s: Shape, family: str, a: argparse.Namespace) -> tuple[str, str]:
+    """Train; the hash and the level."""
+    import mudd_core as mc
+    from bench_step import default_micro_batch, make_engine
+
+    mc.set_num_threads(a.threads)
+    engine = make_engine(s, family, default_micro_batch(s), None)
+    for step in range(a.steps):
+        tokens = batch_tokens(s, step).astype(np.int32)
+        parts = {"inputs": tokens[:, :-1], "targets": tokens[:, 1:]}
+        engine.train_step(step, LR, {name: np.ascontiguousarray(part) for name, part in parts.items()})
+    return hash_of(dict(engine.model.parameters)), str(mc.isa())
+
+
+def of_torch(s: Shape, family: str, a: argparse.Namespace) -> tuple[str, str]:
+    """Train in eager mode as baselines/torch_step.py does; the hash and the level."""
+    sys.path.insert(0, str(Path(__file__).parent / "baselines"))
+    import torch
+    import torch_step
+
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(0)
+    model, load = torch_step.make(s, family)
+    load(model, random_weights(parameter_shapes(s, family)))
+    decayed = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() <= 1]
+    groups = [{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, fused=True)
+    for step in range(a.steps):
+        tokens = torch.from_numpy(batch_tokens(s, step))
+        optimizer.zero_grad(set_to_none=True)
+        model(tokens[:, :-1], tokens[:, 1:]).backward()
+        torch_step.clip(model)
+        optimizer.step()
+    weights = {name: p.detach().numpy() for name, p in model.named_parameters()}
+    return hash_of(weights), str(torch.backends.cpu.get_cpu_capability())
+
+
+def in_process(program: str, family: str, level: str, a: argparse.Namespace) -> tuple[str, str]:
+    """Return the hash and the level that another process has at this one; what failed in place of the hash."""
+    words = [f"--{name.replace('_', '-')}={getattr(a, name)}" for name in ("shape", "steps", "threads")]
+    words += [f"--{n.replace('_', '-')}={getattr(a, n)}" for n in ("seq_len", "batch") if getattr(a, n)]
+    command = [sys.executable, __file__, *words, "--families", family, "--programs", program, "--child"]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            command, env=environment(program, level), cwd=folder, capture_output=True, text=True, check=False
+        )
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1], level
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return found[0], found[1]
+
+
+def rows(a: argparse.Namespace) -> Iterable[tuple[str, str, dict[str, str]]]:
+    """Give family, program and the hashes by level."""
+    for family in a.families:
+        for program in a.programs:
+            found: dict[str, str] = {}
+            for level in a.levels:
+                digest, name = in_process(program, family, level, a)
+                found[name.lower()] = digest
+            yield family, program, found
+
+
+def parse() -> argparse.Namespace:
+    """Command line."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--families", choices=FAMILIES, nargs="+", default=list(FAMILIES))
+    p.add_argument("--programs", choices=PROGRAMS, nargs="+", default=list(PROGRAMS))
+    p.add_argument("--levels", choices=LEVELS, nargs="+", default=["avx2", "highest"])
+    p.add_argument("--shape", choices=SHAPES, default="9M")
+    p.add_argument("--seq-len", type=int, help="length of a sequence in place of the shape's")
+    p.add_argument("--batch", type=int, help="sequences in a step in place of the shape's")
+    p.add_argument("--steps", type=int, default=20)
+    p.add_argument("--threads", type=int, default=usable_cores())
+    p.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    return p.parse_args()
+
+
+def main() -> int:
+    """Print a table of hashes by level."""
+    a = parse()
+    shape = SHAPES[a.shape]
+    s = replace(shape, T=a.seq_len or shape.T, B=a.batch or shape.B)
+    if a.child:
+        of = {"ours": of_ours, "torch": of_torch}[a.programs[0]]
+        print(json.dumps(of(s, a.families[0], a)))
+        return 0
+    print(
+        f"{cpu_name()}, commit {commit()}, {a.threads} threads: {s.name}, T {s.T}, batch {s.B}, {a.steps} steps\n\n"
+        "| family | program | hashes by level | |\n| --- | --- | --- | --- |"
+    )
+    differ = 0
+    for family, program, found in rows(a):
+        equal = len(set(found.values())) == 1
+        differ += program == "ours" and not equal
+        text = ", ".join(f"{level} `{digest[:12]}`" for level, digest in found.items())
+        print(f"| {family} | {program} | {text} | {'equal' if equal else '**differ**'} |", flush=True)
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""What standard output can show: its width in columns, and whether it has characters beyond ASCII."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PLAIN_WIDTH = 80  # of a pipe, of a file, and of a terminal that does not say
+_NARROWEST, _WIDEST = 40, 160
+
+
+@dataclass(frozen=True)
+class Screen:
+    """width: columns of a line. fine: a terminal that shows braille characters."""
+
+    width: int = PLAIN_WIDTH
+    fine: bool = False
+
+
+def screen() -> Screen:
+    """Return the terminal that standard output is; 80 columns of ASCII where it is none."""
+    if not sys.stdout.isatty():
+        return Screen()
+    try:
+        columns = os.get_terminal_size(sys.stdout.fileno()).columns or PLAIN_WIDTH
+    except (OSError, ValueError):
+        columns = PLAIN_WIDTH
+    return Screen(min(_WIDEST, max(_NARROWEST, columns)), locale_is_utf8(os.environ))
+
+
+def locale_is_utf8(environment: Mapping[str, str]) -> bool:
+    """Return whether the variables of the locale name UTF-8; the stream's encoding is UTF-8 in every locale."""
+    named = (environment.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    found = next(filter(None, named), "")
+    return found.lower().replace("-", "").endswith("utf8")

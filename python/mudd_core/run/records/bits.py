@@ -1,0 +1,60 @@
+"""What decides the bits of a run beside its config: the order of fp32 sums and, for bf16, the unit of the CPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from mudd_core import _core
+from mudd_core.base.types import Json, JsonObject
+
+# Facts in run.json.
+FP32_ORDER = (
+    "fp32_order"  # lanes of fp32 sums, the same on every x86-64 CPU; absent in runs of earlier versions
+)
+BF16_UNIT = "bf16_unit"  # of a run in bf16: none, avx512_bf16 or amx_bf16
+SINCE = "bits_since"  # the step from which the two are true, where the run began with others
+
+
+def unit_of(level: str) -> str:
+    """Return the unit of bf16 matmuls at an instruction set level: the level itself, or none, then fp32 computes."""
+    return level if level.endswith("_bf16") else "none"
+
+
+def bf16_unit() -> str:
+    """Return the unit of this process, emulated or not."""
+    return unit_of(os.environ.get("MUDD_EMULATE", "").removeprefix("emu_") or _core.isa())
+
+
+def bits_facts(precision: str) -> JsonObject:
+    """Return the facts of a run that begins now. precision: as train.precision."""
+    facts: JsonObject = {FP32_ORDER: _core.fp32_order()}
+    return {**facts, BF16_UNIT: bf16_unit()} if precision == "bf16" else facts
+
+
+def change_of_bits(saved: Mapping[str, Json], now: Mapping[str, Json], step: int) -> tuple[JsonObject, str]:
+    """Return what a start after this step adds to run.json, and a note where the bits change there, else ''.
+
+    saved: run.json. now: as bits_facts.
+    """
+    if all(saved.get(name) == value for name, value in now.items()):
+        return {}, ""
+    if step == 0:
+        return dict(now), ""
+    changed = {name for name, value in now.items() if saved.get(name) != value}
+    if BF16_UNIT in changed and BF16_UNIT in saved:
+        why = f"its bf16 matmuls used another unit ({saved[BF16_UNIT]}, now {now[BF16_UNIT]})"
+    elif FP32_ORDER in saved:
+        why = f"its fp32 sums had another order ({saved[FP32_ORDER]} lanes, now {now[FP32_ORDER]})"
+    else:
+        why = "it began with an earlier version, whose bits depend on the CPU's instruction set level"
+    return {**now, SINCE: step}, f"the bits of this run change after step {step}: {why}"
+
+
+def bits_text(facts: Mapping[str, Json]) -> str:
+    """Return what run.json says of the bits, for people."""
+    if FP32_ORDER not in facts:
+        return "bits of an earlier version: they depend on the instruction set level"
+    unit = f", bf16 unit {facts[BF16_UNIT]}" if BF16_UNIT in facts else ""
+    since = f", since step {facts[SINCE]}" if SINCE in facts else ""
+    return f"fp32 order {facts[FP32_ORDER]}{unit}{since}"

@@ -1,0 +1,52 @@
+"""What a start or a resume records of the program and the machine, for comparing runs later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import mudd_core
+from mudd_core import _core
+from mudd_core.base.types import JsonObject
+
+MACHINE = "machine"  # member of the events of a start and of a resume
+PEAK_MEMORY = "peak_memory"  # member of the event of an end: bytes
+_CHECKOUT = Path(mudd_core.__file__).resolve().parents[2]
+
+
+def machine_facts() -> JsonObject:
+    """Return the version, the commit of a checkout, the CPU, the instruction set level and the threads in use."""
+    commit = commit_of(_CHECKOUT)
+    return {
+        "version": mudd_core.__version__,
+        **({"commit": commit} if commit else {}),
+        "cpu": _core.cpu_name(),
+        "level": _core.isa(),
+        "threads": _core.num_threads(),
+    }
+
+
+def commit_of(checkout: Path) -> str:
+    """Return the first 12 digits of the commit that is checked out in a folder; empty where it has none.
+
+    Reads git's files, since the git program may be missing. Changes that are not committed are not seen.
+    """
+    try:
+        folder = checkout / ".git"
+        if folder.is_file():  # of a worktree
+            folder = checkout / folder.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+        head = (folder / "HEAD").read_text(encoding="utf-8").strip()
+        name = head.removeprefix("ref:").strip()
+        return (head if name == head else _commit_of_branch(folder, name))[:12]
+    except (OSError, ValueError):
+        return ""
+
+
+def _commit_of_branch(folder: Path, name: str) -> str:
+    """Return the commit of a branch; empty where it has none yet. folder: that of HEAD."""
+    shared = folder / "commondir"
+    common = folder / shared.read_text(encoding="utf-8").strip() if shared.is_file() else folder
+    if (common / name).is_file():
+        return (common / name).read_text(encoding="utf-8").strip()
+    packed = common / "packed-refs"
+    lines = packed.read_text(encoding="utf-8").splitlines() if packed.is_file() else []
+    return next((line.split()[0] for line in lines if line.endswith(f" {name}")), "")

@@ -1,0 +1,55 @@
+"""Pieces of HTML with escaped text: paragraphs, tables, folded parts, JSON for the page's script."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from mudd_core.base.types import Json
+
+
+def text(words: str, kind: str = "") -> str:
+    """A paragraph. kind: a class of page.css: note."""
+    return f"<p{_class(kind)}>{escape(words)}</p>"
+
+
+def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), kind: str = "") -> str:
+    """A table of strings; it scrolls in its own box where it is wider than the page. kind: a class of page.css."""
+    top = f"<thead>{_row(head, 'th')}</thead>" if head else ""
+    body = "".join(_row(row, "td") for row in rows)
+    return f'<div class="wide"><table{_class(kind)}>{top}<tbody>{body}</tbody></table></div>'
+
+
+def folded(summary: str, body: str) -> str:
+    """HTML behind a line that opens it."""
+    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
+
+
+def preformatted(words: str) -> str:
+    """Lines of text as they are, long ones wrapped."""
+    return f"<pre>{escape(words)}</pre>"
+
+
+def data(value: Json) -> str:
+    """A value for page.js, inside the element that it belongs to."""
+    plain = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    safe = plain.replace("<", "\\u003c")
+    return f'<script type="application/json">{safe}</script>'
+
+
+def short(value: float, digits: int = 5) -> Json:
+    """A number with so many digits for `data`; None for one that is not finite."""
+    if not math.isfinite(value):
+        return None
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded == int(rounded) and abs(rounded) < 1e15 else rounded
+
+
+def _row(cells: Sequence[str], tag: str) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+
+def _class(kind: str) -> str:
+    return f' class="{escape(kind)}"' if kind else ""

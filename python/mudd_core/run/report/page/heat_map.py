@@ -1,0 +1,136 @@
+"""A map of colored cells, rows by columns; with a slider where it has several steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+
+from mudd_core.base.chart import number
+from mudd_core.base.types import Float64
+from mudd_core.run.report.page.elements import data, short
+
+MOST_NUMBERS = 20_000  # of a map, about 100 kB: of more steps than that, some are left out
+_LEVELS = 20  # of a color, from nothing to full
+_LABELS = 12  # at most, along a side
+
+
+def heat_map(
+    title: str,
+    values: Float64,
+    *,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    steps: Sequence[int] = (),
+    middle: float | None = None,
+    unit: str = "",
+    note: str = "",
+    wide: bool = False,
+) -> str:
+    """A figure of values [rows, columns], or [steps, rows, columns] with a slider over `steps` that begins at the last.
+
+    NaN: no cell. rows, columns: their names, as "layer 3". middle: values below it get another color; None: all values
+    are at least 0. At most MOST_NUMBERS cells. '' where no value is finite.
+    """
+    frames = values if values.ndim == 3 else values[None]
+    if not np.isfinite(frames).any():
+        return ""
+    assert frames[0].shape == (len(rows), len(columns)) and frames[0].size <= MOST_NUMBERS
+    kept = _kept_frames(len(frames), frames[0].size)
+    frames = frames[kept]
+    middle_at = 0.0 if middle is None else middle
+    largest = float(np.nanmax(np.abs(frames - middle_at))) or 1.0
+    kinds = " ".join(["chart", "heat", *(["wide-chart"] if wide else [])])
+    shown_steps = [steps[place] for place in kept] if steps else []
+    return (
+        f'<figure class="{kinds}"><figcaption><h3>{escape(title)}</h3>{_slider(shown_steps)}</figcaption>'
+        f'<div class="plot" tabindex="0" role="img" aria-label="{escape(title)}, {len(rows)} by {len(columns)}">'
+        f'<svg viewBox="0 0 {len(columns)} {len(rows)}" preserveAspectRatio="none" aria-hidden="true">'
+        f"{_cells(frames[-1], middle_at, largest)}</svg>{_labels(rows, 'left')}{_labels(columns, 'below')}"
+        '<div class="tip" hidden></div></div>'
+        f"{_scale(middle, middle_at, largest, float(np.nanmin(frames)), unit)}"
+        f"{_values(frames, rows, columns, shown_steps, middle_at, largest, unit)}"
+        f"{f'<p class=note>{escape(note)}</p>' if note else ''}</figure>"
+    )
+
+
+def _kept_frames(count: int, cells: int) -> list[int]:
+    """Places of the steps that are kept: all, or as many as fit, evenly spaced up to the last."""
+    room = max(1, MOST_NUMBERS // cells)
+    if count <= room:
+        return list(range(count))
+    return sorted({count - 1 - round(place * (count - 1) / max(1, room - 1)) for place in range(room)})
+
+
+def _level(value: float, middle: float, largest: float) -> int:
+    """From -_LEVELS to _LEVELS, by the root so that small values stay visible next to one large."""
+    fraction = (value - middle) / largest
+    return round(math.copysign(math.sqrt(min(1.0, abs(fraction))), fraction) * _LEVELS)
+
+
+def _cells(frame: Float64, middle: float, largest: float) -> str:
+    """A path for each level that occurs; page.js draws other steps the same way."""
+    paths: dict[int, list[str]] = {}
+    for row, cells in enumerate(frame.tolist()):
+        for column, value in enumerate(cells):
+            if math.isfinite(value) and (level := _level(value, middle, largest)):
+                paths.setdefault(level, []).append(f"M{column} {row}h1v1h-1z")
+    return "".join(
+        f'<path class="{"above" if level > 0 else "under"}" fill-opacity="{abs(level) / _LEVELS:g}" '
+        f'd="{"".join(cells)}"/>'
+        for level, cells in sorted(paths.items())
+    )
+
+
+def _labels(names: Sequence[str], side: str) -> str:
+    every = -(-len(names) // _LABELS)
+    start = "top" if side == "left" else "left"
+    spans = (
+        f'<span style="{start}:{100 * (place + 0.5) / len(names):.1f}%">{escape(name)}</span>'
+        for place, name in enumerate(names)
+        if place % every == 0
+    )
+    return f'<div class="{side}">{"".join(spans)}</div>'
+
+
+def _slider(steps: Sequence[int]) -> str:
+    if len(steps) < 2:
+        return ""
+    last = len(steps) - 1
+    return (
+        f'<label class="slider"><input type="range" min="0" max="{last}" value="{last}" aria-label="step">'
+        f"<output>step {steps[-1]:,}</output></label>"
+    )
+
+
+def _scale(middle: float | None, middle_at: float, largest: float, least: float, unit: str) -> str:
+    """The colors with their values."""
+    low = middle_at if middle is None or least >= middle_at else middle_at - largest
+    kind = "scale" if low == middle_at else "scale signed"
+    ends = f"<span>{number(low)}</span><i></i><span>{number(middle_at + largest)} {escape(unit)}</span>"
+    return f'<div class="{kind}">{ends}</div>'
+
+
+def _values(
+    frames: Float64,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    steps: Sequence[int],
+    middle: float,
+    largest: float,
+    unit: str,
+) -> str:
+    return data(
+        {
+            "rows": list(rows),
+            "columns": list(columns),
+            "steps": list(steps),
+            "frames": [[short(value, 4) for value in frame.ravel().tolist()] for frame in frames],
+            "middle": middle,
+            "largest": largest,
+            "levels": _LEVELS,
+            "unit": unit,
+        }
+    )

@@ -1,0 +1,182 @@
+"""A chart of curves and dots: SVG for each choice of the page's switch, and the values for the pointer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from mudd_core.base.chart import Axis, axis, number
+from mudd_core.base.types import Float64, Json
+from mudd_core.run.report.page.elements import data, short
+from mudd_core.run.report.page.records import ACROSS, Places
+from mudd_core.run.report.page.thinning import kept_rows
+
+COLORS = 8  # series colors of page.css, --c0 to --c7
+_SIZE = 1000  # of the picture in its own units; the page stretches it
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve, or dots. places: Records.places of its steps; values: one each, NaN where the curve is broken."""
+
+    name: str
+    places: Places
+    values: Float64
+    dots: bool = False
+    color: int | None = None  # its number in page.css; None: its place in the chart
+
+    def thinned(self) -> Series:
+        """The same with the rows that a chart can show."""
+        rows = kept_rows(self.places[ACROSS[0]], self.values)
+        places = {name: column[rows] for name, column in self.places.items()}
+        return Series(self.name, places, self.values[rows], self.dots, self.color)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment on the time line: a vertical line in every chart that is given it, with its text at the pointer."""
+
+    places: Mapping[str, float]
+    text: str
+
+
+def line_chart(
+    title: str,
+    series: Sequence[Series],
+    *,
+    unit: str = "",
+    log: bool = False,
+    marks: Sequence[Mark] = (),
+    note: str = "",
+    wide: bool = False,
+) -> str:
+    """A figure with all series over the same axes; '' where no series has a finite value.
+
+    unit: behind the values, such as "nats" or "%". log: a logarithmic axis, for values above zero. note: a sentence
+    under the chart. wide: over both columns of the page.
+    """
+    shown = [one.thinned() for one in series if np.isfinite(one.values).any()]
+    if not shown:
+        return ""
+    finite = np.concatenate([one.values[np.isfinite(one.values)] for one in shown])
+    up = axis([float(finite.min()), float(finite.max())], unit, log=log)
+    across = {name: _range(shown, marks, name) for name in ACROSS}
+    views = "".join(_view(shown, marks, name, across[name], up) for name in ACROSS)
+    kinds = " ".join(["chart", *(["wide-chart"] if wide else [])])
+    return (
+        f'<figure class="{kinds}"><figcaption><h3>{escape(title)}</h3>{_legend(shown)}</figcaption>'
+        f'<div class="plot" tabindex="0" role="img" aria-label="{escape(_summary(title, shown, unit))}">'
+        f'{views}{_left_labels(up)}<div class="cursor" hidden></div><div class="tip" hidden></div></div>'
+        f"{data(_values(shown, marks, across, unit))}"
+        f"{f'<p class=note>{escape(note)}</p>' if note else ''}</figure>"
+    )
+
+
+def _range(series: Sequence[Series], marks: Sequence[Mark], name: str) -> Axis:
+    ends = [float(one.places[name][place]) for one in series for place in (0, -1) if len(one.values)]
+    return axis([*ends, *(mark.places[name] for mark in marks)], name, margin=0.0)
+
+
+def _view(series: Sequence[Series], marks: Sequence[Mark], name: str, x: Axis, y: Axis) -> str:
+    """The picture for one choice of the switch, and the numbers below it."""
+    lines = [f"M0 {_down(y, tick)}H{_SIZE}" for tick in y.ticks(4)]
+    parts = [f'<path class="grid" d="{"".join(lines)}"/>']
+    if marks:
+        places = sorted({_right(x, mark.places[name]) for mark in marks})
+        parts.append(f'<path class="mark" d="{"".join(f"M{at} 0V{_SIZE}" for at in places)}"/>')
+    for index, one in enumerate(series):
+        kind = "dot" if one.dots else "line"
+        path = _dots(one, name, x, y) if one.dots else _line(one, name, x, y)
+        parts.append(f'<path class="{kind} c{_color(one, index)}" d="{path}"/>')
+    labels = "".join(
+        f'<span style="left:{100 * x.share(tick):.1f}%">{number(tick)}</span>' for tick in x.ticks(5)
+    )
+    return (
+        f'<div class="view by-{name}"><svg viewBox="0 0 {_SIZE} {_SIZE}" preserveAspectRatio="none" '
+        f'aria-hidden="true">{"".join(parts)}</svg><div class="below">{labels}</div></div>'
+    )
+
+
+def _points(one: Series, name: str, x: Axis, y: Axis) -> Iterator[tuple[int, int] | None]:
+    """Places of the values in the picture; None where the curve is broken."""
+    for across, value in zip(one.places[name].tolist(), one.values.tolist(), strict=True):
+        yield (_right(x, across), _down(y, value)) if math.isfinite(value) else None
+
+
+def _line(one: Series, name: str, x: Axis, y: Axis) -> str:
+    """A path of relative steps, which are shorter than places."""
+    parts, before = [], None
+    for point in _points(one, name, x, y):
+        if point is not None and before is not None:
+            right, down = point[0] - before[0], point[1] - before[1]
+            parts.append(f"l{right}{'' if down < 0 else ' '}{down}")
+        elif point is not None:
+            parts.append(f"M{point[0]} {point[1]}h0")
+        before = point
+    return "".join(parts)
+
+
+def _dots(one: Series, name: str, x: Axis, y: Axis) -> str:
+    """A line of no length a value: its round ends are a dot that keeps its form in a stretched picture."""
+    return "".join(f"M{point[0]} {point[1]}h0" for point in _points(one, name, x, y) if point is not None)
+
+
+def _right(x: Axis, value: float) -> int:
+    return round(_SIZE * min(1.0, max(0.0, x.share(value))))
+
+
+def _down(y: Axis, value: float) -> int:
+    return round(_SIZE * (1 - min(1.0, max(0.0, y.share(value)))))
+
+
+def _left_labels(y: Axis) -> str:
+    places = ((tick, 100 * (1 - y.share(tick))) for tick in y.ticks(4))
+    spans = "".join(f'<span style="top:{at:.1f}%">{number(tick)}</span>' for tick, at in places)
+    return f'<div class="left">{spans}</div>'
+
+
+def _color(one: Series, index: int) -> int:
+    return (index if one.color is None else one.color) % COLORS
+
+
+def _legend(series: Sequence[Series]) -> str:
+    if len(series) == 1:
+        return ""
+    entries = (
+        f'<span class="{"dot" if one.dots else "line"} c{_color(one, index)}">{escape(one.name)}</span>'
+        for index, one in enumerate(series)
+    )
+    return f'<div class="legend">{"".join(entries)}</div>'
+
+
+def _summary(title: str, series: Sequence[Series], unit: str) -> str:
+    """The chart in a sentence, for a reader of the screen."""
+    ends = []
+    for one in series:
+        values = one.values[np.isfinite(one.values)]
+        ends.append(f"{one.name} from {values[0]:.4g} to {values[-1]:.4g} {unit}".rstrip())
+    return f"{title}: {', '.join(ends)}. Arrow keys show the values."
+
+
+def _values(series: Sequence[Series], marks: Sequence[Mark], across: Mapping[str, Axis], unit: str) -> Json:
+    """What page.js shows at the pointer: of each series its places and values, and the ends of the axes."""
+    return {
+        "ends": {name: [ends.low, ends.high] for name, ends in across.items()},
+        "unit": unit,
+        "series": [
+            {
+                "name": one.name,
+                "color": _color(one, index),
+                "values": [short(value) for value in one.values.tolist()],
+                **{name: [short(value, 9) for value in one.places[name].tolist()] for name in ACROSS},
+            }
+            for index, one in enumerate(series)
+        ],
+        "marks": [
+            {"text": mark.text, **{name: short(mark.places[name], 9) for name in ACROSS}} for mark in marks
+        ],
+    }

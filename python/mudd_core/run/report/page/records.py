@@ -1,0 +1,91 @@
+"""What a run has written, read once for all sections of the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.types import Float64, Int64, JsonObject
+from mudd_core.config import Config
+from mudd_core.run.store.checkpoints import Checkpoints
+from mudd_core.run.store.json_files import facts_of, read_object
+from mudd_core.run.store.metric_arrays import Metrics
+from mudd_core.run.store.metrics import rows_of
+from mudd_core.run.store.run_folder import RunFolder
+
+Places: TypeAlias = "Mapping[str, Float64]"
+# What a chart can have across, by the word of the page's switch; the first one is shown first.
+ACROSS = ("steps", "tokens", "minutes")
+
+
+@dataclass(frozen=True)
+class Records:
+    """A run's config and files. updates, validations: rows of metrics.jsonl as columns; events: of events.jsonl."""
+
+    folder: RunFolder
+    config: Config
+    updates: Metrics
+    validations: Metrics
+    events: Sequence[JsonObject] = ()
+    facts: JsonObject = field(default_factory=dict)  # run.json
+    summary: JsonObject = field(default_factory=dict)  # summary.json: how the last call of fit() ended
+    checkpoints: Sequence[int] = ()
+
+    def places(self, steps: Float64 | Int64) -> Places:
+        """The abscissae of steps by the names of ACROSS, between logged updates by interpolation."""
+        known, tokens, seconds = self._clock
+        return {
+            "steps": np.asarray(steps, np.float64),
+            "tokens": np.interp(steps, known, tokens),
+            "minutes": np.interp(steps, known, seconds / 60),
+        }
+
+    @cached_property
+    def _clock(self) -> tuple[Float64, Float64, Float64]:
+        """Steps, with the tokens and seconds of the run up to each; from step 0 on."""
+        columns = [self.updates.get(name, np.zeros(0)) for name in ("step", "tokens", "seconds")]
+        rows = min(map(len, columns))
+        steps, tokens, seconds = (
+            np.concatenate([[0.0], np.asarray(column[:rows], np.float64)]) for column in columns
+        )
+        return steps, np.nan_to_num(tokens), np.nan_to_num(seconds)
+
+
+def read_records(folder: RunFolder, config: Config) -> Records:
+    """The records of a run, also of one that trains; no lock is taken.
+
+    Raises UserError for a file that cannot be read, FormatError for a damaged one.
+    """
+    rows = list(rows_of(folder))
+    summary = folder.summary_file
+    return Records(
+        folder,
+        config,
+        Metrics.of_rows(row for row in rows if "val_loss" not in row),
+        Metrics.of_rows(row for row in rows if "val_loss" in row),
+        _events(folder),
+        facts_of(folder),
+        read_object(summary) if summary.exists() else {},
+        Checkpoints(folder).steps(),
+    )
+
+
+def _events(folder: RunFolder) -> list[JsonObject]:
+    """The lines of events.jsonl that are events; a torn or damaged line is left out, as it decides nothing."""
+    if not folder.events_file.is_file():
+        return []
+    found = []
+    for line in read_bytes(folder.events_file, links=False).splitlines():
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict) and isinstance(event.get("event"), str):
+            found.append(event)
+    return found

@@ -1,0 +1,53 @@
+"""The whole page: head, style, sections with links to them, the switch of the charts, the script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from mudd_core.run.report.page.records import ACROSS
+from mudd_core.run.report.page.section import Section
+
+_HERE = Path(__file__).parent
+
+
+def page(title: str, subtitle: str, sections: Sequence[Section], *, status: str = "") -> str:
+    """A self-contained HTML document. title, subtitle, status: plain text; status is a short word such as "finished".
+
+    Its content policy allows its own script and nothing from elsewhere.
+    """
+    style, script = (_HERE.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    links = "".join(f'<a href="#part-{place}">{escape(one.title)}</a>' for place, one in enumerate(sections))
+    parts = "\n".join(
+        f'<section id="part-{place}"><h2>{escape(one.title)}</h2>{one.body}</section>'
+        for place, one in enumerate(sections)
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<header><h1>{escape(title)}</h1>{_status(status)}<p>{escape(subtitle)}</p></header>\n"
+        f"<nav><div class=links>{links}</div>{_switch()}</nav>\n<main>\n{parts}\n</main>\n"
+        f"<script>{script}</script>\n</body>\n</html>\n"
+    )
+
+
+def _status(status: str) -> str:
+    return f'<span class="status">{escape(status)}</span>' if status else ""
+
+
+def _switch() -> str:
+    """What the charts have across; page.css shows the pictures of the choice, so that it works without the script."""
+    choices = "".join(
+        f'<label><input type="radio" name="across" id="by-{name}" value="{name}"{" checked" if not place else ""}>'
+        f"<span>{name}</span></label>"
+        for place, name in enumerate(ACROSS)
+    )
+    return f'<fieldset class="switch"><legend>over</legend>{choices}</fieldset>'

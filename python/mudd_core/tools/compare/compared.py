@@ -1,0 +1,153 @@
+"""A run as it is compared: its records up to a step, and the numbers that the tables take from them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url
+from mudd_core.base.types import Float64, Int64
+from mudd_core.config.suggest import nearest
+from mudd_core.engine.flops import flops_per_token
+from mudd_core.engine.model_shape import resolved_model
+from mudd_core.run.records.machine import PEAK_MEMORY
+from mudd_core.run.report.page.records import Records, read_records
+from mudd_core.run.store.metric_arrays import Metrics
+from mudd_core.run.store.metrics import rows_of
+from mudd_core.run.store.run_folder import CONFIG, RunFolder
+from mudd_core.run.store.saved_run import named_run, run_and_step
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """A run under a letter. until: the step of the checkpoint that named it, after which nothing counts; else None."""
+
+    letter: str
+    typed: str
+    records: Records
+    until: int | None = None
+
+    @property
+    def updates(self) -> Metrics:
+        """Rows of updates as columns."""
+        return self.records.updates
+
+    @property
+    def validations(self) -> Metrics:
+        """Rows of validations as columns."""
+        return self.records.validations
+
+    @property
+    def last_step(self) -> int:
+        """The last logged update; 0 where there is none."""
+        return int(self.updates["step"][-1]) if self.updates.rows else 0
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of an update."""
+        train = self.records.config.train
+        return train.batch_size * train.seq_len
+
+    @cached_property
+    def flops_per_token(self) -> float | None:
+        """FLOPs of training by token; None where run.json has no vocabulary."""
+        config, size = self.records.config, self.records.facts.get("vocab_size")
+        if not isinstance(size, int):
+            return None
+        try:
+            shape = resolved_model(config, size)
+            return flops_per_token(shape, shape.vocab_size, config.train.seq_len)
+        except ValueError:  # UserError: a vocabulary that the model refuses
+            return None
+
+    @property
+    def final_hash(self) -> str:
+        """The hash of the weights after the last step; empty where the run has not come to an end since."""
+        found, step = self.records.summary.get("final_hash"), self.records.summary.get("step")
+        newest = isinstance(step, int) and step >= self.last_step and self.until in (None, step)
+        return found if isinstance(found, str) and newest else ""
+
+    @property
+    def peak_memory(self) -> int:
+        """The largest resident memory that the ends of the run recorded, in bytes; 0 where none did."""
+        sizes = (event.get(PEAK_MEMORY) for event in self.records.events)
+        return max((size for size in sizes if isinstance(size, int)), default=0)
+
+    @property
+    def state(self) -> str:
+        """How far the run is, for people."""
+        steps, summary = self.records.config.train.steps, self.records.summary
+        if self.until is not None:
+            return f"up to step {self.until:,} of {steps:,}"
+        ended = self.final_hash and not summary.get("stopped")
+        return f"{'finished, ' if ended else ''}step {self.last_step:,} of {steps:,}"
+
+    @cached_property
+    def batch_hashes(self) -> dict[int, str]:
+        """The hash of a step's ids, by step; empty without log.batches."""
+        found = {}
+        for row in rows_of(self.records.folder):
+            value = row.get("batch_hash")
+            if isinstance(value, str) and self._counts(row["step"]):
+                found[row["step"]] = value
+        return found
+
+    def _counts(self, step: int) -> bool:
+        return self.until is None or step <= self.until
+
+
+def read_run(letter: str, typed: str) -> ComparedRun:
+    """Read the run that a folder, the folder of a checkpoint, or a URL names; no lock is taken.
+
+    Raises UserError where it names none.
+    """
+    name, until = run_and_step(typed)
+    if not is_url(name) and not (folder := RunFolder.named(name, argument="[compare] RUN")).holds_run:
+        raise UserError(f"[compare] {typed}: expected the folder of a run, got {_without_run(folder)}")
+    config, folder = named_run({"--workdir": name}, ())
+    records = read_records(folder, config)
+    if until is not None:
+        updates, validations = (_up_to(table, until) for table in (records.updates, records.validations))
+        records = dataclasses.replace(records, updates=updates, validations=validations)
+    return ComparedRun(letter, typed, records, until)
+
+
+def steps_of(table: Metrics) -> Int64:
+    """The steps of the rows."""
+    return np.asarray(table.get("step", ()), np.int64)
+
+
+def column_of(table: Metrics, name: str) -> Float64:
+    """A column of numbers; NaN for every row where the table has none of that name."""
+    return np.asarray(table[name], np.float64) if name in table else np.full(table.rows, np.nan)
+
+
+def short_names(runs: Sequence[ComparedRun]) -> list[str]:
+    """The last parts of the runs' folders where these differ, else the names as typed."""
+    short = [run.records.folder.path.name for run in runs]
+    return short if len(set(short)) == len(short) else [run.typed for run in runs]
+
+
+def _up_to(table: Metrics, step: int) -> Metrics:
+    """The rows of steps up to this one."""
+    kept = steps_of(table) <= step
+    return Metrics({name: column[kept] for name, column in table.items()})
+
+
+def _without_run(folder: RunFolder) -> str:
+    """What a path without a run is, and the run beside it with the nearest name."""
+    path = folder.path
+    if path.is_dir():
+        return f"a folder without {CONFIG}"
+    if path.exists():
+        return "a file"
+    above = path.parent
+    beside = [one.name for one in above.iterdir() if RunFolder(one).holds_run] if above.is_dir() else []
+    hint = nearest(path.name, beside).replace("'", f"'{above}/" if above != Path() else "'", 1)
+    return f"a path where nothing is{hint}"

@@ -1,0 +1,148 @@
+"""Losses of the runs at their ends and bests, at equal steps, equal tokens and equal FLOPs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from mudd_core.base.types import Float64, Int64
+from mudd_core.base.units import flops_text
+from mudd_core.run.store.metric_arrays import Metrics
+from mudd_core.tools.compare.compared import ComparedRun, column_of, steps_of
+from mudd_core.tools.compare.part import Part
+
+_MEAN_OF = 20  # common steps
+_NONE = "-"
+_Row = tuple[str, Sequence[float], Sequence[int | None]]  # name, values by run (NaN: none), their steps
+
+
+def losses_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
+    """The table of losses in nats per target; of two runs with their differences."""
+    at_equal_cost = _at_equal_cost(runs)
+    rows = [*_of_updates(runs), *_of_validations(runs), *at_equal_cost]
+    kept = [row for row in rows if np.isfinite(row[1]).any()]
+    if not kept:
+        return Part("losses: none logged")
+    head = ["", *letters, *([f"{letters[1]} - {letters[0]}"] if len(letters) == 2 else [])]
+    notes = []
+    if any(row in kept for row in at_equal_cost):
+        notes.append("Losses at equal tokens or FLOPs are interpolated between logged steps.")
+    if len({run.records.facts.get("vocab_size") for run in runs}) > 1:
+        notes.append("Losses per token of other tokenizers do not compare; bits per byte do.")
+    return Part("losses (nats per target)", [head, *map(_cells, kept)], notes)
+
+
+def _cells(row: _Row) -> list[str]:
+    name, values, steps = row
+    texts = [
+        _NONE if not np.isfinite(value) else f"{value:.4f}{'' if step is None else f' at {step:,}'}"
+        for value, step in zip(values, steps, strict=True)
+    ]
+    if len(values) != 2:
+        return [name, *texts]
+    less = values[1] - values[0]
+    return [name, *texts, f"{less:+.4f}" if np.isfinite(less) else _NONE]
+
+
+def _of_updates(runs: Sequence[ComparedRun]) -> list[_Row]:
+    tables = [run.updates for run in runs]
+    common, rows = _common(tables), list[_Row]()
+    count = min(_MEAN_OF, len(common) // 4)
+    if count > 1:  # of one batch each, losses are noisy
+        steps = common[-count:]
+        means = [float(np.mean(_at(table, "loss", steps))) for table in tables]
+        rows.append((f"training, mean of {steps[0]:,} to {steps[-1]:,}", means, [None] * len(runs)))
+    return [*rows, *_ends("training", tables, "loss", common), _best("training, best", tables, "loss")]
+
+
+def _of_validations(runs: Sequence[ComparedRun]) -> list[_Row]:
+    tables = [run.validations for run in runs]
+    return [
+        *_ends("validation", tables, "val_loss", _common(tables)),
+        _best("validation, best", tables, "val_loss"),
+        _best("bits per byte, best", tables, "val_bits_per_byte"),
+    ]
+
+
+def _ends(kind: str, tables: Sequence[Metrics], name: str, common: Int64) -> list[_Row]:
+    """A row at the last common step, and one at the last step of each run where these are others."""
+    rows: list[_Row] = []
+    if len(common):
+        values = [float(_at(table, name, common[-1:])[0]) for table in tables]
+        rows.append((f"{kind}, step {common[-1]:,}", values, [None] * len(tables)))
+    if not len(common) or any(table["step"][-1] != common[-1] for table in tables):
+        rows.append(_last(f"{kind}, last", tables, name))
+    return rows
+
+
+def _at_equal_cost(runs: Sequence[ComparedRun]) -> list[_Row]:
+    """Rows at equal tokens where runs take other numbers of them a step, and at equal FLOPs where these differ."""
+    rows = []
+    if len({run.tokens_per_step for run in runs}) > 1:
+        rows += _at_spent(runs, [1.0 * run.tokens_per_step for run in runs], lambda v: f"{v:,.0f} tokens")
+    per_token = [run.flops_per_token for run in runs]
+    if None not in per_token and len(set(per_token)) > 1:
+        costs = [(one or 0.0) * run.tokens_per_step for one, run in zip(per_token, runs, strict=True)]
+        rows += _at_spent(runs, costs, flops_text)
+    return rows
+
+
+def _at_spent(
+    runs: Sequence[ComparedRun], a_step: Sequence[float], text: Callable[[float], str]
+) -> list[_Row]:
+    """Losses where all runs have spent what the one with the least has, between logged steps by interpolation."""
+    rows: list[_Row] = []
+    for kind, name, tables in (
+        ("training", "loss", [run.updates for run in runs]),
+        ("validation", "val_loss", [run.validations for run in runs]),
+    ):
+        if all(table.rows and name in table for table in tables):
+            ends = [table["step"][-1] * cost for table, cost in zip(tables, a_step, strict=True)]
+            spent = float(min(ends))
+            values = [
+                _interpolated(table, name, spent / cost) for table, cost in zip(tables, a_step, strict=True)
+            ]
+            rows.append((f"{kind}, {text(spent)}", values, [None] * len(runs)))
+    return rows
+
+
+def _interpolated(table: Metrics, name: str, step: float) -> float:
+    """The value at a step; NaN before the first row with one."""
+    finite = np.isfinite(table[name])
+    if not finite.any():
+        return np.nan
+    return float(np.interp(step, table["step"][finite], table[name][finite], left=np.nan))
+
+
+def _last(title: str, tables: Sequence[Metrics], name: str) -> _Row:
+    places = [table.rows - 1 if name in table else None for table in tables]
+    return _row_at(title, tables, name, places)
+
+
+def _best(title: str, tables: Sequence[Metrics], name: str) -> _Row:
+    places = [
+        int(np.nanargmin(table[name])) if name in table and np.isfinite(table[name]).any() else None
+        for table in tables
+    ]
+    return _row_at(title, tables, name, places)
+
+
+def _row_at(title: str, tables: Sequence[Metrics], name: str, places: Sequence[int | None]) -> _Row:
+    pairs = list(zip(tables, places, strict=True))
+    values = [np.nan if place is None else float(table[name][place]) for table, place in pairs]
+    return title, values, [None if place is None else int(table["step"][place]) for table, place in pairs]
+
+
+def _common(tables: Sequence[Metrics]) -> Int64:
+    """The steps that all tables have."""
+    found = steps_of(tables[0])
+    for table in tables[1:]:
+        found = np.intersect1d(found, steps_of(table))
+    return found
+
+
+def _at(table: Metrics, name: str, steps: Int64) -> Float64:
+    """The values of steps that the table has; NaN without such a column."""
+    found: Float64 = column_of(table, name)[np.searchsorted(steps_of(table), steps)]
+    return found

@@ -1,0 +1,104 @@
+"""All parts of a comparison in their order; the first run is the base of the others."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from mudd_core.base.surroundings import typed_program
+from mudd_core.tools.compare.compared import ComparedRun
+from mudd_core.tools.compare.first_difference import COMPARED, FirstDifference, first_difference
+from mudd_core.tools.compare.losses import losses_part
+from mudd_core.tools.compare.part import Part
+from mudd_core.tools.compare.settings import config_part, data_part, machine_part
+from mudd_core.tools.compare.speed import hash_part, speed_part
+
+
+def runs_part(runs: Sequence[ComparedRun]) -> Part:
+    """The runs by their letters."""
+    rows = [
+        [run.letter, run.typed, run.records.config.name, run.records.config.model.family, run.state]
+        for run in runs
+    ]
+    return Part("runs", [["", "run", "name", "family", "state"], *rows], words=True)
+
+
+def parts_before_curves(runs: Sequence[ComparedRun]) -> list[Part]:
+    """What the runs are and what they were asked for, their losses."""
+    letters = [run.letter for run in runs]
+    return [
+        runs_part(runs),
+        config_part(runs, letters),
+        data_part(runs, letters),
+        machine_part(runs, letters),
+        losses_part(runs, letters),
+    ]
+
+
+def parts_after_curves(runs: Sequence[ComparedRun]) -> list[Part]:
+    """The first differences, speed, memory, and the weights at the end."""
+    base, *others = runs
+    differences = [difference_part(base, other, first_difference(base, other)) for other in others]
+    return [*differences, speed_part(runs, [run.letter for run in runs]), hash_part(runs)]
+
+
+def difference_part(base: ComparedRun, other: ComparedRun, found: FirstDifference) -> Part:
+    """The first step at which a run has other numbers than the base."""
+    title = f"first difference of {base.letter} and {other.letter}"
+    if not len(found.common):
+        return Part(f"{title}: unknown", (), ["They have logged no common step."])
+    last = int(found.common[-1])
+    notes = [] if found.whole else [_periods(base, other, found)]
+    if found.step is None:
+        names = " and ".join(COMPARED.values())
+        notes = [f"{names.capitalize()} have the same bits up to there.", *notes]
+        title = f"{title}: none up to the last common step, {last:,}"
+        return Part(title, (), [*notes, *_causes(base, other, found)])
+    rows = [["", base.letter, other.letter]]
+    for value in found.values:
+        rows.append([COMPARED[value.name], _exact(value.base), _exact(value.other)])
+    return Part(f"{title}: step {found.step:,}", rows, [*notes, *_causes(base, other, found)])
+
+
+def _exact(value: float | None) -> str:
+    return "not finite" if value is None else repr(value)
+
+
+def _periods(base: ComparedRun, other: ComparedRun, found: FirstDifference) -> str:
+    """The sentence about steps that not both have logged."""
+    periods = [run.records.config.train.log_every for run in (base, other)]
+    count = len(found.common)
+    text = f"Compared at the {count:,} steps that both have logged" if count > 1 else "Compared at one step"
+    text += (
+        f", {int(found.common[0]):,} to {int(found.common[-1]):,}" if count > 1 else f", {found.common[0]:,}"
+    )
+    text += f" (train.log_every {periods[0]} and {periods[1]})"
+    if found.step is not None and found.step - found.before > 1:
+        after = f"after step {found.before:,} and " if found.before else ""
+        text += f"; the numbers part {after}by step {found.step:,}"
+    return f"{text}."
+
+
+def _causes(base: ComparedRun, other: ComparedRun, found: FirstDifference) -> list[str]:
+    """Sentences about the batches and the learning rate up to the difference."""
+    last = found.step if found.step is not None else int(found.common[-1])
+    notes = []
+    if found.rate_step is not None and found.rate_step <= last:
+        notes.append(f"The learning rate differs first at step {found.rate_step:,}.")
+    if found.batch_step is not None and found.batch_step <= last:
+        hashes = [run.batch_hashes[found.batch_step] for run in (base, other)]
+        notes.append(
+            f"The ids of the batches differ first at step {found.batch_step:,}: hash {hashes[0]} in {base.letter}, "
+            f"{hashes[1]} in {other.letter}. Their rows:"
+        )
+        notes += [_show_command(run, found.batch_step) for run in (base, other)]
+    elif found.hashed:
+        notes.append(f"The ids of the batches have the same hashes up to step {last:,}.")
+    elif found.step is not None:
+        notes.append("With log.batches=true in both, the ids of the steps would be compared too.")
+    return notes
+
+
+def _show_command(run: ComparedRun, step: int) -> str:
+    config = str(run.records.folder.config_file)
+    return f"  {shlex.join([*typed_program(), 'data', 'show', f'--config={config}', f'--step={step}'])}"

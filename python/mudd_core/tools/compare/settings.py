@@ -1,0 +1,89 @@
+"""What the runs were asked for and made of: config fields, texts, tokenizers, programs and machines that differ."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.types import Json
+from mudd_core.config.field_table import shown
+from mudd_core.config.fields import FieldInfo, walk
+from mudd_core.data.tokenizer_files import VOCABULARIES
+from mudd_core.run.records.data_facts import DATA_FACT
+from mudd_core.run.store.config_source import MEMBER as SOURCE
+from mudd_core.tools.compare.compared import ComparedRun
+from mudd_core.tools.compare.machine import UNKNOWN, machine_rows, machine_text
+from mudd_core.tools.compare.part import Part, with_head
+
+_ABSENT = "-"  # of a field that the family of a run does not have
+_FREE = " *"
+_OF_EACH_RUN = ("run_id", "started", SOURCE)  # facts of run.json that differ between any two runs
+_FACTS = {DATA_FACT: "token cache", "data_seal": "seal of the cache", "vocab_size": "vocabulary"}
+_SHOWN = 16  # characters of a hash
+
+
+def config_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
+    """The fields that differ; those that may change on resume are marked, since they change no number."""
+    infos = [{info.path: info for info in walk(run.records.config)} for run in runs]
+    names = dict.fromkeys(path for of_run in infos for path in of_run)
+    fixed, free = [], []
+    for name in names:
+        found = [of_run.get(name) for of_run in infos]
+        if len({None if info is None else info.value for info in found}) == 1:
+            continue
+        row = [name, *map(_value, found)]
+        if any(info is not None and info.free_on_resume for info in found):
+            free.append([name + _FREE, *row[1:]])
+        else:
+            fixed.append(row)
+    notes = ["* changes no number of the training"] if free else []
+    rows = [*fixed, *free]
+    title = f"config: {len(rows)} field{'s' * (len(rows) != 1)} differ{'s' * (len(rows) == 1)}"
+    return Part(title if rows else "config: equal", with_head("field", letters, rows), notes, words=True)
+
+
+def _value(info: FieldInfo | None) -> str:
+    return _ABSENT if info is None else shown(info.value)
+
+
+def data_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
+    """Facts of run.json and tokenizers that differ."""
+    facts = [run.records.facts for run in runs]
+    names = dict.fromkeys(name for of_run in facts for name in of_run if name not in _OF_EACH_RUN)
+    found: dict[str, list[Json]] = {
+        _FACTS.get(name, name): [one.get(name) for one in facts] for name in names
+    }
+    found["tokenizer"] = [_tokenizer(run) for run in runs]
+    differing = {name: values for name, values in found.items() if any(v != values[0] for v in values)}
+    if differing:
+        rows = [[name, *map(_fact, values)] for name, values in differing.items()]
+        return Part("texts and tokenizers differ", with_head("", letters, rows), words=True)
+    known = [f"{name} {_fact(values[0])}" for name, values in found.items() if values[0] is not None]
+    return Part("texts and tokenizer: equal", (), [", ".join(known)] if known else [])
+
+
+def _fact(value: Json) -> str:
+    """A fact as text, hashes by their first digits."""
+    if value is None:
+        return UNKNOWN
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _SHOWN or isinstance(value, dict) else text[:_SHOWN]
+
+
+def _tokenizer(run: ComparedRun) -> str | None:
+    """The hash of the tokenizer's files in the folder of a run; `bytes`, or None where neither is known."""
+    folder, named = run.records.folder.path, run.records.config.data.tokenizer
+    files = [folder / name for name in VOCABULARIES if (folder / name).is_file()]
+    if not files:
+        return named if named == "bytes" else None
+    return hashlib.sha256(b"".join(read_bytes(file, links=False) for file in files)).hexdigest()
+
+
+def machine_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
+    """Program and machine where they differ, between the runs or from one start of a run to the next."""
+    rows = machine_rows(runs)
+    if rows:
+        return Part("program and machine differ", with_head("", letters, rows), words=True)
+    return Part("program and machine: equal", (), [machine_text(runs[0])])

@@ -1,0 +1,24 @@
+"""The check of one op: hypothesis draws cases, all levels compute them, and their bits are equal."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from level_draw import Draw
+from level_results import results
+from level_workers import Workers, differences
+
+
+def check(workers: Workers, case: str, examples: int) -> None:
+    """AssertionError with the smallest case that two levels compute differently."""
+
+    @settings(max_examples=examples, deadline=None)
+    @given(st.data())
+    def equal(data: st.DataObject) -> None:
+        draw = Draw(lambda count: data.draw(st.integers(0, count - 1)))
+        results(case, draw)
+        found = differences(workers.hashes(case, draw.picks))
+        assert not found, f"{case} {draw.picks}: " + "; ".join(found)
+
+    equal()

@@ -1,0 +1,101 @@
+"""The page of a run: what it shows of each kind of run, and that text of a run is never read as HTML."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+
+from mudd_core.run.report.page.heat_map import MOST_NUMBERS, heat_map
+from mudd_core.run.report.page.line_chart import Series, line_chart
+from mudd_core.run.report.page.run_page import run_page
+from mudd_core.run.report.page.thinning import COLUMNS, kept_rows
+from page_runs import records_of, update, validation, write_run
+
+HOSTILE = "<script>alert(1)\"'&"  # a name may have no slash
+CLOSING = "</script><script>alert(1)</script>"
+
+
+class Tags(HTMLParser):
+    """Counts the tags of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: dict[str, int] = {}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.count[tag] = self.count.get(tag, 0) + 1
+        assert not any(name.startswith("on") or name in ("src", "srcset") for name, _ in attrs), attrs
+
+
+def tags(page: str) -> dict[str, int]:
+    found = Tags()
+    found.feed(page)
+    found.close()
+    return found.count
+
+
+def charts(page: str) -> list[dict[str, object]]:
+    """What page.js reads of each chart."""
+    found = re.findall(r'<script type="application/json">(.*?)</script>', page)
+    return [json.loads(text) for text in found]
+
+
+def test_the_page_has_the_curves_of_updates_and_validations(tmp_path: Path) -> None:
+    rows = [*(update(step) for step in range(10, 100, 10)), validation(50, 3.0), validation(90, 2.5)]
+    page = run_page(records_of(write_run(tmp_path / "run", rows)))
+    for title in ("Loss", "Speed", "Gradient norm", "Learning rate", "Config"):
+        assert title in page
+    loss = charts(page)[0]["series"]
+    assert isinstance(loss, list) and [one["name"] for one in loss] == ["training", "validation"]
+    assert loss[1]["values"] == [3, 2.5] and loss[1]["tokens"] == [51200, 92160]
+
+
+def test_text_of_a_run_is_never_read_as_html(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", [update(1)], (), "name=" + HOSTILE, "data.path=" + HOSTILE)
+    page = run_page(records_of(folder))
+    assert HOSTILE not in page and "&lt;script&gt;alert(1)" in page
+    plain = run_page(records_of(write_run(tmp_path / "b", [update(1)])))
+    assert tags(page)["script"] == tags(plain)["script"]
+
+
+def test_text_in_the_data_of_a_chart_cannot_end_it() -> None:
+    places = {name: np.array([0.0, 1.0]) for name in ("steps", "tokens", "minutes")}
+    chart = line_chart(CLOSING, [Series(CLOSING, places, np.array([1.0, 2.0]))], note=CLOSING)
+    cells = heat_map(CLOSING, np.ones((1, 1)), rows=[CLOSING], columns=[CLOSING], unit=CLOSING)
+    assert tags(chart)["script"] == tags(cells)["script"] == 1
+    assert charts(cells)[0]["rows"] == [CLOSING]
+
+
+def test_thinning_keeps_the_extremes_of_every_column() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=100_000)
+    values[51_234], values[51_235], values[70_000] = 1e6, -1e6, np.nan
+    rows = kept_rows(np.arange(100_000.0), values)
+    assert {0, 51_234, 51_235, 99_999} <= set(rows.tolist()) and len(rows) <= 2 * COLUMNS + 2
+    assert np.all(np.diff(rows) > 0) and np.isfinite(values[rows]).all()
+
+
+def test_thinning_breaks_a_line_where_a_column_has_no_value() -> None:
+    values = np.ones(10_000)
+    values[4000:6000] = np.nan
+    rows = kept_rows(np.arange(10_000.0), values)
+    assert np.isnan(values[rows]).sum() > 50 and kept_rows(np.zeros(0), np.zeros(0)).size == 0
+
+
+def test_a_heat_map_keeps_its_last_step_and_its_size() -> None:
+    values = np.random.default_rng(0).random((500, 12, 64))
+    page = heat_map(
+        "Load",
+        values,
+        rows=[f"layer {n}" for n in range(12)],
+        columns=[f"expert {n}" for n in range(64)],
+        steps=list(range(500)),
+        middle=0.5,
+    )
+    steps = charts(page)[0]["steps"]
+    assert isinstance(steps, list) and steps[-1] == 499 and len(steps) == MOST_NUMBERS // (12 * 64)
+    assert len(page) < 200_000

@@ -1,0 +1,61 @@
+"""The text of a sample: it ends before its first stop text, and at positions that end."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import mudd_core as mc
+from mudd_core.base.errors import UserError
+from mudd_core.config import GPT2Config, SampleConfig
+from mudd_core.data.tokenize import ByteTokenizer
+from mudd_core.run.report.sample import write_text
+from mudd_core.run.report.stop_texts import StopTexts
+
+
+def cut(pieces: tuple[str, ...], stops: list[str]) -> str:
+    """What is written of streamed pieces."""
+    stop, written = StopTexts(stops), ""
+    for piece in pieces:
+        written += stop.take(piece)
+        if stop.found:
+            return written
+    return written + stop.rest()
+
+
+@pytest.mark.parametrize(
+    ("text", "stops", "written"),
+    [
+        ("one\n\ntwo", ["\n\n"], "one"),
+        ("one\ntwo\n", ["\n\n"], "one\ntwo\n"),
+        ("aab", ["ab"], "a"),
+        ("aaab", ["aab"], "a"),
+        ("xabcd", ["abcd", "bc"], "xa"),  # bc is complete first
+        ("xabc", ["bc", "abc"], "x"),  # both are complete: the longer one
+        ("abab", ["abc"], "abab"),
+        ("END", ["END"], ""),
+        ("plain", [], "plain"),
+    ],
+)
+def test_the_division_into_pieces_changes_nothing(text: str, stops: list[str], written: str) -> None:
+    for places in itertools.product((False, True), repeat=len(text) - 1):
+        cuts = [0, *(i for i, place in enumerate(places, 1) if place), len(text)]
+        pieces = tuple(text[a:b] for a, b in itertools.pairwise(cuts))
+        assert cut(pieces, stops) == written, pieces
+
+
+def test_only_a_possible_beginning_is_held_back() -> None:
+    stop = StopTexts(["\n\n"])
+    assert [stop.take("one\n"), stop.take("two"), stop.take("\n")] == ["one", "\ntwo", ""]
+    assert (stop.found, stop.rest(), stop.rest()) == (False, "\n", "")
+
+
+def test_a_model_whose_positions_end_has_no_ring() -> None:
+    model = mc.Model(GPT2Config(d_model=8, n_layer=1, n_head=1, vocab_size=257, max_seq_len=8), seed=1)
+    settings, written, notes = SampleConfig(max_tokens=20, window="ring"), list[str](), list[str]()
+    with pytest.raises(UserError, match=r"needs rotary positions.*; leave sample\.window=ring out"):
+        write_text(model, ByteTokenizer(), "ab", settings, written.append)
+    assert not written
+    write_text(model, ByteTokenizer(), "ab", SampleConfig(max_tokens=20), written.append, notes.append)
+    assert len(notes) == 1 and notes[0].endswith("sample.max_tokens asked for 20")
