@@ -123,7 +123,10 @@ def fake_assembly(
         config: Config, model: Any, fingerprint: str | None, ranks: Ranks, checkpoints: Checkpoints | None
     ) -> Components:
         fake: Any = SimpleNamespace(
-            parameters={"w": engine.w}, config=SimpleNamespace(family="fake"), in_use=InUse("model")
+            parameters={"w": engine.w},
+            config=SimpleNamespace(family="fake", vocab_size=2),
+            in_use=InUse("model"),
+            n_parameters=engine.w.size,
         )
         tokenizer: Any = object()
         batches: list[Any] = [1, 2, 3]

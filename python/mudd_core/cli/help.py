@@ -18,8 +18,7 @@ from mudd_core.grammars.devices import OPTION as DEVICES
 
 _TEXT = {
     "train": """Trains the model of the config on its text. The same command resumes, with the same bits. Ctrl-C (or
-SIGTERM, or a file STOP in the work directory) saves the last whole step and exits with code 75. A first start also
-trains a tokenizer and builds a token cache.""",
+SIGTERM, or a file STOP in the work directory) saves and exits with code 75.""",
     "validate": """Prints loss and bits per byte of a run's checkpoint on the held-out text. RUN is its folder,
 or that of a checkpoint; --workdir names it too, --config the one in its default folder. Its saved config is used;
 overrides may set what may change on resume.""",

@@ -37,7 +37,7 @@ class Tee:
 
     def write(self, text: str) -> int:
         """Write to both."""
-        self._copy(text)
+        self.copy(text)
         self._pass_on(lambda: self._stream.write(text))
         return len(text)
 
@@ -56,7 +56,8 @@ class Tee:
             self.lost = output_error(error) if isinstance(error, OSError) else error
             self._on_loss()
 
-    def _copy(self, text: str) -> None:
+    def copy(self, text: str) -> None:
+        """Write to the copy alone."""
         whole, newline, self._line = (self._line + text).rpartition("\n")
         if newline:
             lines = [line.rpartition(_REWRITE)[2] for line in whole.split("\n")]

@@ -17,7 +17,7 @@ _OF_SAMPLE = (  # --step is of validate, and --tokenizer of report too
     *("--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
     *("--step", "--tokenizer"),
 )
-_OF_TRAIN = (*JOB_OPTIONS, "--devices")
+_OF_TRAIN = (*JOB_OPTIONS, "--devices", "--verbose")
 
 
 def answer(words: Sequence[str]) -> str | None:

@@ -64,6 +64,7 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "multiply the per_device_* batches of MaxText's and clm's commands; default 1",
         ("train",),
     ),
+    "--verbose": ("", "print the whole config too, which log.txt always has", ("train",)),
     "--params": ("", "print every parameter with its role, decay and rate; train nothing", ("train",)),
     "--explain": ("FIELD", "print where the value of a config field comes from; train nothing", ("train",)),
     "--prompt": ("TEXT", "beginning of the text, - for standard input; default a new document", ("sample",)),

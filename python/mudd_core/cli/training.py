@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from mudd_core.base.errors import DivergedError, SaveError, UserError, write_err
 from mudd_core.base.storage import is_url, mapped, mirror_folder
 from mudd_core.base.surroundings import environment_text, typed_program
 from mudd_core.cli.ending import ending, prompt_of, show_sample
-from mudd_core.cli.log_text import copied_output
+from mudd_core.cli.log_text import Tee, copied_output
 from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line, to_go_on
 from mudd_core.config import Config, config_hash, mesh_of
@@ -24,6 +25,7 @@ from mudd_core.grammars.resolved import Resolved
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.records.events import Summary
 from mudd_core.run.report.progress import Progress
+from mudd_core.run.report.styles import has_own_start
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -124,7 +126,10 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
 
     config = store.adopt_by(lambda writer: _adopted(writer, request.required_config(), request))
     # mpirun gives its first rank a terminal, whatever its own output is.
-    progress = Progress(quiet=not ranks.first, live=ranks.world == 1)
+    progress = Progress(
+        quiet=not ranks.first, live=ranks.world == 1, details=_details("--verbose" in request.options)
+    )
+    own_start = has_own_start(config)
     sweep = {} if request.resolved is None else request.resolved.sweep
     if sweep and ranks.from_first(lambda: is_done(store.folder)):
         progress.say(f"{store.folder} is a run of a sweep that is done (done.txt); it is skipped")
@@ -137,11 +142,10 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
             f"--workdir starts a new one\n{ending(summary, store.folder, request, '' if has_text(config) else None)}"
         )
         return _code(summary, ranks.first)
-    if request.resolved is not None:
-        progress.say(origin_text(request.resolved))
-    progress.say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.folder}")
-    if note := recipe_note(config):
-        progress.say(note)
+    note, origins = recipe_note(config), "" if request.resolved is None else origin_text(request.resolved)
+    if not own_start:
+        text = f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.folder}"
+        progress.say("\n".join(filter(None, (origins, text, note))))
     of_original = ranks.any(request.resolved is not None)  # the first rank alone has resolved it
     if of_original and not store.has_checkpoint():
         ranks.together(lambda: import_weights(request.resolved, ranks))
@@ -149,7 +153,13 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
     trainer = Trainer(config, store, progress=progress, comm=ranks.comm, fields=fields)
     if of_original:
         ranks.together(lambda: write_files(request.resolved, ranks))
-    progress.say(environment_text(config.train.precision) + ranks.text)
+    if own_start:
+        if origins:
+            progress.detail(origins)
+        if note:
+            progress.say(note)
+    else:
+        progress.say(environment_text(config.train.precision) + ranks.text)
     try:
         summary = trainer.fit()
     finally:
@@ -169,6 +179,12 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
         print(ending(summary, store.folder, request, prompt_of(trainer)))
     ranks.barrier()  # the first rank has read weights that all share
     return _code(summary, ranks.first)
+
+
+def _details(shown: bool) -> Callable[[str], int | None]:
+    """What takes the lines for log.txt: standard output, which goes there too, where they are to be shown."""
+    out = sys.stdout
+    return out.copy if isinstance(out, Tee) and not shown else out.write
 
 
 def _code(summary: Summary, prints: bool) -> int:

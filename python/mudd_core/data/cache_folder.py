@@ -84,8 +84,8 @@ def locked(root: Path, name: str, progress: Progress) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress("waiting for another process that builds this cache", 0, 1)
+            progress("waiting for another process that builds this cache", 0, 0)
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError as e:
-            progress(f"no locks in {root} ({e.strerror}): let one process at a time build there", 0, 1)
+            progress(f"no locks in {root} ({e.strerror}): let one process at a time build there", 0, 0)
         yield

@@ -83,6 +83,6 @@ def test_one_process_goes_on_from_slices(runs: tuple[TinyRun, TinyRun]) -> None:
     for run in runs:
         run.words = ("train.stop_at=16",)
         assert run.finish() == 75, run.tail
-        assert "resumed from step 8 " in run.output
+        assert "resumes at step 8 " in run.output
         hashes.append(run.summary()["final_hash"])
     assert hashes[0] == hashes[1] and runs[0].rows() == runs[1].rows()

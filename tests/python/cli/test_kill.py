@@ -92,7 +92,7 @@ def newest_committed(run: TinyRun) -> int:
 def assert_resumed_from(run: TinyRun, step: int) -> None:
     """Printed and logged, and the log went on from there: never from an older step, never from the start."""
     resumed = [event for event in run.events() if event["event"] == "resumed"]
-    printed = re.findall(r"resumed from step (\d+)", run.output)
+    printed = re.findall(r"resumes at step (\d+)", run.output)
     if step == 0:
         assert printed == []
         return

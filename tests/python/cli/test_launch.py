@@ -60,9 +60,9 @@ def test_the_run_says_what_it_does_and_ends_with_the_hash(finished: TinyRun) -> 
     pattern = r"step +\d+/24  loss [\d.]+  [\d,]+ tok/s  ETA \w+  \d+% of peak  grad [\d.]+  lr [\d.e-]+  ppl [\d.e+]+"
     assert all(re.fullmatch(pattern, line) for line in steps), steps[0]
     for part in (
-        "train: steps=24",
+        "schedule  24 steps of 8 x 64 tokens",
         "a sample of what it learned",
-        "threads",
+        "1 thread, ",
         "view     ",
         "--prompt ",
     ):
@@ -317,5 +317,5 @@ def test_a_resumed_run_says_so(finished: TinyRun, tmp_path: Path) -> None:
     finally:
         process.kill()
     assert run.finish() == 0, run.tail
-    assert "resumed from step" in run.output
+    assert "resumes at step" in run.output
     assert run.rows() == finished.rows() and run.summary()["final_hash"] == finished.summary()["final_hash"]

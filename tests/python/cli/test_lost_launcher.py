@@ -72,7 +72,7 @@ def test_ranks_end_with_what_started_them(
     assert segments() <= before
     rest = run_of(tmp_path / "run", tiny_text, *LONG, "--ranks=2")
     assert rest.finish() == 0, rest.tail
-    assert "resumed from step" in rest.output and same(rest, whole)
+    assert "resumes at step" in rest.output and same(rest, whole)
 
 
 def test_segments_of_a_killed_mpirun_are_removed_and_no_others(

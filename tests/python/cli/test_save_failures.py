@@ -35,7 +35,7 @@ def test_a_final_save_that_fails_exits_74_and_the_next_start_goes_on(
 
     newest = checkpoint.list_steps(run.checkpoints)[-1]
     assert more.finish() == 0, more.tail
-    assert f"resumed from step {newest} " in more.output
+    assert f"resumes at step {newest} " in more.output
 
 
 def test_no_checkpoint_that_verifies_exits_65_and_nothing_is_overwritten(

@@ -54,7 +54,7 @@ def test_a_stop_saves_the_last_step_and_exits_75(
     assert not (run.workdir / "STOP").exists()
 
     assert run.finish() == 0, run.tail
-    assert f"resumed from step {newest.step} " in run.output
+    assert f"resumes at step {newest.step} " in run.output
     assert equal(run, unbroken)
 
 
@@ -154,7 +154,7 @@ def test_the_log_is_cut_back_to_the_resumed_step(
         log.write(json.dumps({"step": logged + 1, "loss": 123.0}) + "\n")
         log.write('{"step": 99, "lo')  # a torn last line
     assert run.finish(timeout=60) == 0, run.tail
-    assert f"resumed from step {newest} " in run.output
+    assert f"resumes at step {newest} " in run.output
     assert equal(run, unbroken)
     steps = [row["step"] for row in run.rows() if "loss" in row]
     assert steps == list(range(1, STEPS + 1))

@@ -46,7 +46,7 @@ def test_a_stop_from_outside_is_one_of_all_ranks(
     assert checkpoint.list_steps(run.checkpoints)[-1] == stopped
     (run.workdir / "STOP").unlink(missing_ok=True)
     assert run.finish() == 0, run.tail
-    assert f"resumed from step {stopped}" in run.output and same(run, whole)
+    assert f"resumes at step {stopped}" in run.output and same(run, whole)
 
 
 @needs_mpi

@@ -23,7 +23,7 @@ def test_the_path_of_a_work_directory_passes_few_hands_and_none_twice(
     assert result.returncode == 0, result.stderr
     lines = [line for line in result.stdout.splitlines() if line.startswith("walk: ")]
     assert "walk: cli.request -> run.store.run_folder: RunFolder.named(name)" in lines
-    assert "resumed from step 2" in result.stdout
+    assert "resumes at step 2" in result.stdout
     assert lines[-1] == "walk: 10 modules, 0 returns", "\n".join(lines)
 
 

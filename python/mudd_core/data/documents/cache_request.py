@@ -31,7 +31,7 @@ class Origin(Protocol):
         """The documents. UserError where there are none."""
 
     def accept(self, cache: TokenCache) -> str:
-        """The last line of a build, for the cache of what was read; FormatError if it is not of that."""
+        """A note for the user about what was read, or an empty one; FormatError if the cache is not of that."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +61,21 @@ class CacheRequest:
         """The cache, built unless reading shows that it is there."""
         if self.how.before_build is not None:
             self.how.before_build()
-        console = ConsoleProgress()
-        progress = self.how.progress or console
+        console = ConsoleProgress(what=f"preparing a token cache in {self.root}")
+        try:
+            return self._built(self.how.progress or console, console)
+        finally:
+            console.close()
+
+    def _built(self, progress: Progress, console: ConsoleProgress) -> TokenCache:
         source = self.origin.read(progress)
         name = self.name(source.digest())
         if is_current(self.root / name):
             cache = open_cache(self.root / name)
         else:
             cache = build_cache(self.root, name, source, self.tokenizer, progress)
-        line = self.origin.accept(cache)
-        if self.how.progress is None:
-            console.close(line)
+        if (note := self.origin.accept(cache)) and self.how.progress is None:
+            console(note, 0, 0)
         return cache
 
     def cache(self) -> TokenCache:

@@ -100,7 +100,7 @@ class PlainText:
         return corpus_source(self._corpus)
 
     def accept(self, cache: TokenCache) -> str:
-        """One line about the text and its cache; the hash is what makes two runs comparable.
+        """A note about files that were left out, or an empty one.
 
         FormatError if the totals of the cache are not those of the text. A note of the text is kept.
         """
@@ -117,13 +117,7 @@ class PlainText:
                 )
         if self._is_settled:
             self._keep_note(corpus.hash)
-        left_out = f", {corpus.left_out} files that are not text left out" if corpus.left_out else ""
-        return (
-            f"{corpus.name}: {len(corpus.train)} + {len(corpus.valid)} documents, "
-            f"{cache.train_bytes} + {cache.valid_bytes} bytes{left_out}, SHA-256 {corpus.hash}; "
-            f"{cache.n_train_tokens} + {cache.n_valid_tokens} tokens, "
-            f"vocabulary {cache.vocab_size}; cache {cache.path}"
-        )
+        return f"{corpus.name}: {corpus.left_out} files that are not text left out" if corpus.left_out else ""
 
     def _keep_note(self, corpus_hash: str) -> None:
         from mudd_core import _core

@@ -51,7 +51,8 @@ class Components:
     bytes_per_target: bytes of validation text over its targets; 0 if unknown. peak: of the units that the run uses.
     reopened_rows: those of the training, their files opened anew. warnings: for the user, once. notes: lines for the
     user when a run begins or goes on. documents: of training and validation, zeros if unknown. steps: those that the
-    data have, where they end before train.steps; else 0. validates: whether the data have rows for validation.
+    data have, where they end before train.steps; else 0. train_tokens: of the training text, 0 if unknown. described:
+    what the data are, line by line. validates: whether the data have rows for validation.
     """
 
     model: Model
@@ -68,6 +69,8 @@ class Components:
     notes: tuple[str, ...] = ()
     documents: tuple[int, int] = (0, 0)
     steps: int = 0
+    train_tokens: int = 0
+    described: tuple[str, ...] = ()
     validates: bool = True
 
     def tokenizer_files(self) -> dict[str, bytes]:
@@ -215,6 +218,8 @@ def _with_text(components: Components, config: Config, text: Prepared) -> Compon
         components,
         tokenizer=text.tokenizer,
         documents=text.documents,
+        train_tokens=text.train_tokens,
+        described=tuple(text.describe()),
         facts={
             DATA_FACT: text.fingerprint,
             **seal_fact(text),

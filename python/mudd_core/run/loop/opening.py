@@ -63,7 +63,7 @@ def open_run(
     if not fingerprint:  # at the first start, train.epochs becomes train.steps
         config = _kept(with_steps(config, None, ranks), store)
     log = RunLog(
-        (progress if ranks.first else None) or Progress(quiet=True), store, config.train, ranks, mesh, fields
+        (progress if ranks.first else None) or Progress(quiet=True), store, config, ranks, mesh, fields
     )
     opened.callback(log.close)
     log.warn((warned,) if warned else ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mudd_core import _core
 from mudd_core.config import Config, Difference
 from mudd_core.run.build.components import Components, add_text
 from mudd_core.run.build.rows import data_end_note, shortened
@@ -13,7 +14,9 @@ from mudd_core.run.records.data_facts import DATA_FACT
 from mudd_core.run.records.engine import LoopEngine
 from mudd_core.run.report.history import History
 from mudd_core.run.report.run_log import RunLog
+from mudd_core.run.report.start_lines import ASSUMED, Start
 from mudd_core.run.report.styles import RunFacts
+from mudd_core.run.store.metrics import last_peak_share
 from mudd_core.run.store.store import Store
 
 
@@ -77,6 +80,30 @@ class Session:
     def end_rows(self) -> None:
         """End what the training rows have running beside this process."""
         data_place.end_reading(self.engine.batcher)
+
+    def start(self) -> Start:
+        """What the lines of a start say."""
+        parts, step, folder = self.components, self.state.step_done, self.store.folder if self.store else None
+        reached = last_peak_share(folder) if folder is not None and step else None
+        threads = _core.num_threads()
+        return Start(
+            config=self.config,
+            folder=folder,
+            machine=f"{threads} thread{'s' * (threads > 1)}, {_core.isa()}{self.ranks.text}",
+            parameters=parts.model.n_parameters,
+            vocabulary=parts.model.config.vocab_size,
+            tokens=parts.train_tokens,
+            validated=parts.validated_slots,
+            has_text=DATA_FACT in parts.facts,
+            has_tokenizer=parts.tokenizer is not None,
+            step=step,
+            seconds=self.state.clock.seconds_ahead(
+                step, parts.ideal_step(self.config) / (reached or ASSUMED)
+            ),
+            measured=reached is not None,
+            described=parts.described,
+            changed=self.changed,
+        )
 
     def _facts(self) -> RunFacts:
         parts = self.components

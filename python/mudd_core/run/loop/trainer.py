@@ -95,6 +95,7 @@ class Trainer(Hinted):
             self._loop = TrainingLoop(run, requests, self._updates, self._validator, self._saves, trace)
             if not self._saves.resume() and model is None and run.config.start.load_parameters_path:
                 self._saves.begin_from_source()
+            run.log.opened(run.start)
         except BaseException:
             self.close()
             raise

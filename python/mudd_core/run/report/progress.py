@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from mudd_core.base.units import duration
@@ -57,13 +57,21 @@ class Clock:
 
     def seconds_left(self, step: int) -> float:
         """From behind the update `step` to the end, what is due at this step included; NaN before the first."""
+        return self._left_at(step, step, self._step_seconds)
+
+    def seconds_ahead(self, step: int, step_seconds: float) -> float:
+        """Return the same before the first update after `step`, with a guess of the seconds of an update."""
+        return self._left_at(step, step + 1, step_seconds)
+
+    def _left_at(self, step: int, due: int, step_seconds: float) -> float:
+        """due: the first step whose validation and save are still to come."""
         # A forward pass is about a third of a step.
-        eval_seconds = self._last.get("eval", self._eval_ratio * self._step_seconds / 3)
+        eval_seconds = self._last.get("eval", self._eval_ratio * step_seconds / 3)
         save_seconds = self._last.get("save", 0.0)
         return (
-            (self._steps - step) * self._step_seconds
-            + self._left("eval", step) * eval_seconds
-            + self._left("save", step) * save_seconds
+            (self._steps - step) * step_seconds
+            + self._left("eval", due) * eval_seconds
+            + self._left("save", due) * save_seconds
         )
 
 
@@ -102,10 +110,18 @@ def fit(fields: Sequence[str], columns: int | None = None) -> str:
 class Progress:
     """Prints lines. On a terminal the step line is rewritten in place, and every tenth logged line is kept."""
 
-    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False, live: bool = True) -> None:
-        """quiet: prints nothing. live: rewrites the line on a terminal."""
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        quiet: bool = False,
+        live: bool = True,
+        details: Callable[[str], int | None] | None = None,
+    ) -> None:
+        """quiet: prints nothing. live: rewrites the line on a terminal. details: takes the lines of `detail`."""
         self._stream = sys.stdout if stream is None else stream
         self._quiet = quiet
+        self._details = details
         self._open_line = False
         self._asked = live and not quiet
         self._live = live and bool(getattr(self._stream, "isatty", lambda: False)())
@@ -116,6 +132,11 @@ class Progress:
         """The line on standard error, for a run whose lines are another program's; None where that is no terminal."""
         beside = Progress(sys.stderr)
         return beside if self._asked and beside.live else None
+
+    @property
+    def quiet(self) -> bool:
+        """True if nothing is printed."""
+        return self._quiet
 
     @property
     def live(self) -> bool:
@@ -151,6 +172,11 @@ class Progress:
             return
         self._write(("\r\x1b[K" if self._open_line else "") + text + "\n")
         self._open_line = False
+
+    def detail(self, text: str) -> None:
+        """Lines for the log of the run, which the screen has only where the user asks for them."""
+        if self._details is not None and not self._quiet:
+            self._details(text + "\n")
 
     def wipe(self) -> None:
         """Remove the rewritten line."""

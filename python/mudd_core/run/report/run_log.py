@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
 from mudd_core.base.errors import SaveError
@@ -15,6 +14,7 @@ from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, Mesh, TrainConfig
 from mudd_core.engine.memory import peak_bytes
 from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.records.event_names import EventName
 from mudd_core.run.records.events import (
     BatchSums,
     Rewind,
@@ -27,7 +27,9 @@ from mudd_core.run.records.events import (
 from mudd_core.run.records.machine import MACHINE, PEAK_MEMORY, machine_facts
 from mudd_core.run.report.mllog import BenchmarkLog
 from mudd_core.run.report.progress import Progress, step_fields
-from mudd_core.run.report.styles import RunFacts, Style, style_of
+from mudd_core.run.report.screen import Screen
+from mudd_core.run.report.start_lines import Start, detail_lines, start_lines
+from mudd_core.run.report.styles import RunFacts, Style, has_own_start, style_of
 from mudd_core.run.report.tracker import Tracker, tracker_mode
 from mudd_core.run.store.metrics import numbers_of
 from mudd_core.run.store.store import Store
@@ -40,13 +42,14 @@ class RunLog:
         self,
         progress: Progress,
         store: Store | None,
-        train: TrainConfig,
+        config: Config,
         ranks: Ranks,
         mesh: Mesh,
         fields: Mapping[str, object] | None = None,
     ) -> None:
         """fields: of another program's config, by name, for the first lines of its style."""
-        self._progress, self._store, self._train = progress, store, train
+        self._progress, self._store, self._train = progress, store, config.train
+        self._screen = Screen(progress, waits=has_own_start(config))
         self._beside: Progress | None = None  # the progress line of a style whose lines are another program's
         self._prints = ranks.first
         self._fields = fields or {}
@@ -71,7 +74,7 @@ class RunLog:
     def say(self, text: str) -> None:
         """A line that stays."""
         self._wipe()
-        self._progress.say(text)
+        self._screen.say(text)
 
     def _say_all(self, lines: list[str]) -> None:
         for line in lines:
@@ -88,17 +91,16 @@ class RunLog:
             if self._prints and text not in self._warned:
                 self._warned.append(text)
                 self._wipe()
-                with contextlib.suppress(OSError):  # the disk behind standard error may be full
-                    print(f"warning: {text}", file=sys.stderr)
+                self._screen.warn(text)
 
     def _log_warnings(self, store: Store) -> None:
         for text in self._warned:
-            store.event("warning", text=text)
+            store.event(EventName.WARNING, text=text)
 
     def started(self) -> None:
         """A new run."""
         if self._store is not None:
-            self._store.event("started", **self._job, **{MACHINE: machine_facts()})
+            self._store.event(EventName.STARTED, **self._job, **{MACHINE: machine_facts()})
             self._log_warnings(self._store)
             if self._style is not None and (texts := self._style.texts()):
                 self._store.add_to_board(0, {}, texts)
@@ -122,16 +124,27 @@ class RunLog:
 
     def resumed(self, found: Checkpoint, changed: list[Difference]) -> None:
         """A run goes on from a checkpoint, with changed fields of its config."""
-        fields = ", ".join(f"{change.path}={change.asked}" for change in changed)
-        self.say(f"resumed from step {found.step} ({found.path})" + (f" with {fields}" if fields else ""))
+        if not self._screen.waits:  # the line of the schedule says it
+            fields = ", ".join(f"{change.path}={change.asked}" for change in changed)
+            self.say(f"resumed from step {found.step} ({found.path})" + (f" with {fields}" if fields else ""))
         if self._store is not None:
             names: JsonObject = {"changed": [str(change) for change in changed]}
             machine = {MACHINE: machine_facts()}
-            self._store.event("resumed", step=found.step, **names, **self._job, **machine)
+            self._store.event(EventName.RESUMED, step=found.step, **names, **self._job, **machine)
             self._log_warnings(self._store)
         if self._style is not None:
             self._say_all(self._style.restored(found))
         self._begin(found.step)
+
+    def opened(self, start: Callable[[], Start]) -> None:
+        """The start has succeeded: print its lines where the style is ours, and what waited for them."""
+        if not self._screen.waits:
+            return
+        if not self._prints or self._progress.quiet:
+            self._screen.open((), ())
+            return
+        found = start()
+        self._screen.open(start_lines(found), detail_lines(found))
 
     def restored(self, found: SavedStep) -> None:
         """The style's lines about the checkpoint that a run continues from."""
@@ -172,7 +185,9 @@ class RunLog:
         place, reason = str(error.filename or "the data"), os.strerror(error.errno or 0)
         self.say(f"warning: step {step}: {place}: {reason}; retry {retry} in {seconds:.0f} s")
         if self._store is not None:
-            self._store.event("source lost", step=step, file=place, reason=reason, retry=retry, wait=seconds)
+            self._store.event(
+                EventName.SOURCE_LOST, step=step, file=place, reason=reason, retry=retry, wait=seconds
+            )
 
     def skipped(self, step: int, reason: str, where: str) -> None:
         """An update that does not count; where: the first number that is not finite, '' if not searched."""
@@ -180,6 +195,8 @@ class RunLog:
             f"step {step}: {reason}; the update is skipped"
             + (f"; the first bad number is in {where}" if where else "")
         )
+        if self._store is not None:
+            self._store.event(EventName.SKIPPED, step=step, reason=reason, where=where)
 
     def rewound(self, rewind: Rewind, count: int, allowed: int) -> None:
         """A run that went back to a checkpoint."""
@@ -188,7 +205,7 @@ class RunLog:
             f"{allowed}); batches {rewind.first_batch} to {rewind.last_batch} are left out"
         )
         if self._store is not None:
-            self._store.event("rewound", **asdict(rewind))
+            self._store.event(EventName.REWOUND, **asdict(rewind))
 
     def validating(self, step: int) -> None:
         """A validation that is due begins."""
@@ -235,10 +252,13 @@ class RunLog:
         """A text that was due and failed; the run goes on."""
         self.say(f"note: step {step}: no sample: {reason}")
         if self._store is not None:
-            self._store.event("no sample", step=step, reason=reason)
+            self._store.event(EventName.NO_SAMPLE, step=step, reason=reason)
 
-    def saved(self, step: int) -> None:
-        """A checkpoint was committed."""
+    def saved(self, step: int, seconds: float) -> None:
+        """A checkpoint was committed. seconds: that it took."""
+        if self._store is not None:
+            memory = {PEAK_MEMORY: peak_bytes()}
+            self._store.event(EventName.SAVED, step=step, seconds=seconds, **memory)
         if self._style is not None and self._store is not None:
             self._say_all(self._style.saved(step))
 
@@ -253,7 +273,8 @@ class RunLog:
             self._benchmark.ended(summary)
             self._end_benchmark()
         if self._store is not None:
-            name, memory = "stopped" if summary.stopped else "finished", {PEAK_MEMORY: peak_bytes()}
+            name = EventName.STOPPED if summary.stopped else EventName.FINISHED
+            memory = {PEAK_MEMORY: peak_bytes()}
             self._store.event(name, step=summary.step, reason=summary.stopped, **memory)
             self._store.finish(summary)
         if self._tracker is not None:

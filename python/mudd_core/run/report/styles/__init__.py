@@ -11,7 +11,15 @@ from mudd_core.run.report.styles.muddformer import EVERY, MuddformerStyle
 from mudd_core.run.report.styles.style import RunFacts, Style
 from mudd_core.run.report.styles.tokenformer import TokenFormerStyle
 
-__all__ = ["RunFacts", "Style", "logs_step", "reads_forward_statistics", "reads_weights", "style_of"]
+__all__ = [
+    "RunFacts",
+    "Style",
+    "has_own_start",
+    "logs_step",
+    "reads_forward_statistics",
+    "reads_weights",
+    "style_of",
+]
 
 STYLES: dict[str, type[Style]] = {
     "maxtext": MuddformerStyle,
@@ -24,6 +32,11 @@ STYLES: dict[str, type[Style]] = {
 def style_of(facts: RunFacts) -> Style:
     """The style of a run; ours where log.style is auto or ours."""
     return _class_of(facts.config)(facts)
+
+
+def has_own_start(config: Config) -> bool:
+    """Whether a start prints our lines; a style prints those of its program."""
+    return _class_of(config) is Style
 
 
 def logs_step(config: Config, step: int) -> bool:

@@ -1,0 +1,130 @@
+"""The lines of a start in our own style: model and size, data, schedule and time, where it writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mudd_core.base.surroundings import environment_text
+from mudd_core.base.units import duration
+from mudd_core.config import Config, Difference, config_hash
+from mudd_core.config.describe import listing
+from mudd_core.config.pipelines import spec_of
+from mudd_core.run.store.run_folder import OUTPUT, RunFolder
+
+ASSUMED = 0.5  # fraction of the peak where no step of the run was measured yet
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run whose first update, or first one after a resume, comes next.
+
+    machine: threads, level and ranks. tokens: of the training text, 0 if unknown. validated: tokens of one validation.
+    vocabulary: of the model. has_text: its data are known already, with a tokenizer where has_tokenizer. seconds: to
+    its end. measured: they follow its own steps. described: lines about the data, for the log.
+    changed: fields since the last start.
+    """
+
+    config: Config
+    folder: RunFolder | None
+    machine: str
+    parameters: int
+    vocabulary: int
+    tokens: int
+    validated: int
+    has_text: bool
+    has_tokenizer: bool
+    step: int
+    seconds: float
+    measured: bool
+    described: Sequence[str] = ()
+    changed: Sequence[Difference] = ()
+
+
+def start_lines(start: Start) -> list[str]:
+    """Return the four lines."""
+    return [
+        f"model     {_model(start)}",
+        f"data      {_data(start)}",
+        f"schedule  {_schedule(start)}",
+        f"writes    {_writes(start)}",
+    ]
+
+
+def detail_lines(start: Start) -> list[str]:
+    """Return what the log of the run has besides: the whole config, the machine, the data."""
+    config = start.config
+    return [
+        listing(config),
+        f"config {config_hash(config)[:16]}  work directory {start.folder}",
+        environment_text(config.train.precision),
+        *start.described,
+    ]
+
+
+def _model(start: Start) -> str:
+    model = start.config.model
+    layers = f"{model.n_layer} layer{'s' * (model.n_layer != 1)} of width {model.d_model}"
+    return (
+        f"{start.config.name} ({model.family}): {start.parameters:,} parameters, {layers}; "
+        f"{start.config.train.precision}, {start.machine}"
+    )
+
+
+def _data(start: Start) -> str:
+    data = start.config.data
+    spec = spec_of(data.pipeline)
+    source = (
+        data.dataset or data.path or ("" if spec.ids_alone else "the sources of Python's standard library")
+    )
+    parts = [source or f"data.pipeline={data.pipeline}"]
+    if not start.has_text:
+        return f"{parts[0]}, read when a step needs it"
+    names = {"bpe": "BPE tokens", "bytes": "bytes"}
+    kind = names.get(data.tokenizer, f"tokens of {data.tokenizer}") if start.has_tokenizer else "ids"
+    count = f"{start.tokens:,} " if start.tokens else ""
+    parts.append(f"{count}{kind} (vocabulary {start.vocabulary:,})")
+    parts.append(f"validation on {start.validated:,} tokens" if start.validated else "no validation")
+    return ", ".join(parts)
+
+
+def _schedule(start: Start) -> str:
+    train, optim = start.config.train, start.config.optim
+    size = f"{train.batch_size:,} x {train.seq_len:,} tokens"
+    if start.step:
+        changed = ", ".join(f"{change.path}={change.asked}" for change in start.changed)
+        text = f"resumes at step {start.step} of {train.steps}, batches of {size}" + (
+            f", with {changed}" if changed else ""
+        )
+    else:
+        total = train.steps * train.batch_size * train.seq_len
+        text = f"{train.steps:,} steps of {size} ({total:,} in all)"
+    text += f", {optim.name} {optim.schedule}, lr {optim.lr:g}"
+    return f"{text}; {_time(start)}"
+
+
+def _time(start: Start) -> str:
+    """The time that is left, and what it follows from: the first measured step replaces an assumption."""
+    if not math.isfinite(start.seconds):
+        return "ETA after the first steps"
+    basis = "at the speed of its last steps" if start.measured else "at half of this machine's peak"
+    return f"ETA about {duration(max(1.0, start.seconds))} {basis}"
+
+
+def _writes(start: Start) -> str:
+    if start.folder is None:
+        return "nothing: the run has no work directory"
+    train = start.config.train
+    place = f"{start.folder}, mirrored to {start.folder.url}" if start.folder.url else str(start.folder)
+    if not train.save:
+        saves = "no checkpoints"
+    elif train.save_policy == "best":
+        saves = "the checkpoints of the best validations"
+    else:
+        saves = (
+            f"a checkpoint every {train.save_every:,} steps"
+            if train.save_every
+            else "a checkpoint at the end"
+        )
+    return f"{place}: {saves}; the whole config is in {OUTPUT}"

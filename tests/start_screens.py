@@ -1,0 +1,116 @@
+"""What a start prints, a resume, and a start that fails in each of its stages: tests/data/cli/starts.txt.
+
+    python tests/start_screens.py            print the commands of that file with their output of now
+    python tests/start_screens.py --write    write them into the file
+
+The commands run one after another in one folder, each in a fresh process, both streams together. Lines of updates and
+what follows them are left out; numbers that differ between machines are masked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "python"))
+
+from id_cases import write_records  # noqa: E402
+from tiny_run import write_text  # noqa: E402
+
+FILE = ROOT / "tests" / "data" / "cli" / "starts.txt"
+_PROMPT = "$ "
+_DATA = "data.path=text data.cache_dir=cache"
+_IDS = "data.pipeline=pile data.format=tfrecord model.vocab_size=100 train.batch_size=4 train.seq_len=8"
+COMMANDS = (
+    f"--config=run.py --workdir=new {_DATA} train.stop_at=2",
+    f"--config=run.py --workdir=new {_DATA} train.stop_at=4",
+    f"--config=run.py --workdir=new {_DATA} optim.lr=0.1",
+    f"--config=run.py --workdir=other {_DATA} train.stop_at=1 train.save=false eval.at_start=true",
+    "--config=run.py data.path=nowhere",
+    "--config=run.py data.path=empty",
+    f"--config=run.py {_DATA} data.tokenizer=nowhere.json",
+    f"--config=run.py {_DATA} data.tokenizer=torn.json",
+    f"--config=run.py {_IDS} data.path=ids data.eval_path=ids --workdir=ids-run",
+    f"--config=run.py {_DATA} --workdir=foreign",
+    f"--config=run.py {_DATA} train.batch_size=65536 train.seq_len=16384",
+    f"--config=run.py {_DATA} optim.lr=-1",
+    f"--config=run.py {_DATA} train.lenght=8",
+    f"--config=run.py {_DATA} data.cache_dir=notes.txt",
+    f"--config=run.py {_DATA} start.load_parameters_path=nowhere",
+    f"--config=run.py {_DATA} log.metrics_file=nowhere/m.jsonl",
+    f"--config=run.py {_DATA} --workdir=damaged",
+)
+_MASKS = (
+    (r"ETA about \S+", "ETA about T"),
+    (r"(avx\w*|portable)$", "LEVEL"),
+    (r"[\d.]+ [KMGTP]iB", "SIZE"),
+    (r"but .* leaves", "but ... leaves"),
+    (r"; set train\.batch_size.*", "; set ..."),
+    (r"^warning: .* cores?, which is slower.*\n", ""),
+)
+
+
+def prepare(folder: Path) -> None:
+    """Write the files that the commands read."""
+    for name in ("text", "empty", "foreign"):
+        (folder / name).mkdir()
+    write_text(folder / "text")
+    (folder / "foreign" / "letter.txt").write_text("hello\n", encoding="utf-8")
+    (folder / "notes.txt").write_text("notes\n", encoding="utf-8")
+    (folder / "torn.json").write_text('{"model": {', encoding="utf-8")
+    write_records(folder / "ids" / "pile.tfrecord.b0", [[1, 2, 3, 4, 5, 6, 7, 8, 9]] * 9 + [[1, 2, 100]])
+    shutil.copy(ROOT / "tests" / "python" / "tiny_run_config.py", folder / "run.py")
+
+
+def screen(line: str, folder: Path) -> str:
+    """What the command prints before its first update, masked, and its exit code."""
+    packages = os.pathsep.join(filter(None, (str(ROOT / "python"), os.environ.get("PYTHONPATH", ""))))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "launch.py"), *shlex.split(line)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": packages, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    text, *later = re.split(r"^(?=step +\d|stopped by)", done.stdout, maxsplit=1, flags=re.MULTILINE)
+    text += "".join(re.findall(r"^error: .*\n", "".join(later), flags=re.MULTILINE))
+    text = text.replace(f"{folder}/", "").replace(str(ROOT / "launch.py"), "launch.py")
+    for pattern, mask in _MASKS:
+        text = re.sub(pattern, mask, text, flags=re.MULTILINE)
+    return f"{text}exit code {done.returncode}\n"
+
+
+def text() -> str:
+    """The file with the output of now."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        prepare(folder)
+        shown = []
+        for line in COMMANDS:
+            if line.endswith("damaged"):  # a run whose only checkpoint is torn
+                shutil.copytree(folder / "new", folder / "damaged")
+                for file in (folder / "damaged" / "checkpoints").glob("*/model-*"):
+                    file.write_bytes(b"x")
+            told = screen(line, folder)
+            if shown:  # files that have just been written are read again
+                told = re.sub(r"^data: preparing .*\n", "", told)
+            shown.append(f"{_PROMPT}{line}\n{told}")
+    return "\n".join(shown)
+
+
+if __name__ == "__main__":
+    made = text()
+    if "--write" in sys.argv[1:]:
+        FILE.write_text(made, encoding="utf-8")
+    else:
+        print(made, end="")
