@@ -48,7 +48,8 @@ def heat_map(
     size = f"--rows:{len(rows)};--label:{min(_LONGEST, max(map(len, rows)))}"
     shown_steps = [steps[place] for place in kept] if steps else []
     return (
-        f'<figure class="{kinds}" style="{size}"><figcaption><h3>{escape(title)}</h3>{_slider(shown_steps)}</figcaption>'
+        f'<figure class="{kinds}" style="{size}">'
+        f"<figcaption><h3>{escape(title)}</h3>{_slider(shown_steps)}</figcaption>"
         f'<div class="plot" tabindex="0" role="img" aria-label="{escape(title)}, {len(rows)} by {len(columns)}">'
         f'<svg viewBox="0 0 {len(columns)} {len(rows)}" preserveAspectRatio="none" aria-hidden="true">'
         f"{_cells(frames[-1], middle_at, largest)}</svg>{_labels(rows, 'left')}{_labels(columns, 'below')}"
