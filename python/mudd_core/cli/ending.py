@@ -30,6 +30,7 @@ def show_sample(trainer: Any, config: Config) -> None:
     trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
     print("\na sample of what it learned:\n" + "-" * 72)
     try:
+        write_now(config.sample.prompt)
         write_text(trainer.model, trainer.tokenizer, config.sample.prompt, config.sample, write_now)
     except BrokenPipeError:
         raise
