@@ -266,7 +266,8 @@ class RunLog:
             self._end_benchmark()
         if self._store is not None:
             name, memory = "stopped" if summary.stopped else "finished", {PEAK_MEMORY: peak_bytes()}
-            self._store.event(name, step=summary.step, reason=summary.stopped, **memory)
+            reason = "train.patience" if summary.out_of_patience else summary.stopped
+            self._store.event(name, step=summary.step, reason=reason, **memory)
             self._store.finish(summary)
         if self._tracker is not None:
             self._tracker.finish(asdict(summary))

@@ -18,13 +18,12 @@ from typing import Any
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import build
-from mudd_core.base.regular_files import open_binary, open_to_append, read_bytes
-from mudd_core.run.records.events import Sample, Validation
+from mudd_core.base.regular_files import open_to_append, read_bytes
+from mudd_core.run.records.events import Sample
 from mudd_core.run.store.event_file import EventFile
 from mudd_core.run.store.run_folder import RunFolder
 
 Row = dict[str, Any]
-_TAIL_BYTES = 1 << 16
 _LONGEST_NUMBER = 300  # digits; a float holds up to 1.8e308
 
 
@@ -61,7 +60,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     lines.pop()  # empty, or a line that was never finished
     offset = 0
     for number, line in enumerate(lines, 1):
-        row = _row_of(line)
+        row = row_in(line)
         if isinstance(row, str):
             if number == len(lines):  # torn by a power cut that kept the length
                 return
@@ -73,29 +72,6 @@ def read_rows(path: Path) -> Iterator[Row]:
 def rows_of(folder: RunFolder) -> Iterator[Row]:
     """The rows of a run's metrics.jsonl, as read_rows."""
     return read_rows(folder.metrics_file)
-
-
-def validation_of(folder: RunFolder, step: int) -> Validation | None:
-    """The validation of a step, if metrics.jsonl has it; FormatError if its row is not one."""
-    rows = [row for row in rows_of(folder) if row["step"] == step and "val_loss" in row]
-    where = f"validation of step {step}: "
-    return build(Validation, rows[-1], folder.metrics_file, where) if rows else None
-
-
-def last_peak_share(folder: RunFolder) -> float | None:
-    """The fraction of the peak in the last training row of metrics.jsonl; None where its end has none."""
-    try:
-        with open_binary(folder.metrics_file, links=False) as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return None
-    for line in reversed(lines):
-        row = _row_of(line)
-        share = None if isinstance(row, str) else row.get("peak_share")
-        if isinstance(share, float) and share > 0:
-            return share
-    return None
 
 
 def samples_of(folder: RunFolder) -> list[Sample]:
@@ -110,7 +86,7 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-def _row_of(line: bytes) -> Row | str:
+def row_in(line: bytes) -> Row | str:
     """The row in a line, or what is wrong with it."""
     try:
         row = json.loads(line, parse_int=_whole)
