@@ -127,21 +127,25 @@ def test_a_run_of_an_earlier_version_counts_its_recorded_validations(tmp_path: P
         assert trainer.fit().step == 12
 
 
+class Flat(FakeEngine):
+    """Each validation has the same loss."""
+
+    def evaluate(self, batch: Any) -> tuple[float, int, int]:
+        return 10.0 * batch, 10 * batch, 3 * batch
+
+
 def test_a_rewind_forgets_the_validations_that_it_leaves(tmp_path: Path) -> None:
-    words = ("train.patience=2", "train.eval_every=1", "train.save_every=5", "train.max_skips=2")
-    bad = frozenset({7, 8})
-    with make(tmp_path / "run", FakeEngine(bad=bad), *words) as trainer:
+    words = ("train.patience=9", "train.eval_every=1", "train.save_every=5", "train.max_skips=2")
+    bad = frozenset({7, 8})  # back from step 9 to 5, whose validations are the first five
+    with make(tmp_path / "run", Flat(bad=bad), *words) as trainer:
         whole = trainer.fit()
-    for stop in range(1, whole.step):
+    assert (whole.step, whole.rewinds, whole.best_step, whole.since_best) == (10, 1, 1, 9)
+    for stop in range(1, 10):
         path = tmp_path / f"run{stop}"
         for end in (f"train.stop_at={stop}", "train.stop_at=0"):
-            with make(path, FakeEngine(bad=bad), *words, end) as trainer:
+            with make(path, Flat(bad=bad), *words, end) as trainer:
                 summary = trainer.fit()
-        assert (summary.step, summary.since_best, summary.final_hash) == (
-            whole.step,
-            whole.since_best,
-            whole.final_hash,
-        )
+        assert (summary.step, summary.since_best, summary.final_hash) == (10, 9, whole.final_hash)
 
 
 def on_each(path: Path, world: int, fit: Callable[[Trainer], Any], *words: str, step: int = 0) -> list[Any]:
