@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mudd_core.base.errors import UserError
-from mudd_core.cli.corrected import file_after, missing_config, refuse_bare, take_run
+from mudd_core.cli.corrected import file_after, missing_config, refuse_bare, require_run, take_run
 from mudd_core.cli.names import (
     ALIASES,
     COMMANDS,
@@ -151,6 +151,8 @@ def _of_run(request: Request) -> str | None:
 
 def _load(request: Request, first: str) -> None:
     file = request.options.get("--config") or _of_run(request)
+    if request.command in READING:
+        require_run(request, first)
     if request.command in READING or (request.command == "data" and file is None):
         return  # the run's own config counts
     if file is None:

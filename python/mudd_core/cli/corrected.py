@@ -18,7 +18,7 @@ from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.grammars.detect import is_yml
 from mudd_core.run.store.run_folder import CHECKPOINTS, RunFolder
-from mudd_core.run.store.saved_run import run_and_step
+from mudd_core.run.store.saved_run import newest_run, run_and_step
 
 _EXAMPLE = "small.py"
 
@@ -34,17 +34,18 @@ def take_run(request: Request, command: str) -> None:
                 request.words.remove(item.raw)
                 request.options["--workdir"] = item.raw
                 break
+    _take_config(request, command)
     typed = request.options.get("--workdir", "")
     folder, step = run_and_step(typed) if CHECKPOINTS in Path(typed).parts else (typed, None)
-    if step is None:
+    if folder == typed:
         return
     if command == "train":
         line = _command(request, "", [*_options(request, {"--workdir": folder}), *request.words])
         raise UserError(
-            f"[arguments] --workdir: expected the folder of a run, got its checkpoint '{typed}'; type: {line}"
+            f"[arguments] --workdir: expected the folder of a run, got '{typed}' in it; type: {line}"
         )
     request.options["--workdir"] = folder
-    if command in OPTIONS["--step"][2]:
+    if step is not None and command in OPTIONS["--step"][2]:
         request.options.setdefault("--step", str(step))
 
 
@@ -52,6 +53,22 @@ def file_after(arguments: Arguments) -> str | None:
     """Take the next argument as the file of an option that needs none; the folder of a run is no such file."""
     after = arguments.next()
     return None if after is None or _is_run(after.raw) else arguments.plain_value()
+
+
+def _take_config(request: Request, command: str) -> None:
+    """Read the folder of a run that is given as --config as its --workdir; UserError for a training."""
+    config = request.options.get("--config", "")
+    if not config or "--workdir" in request.options or is_url(config) or not Path(config).is_dir():
+        return
+    if not _is_run(config):
+        return
+    if command not in (*READING, "data"):
+        del request.options["--config"]
+        line = _command(
+            request, "", [*_options(request, {"--workdir": run_and_step(config)[0]}), *request.words]
+        )
+        raise UserError(f"[arguments] --config: expected a config, got the run '{config}'; type: {line}")
+    request.options["--workdir"] = request.options.pop("--config")
 
 
 def refuse_bare(request: Request, first: str) -> None:
@@ -83,6 +100,15 @@ def missing_config(request: Request, first: str) -> UserError:
     """The error of a command that needs a config and has none."""
     line = _command(request, first, [*_options(request, {"--config": _EXAMPLE}), *request.words])
     return UserError(f"{MISSING_CONFIG}; type: {line}")
+
+
+def require_run(request: Request, first: str) -> None:
+    """Raise UserError for a command that reads a run where none is named."""
+    if request.options.keys() & {"--config", "--workdir"}:
+        return
+    named = f"--config={_EXAMPLE}" if (newest := newest_run()) is None else str(newest)
+    line = _command(request, first, [named, *_options(request), *request.words])
+    raise UserError(f"[arguments] {request.command} reads a run, and none is named; type: {line}")
 
 
 def _bare(words: Sequence[str]) -> Iterator[Argument]:

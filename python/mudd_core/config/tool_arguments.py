@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn, TypeVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.help_text import WIDTH, folded
-from mudd_core.base.surroundings import program
-from mudd_core.config.arguments import argument
+from mudd_core.base.surroundings import program, typed_program
+from mudd_core.config.arguments import Arguments, argument, is_plain
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import nearest_option
@@ -18,6 +19,17 @@ from mudd_core.config.values import KINDS, LARGEST_COUNT, mismatch, number, whol
 
 Number = TypeVar("Number", int, float)
 
+# What a message writes for a required option that was left out.
+_EXAMPLES = {
+    "--config": "--config=small.py",
+    "--to": "--to=exported",
+    "--from": "--from=runs/small",
+    "--workdir": "--workdir=runs/new",
+    "PATH": "FOLDER",
+    "check|transfer": "check",
+}
+_RUN = "runs/small"
+_REQUIRED = "the following arguments are required: "  # as argparse begins its message
 FIELDS = "Other arguments set fields of the config, like {example}; `{program} --help=all` lists them."
 
 
@@ -52,8 +64,11 @@ fraction = _argument(partial(number, "", low=0, below=1))
 class ToolArguments(argparse.ArgumentParser):
     """A parser whose mistakes are UserErrors, with a suggestion for a misspelt option."""
 
-    def __init__(self, tool: str, text: str, *, fields: str = "") -> None:
-        """tool: as on the command line. text: what it does. fields: an override as an example, if it takes some."""
+    def __init__(self, tool: str, text: str, *, fields: str = "", run: str = "") -> None:
+        """tool: as on the command line. text: what it does. fields: an override as an example, if it takes some.
+
+        run: the option whose value may be typed alone, as the folder of a run.
+        """
         called = " ".join(program())
         note = FIELDS.format(example=fields, program=called) if fields else ""
         super().__init__(
@@ -65,11 +80,12 @@ class ToolArguments(argparse.ArgumentParser):
             ),
             allow_abbrev=False,
         )
-        self._tool, self._takes_fields = tool, bool(fields)
+        self._tool, self._takes_fields, self._run = tool, bool(fields), run
+        self._typed: list[str] = []
 
     def read(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """(options, overrides of config fields); UserError for what is neither."""
-        options, rest = self.parse_known_args(list(words))
+        options, rest = self.parse_known_args(self._with_run(list(words)))
         infos, own = fields_of_all(), self._own()
         for item in map(argument, rest):
             if item.mark == "--" and field_path(item.name, infos) is None:
@@ -85,11 +101,65 @@ class ToolArguments(argparse.ArgumentParser):
             self.error(f"unknown option '{rest[0]}'{hint}")
         return options
 
+    def _with_run(self, words: list[str]) -> list[str]:
+        """The words with the option before a folder that is typed alone; UserError for a config that is."""
+        self._typed = words
+        arguments, found, given = Arguments(words), list[str](), False
+        for item in arguments:
+            action = self._option_string_actions.get(item.option)
+            if item.value is None and action is not None and action.nargs != 0:
+                found += [item.raw, *([] if (value := arguments.value()) is None else [value])]
+            elif item.switch or item.value is not None or item.mark or not self._run or given:
+                found += arguments.typed(item) if item.switch and action is None else [item.raw]
+            else:
+                given = True
+                found.append(self._as_option(item.raw, words))
+        return words if any(argument(word).option == self._run for word in words) else found
+
+    def _as_option(self, word: str, words: Sequence[str]) -> str:
+        """The word as the value of its option; UserError for a config, with the whole command."""
+        from mudd_core.config.load import find_config
+
+        try:
+            is_config = find_config(word).suffix in (".py", ".json")
+        except UserError:
+            is_config = False
+        if not is_config:
+            return f"{self._run}={word}"
+        line = self._command([f"--config={word}" if one == word else one for one in words])
+        raise UserError(f"[{self._tool}] '{word}' is neither an option nor name=value; type: {line}")
+
+    def _command(self, words: Sequence[str]) -> str:
+        return shlex.join([*typed_program(), *self._tool.split(), *words])
+
     def _own(self) -> list[str]:
         return [name for action in self._actions for name in action.option_strings if name[:2] == "--"]
 
+    @property
+    def place(self) -> str:
+        """The place of a message: the command in brackets."""
+        return f"[{self._tool}]"
+
+    def require(self, option: str) -> NoReturn:
+        """UserError for an option that was left out, with the whole command."""
+        self.error(f"{_REQUIRED}{option}")
+
+    def _missing_run(self, missing: Sequence[str]) -> list[str]:
+        """The run of an example, where the command takes one and names none, nor a config."""
+        typed = map(argument, self._typed)
+        named = any(item.option in ("--config", self._run) or is_plain(item) for item in typed)
+        return [] if named or not self._run or {"--config", self._run} & set(missing) else [_RUN]
+
     def error(self, message: str) -> NoReturn:
-        """UserError with the message and where help is."""
+        """UserError with the message, and the whole command or where help is."""
+        _, is_missing, text = message.partition(_REQUIRED)
+        if is_missing:
+            names = text.split(", ")
+            message = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing"
+            if _EXAMPLES.keys() >= set(names):
+                examples = [*self._missing_run(names), *(_EXAMPLES[name] for name in names)]
+                line = self._command([*self._typed, *examples])
+                raise UserError(f"[{self._tool}] {message}; type: {line}")
         raise UserError(
-            f"[{self._tool}] {message.removeprefix('argument ')}\n{self.prog} --help shows the options"
+            f"[{self._tool}] {message.removeprefix('argument ')}; {self.prog} --help shows the options"
         )

@@ -107,7 +107,7 @@ def _generation(tokenizer: Tokenizer) -> bytes:
 def _parser() -> ToolArguments:
     from mudd_core.interop import SYSTEMS
 
-    p = ToolArguments("export", __doc__ or "", fields="data.cache_dir=DIR")
+    p = ToolArguments("export", __doc__ or "", fields="data.cache_dir=DIR", run="--workdir")
     p.add_argument("--workdir", metavar="DIR", help="the run: its newest checkpoint is exported")
     p.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
     p.add_argument("--to", required=True, metavar="FOLDER", help="the new folder")

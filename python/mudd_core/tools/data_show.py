@@ -10,8 +10,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from mudd_core.base.types import Array
-from mudd_core.config import load_config
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
+from mudd_core.tools.named_config import add_config_or_run, named_config
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
@@ -21,11 +21,11 @@ _LAST_STEP = 2**31 - 1
 
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
-    asked, rest = _parser().read(words)
+    asked, rest = (parser := _parser()).read(words)
     from mudd_core.data.pipelines import prepare
     from mudd_core.run.build.rows import training_rows
 
-    config = load_config(asked.config, rest)
+    config = named_config(parser, asked, rest)
     data = prepare(config)
     size = config.train.batch_size
     first = (asked.step - 1) * size
@@ -38,8 +38,8 @@ def main(words: Sequence[str]) -> int:
 
 
 def _parser() -> ToolArguments:
-    parser = ToolArguments("data show", __doc__ or "", fields="data.path=FILE")
-    parser.add_argument("--config", required=True, metavar="FILE", help="config of the run")
+    parser = ToolArguments("data show", __doc__ or "", fields="data.path=FILE", run="--workdir")
+    add_config_or_run(parser)
     parser.add_argument(
         "--step",
         type=whole_number(1, _LAST_STEP),

@@ -16,6 +16,7 @@ from mudd_core.run.build import grow
 from mudd_core.run.build.start_source import check_start, read_source, start_path
 from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.saved_run import config_of_run, run_and_step
 
 _PROBE_WINDOWS = 4
 PRESERVED = 1e-5  # largest change over largest logit that counts as none
@@ -23,8 +24,8 @@ PRESERVED = 1e-5  # largest change over largest logit that counts as none
 
 def main(words: Sequence[str]) -> int:
     """Run the command; 1 if --preserve was asked for and the logits changed."""
-    args, rest = _parser().read(words)
-    config = _asked(args, rest)
+    args, rest = (parser := _parser()).read(words)
+    config = _asked(parser, args, rest)
     run = RunFolder(local(args.workdir, "[grow] --workdir"))
     if run.checkpoint_folder.exists():
         raise UserError(f"[grow] {args.workdir} holds checkpoints already; give another --workdir")
@@ -46,8 +47,10 @@ def main(words: Sequence[str]) -> int:
 
 
 def _parser() -> ToolArguments:
-    p = ToolArguments("grow", __doc__ or "", fields="model.slot_num=2140")
-    p.add_argument("--config", required=True, metavar="FILE", help="config of the larger model")
+    p = ToolArguments("grow", __doc__ or "", fields="model.slot_num=2140", run="--from")
+    p.add_argument(
+        "--config", metavar="FILE", help="config of the larger model; default that of the trained run"
+    )
     p.add_argument(
         "--from",
         required=True,
@@ -77,7 +80,7 @@ def _parser() -> ToolArguments:
     return p
 
 
-def _asked(args: argparse.Namespace, rest: list[str]) -> Config:
+def _asked(parser: ToolArguments, args: argparse.Namespace, rest: list[str]) -> Config:
     """The config of the new run as far as the words say."""
     local(args.source, "[grow] --from")
     words = [*rest, f"start.load_parameters_path={args.source}"]
@@ -89,7 +92,11 @@ def _asked(args: argparse.Namespace, rest: list[str]) -> Config:
     if args.slot_number is not None:
         words.append(f"start.load_parameters_path_slot_number={args.slot_number}")
     words += ["start.keep_optimizer=true"] * args.keep_optimizer + ["start.force=true"] * args.force
-    return load_config(args.config, words)
+    if args.config:
+        return load_config(args.config, words)
+    if not RunFolder(local(run_and_step(args.source)[0], "[grow] --from")).holds_run:
+        parser.require("--config")
+    return config_of_run(args.source, words)
 
 
 def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:

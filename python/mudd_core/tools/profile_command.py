@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mudd_core.base.paths import local
-from mudd_core.config import load_config
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
+from mudd_core.tools.named_config import add_config_or_run, named_config
 
 
 def main(words: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
-    asked, overrides = _parser().read(words)
+    asked, overrides = (parser := _parser()).read(words)
     trace = local(asked.trace, "[profile] --trace") if asked.trace else None
-    config = load_config(asked.config, overrides)
+    config = named_config(parser, asked, overrides)
     from mudd_core import _core
     from mudd_core.base.surroundings import environment_text
     from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
@@ -47,8 +47,8 @@ def main(words: Sequence[str]) -> int:
 
 
 def _parser() -> ToolArguments:
-    parser = ToolArguments("profile", __doc__ or "", fields="train.batch_size=4")
-    parser.add_argument("--config", required=True, metavar="FILE", help="config file, as for training")
+    parser = ToolArguments("profile", __doc__ or "", fields="train.batch_size=4", run="--workdir")
+    add_config_or_run(parser)
     parser.add_argument(
         "--steps", type=whole_number(1), default=5, metavar="N", help="timed steps (default 5)"
     )

@@ -80,6 +80,62 @@ def test_a_bare_folder_is_the_run(trained: Path, words: tuple[str, ...]) -> None
         assert untimed(done.stdout) == untimed(named.stdout), typed
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("data", "show"),
+        ("scale", "--nodes=2"),
+        ("export", "--to=out"),
+        ("weights",),
+        ("grow", "--workdir=grown"),
+    ],
+    ids=" ".join,
+)
+def test_a_tool_takes_a_bare_folder_of_a_run_or_checkpoint(
+    trained: Path,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(trained)
+    run = f"runs/{NAME}"
+    (step,) = (trained / run / "checkpoints").iterdir()
+    named = f"--from={run}" if words[0] == "grow" else f"--workdir={run}"
+    first = outcome([*words, named], capsys)
+    for typed in (run, f"{run}/checkpoints", str(step.relative_to(trained)), f"{named}/checkpoints"):
+        assert outcome([*words, typed], capsys) == first, typed
+    wanted = {"weights": "expected a MUDDFormer", "grow": "expected a TokenFormer, got transformer_pp"}
+    assert wanted.get(words[0], "") in first[1] and (words[0] in wanted) == (first[0] == 2)
+
+
+def outcome(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    """Exit code, errors and output of a command, without what changes with time."""
+    code = cli.main(words)
+    shutil.rmtree("out", ignore_errors=True)
+    out, err = capsys.readouterr()
+    return code, err, untimed(out)
+
+
+def test_a_folder_of_a_run_is_no_config_and_a_config_is_no_run(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(trained)
+    run = f"runs/{NAME}"
+    assert cli.main(["report", f"--config={run}"]) == 0
+    assert "checkpoints: 3" in capsys.readouterr().out
+    for words, line in (
+        ([f"--config={run}", "--plan"], f"--plan --workdir={run}"),
+        (["profile", "tiny.py"], "profile --config=tiny.py"),
+        (["profile"], "profile --config=small.py"),
+        (["export", run], f"export {run} --to=exported"),
+        (["export", "--step=3"], "export --step=3 runs/small --to=exported"),
+        (["sample", "--temperature=0"], f"sample {run} --temperature=0"),
+    ):
+        assert cli.main(words) == 2
+        told = capsys.readouterr().err
+        assert told.endswith(f" {line}\n") and told.count("\n") == 1, told
+
+
 def untimed(text: str) -> str:
     """What a command prints without its seconds."""
     return re.sub(r"[\d.]+ s\b", "", text)

@@ -15,12 +15,12 @@ from event_files import events_of, tags_of
 from mudd_core import _core
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config import load_config
+from mudd_core.engine.muddformer_weights import dynamic_weights
 from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, muddformer
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.store.metrics import EventFiles
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.tools.mix_weights import _dynamic as muddformer_weights
 
 
 def test_rows_are_handed_over_every_so_many_steps(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_statistics_of_connections_are_those_of_the_updates_own_forward_pass(
     with Trainer(load_config("muddformer/tiny.py", [*words, "train.stop_at=4"]), None) as trainer:
         trainer.fit()
         inputs = trainer.engine.batcher.arrays(4 * 4, 4)["inputs"]
-        made = muddformer_weights(trainer.model, trainer.model.config, inputs)
+        made = dynamic_weights(trainer.model, trainer.model.config, inputs)
         parameters = trainer.model.parameters
         outputs = {layer: block_output(trainer.model, inputs, layer) for layer in range(2)}
         for layer, dynamic in made.items():

@@ -16,7 +16,8 @@ import mudd_core as mc
 from mudd_core import cli
 from mudd_core.base.errors import UserError
 from mudd_core.engine.model import Model
-from mudd_core.tools import heatmap, mix_weights
+from mudd_core.engine.muddformer_weights import measured_weights
+from mudd_core.tools import heatmap
 from reference import torch_models as tm
 from small_models import CASES, make, make_batch
 from tiny_muddformer import tiny_words
@@ -42,7 +43,7 @@ def test_means_and_spreads_are_those_of_the_formula(name: str, monkeypatch: pyte
     wide = {key: torch.tensor(np.asarray(value, np.float64)) for key, value in params.items()}
     for batch in ids:
         tm.model_logits(wide, tm.make_batch(batch), cfg)
-    got = mix_weights.measure(model, [whole_text(one) for one in ids])
+    got = measured_weights(model, [whole_text(one) for one in ids])
     assert got.tokens == 36
     for layer, made in seen.items():
         every = np.concatenate(made)
@@ -62,14 +63,14 @@ def test_means_and_spreads_are_those_of_the_formula(name: str, monkeypatch: pyte
 def test_padding_is_no_text(mark: str) -> None:
     model, cfg, _ = make("mudd")
     ids = make_batch(cfg.vocab_size, 2, 9, seed=3)["inputs"]
-    whole = mix_weights.measure(model, [whole_text(ids[:1]), whole_text(ids[1:, :4])])
+    whole = measured_weights(model, [whole_text(ids[:1]), whole_text(ids[1:, :4])])
     text = np.ones_like(ids)
     text[1, 4:] = 0
     targets = np.where(
         (text == 1) | (mark == "key_mask"), ids, -1
     )  # a masked target can be text, and the reverse
     batch = {"inputs": ids, "targets": targets} | ({} if mark == "targets" else {mark: text})
-    got = mix_weights.measure(model, [batch])
+    got = measured_weights(model, [batch])
     assert got.tokens == whole.tokens == 13
     np.testing.assert_allclose(got.mean, whole.mean, atol=1e-6)
     np.testing.assert_allclose(got.std, whole.std, atol=1e-6)
@@ -78,7 +79,7 @@ def test_padding_is_no_text(mark: str) -> None:
 def test_static_and_sparse_models_have_their_places() -> None:
     ours, _ = CASES["mudd"]
     sparse = dataclasses.replace(ours, mix="static", streams="kvr", dilation=2, period=1)
-    got = mix_weights.measure(Model(sparse), [whole_text(np.zeros((1, 4), np.int32))])
+    got = measured_weights(Model(sparse), [whole_text(np.zeros((1, 4), np.int32))])
     assert got.static.shape == (3, 3, 4)
     assert got.static[1].tolist()[0] == pytest.approx([0, np.nan, 1, np.nan], nan_ok=True)
     assert not got.std[~np.isnan(got.std)].any()
@@ -87,10 +88,10 @@ def test_static_and_sparse_models_have_their_places() -> None:
 def test_models_without_mixtures_are_refused() -> None:
     model, _, _ = make("llama_gqa")
     with pytest.raises(UserError, match=r"\[weights\] model: expected a MUDDFormer"):
-        mix_weights.measure(model, [])
+        measured_weights(model, [])
     model, _, _ = make("mudd")
     with pytest.raises(UserError, match="no held-out window"):
-        mix_weights.measure(model, [])
+        measured_weights(model, [])
 
 
 def test_the_command_writes_both_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,7 +119,7 @@ def test_a_measured_network_counts(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "--config=FILE is missing"),
+        ((), "--config is missing; type: python3 launch.py scale --config=small.py"),
         (("--config=tiny.py", "--flops=1e9", "--step-seconds=1"), "--flops and --step-seconds: expected one"),
         (("--config=tiny.py", "--workdir=no_such_run"), "expected a run whose metrics say its speed"),
         (("--config=tiny.py", "--flops=1e9", "--net=7g"), "--net: expected 1g, 10g, 25g, 100g or a file"),

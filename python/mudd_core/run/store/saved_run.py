@@ -39,7 +39,12 @@ def run_and_step(workdir: str) -> tuple[str, int | None]:
     if is_url(workdir):
         return workdir, None
     folder, step = RunFolder.holding(Path(workdir))
-    return (workdir, None) if step is None else (str(folder), step)
+    return (workdir, None) if folder.path == Path(workdir) else (str(folder), step)
+
+
+def newest_run() -> RunFolder | None:
+    """The run below runs/ that has logged last; None where there is none."""
+    return next((run for run in RunFolder(Path("runs") / "*").measured_beside() if run.holds_run), None)
 
 
 def fetch_run(folder: RunFolder) -> None:
@@ -72,7 +77,9 @@ def named_run(
     file, workdir = options.get("--config"), options.get("--workdir")
     if workdir is None:
         if file is None:
-            raise UserError("[arguments] give --config=FILE or --workdir=DIR to say which run")
+            newest = newest_run()
+            example = "" if newest is None else f", for example --workdir={newest}"
+            raise UserError(f"[arguments] give --config=FILE or --workdir=DIR to say which run{example}")
         config = read_config(file)
         names = [item for item in split_words(words, config, known, first) if item.path == "name"]
         folder = RunFolder.of_config(apply_overrides(config, names).name)
@@ -86,6 +93,20 @@ def named_run(
             _registered_by(find_config(file), folder)
     run_copies(folder, words)
     return _saved_with(folder, words, config, known, first), folder
+
+
+def config_of_run(workdir: str, words: Sequence[str]) -> Config:
+    """The saved config of a run, or of the run of a checkpoint, with any overrides applied; the run stays as it is."""
+    from mudd_core.run.store.json_files import read_saved_config
+
+    folder = RunFolder.named(run_and_step(workdir)[0], mounts_in(words))
+    fetch_run(folder)
+    run_copies(folder, words)
+    saved = read_saved_config(folder)
+    overrides = split_words(words, saved)
+    config = apply_overrides(saved, overrides)
+    check_config(config, typed_names(overrides))
+    return config
 
 
 def _registered_by(file: Path, folder: RunFolder) -> None:

@@ -18,6 +18,7 @@ from mudd_core.base.paths import local
 from mudd_core.config import Config, load_config
 from mudd_core.config.tool_arguments import ToolArguments, positive_number, whole_number
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.saved_run import config_of_run, run_and_step
 from mudd_core.tools.scale.networks import ASSUMED, network_of
 
 _MOST_RANKS = 1024  # logical shards of a run
@@ -25,21 +26,21 @@ _MOST_RANKS = 1024  # logical shards of a run
 
 def main(words: Sequence[str]) -> int:
     """Run the command; the exit code."""
-    asked, overrides = _parser().read(words)
+    asked, overrides = (parser := _parser()).read(words)
     if asked.tables:
         from mudd_core.tools.scale.page import tables
 
         print(tables())
         return 0
-    if not asked.config:
-        raise UserError("[scale] --config=FILE is missing, for example --config=small.py")
+    if not (asked.config or asked.workdir):
+        parser.require("--config")
     if asked.nodes * asked.ranks_per_node > _MOST_RANKS:
         raise UserError(
             f"[scale] --nodes: expected at most {_MOST_RANKS} ranks in all, "
             f"got {asked.nodes} x {asked.ranks_per_node}"
         )
     network = network_of(asked.net)
-    config = load_config(asked.config, overrides)
+    config = load_config(asked.config, overrides) if asked.config else config_of_run(asked.workdir, overrides)
     from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
     from mudd_core.tools.scale.models import training_of
     from mudd_core.tools.scale.report import Cluster, report
@@ -63,7 +64,8 @@ def _measured(asked: argparse.Namespace, config: Config, flops: float) -> tuple[
     if asked.step_seconds:
         tokens = config.train.batch_size * config.train.seq_len
         return asked.step_seconds / tokens, "given by --step-seconds, for the batch of the config"
-    run = RunFolder(local(asked.workdir or Path("runs") / config.name, "[scale] --workdir"))
+    named, _ = run_and_step(asked.workdir or str(Path("runs") / config.name))
+    run = RunFolder(local(named, "[scale] --workdir"))
     from mudd_core.run.store.metrics import rows_of
 
     rates = [row.get("tokens_per_second") for row in rows_of(run)]
@@ -79,8 +81,10 @@ def _measured(asked: argparse.Namespace, config: Config, flops: float) -> tuple[
 
 
 def _parser() -> ToolArguments:
-    parser = ToolArguments("scale", __doc__ or "", fields="train.batch_size=1024")
-    parser.add_argument("--config", metavar="FILE", help="config file, as for training")
+    parser = ToolArguments("scale", __doc__ or "", fields="train.batch_size=1024", run="--workdir")
+    parser.add_argument(
+        "--config", metavar="FILE", help="config file, as for training; default that of the run"
+    )
     parser.add_argument(
         "--nodes", type=whole_number(1, _MOST_RANKS), default=1, metavar="N", help="machines (default 1)"
     )

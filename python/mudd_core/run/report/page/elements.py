@@ -22,6 +22,12 @@ def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), kind: str = "
     return f'<div class="wide"><table{_class(kind)}>{top}<tbody>{body}</tbody></table></div>'
 
 
+def charts(figures: Iterable[str]) -> str:
+    """Figures side by side where the page is wide enough; '' where all of them are empty."""
+    body = "".join(figures)
+    return f'<div class="charts">{body}</div>' if body else ""
+
+
 def folded(summary: str, body: str) -> str:
     """HTML behind a line that opens it."""
     return f"<details><summary>{escape(summary)}</summary>{body}</details>"
@@ -37,6 +43,11 @@ def data(value: Json) -> str:
     plain = json.dumps(value, separators=(",", ":"), allow_nan=False)
     safe = plain.replace("<", "\\u003c")
     return f'<script type="application/json">{safe}</script>'
+
+
+def clock_text(time: Json) -> str:
+    """A time of events.jsonl or run.json as `2026-01-31 14:05`; '' for none."""
+    return str(time)[:16].replace("T", " ") if isinstance(time, str) else ""
 
 
 def short(value: float, digits: int = 5) -> Json:

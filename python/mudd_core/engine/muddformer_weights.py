@@ -1,0 +1,105 @@
+"""How much each block of a MUDDFormer reads of every earlier state, measured on text.
+
+A mixture after block n gives stream c the weight A[c, j] = a[c, j] + z[t, c, j] of state j (0 = embedding, j = output
+of block j - 1): a is learned and constant, z is made from token t (Xiao et al. 2025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mudd_core import _core
+from mudd_core.base.errors import UserError
+from mudd_core.base.types import Array
+from mudd_core.config import MUDDFormerConfig
+from mudd_core.graph.recording import Recorder, recorded, running
+from mudd_core.models import Batch, muddformer
+from mudd_core.models.dense_connections import captured_weights
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Constant part, mean and standard deviation of the dynamic part, each [L, C, L + 1], over `tokens` tokens.
+
+    names: a letter a stream. NaN where a mixture has no such weight. The last block's one stream is in the last place.
+    """
+
+    names: str
+    static: Array
+    mean: Array
+    std: Array
+    tokens: int
+
+
+def measured_weights(model: Model, batches: Iterable[Mapping[str, Array] | Array]) -> Weights:
+    """Weights of a model of the family over the text of batches; UserError for other families.
+
+    A batch is ids [B, T] without padding, or has `inputs` [B, T] and may have `targets`, `key_mask` or `segments`:
+    padding counts nowhere.
+    """
+    config = model.config
+    if not isinstance(config, MUDDFormerConfig) or config.mix == "none":
+        raise UserError("[weights] model: expected a MUDDFormer with mixtures of earlier states")
+    names, layers = config.streams, config.n_layer
+    shape = (layers, len(names), layers + 1)
+    static, total, squares = (np.full(shape, np.nan) for _ in range(3))
+    tokens = 0
+    for layer in range(layers):
+        if config.sources(layer):
+            place = _place(config, layer)
+            static[place] = model.parameters[f"blocks.{layer}.mix.bias"]
+            total[place] = squares[place] = 0.0
+    for given in batches:
+        batch = {"inputs": given} if isinstance(given, np.ndarray) else given
+        text = _is_text(batch)
+        tokens += int(text.sum())
+        for layer, made in dynamic_weights(model, config, batch["inputs"]).items():
+            place = _place(config, layer)
+            z = made[text].reshape(-1, *static[place].shape).astype(np.float64)
+            total[place] += z.sum(0)
+            squares[place] += (z * z).sum(0)
+    if not tokens:
+        raise UserError("[weights] text: there is no held-out window to measure on")
+    mean = total / tokens
+    return Weights(names, static, mean, np.sqrt(np.maximum(squares / tokens - mean**2, 0.0)), tokens)
+
+
+def dynamic_weights(model: Model, config: MUDDFormerConfig, ids: Array) -> dict[int, Array]:
+    """The dynamic weights [B, T, C l] of every mixture on ids [B, T], by layer; none of a static model."""
+    if config.mix != "dynamic":
+        return {}
+    recorder = Recorder(
+        model.store, training=False, samples=len(ids), shards=1, capture=["*.dynamic_weights"]
+    )
+    with running(recorder):
+        hidden = muddformer.model(config, Batch(recorder.input("inputs", ids.shape)), None)
+    watched = captured_weights(config, recorder.sown)
+    numbers = [value.number for value in watched.values()]
+    executor = _core.Executor(
+        recorder.graph, model.store, losses=[], keep=[*numbers, recorded(hidden.h).number]
+    )
+    executor.set("inputs", np.ascontiguousarray(ids, np.int32))
+    executor.run()
+    return {layer: np.array(executor.get(value.number)) for layer, value in watched.items()}
+
+
+def _is_text(batch: Mapping[str, Array]) -> Array:
+    """Return which positions [B, T] of a batch hold text, by its most direct mark of padding."""
+    for part in ("key_mask", "segments"):
+        if part in batch:
+            marked: Array = batch[part] != 0
+            return marked
+    counted: Array = batch.get("targets", batch["inputs"]) >= 0
+    return counted
+
+
+def _place(config: MUDDFormerConfig, layer: int) -> tuple[Array, ...]:
+    streams = [len(config.streams) - 1] if config.mixtures(layer) == 1 else list(range(len(config.streams)))
+    return np.ix_([layer], streams, config.sources(layer))

@@ -1,0 +1,43 @@
+"""The kinds of parameters of a run: their shapes, initial values and rates, without the numbers themselves."""
+
+from __future__ import annotations
+
+from mudd_core.config import Config
+from mudd_core.engine.model import Model
+from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
+from mudd_core.engine.optimizer_groups import by_name, optimizer_groups
+from mudd_core.engine.rates import assign_scales
+
+HEAD = ("parameter", "layers", "shape", "role", "initial deviation", "factor of the rate", "rate", "decay")
+
+
+def parameter_kinds(config: Config, vocab_size: int = 0) -> list[tuple[str, ...]]:
+    """Rows below HEAD; parameters that differ by their layer alone are one kind.
+
+    vocab_size: of the model; 0: as the config and its tokenizer have it. UserError where these have none.
+    """
+    store = Model(resolved_model(config, vocab_size or expected_vocabulary(config)), booked_only=True).store
+    groups = optimizer_groups(store, config.optim)
+    assign_scales(store, config, groups)
+    decay = {name: group.weight_decay for name, group in by_name(groups).items()}
+    counts: dict[tuple[str, ...], int] = {}
+    for name in store.names():
+        about = store.describe(name)
+        normal = f"{about['init_scale']:g}" if about["init"] in ("normal", "constant") else about["init"]
+        factor = float(about["lr_scale"])
+        row = (
+            _without_layer(name),
+            " x ".join(str(size) for size in about["shape"]),
+            about["role"],
+            normal,
+            f"{factor:g}",
+            f"{config.optim.lr * factor:g}",
+            f"{decay[name] * about['decay_scale']:g}",
+        )
+        counts[row] = counts.get(row, 0) + 1
+    return [(row[0], str(count) if "*" in row[0] else "", *row[1:]) for row, count in counts.items()]
+
+
+def _without_layer(name: str) -> str:
+    """The name with a star in the place of its layer."""
+    return ".".join("*" if part.isdigit() else part for part in name.split("."))

@@ -1,0 +1,92 @@
+"""How a TokenFormer uses its slots, measured on text: the fraction of the activated scores that each slot gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mudd_core import ops
+from mudd_core.base.errors import UserError
+from mudd_core.base.types import Array, Float64
+from mudd_core.config import TokenFormerConfig
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+
+# Projections of a block, each with its slots: name, group of the config's fields, the value that it reads.
+PROJECTIONS = (
+    ("q", "qkv", "attn.in"),
+    ("k", "qkv", "attn.in"),
+    ("v", "qkv", "attn.in"),
+    ("o", "proj", "attn.heads"),
+    ("ffn", "ffn", "ffn.in"),
+)
+_UNITS = 1024  # value tokens of one call: unit vectors, which give the scores themselves
+
+
+@dataclass(frozen=True)
+class SlotUse:
+    """Use of the slots of one projection. mass: [L, n], the sum of |S| of each slot over tokens, over that of all.
+
+    S: the activated scores (docs/maths/tokenformer.md, 1.2). A layer without any score above zero is NaN.
+    """
+
+    name: str
+    mass: Float64
+
+    def effective(self) -> Float64:
+        """[L]: e to the entropy of the mass, over the number of slots: 1 where all are used alike."""
+        logs = np.log(np.where(self.mass > 0, self.mass, 1.0))
+        made: Float64 = np.exp(-(self.mass * logs).sum(1)) / self.mass.shape[1]
+        return made
+
+    def unused(self, below: float) -> Float64:
+        """[L]: the fraction of slots with less than `below` of an equal part of the mass."""
+        made: Float64 = (self.mass * self.mass.shape[1] < below).mean(1)
+        return made
+
+
+def slot_use(model: Model, ids: Array) -> list[SlotUse]:
+    """The use of the slots of each projection of a TokenFormer on ids [B, T]; UserError for a model without slots."""
+    config = model.config
+    if not isinstance(config, TokenFormerConfig) or config.block == "dense":
+        raise UserError("[slots] model: expected a TokenFormer with slots")
+    inputs = model.capture(ids, [f"*.{place}" for place in dict.fromkeys(one[2] for one in PROJECTIONS)])
+    found = []
+    for name, group, place in PROJECTIONS:
+        part = "ffn" if name == "ffn" else f"attn.{name}"
+        sums = np.zeros((config.n_layer, config.slots(group)))
+        for layer in range(config.n_layer):
+            x = inputs[f"blocks.{layer}.{place}"]
+            for first, scores in _scores(model, config, group, f"blocks.{layer}.{part}", x):
+                size = scores.shape[-1]
+                sums[layer, first : first + size] = np.abs(scores).reshape(-1, size).sum(0, dtype=np.float64)
+        with np.errstate(invalid="ignore"):
+            found.append(SlotUse(name, sums / sums.sum(1, keepdims=True)))
+    return found
+
+
+def _scores(
+    model: Model, config: TokenFormerConfig, group: str, place: str, x: Array
+) -> Iterator[tuple[int, Array]]:
+    """The activated scores [B, T, up to _UNITS] of x, and the first slot of each part."""
+    key = model.parameters[f"{place}.key"]
+    bias = model.parameters.get(f"{place}.key_bias")
+    n = len(key)
+    for first in range(0, n, _UNITS):
+        units = np.eye(n, min(_UNITS, n - first), -first, dtype=np.float32)
+        scores = ops.pattention(
+            x,
+            key,
+            units,
+            bias,
+            norm=config.normalize_type,
+            gelu=f"gelu_{config.gelu}",
+            eps=config.score_eps(),
+            zoom=float(config.zoom_dim * (4 if group == "ffn" else 1)),
+            scale_factor=getattr(config, f"{group}_scale_factor"),
+        )
+        yield first, np.asarray(scores)

@@ -1,0 +1,71 @@
+"""A few held-out sequences, and the model of a run's newest checkpoint to run over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.types import Array
+from mudd_core.config import Config
+from mudd_core.data import pipelines
+from mudd_core.engine.flops import flops_per_token
+from mudd_core.engine.model import Model
+from mudd_core.engine.model_shape import resolved_model
+from mudd_core.run.build.rows import validation_batches
+from mudd_core.run.build.saved_model import model_of_run
+from mudd_core.run.records.data_facts import data_fingerprint
+from mudd_core.run.store.checkpoints import Checkpoints
+from mudd_core.run.store.json_files import read_facts
+from mudd_core.run.store.run_folder import RunFolder
+
+MOST_BYTES = 4 << 30  # of the weights; larger ones take longer to read than a page may
+MOST_SEQUENCES = 8
+MOST_FLOPS = 5e11  # of the pass: about two seconds on a few cores
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """model: of the checkpoint of this step. batch: arrays [B, T] of a validation, cut to what a page may cost."""
+
+    model: Model
+    step: int
+    batch: Mapping[str, Array]
+
+    @property
+    def text(self) -> str:
+        """Where the numbers are from, for a note."""
+        rows, length = self.batch["inputs"].shape
+        return f"Checkpoint of step {self.step:,}, {rows} held-out sequences of {length} tokens."
+
+
+def held_out(folder: RunFolder, config: Config) -> HeldOut:
+    """The newest checkpoint of a run and sequences of its held-out text.
+
+    Builds no token cache and takes no lock. UserError where there is no checkpoint, where the weights are too large,
+    or where the cache is gone; FormatError for damaged files.
+    """
+    if not Checkpoints(folder).steps():
+        raise UserError("the run has no checkpoint yet")
+    text = pipelines.prepare(
+        config, fingerprint=data_fingerprint(read_facts(folder)) or None, before_build=_refuse_build
+    )
+    shape = resolved_model(config, text.vocab_size)
+    size = 4 * Model(shape, booked_only=True).n_parameters
+    if size > MOST_BYTES:
+        raise UserError(
+            f"the weights have {size / 2**30:.1f} GiB, and a page reads at most {MOST_BYTES >> 30} GiB"
+        )
+    model, step = model_of_run(config, folder, vocab_size=text.vocab_size)
+    batch = next(iter(validation_batches(config, text)), None)
+    if batch is None:
+        raise UserError("the data have no rows for validation")
+    forward = flops_per_token(shape, shape.vocab_size, config.train.seq_len) / 3
+    tokens = max(1, int(MOST_FLOPS / forward))
+    length = min(batch["inputs"].shape[1], tokens)
+    rows = max(1, min(MOST_SEQUENCES, tokens // length))
+    return HeldOut(model, step, {name: array[:rows, :length] for name, array in batch.items()})
+
+
+def _refuse_build() -> None:
+    raise UserError("the token cache of the run is gone")

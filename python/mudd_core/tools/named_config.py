@@ -1,0 +1,31 @@
+"""The config of a tool: a file by --config, or the saved one of a run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config, load_config
+from mudd_core.config.tool_arguments import ToolArguments
+
+
+def add_config_or_run(parser: ToolArguments) -> None:
+    """Add --config and --workdir, of which a command has one."""
+    parser.add_argument("--config", metavar="FILE", help="config file, as for training")
+    parser.add_argument("--workdir", metavar="DIR", help="instead: a run, whose saved config counts")
+
+
+def named_config(parser: ToolArguments, asked: argparse.Namespace, words: Sequence[str]) -> Config:
+    """The checked config that the options name, with overrides; UserError for both options, and for none."""
+    if asked.config and asked.workdir:
+        raise UserError(
+            f"{parser.place} --workdir: expected it without --config, got both; leave one of them out"
+        )
+    if asked.workdir:
+        from mudd_core.run.store.saved_run import config_of_run
+
+        return config_of_run(asked.workdir, words)
+    if not asked.config:
+        parser.require("--config")
+    return load_config(asked.config, words)
