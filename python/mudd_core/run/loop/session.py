@@ -16,7 +16,7 @@ from mudd_core.run.report.history import History
 from mudd_core.run.report.run_log import RunLog
 from mudd_core.run.report.start_lines import ASSUMED, Start
 from mudd_core.run.report.styles import RunFacts
-from mudd_core.run.store.recorded import last_peak_share
+from mudd_core.run.store.metrics import last_peak_share
 from mudd_core.run.store.store import Store
 
 

@@ -15,7 +15,7 @@ from mudd_core.run.records.engine import StepReport, kept
 from mudd_core.run.records.events import Rewind, StepRecord, Summary, Validation
 from mudd_core.run.records.validations import Validations
 from mudd_core.run.report.progress import Clock
-from mudd_core.run.store.recorded import RecordedValidations
+from mudd_core.run.store.metrics import RecordedValidations
 
 
 class RunState:

@@ -6,7 +6,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.values import whole
 from mudd_core.run.records.validations import Validations
 from mudd_core.run.store.checkpoints import Checkpoints
-from mudd_core.run.store.recorded import validations_of
+from mudd_core.run.store.metrics import validations_of
 from mudd_core.run.store.run_folder import RunFolder
 
 BEST = "best"  # a value of --step

@@ -12,18 +12,20 @@ import math
 import os
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import build
-from mudd_core.base.regular_files import open_to_append, read_bytes
-from mudd_core.run.records.events import Sample
+from mudd_core.base.regular_files import open_binary, open_to_append, read_bytes
+from mudd_core.run.records.events import Sample, Validation
 from mudd_core.run.store.event_file import EventFile
 from mudd_core.run.store.run_folder import RunFolder
 
 Row = dict[str, Any]
+_TAIL_BYTES = 1 << 16
 _LONGEST_NUMBER = 300  # digits; a float holds up to 1.8e308
 
 
@@ -60,7 +62,7 @@ def read_rows(path: Path) -> Iterator[Row]:
     lines.pop()  # empty, or a line that was never finished
     offset = 0
     for number, line in enumerate(lines, 1):
-        row = row_in(line)
+        row = _row_of(line)
         if isinstance(row, str):
             if number == len(lines):  # torn by a power cut that kept the length
                 return
@@ -72,6 +74,48 @@ def read_rows(path: Path) -> Iterator[Row]:
 def rows_of(folder: RunFolder) -> Iterator[Row]:
     """The rows of a run's metrics.jsonl, as read_rows."""
     return read_rows(folder.metrics_file)
+
+
+@dataclass(frozen=True)
+class RecordedValidations:
+    """Validations in metrics.jsonl up to a step.
+
+    losses: steps and losses, NaN for one that was not finite. last: the validation of that step, if it has one.
+    """
+
+    losses: list[tuple[int, float]]
+    last: Validation | None
+
+
+def validations_of(folder: RunFolder, step: int) -> RecordedValidations:
+    """The validations of metrics.jsonl up to a step; FormatError if the row of the step itself is not one."""
+    rows = [row for row in rows_of(folder) if "val_loss" in row and row["step"] <= step]
+    here = [row for row in rows if row["step"] == step]
+    where = f"validation of step {step}: "
+    last = build(Validation, here[-1], folder.metrics_file, where) if here else None
+    return RecordedValidations([(row["step"], _loss_of(row)) for row in rows], last)
+
+
+def _loss_of(row: Row) -> float:
+    """The loss of a validation; NaN where it was not finite."""
+    loss = row["val_loss"]
+    return float(loss) if isinstance(loss, int | float) else math.nan
+
+
+def last_peak_share(folder: RunFolder) -> float | None:
+    """The fraction of the peak in the last training row of metrics.jsonl; None where its end has none."""
+    try:
+        with open_binary(folder.metrics_file, links=False) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return None
+    for line in reversed(lines):
+        row = _row_of(line)
+        share = None if isinstance(row, str) else row.get("peak_share")
+        if isinstance(share, float) and share > 0:
+            return share
+    return None
 
 
 def samples_of(folder: RunFolder) -> list[Sample]:
@@ -86,7 +130,7 @@ def _whole(digits: str) -> int:
     return int(digits)
 
 
-def row_in(line: bytes) -> Row | str:
+def _row_of(line: bytes) -> Row | str:
     """The row in a line, or what is wrong with it."""
     try:
         row = json.loads(line, parse_int=_whole)

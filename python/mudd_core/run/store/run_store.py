@@ -30,9 +30,8 @@ from mudd_core.run.store.json_files import (
     write_summary,
 )
 from mudd_core.run.store.logs import Logs
-from mudd_core.run.store.metrics import Row
+from mudd_core.run.store.metrics import RecordedValidations, Row, validations_of
 from mudd_core.run.store.mirror import Mirror
-from mudd_core.run.store.recorded import RecordedValidations, validations_of
 from mudd_core.run.store.resumed_config import resumed_config
 from mudd_core.run.store.run_folder import RunFolder
 

@@ -16,8 +16,7 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Sample, Summary, Validation
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import ConfigSource
-from mudd_core.run.store.metrics import Row
-from mudd_core.run.store.recorded import RecordedValidations
+from mudd_core.run.store.metrics import RecordedValidations, Row
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.store import Store

@@ -10,8 +10,7 @@ from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference
 from mudd_core.run.records.events import Sample, Summary
 from mudd_core.run.store.config_source import ConfigSource
-from mudd_core.run.store.metrics import Row
-from mudd_core.run.store.recorded import RecordedValidations
+from mudd_core.run.store.metrics import RecordedValidations, Row
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
