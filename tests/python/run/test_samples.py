@@ -229,10 +229,22 @@ def test_sample_continues_the_prompt_of_the_run(
     train(tmp_path / "run", config_of(tiny_text, *OFTEN, "train.steps=4"))
     text = mc.load_run(tmp_path / "run").samples[-1].text
     capsys.readouterr()
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert f"\nlast sample: step 4, {beginning_of('the ' + text)}\n" in capsys.readouterr().out
     assert main(["sample", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out == f"{printable('the ' + text)}\n"
     assert main(["sample", str(tmp_path / "run"), "--prompt", "a"]) == 0
     assert capsys.readouterr().out.startswith("a")
+
+
+def test_a_trainer_without_a_folder_keeps_its_texts(tmp_path: Path, tiny_text: Path) -> None:
+    config = config_of(tiny_text, *OFTEN, "sample.every=3")
+    with Trainer(config) as trainer:
+        trainer.fit(4, progress=False)
+        assert [sample.step for sample in trainer.samples] == [2, 4]
+        trainer.fit(progress=False)
+    train(tmp_path / "run", config)
+    assert trainer.samples == mc.load_run(tmp_path / "run").samples
 
 
 def test_a_run_of_an_earlier_version_resumes(tmp_path: Path, tiny_text: Path) -> None:
