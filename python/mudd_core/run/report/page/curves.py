@@ -30,7 +30,7 @@ class Curve:
 CURVES = (
     Curve("Loss", [("loss", "training")], [("val_loss", "validation")], "nats", wide=True),
     Curve("Speed", [("tokens_per_second", "tokens per second")], unit="tokens/s"),
-    Curve("Share of the machine's peak", [("peak_share", "of peak")], unit="%", scale=100.0),
+    Curve("Percentage of peak", [("peak_share", "of peak")], unit="%", scale=100.0),
     Curve("Gradient norm", [("grad_norm", "gradient norm")]),
     Curve("Learning rate", [("lr", "learning rate")]),
     Curve(

@@ -43,9 +43,9 @@ def _facts(records: Records) -> Iterator[tuple[str, str, str]]:
     if "seconds" in updates:
         yield "time", duration(float(updates["seconds"][-1])), "in training"
     if "tokens_per_second" in updates:
-        yield "speed", _median(updates["tokens_per_second"], ",.0f"), "tokens/s, recent median"
+        yield "speed", _median(updates["tokens_per_second"], ",.0f"), "tokens/s"
     if "peak_share" in updates:
-        yield "of peak", _median(updates["peak_share"], ".0%"), "recent median"
+        yield "of peak", _median(updates["peak_share"], ".0%"), ""
     memory = [event[PEAK_MEMORY] for event in records.events if PEAK_MEMORY in event]
     if sizes := [size for size in memory if isinstance(size, int)]:
         yield "memory", bytes_text(max(sizes)), "peak"
