@@ -21,7 +21,7 @@ def require_local(name: str, value: str) -> None:
 def local_root(cache_dir: str) -> Path:
     """The folder of the token caches that data.cache_dir names; UserError for a URL."""
     require_local("cache_dir", cache_dir)
-    return Path(cache_dir or "runs/cache").absolute()
+    return Path(cache_dir or "runs/cache").resolve()  # it may be a link to another disk
 
 
 def cache_root(config: Config) -> Path:

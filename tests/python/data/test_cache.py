@@ -72,6 +72,15 @@ def test_bytes_tokenizer(folder: Path, tmp_path: Path) -> None:
     assert t.decode(t.encode("naïve\n")) == "naïve\n"
 
 
+def test_the_folder_of_caches_may_be_a_link_to_another_disk(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    made = prepare(Settings(str(folder), str(tmp_path / "link"), tokenizer="bytes"), progress=quiet)
+    assert made.path.parent == tmp_path / "disk"
+    again = prepare(Settings(str(folder), str(tmp_path / "link"), tokenizer="bytes"), progress=quiet)
+    assert again.path == made.path
+
+
 def test_every_cut_and_flip_of_a_cache_is_found(copy: Path, cache: TokenCache) -> None:
     file = copy / "tokens.h5"
     good = file.read_bytes()
