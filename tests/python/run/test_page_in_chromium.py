@@ -131,6 +131,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows=[f"layer {n}" for n in range(3)],
         columns=[f"expert {n}" for n in range(4)],
         steps=[1000, 2000],
+        wide=True,
     )
     more = page_of("", "", [Section("Map", picture)])
     map_section = re.search(r"<section.*?</section>", more, re.DOTALL)
