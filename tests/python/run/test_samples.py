@@ -22,6 +22,7 @@ from mudd_core.dist import Comm
 from mudd_core.run.loop import samples as loop_samples
 from mudd_core.run.loop import signals
 from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.ranks.hang_watch import Watch
 from mudd_core.run.records.events import Summary
 from mudd_core.run.report.progress import Progress
 from rank_runs import on_ranks
@@ -178,6 +179,18 @@ def test_a_stop_cuts_the_text_short_and_the_resumed_run_writes_it(
     _core.clear_requests()
     assert train(tmp_path / "parts", config).final_hash == want
     assert steps_of(tmp_path / "parts") == [2, 4, 6, 8]
+
+
+def test_each_token_is_a_sign_of_life(
+    tmp_path: Path, tiny_text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, int]] = []
+    monkeypatch.setattr(Watch, "phase", lambda self, name, step: seen.append((name, step)))
+    train(tmp_path / "without", config_of(tiny_text, "train.steps=2"))
+    without = seen.count(("evaluate", 2))
+    seen.clear()
+    train(tmp_path / "run", config_of(tiny_text, "train.steps=2", *OFTEN))
+    assert seen.count(("evaluate", 2)) == without + 12
 
 
 def test_the_log_has_the_beginning_of_each_text_on_one_line(
