@@ -35,9 +35,18 @@ def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
     notebook.metadata = before.metadata
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times
-        if cell.cell_type == "code":  # the progress of reading data, with paths
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in map(_without_progress, cell.outputs) if output is not None]
     return notebook
+
+
+def _without_progress(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
+    """An output without the progress of reading data, which names paths; None where nothing is left."""
+    if output.output_type != "stream":
+        return output
+    lines = output.text.splitlines(keepends=True)
+    output.text = "".join(line for line in lines if not line.startswith("data: "))
+    return output if output.text else None
 
 
 def differences(kept: nbformat.NotebookNode, made: nbformat.NotebookNode) -> Iterator[str]:

@@ -6,6 +6,7 @@ import os
 import resource
 import sys
 from pathlib import Path
+from typing import TextIO
 
 from mudd_core.base.errors import UserError
 
@@ -133,6 +134,18 @@ def environment_text(precision: str) -> str:
 
 
 _MODULES = ("__main__.py", "train.py", "preprocess.py")  # python -m mudd_core, mudd_core.train, ...
+
+
+def in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this process; IPython in a terminal is none."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def notes_stream() -> TextIO:
+    """The stream of notes and progress: standard error, which a notebook would show in red, so there the output."""
+    return sys.stdout if in_notebook() else sys.stderr
 
 
 def program() -> list[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.regular_files import open_to_append
+from mudd_core.base.surroundings import notes_stream
 from mudd_core.data.cache import TokenCache, is_unsealed, open_cache
 from mudd_core.data.corpus import Progress
 
@@ -21,7 +21,7 @@ def as_it_is(folder: Path, obstacle: Exception) -> TokenCache:
     print(
         f"note: the token cache {folder} is of an earlier version, without a checksum over its totals; it is used as "
         f"it is, since it cannot be built anew: {obstacle}",
-        file=sys.stderr,
+        file=notes_stream(),
     )
     return cache
 
@@ -62,7 +62,7 @@ def build_locked(root: Path, name: str, build: Callable[[], None], progress: Pro
                     print(
                         f"note: the token cache {root / name} is of an earlier version, without a checksum over its "
                         "totals; it is built anew from the same text",
-                        file=sys.stderr,
+                        file=notes_stream(),
                     )
                 build()
         return open_cache(root / name)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TextIO
 
 from mudd_core.base.errors import StopRequestedError
+from mudd_core.base.surroundings import notes_stream
 
 _WIPE = "\r\x1b[K"  # to the beginning of the line, which is cleared
 
 
 class ConsoleProgress:
-    """Called with (phase, done, total); writes to `stream` (standard error).
+    """Called with (phase, done, total); writes to `stream` (standard error, in a notebook the output).
 
     A terminal has one line, rewritten, and removed at the end of each phase. Elsewhere one line is written: `what`, or
     the first phase without it. A call with a total of 0 is a note, which stays in both.
     """
 
     def __init__(self, stream: TextIO | None = None, what: str = "") -> None:
-        self._stream = stream if stream is not None else sys.stderr
+        self._stream = stream if stream is not None else notes_stream()
         self._what = what
         self._phase = ""
         self._open = False

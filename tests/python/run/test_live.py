@@ -128,7 +128,10 @@ def test_a_real_notebook_shows_one_output_that_is_drawn_anew(
     kernel: Callable[..., list[Any]], tiny_text: Path
 ) -> None:
     cells = kernel(code(tiny_text), "summary = trainer.fit()", "trainer.history['step'].tolist()")
-    shown = [output for output in cells[1].outputs if output.get("name") != "stderr"]
+    streams = [(o.name, o.text) for cell in cells for o in cell.outputs if o.output_type == "stream"]
+    assert [name for name, _ in streams if name == "stderr"] == []  # it would be red
+    assert any("data: " in text for _, text in streams), streams
+    shown = [output for output in cells[1].outputs if output.output_type != "stream"]
     assert [output.output_type for output in shown] == ["display_data"]
     assert shown[0].data["text/html"].startswith("<pre>step 8/8") and "<svg" in shown[0].data["text/html"]
     assert "step 8/8" in shown[0].data["text/plain"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from mudd_core.base.surroundings import notes_stream
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
 from mudd_core.config.pipelines import spec_of
@@ -136,7 +137,7 @@ def tell(source: DocumentSource, pipeline: str, progress: Progress | None) -> No
         return
     texts = source.train
     size = f"{len(texts.files):,} file{'s' * (len(texts.files) != 1)}, {bytes_text(source.bytes())}"
-    print(f"data: {size}, tokenized ahead of the training (data.cache)", file=sys.stderr)
+    print(f"data: {size}, tokenized ahead of the training (data.cache)", file=notes_stream())
     if spec_of(pipeline).by_number and isinstance(texts, TextFiles) and texts.reads_groups:
         print(
             f"warning: [data.cache] stream: each document of a shuffled order reads a row group of {texts.named}; "

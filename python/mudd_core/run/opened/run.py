@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.html_table import html_table
+from mudd_core.base.surroundings import notes_stream
 from mudd_core.config import Config
 from mudd_core.config.suggest import nearest
 from mudd_core.run.records.events import Sample
@@ -173,4 +173,4 @@ class Run:
 
 
 def _note(text: str) -> None:
-    print(f"note: {text}", file=sys.stderr)
+    print(f"note: {text}", file=notes_stream())

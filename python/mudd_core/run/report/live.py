@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Protocol
 
+from mudd_core.base.surroundings import in_notebook
 from mudd_core.run.records.events import StepRecord
 from mudd_core.run.report.curve import Curve, curve
 from mudd_core.run.report.history import History
@@ -108,10 +109,3 @@ class NotebookView:
 def live(name: str, steps: int, history: History) -> Live:
     """The view for where this process runs. name, steps: of the run."""
     return NotebookView(name, steps, history) if in_notebook() else ErrorLine(steps)
-
-
-def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this process; IPython in a terminal is none."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and hasattr(shell, "kernel")
