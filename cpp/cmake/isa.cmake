@@ -4,21 +4,19 @@
 # Emulations of levels are linked into the testing build only (cpp/testing).
 # Unit levels (bf16 units and their emulations) have only <level>.cc files: every other op runs there as on avx512.
 
-set(MUDD_LEVELS portable emu16)
+set(MUDD_LEVELS portable)
 set(MUDD_FLAGS_portable "")
 set(MUDD_VEC_portable MUDD_VEC_PORTABLE)
-set(MUDD_FLAGS_emu16 "")
-set(MUDD_VEC_emu16 MUDD_VEC_EMU16)
 set(MUDD_EMULATED_UNITS emu_avx512_bf16 emu_amx_bf16)
 set(MUDD_UNIT_LEVELS ${MUDD_EMULATED_UNITS})
 # The emulations only run in tests: -O3 would unroll their lane loops for a third of the whole build time.
-foreach(level emu16 ${MUDD_EMULATED_UNITS})
+foreach(level ${MUDD_EMULATED_UNITS})
   if(NOT DEFINED MUDD_OPTIMIZE_${level})  # of a preset
     set(MUDD_OPTIMIZE_${level} -O1)
   endif()
 endforeach()
-set(MUDD_VEC_emu_avx512_bf16 MUDD_VEC_EMU16)
-set(MUDD_VEC_emu_amx_bf16 MUDD_VEC_EMU16)
+set(MUDD_VEC_emu_avx512_bf16 MUDD_VEC_SIXTEEN)
+set(MUDD_VEC_emu_amx_bf16 MUDD_VEC_SIXTEEN)
 set(MUDD_X86_LEVELS avx2 avx512)
 set(MUDD_X86_UNIT_LEVELS avx512_bf16 amx_bf16)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

@@ -6,6 +6,7 @@
 
 #include "compare.h"
 #include "head_node.h"
+#include "mudd/base/parallel.h"
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/ops/attention/attention.h"
 
@@ -122,6 +123,28 @@ TEST_CASE("a query has the same bits in a whole pass, in pieces, alone and besid
           CHECK(forward(kernels, x, {100, 39}) == want);
         }
   });
+}
+
+TEST_CASE("all levels give equal bits") {
+  for (const Scores activation : {Scores::softmax, Scores::norm_sqrelu, Scores::norm_elu})
+    for (const int64_t dim : {4, 17, 24, 40, 64, 130})
+      for (const int64_t time : {1, 3, 65, 131, 200}) {
+        Sequence x(time, 2, dim);
+        x.activation = activation, x.causal = time != 131;
+        for (int64_t t = 0; dim == 40 && t < time; ++t) x.mask.push_back(t % 3 != 1);
+        for (int64_t t = 0; dim == 24 && t < time; ++t) x.segments.push_back(static_cast<int32_t>(t / 50));
+        std::vector<Floats> want;
+        for (const auto& row : attention_rows(DType::f32)) {
+          if (row.emulated() || !row.runs_here()) continue;
+          std::vector<Floats> got;
+          parallel_for(1, [&](int64_t, int) { got = everything(*row.kernels, x); });
+          if (want.empty()) want = got;
+          CAPTURE(row.level);
+          CAPTURE(dim);
+          CAPTURE(time);
+          for (size_t i = 0; i < want.size(); ++i) CHECK(same_bits(got[i], want[i]));
+        }
+      }
 }
 
 TEST_CASE("what a query does not see leaves no trace in it") {

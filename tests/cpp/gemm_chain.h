@@ -4,27 +4,22 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "gemm_operands.h"
 
 namespace mudd::test {
 
-inline bool is_fused(const std::string& level) { return level != "portable"; }
-
-inline float step(bool fused, float a, float b, float c) { return fused ? std::fma(a, b, c) : a * b + c; }
-
 // c = a b as one chain per element from `start` (contiguous operands).
-inline Floats chain(bool fused, int64_t m, int64_t n, int64_t k, const Floats& a, const Floats& b, Floats start) {
+inline Floats chain(int64_t m, int64_t n, int64_t k, const Floats& a, const Floats& b, Floats start) {
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j)
-      for (int64_t l = 0; l < k; ++l) start[i * n + j] = step(fused, a[i * k + l], b[l * n + j], start[i * n + j]);
+      for (int64_t l = 0; l < k; ++l) start[i * n + j] = std::fma(a[i * k + l], b[l * n + j], start[i * n + j]);
   return start;
 }
 
 // The sums that the contract promises: a chain per shard, a balanced tree, then the adds.
-inline Floats gradient_chain(bool fused, const std::vector<int64_t>& cuts, int64_t m, int64_t n, const Floats& x,
+inline Floats gradient_chain(const std::vector<int64_t>& cuts, int64_t m, int64_t n, const Floats& x,
                              const Floats& dy, const std::vector<Floats>& adds) {
   std::vector<Floats> parts;
   for (size_t s = 0; s + 1 < cuts.size(); ++s) {
@@ -32,7 +27,7 @@ inline Floats gradient_chain(bool fused, const std::vector<int64_t>& cuts, int64
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j)
         for (int64_t r = cuts[s]; r < cuts[s + 1]; ++r)
-          sum[i * n + j] = step(fused, x[r * m + i], dy[r * n + j], sum[i * n + j]);
+          sum[i * n + j] = std::fma(x[r * m + i], dy[r * n + j], sum[i * n + j]);
     parts.push_back(sum);
   }
   for (size_t distance = 1; distance < parts.size(); distance *= 2)

@@ -10,7 +10,7 @@ using namespace mudd::test;
 
 namespace {
 
-void check_gradient(const GemmKernels& kernels, bool fused, const std::vector<int64_t>& cuts, int64_t m, int64_t n,
+void check_gradient(const GemmKernels& kernels, const std::vector<int64_t>& cuts, int64_t m, int64_t n,
                     int n_add) {
   CAPTURE(m);
   CAPTURE(n);
@@ -35,7 +35,7 @@ void check_gradient(const GemmKernels& kernels, bool fused, const std::vector<in
   g.add = add.data();
   g.n_add = n_add;
   kernels.weight_gradient(g);
-  const Floats want = gradient_chain(fused, cuts, m, n, x, dy, adds);
+  const Floats want = gradient_chain(cuts, m, n, x, dy, adds);
   CHECK(same_bits(gather(out, m, n, ldo), want));
   if (n_add > 0) {  // the last add may be the place of the result
     g.out = wide_adds.back().data();
@@ -50,16 +50,15 @@ void check_gradient(const GemmKernels& kernels, bool fused, const std::vector<in
 TEST_CASE("weight gradients are the promised tree on every edge") {
   for_each_row(gemm_rows(), [](const auto& row) {
     const GemmKernels& kernels = *row.kernels;
-    const bool fused = is_fused(row.level);
     for (int64_t m : edges(kernels.mr))
       for (int64_t n : edges(kernels.nr)) {
-        check_gradient(kernels, fused, {0, 5}, m, n, 0);
-        check_gradient(kernels, fused, {0, 3, 3, 7, 8}, m, n, 1);
+        check_gradient(kernels, {0, 5}, m, n, 0);
+        check_gradient(kernels, {0, 3, 3, 7, 8}, m, n, 1);
       }
-    check_gradient(kernels, fused, {0, 0}, 3, 4, 1);
-    check_gradient(kernels, fused, {0, 300, 557}, 7, 33, 2);
-    check_gradient(kernels, fused, {0, 2, 3, 5, 6, 8, 9}, 49, 129, 3);
-    check_gradient(kernels, fused, {0, 2, 3, 5, 6, 8, 9, 11, 12}, 50, 20, 3);
+    check_gradient(kernels, {0, 0}, 3, 4, 1);
+    check_gradient(kernels, {0, 300, 557}, 7, 33, 2);
+    check_gradient(kernels, {0, 2, 3, 5, 6, 8, 9}, 49, 129, 3);
+    check_gradient(kernels, {0, 2, 3, 5, 6, 8, 9, 11, 12}, 50, 20, 3);
   });
 }
 

@@ -16,8 +16,7 @@ using namespace mudd::test;
 
 namespace {
 
-void check_product(const GemmKernels& kernels, bool fused, int64_t m, int64_t n, int64_t k, bool transposed,
-                   bool accumulate) {
+void check_product(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, bool transposed, bool accumulate) {
   CAPTURE(m);
   CAPTURE(n);
   CAPTURE(k);
@@ -32,7 +31,7 @@ void check_product(const GemmKernels& kernels, bool fused, int64_t m, int64_t n,
   g.ldc = ldc;
   g.accumulate = accumulate;
   kernels.multiply(g);
-  CHECK(same_bits(gather(c, m, n, ldc), chain(fused, m, n, k, a, b, start)));
+  CHECK(same_bits(gather(c, m, n, ldc), chain(m, n, k, a, b, start)));
   for (int64_t i = 0; i < m; ++i)
     CHECK(std::memcmp(&c[i * ldc + n], &untouched[i * ldc + n], 5 * sizeof(float)) == 0);
 }
@@ -45,23 +44,21 @@ constexpr Activation kActivations[] = {Activation::none,     Activation::silu, A
 TEST_CASE("products are the promised chain on every edge of the tile") {
   for_each_row(gemm_rows(), [](const auto& row) {
     const GemmKernels& kernels = *row.kernels;
-    const bool fused = is_fused(row.level);
     for (int64_t m : edges(kernels.mr))
       for (int64_t n : edges(kernels.nr))
         for (int64_t k : {0, 1, 3, 4, 5, 17})
-          for (int form = 0; form < 4; ++form) check_product(kernels, fused, m, n, k, form & 1, form & 2);
-    check_product(kernels, fused, 0, kernels.nr, 3, false, false);
-    check_product(kernels, fused, 3, 0, 3, false, false);
+          for (int form = 0; form < 4; ++form) check_product(kernels, m, n, k, form & 1, form & 2);
+    check_product(kernels, 0, kernels.nr, 3, false, false);
+    check_product(kernels, 3, 0, 3, false, false);
   });
 }
 
 TEST_CASE("cache blocks do not change the chain") {
   for_each_row(gemm_rows(), [](const auto& row) {
-    const bool fused = is_fused(row.level);
     for (int64_t k : {255, 256, 257, 513})
-      for (bool accumulate : {false, true}) check_product(*row.kernels, fused, 13, 33, k, false, accumulate);
-    check_product(*row.kernels, fused, 97, 257, 8, false, false);
-    check_product(*row.kernels, fused, 1, 5 * row.kernels->nr + 3, 300, true, true);
+      for (bool accumulate : {false, true}) check_product(*row.kernels, 13, 33, k, false, accumulate);
+    check_product(*row.kernels, 97, 257, 8, false, false);
+    check_product(*row.kernels, 1, 5 * row.kernels->nr + 3, 300, true, true);
   });
 }
 
@@ -114,12 +111,11 @@ TEST_CASE("epilogues: bias, activation, pre-activation, residual in place") {
 
 TEST_CASE("threads and drivers give the bits of one block") {
   const GemmKernels& kernels = gemm_kernels();
-  const bool fused = active_isa() != Isa::portable;
   const int64_t m = 101, n = 531, k = 67;
   const Floats a = numbers(1, m * k), b = numbers(2, k * n), dy = numbers(3, m * n);
-  const Floats product = chain(fused, m, n, k, a, b, Floats(static_cast<size_t>(m * n)));
+  const Floats product = chain(m, n, k, a, b, Floats(static_cast<size_t>(m * n)));
   const std::vector<int64_t> cuts = {0, 50, 101};
-  const Floats gradient = gradient_chain(fused, cuts, k, n, a, dy, {});
+  const Floats gradient = gradient_chain(cuts, k, n, a, dy, {});
   for (int threads : {1, 2, 3}) {
     set_num_threads(threads);
     for (bool transposed : {false, true}) {
@@ -147,11 +143,10 @@ TEST_CASE("threads and drivers give the bits of one block") {
 TEST_CASE("a product packs its matrix before any of its blocks reads it, alone and beside a gradient") {
   // Few rows, so that blocks follow the packing at once; what is read too early is a NaN.
   const int64_t m = 8, n = 2048, k = 67;
-  const bool fused = active_isa() != Isa::portable;
   const Floats a = numbers(1, m * k), b = numbers(2, k * n), dy = numbers(3, m * 16);
-  const Floats product = chain(fused, m, n, k, a, b, Floats(static_cast<size_t>(m * n)));
+  const Floats product = chain(m, n, k, a, b, Floats(static_cast<size_t>(m * n)));
   const std::vector<int64_t> cuts = {0, m};
-  const Floats gradient = gradient_chain(fused, cuts, k, 16, a, dy, {});
+  const Floats gradient = gradient_chain(cuts, k, 16, a, dy, {});
   for (int threads : {1, 2, 4}) {
     set_num_threads(threads);
     Floats pack(static_cast<size_t>(packed_bytes(k, n)) / sizeof(float));

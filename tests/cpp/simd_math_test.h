@@ -10,9 +10,10 @@ namespace mudd {
 struct MathKernels {
   using Function = void (*)(const float* x, float* y, int64_t n);  // n a multiple of 16
   Function exp, exp_nonpositive, log, tanh, erf, sigmoid;
+  void (*fma)(const float* a, const float* b, const float* c, float* y, int64_t n);  // y = a b + c
 };
 
-#define MUDD_MATH_LEVELS(row) row(avx512) row(avx2) row(portable) row(emu16)
+#define MUDD_MATH_LEVELS(row) row(avx512) row(avx2) row(portable)
 #define MUDD_MATH_DECLARE(level)          \
   namespace level {                       \
   extern const MathKernels simd_math_f32; \

@@ -28,7 +28,6 @@ STEPS = 10
 LEVELS = {
     "portable": {"MUDD_MAX_ISA": "portable"},
     "avx2": {"MUDD_MAX_ISA": "avx2"},
-    "emu16": {"MUDD_EMULATE": "emu16"},
     "emu_avx512_bf16": {"MUDD_EMULATE": "emu_avx512_bf16"},
     "emu_amx_bf16": {"MUDD_EMULATE": "emu_amx_bf16"},
 }

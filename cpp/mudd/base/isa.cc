@@ -16,7 +16,7 @@
 namespace mudd {
 namespace {
 
-constexpr const char* kEmulations[] = {"emu16", "emu_avx512_bf16", "emu_amx_bf16"};
+constexpr const char* kEmulations[] = {"emu_avx512_bf16", "emu_amx_bf16"};
 constexpr const char* kNames[] = {"portable", "avx2", "avx512", "avx512_bf16", "amx_bf16"};
 
 #if defined(__x86_64__)

@@ -12,18 +12,15 @@
 
 // Declares `name`, a struct of function pointers, at every level that a kernel-inl.h is built for. Emulations are
 // in the testing build alone.
-#define MUDD_DECLARE_KERNELS(Kernels, name)  \
-  namespace avx512 {                         \
-  extern const Kernels name;                 \
-  }                                          \
-  namespace avx2 {                           \
-  extern const Kernels name;                 \
-  }                                          \
-  namespace portable {                       \
-  extern const Kernels name;                 \
-  }                                          \
-  namespace emu16 {                          \
-  MUDD_TEST_BUILD extern const Kernels name; \
+#define MUDD_DECLARE_KERNELS(Kernels, name) \
+  namespace avx512 {                        \
+  extern const Kernels name;                \
+  }                                         \
+  namespace avx2 {                          \
+  extern const Kernels name;                \
+  }                                         \
+  namespace portable {                      \
+  extern const Kernels name;                \
   }
 
 // The same at the levels with hardware bf16, which have a <level>.cc each.
@@ -42,9 +39,8 @@
   }
 
 #define MUDD_KERNEL_ROW(name, level) {#name, #level, &level::name}
-#define MUDD_KERNEL_ROWS(name)                                                                 \
-  MUDD_KERNEL_ROW(name, avx512), MUDD_KERNEL_ROW(name, avx2), MUDD_KERNEL_ROW(name, portable), \
-      MUDD_KERNEL_ROW(name, emu16)
+#define MUDD_KERNEL_ROWS(name) \
+  MUDD_KERNEL_ROW(name, avx512), MUDD_KERNEL_ROW(name, avx2), MUDD_KERNEL_ROW(name, portable)
 #define MUDD_UNIT_KERNEL_ROWS(name)                                                                            \
   MUDD_KERNEL_ROW(name, amx_bf16), MUDD_KERNEL_ROW(name, avx512_bf16), MUDD_KERNEL_ROW(name, emu_avx512_bf16), \
       MUDD_KERNEL_ROW(name, emu_amx_bf16)
@@ -52,11 +48,11 @@
 namespace mudd {
 
 // One row: a struct of function pointers K built for one level.
-// "emu16" rows are the 16-lane emulation of the AVX-512 code: built for the baseline, null in the product.
+// "emu_..." rows emulate a unit for bf16: built for the baseline, null in the product.
 template <class K>
 struct KernelRow {
   const char* name;   // rms_norm_f32
-  const char* level;  // portable, avx2, avx512, emu16, ...
+  const char* level;  // portable, avx2, avx512, emu_amx_bf16, ...
   const K* kernels;
 
   bool emulated() const { return std::strncmp(level, "emu", 3) == 0; }

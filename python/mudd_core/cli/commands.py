@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
+from mudd_core.base.printable import beginning_of
 from mudd_core.base.terminal import screen
 from mudd_core.base.units import duration
 from mudd_core.cli.corrected import other_names
@@ -159,7 +160,7 @@ def report(request: Request) -> int:
     from mudd_core.run.report.last_rows import NOT_FINITE, curve_and_last_rows, shown_number
     from mudd_core.run.store.checkpoints import Checkpoints
     from mudd_core.run.store.json_files import facts_of
-    from mudd_core.run.store.metrics import rows_of
+    from mudd_core.run.store.metrics import rows_of, samples_of
 
     config, folder = _saved_run(request)
     if "--html" in request.options:
@@ -189,6 +190,8 @@ def report(request: Request) -> int:
         share, seconds = shown_number(last, "peak_share", ".0%"), _duration_of(last)
         print(f"\nlast row: step {last['step']} of {config.train.steps}, loss {loss}, ", end="")
         print(f"{rate} tokens/s, {share} of peak, {seconds}")
+    if samples := samples_of(folder):
+        print(f"last sample: step {samples[-1].step}, {beginning_of(samples[-1].prompt + samples[-1].text)}")
     steps = ", ".join(map(str, Checkpoints(folder).steps()))
     print(f"checkpoints: {steps or 'none'}")
     return 0

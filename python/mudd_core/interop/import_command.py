@@ -30,6 +30,7 @@ from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.interop.import_tokenizer import given_tokenizer, require_own_tokenizer
 from mudd_core.interop.settings import Settings
 from mudd_core.run.build.recipe import printable, recipe_note
+from mudd_core.run.records.event_names import EventName
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def _save(config: Config, model: Model, workdir: Path, tokenizer: Path | None) -
             print(f"warning: {store.save_error}", file=sys.stderr)
             assert store.save_error is not None
             raise store.save_error
-        store.event("imported")
+        store.event(EventName.IMPORTED)
     finally:
         store.close()
 

@@ -15,7 +15,6 @@ from places import ROOT
 TREE = ROOT / "build" / "run"
 # A symbol of each part of cpp/testing, and of emulated levels.
 PARTS = (
-    "emu16",
     "emu_avx512_bf16",
     "emu_amx_bf16",
     "FaultFiles",
@@ -48,7 +47,7 @@ def test_the_tests_run_the_testing_build() -> None:
     [
         ("MUDD_KILL_AT=after_commit", "MUDD_KILL_AT: only the testing build has kill points"),
         ("MUDD_KILL_AT=phase_forward:3", "MUDD_KILL_AT: only the testing build has kill points"),
-        ("MUDD_EMULATE=emu16", "MUDD_EMULATE=emu16: only the testing build has emulations"),
+        ("MUDD_EMULATE=emu_amx_bf16", "MUDD_EMULATE=emu_amx_bf16: only the testing build has emulations"),
     ],
 )
 def test_the_product_refuses_variables_of_the_testing_build(

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
+import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from mudd_core.base.types import JsonObject
 from mudd_core.run.report.page.heat_map import MOST_NUMBERS, heat_map
 from mudd_core.run.report.page.line_chart import Series, line_chart
 from mudd_core.run.report.page.run_page import run_page
+from mudd_core.run.report.page.status import Status, status_of
 from mudd_core.run.report.page.thinning import COLUMNS, kept_rows
+from mudd_core.run.report.page.time_line import lanes_of
+from mudd_core.run.store.metric_arrays import Metrics
+from mudd_core.run.store.run_folder import LOCK
 from page_runs import records_of, update, validation, write_run
 
 HOSTILE = "<script>alert(1)\"'&"  # a name may have no slash
@@ -99,3 +109,101 @@ def test_a_heat_map_keeps_its_last_step_and_its_size() -> None:
     steps = charts(page)[0]["steps"]
     assert isinstance(steps, list) and steps[-1] == 499 and len(steps) == MOST_NUMBERS // (12 * 64)
     assert len(page) < 200_000
+
+
+def test_a_run_of_a_million_steps_stays_below_a_megabyte(tmp_path: Path) -> None:
+    steps = np.arange(1, 1_000_001)
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=len(steps))
+    noise[123_456] = 50.0  # a spike of one step
+    columns: dict[str, list[float]] = {
+        "step": steps.tolist(),
+        "tokens": (steps * 524_288).tolist(),
+        "seconds": (steps * 1.25).tolist(),
+        **{
+            name: (noise + place).tolist()
+            for place, name in enumerate(
+                ("loss", "lr", "grad_norm", "tokens_per_second", "peak_share", "accuracy")
+            )
+        },
+    }
+    saves = [{"event": "saved", "step": step, "peak_memory": step} for step in range(1000, 1_000_001, 1000)]
+    skips = [
+        {"event": "skipped", "step": step, "reason": "a spike: " + "x" * 80} for step in range(7, 900_000, 90)
+    ]
+    folder = write_run(tmp_path / "run", [], [*saves, *skips])
+    records = replace(records_of(folder), updates=Metrics.of_columns(columns))
+    page = run_page(records)
+    assert len(page.encode()) < 600_000  # the rest is for the pictures of a family
+    loss = charts(page)[0]["series"]
+    assert isinstance(loss, list) and 50.0 in loss[0]["values"]
+
+
+@pytest.mark.parametrize(
+    "events, summary, status",
+    [
+        (["started", "finished"], {"stopped": None}, Status.FINISHED),
+        (["started", "saved", "stopped"], {"stopped": "SIGTERM"}, Status.STOPPED),
+        (["started", "stopped", "resumed", "saved"], {"stopped": "SIGTERM"}, Status.INTERRUPTED),
+        ([], {"stopped": "request"}, Status.STOPPED),  # without events.jsonl
+        ([], {"stopped": None}, Status.FINISHED),
+        ([], None, Status.INTERRUPTED),
+    ],
+)
+def test_the_status_is_that_of_the_last_start_or_end(
+    events: list[str], summary: JsonObject | None, status: Status, tmp_path: Path
+) -> None:
+    folder = write_run(tmp_path / "run", [update(1)], [{"event": name, "step": 1} for name in events])
+    if summary is not None:
+        folder.summary_file.write_text(json.dumps(summary))
+    page = run_page(records_of(folder))
+    assert f'<span class="status {status}">{status}</span>' in page
+
+
+def test_a_run_trains_while_the_process_in_its_lock_lives(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [update(1)], [{"event": "started"}])
+    lock = folder.path / LOCK
+    lock.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": ""}))
+    assert status_of(records_of(folder)) == Status.RUNNING
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    lock.write_text(json.dumps({"pid": ended.pid, "host": socket.gethostname(), "since": ""}))
+    assert status_of(records_of(folder)) == Status.INTERRUPTED
+    lock.write_text(json.dumps({"pid": 1, "host": "another", "since": ""}))
+    assert status_of(records_of(folder)) == Status.RUNNING  # it has just written a row
+    os.utime(folder.metrics_file, (0, 0))
+    assert status_of(records_of(folder)) == Status.INTERRUPTED
+
+
+def test_a_run_without_newer_facts_shows_its_checkpoints_and_skips(tmp_path: Path) -> None:
+    rows = [update(step, **({"skipped": True} if step == 3 else {})) for step in range(1, 6)]
+    folder = write_run(tmp_path / "run", rows, [{"event": "started"}])
+    folder.step_folder(4).mkdir(parents=True)
+    folder.run_file.unlink()
+    lanes = lanes_of(records_of(folder))
+    assert [moment.step for moment in lanes["saves"]] == [4]
+    assert [moment.step for moment in lanes["skips"]] == [3]
+    assert "Machine" not in run_page(records_of(folder))
+
+
+@pytest.mark.parametrize("rows", [[], [validation(0, 3.0)], [update(1, None, val=None), update(2)]])
+def test_a_run_with_few_rows_has_a_page(rows: list[JsonObject], tmp_path: Path) -> None:
+    assert "Config" in run_page(records_of(write_run(tmp_path / "run", rows)))
+
+
+def test_rows_that_are_not_finite_break_the_curve(tmp_path: Path) -> None:
+    rows = [{**update(step), **({"loss": None} if step == 3 else {})} for step in range(1, 6)]
+    page = run_page(records_of(write_run(tmp_path / "run", rows)))
+    loss = charts(page)[0]["series"]
+    assert isinstance(loss, list) and loss[0]["values"][2] is None
+    curve = re.search(r'class="line c0" d="([^"]+)"', page)
+    assert curve is not None and curve[1].count("M") == 2
+
+
+def test_damaged_events_are_left_out(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [update(1)])
+    folder.events_file.write_text(
+        '{"event": "started"}\n[1]\n{"event": 3}\n{"event": "saved", "step": "x"}\n{"ev'
+    )
+    assert len(records_of(folder).events) == 2
+    assert "Time line" in run_page(records_of(folder))

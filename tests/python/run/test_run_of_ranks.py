@@ -68,7 +68,7 @@ def test_the_files_of_a_run_are_those_of_one_process(tmp_path: Path, world: int)
     )
     assert one == many
     events = [json.loads(line) for line in (tmp_path / "many" / "events.jsonl").read_text().splitlines()]
-    assert [event["event"] for event in events] == ["started", "finished"]
+    assert [event["event"] for event in events] == ["started", *["saved"] * 4, "finished"]
     assert events[0]["ranks"] == world and events[0]["mesh"] == f"data 1 x fsdp {world}"
 
 

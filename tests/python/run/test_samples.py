@@ -22,6 +22,7 @@ from mudd_core.dist import Comm
 from mudd_core.run.loop import samples as loop_samples
 from mudd_core.run.loop import signals
 from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.ranks.hang_watch import Watch
 from mudd_core.run.records.events import Summary
 from mudd_core.run.report.progress import Progress
 from rank_runs import on_ranks
@@ -180,6 +181,18 @@ def test_a_stop_cuts_the_text_short_and_the_resumed_run_writes_it(
     assert steps_of(tmp_path / "parts") == [2, 4, 6, 8]
 
 
+def test_each_token_is_a_sign_of_life(
+    tmp_path: Path, tiny_text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, int]] = []
+    monkeypatch.setattr(Watch, "phase", lambda self, name, step: seen.append((name, step)))
+    train(tmp_path / "without", config_of(tiny_text, "train.steps=2"))
+    without = seen.count(("evaluate", 2))
+    seen.clear()
+    train(tmp_path / "run", config_of(tiny_text, "train.steps=2", *OFTEN))
+    assert seen.count(("evaluate", 2)) == without + 12
+
+
 def test_the_log_has_the_beginning_of_each_text_on_one_line(
     tmp_path: Path, tiny_text: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,10 +242,22 @@ def test_sample_continues_the_prompt_of_the_run(
     train(tmp_path / "run", config_of(tiny_text, *OFTEN, "train.steps=4"))
     text = mc.load_run(tmp_path / "run").samples[-1].text
     capsys.readouterr()
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert f"\nlast sample: step 4, {beginning_of('the ' + text)}\n" in capsys.readouterr().out
     assert main(["sample", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out == f"{printable('the ' + text)}\n"
     assert main(["sample", str(tmp_path / "run"), "--prompt", "a"]) == 0
     assert capsys.readouterr().out.startswith("a")
+
+
+def test_a_trainer_without_a_folder_keeps_its_texts(tmp_path: Path, tiny_text: Path) -> None:
+    config = config_of(tiny_text, *OFTEN, "sample.every=3")
+    with Trainer(config) as trainer:
+        trainer.fit(4, progress=False)
+        assert [sample.step for sample in trainer.samples] == [2, 4]
+        trainer.fit(progress=False)
+    train(tmp_path / "run", config)
+    assert trainer.samples == mc.load_run(tmp_path / "run").samples
 
 
 def test_a_run_of_an_earlier_version_resumes(tmp_path: Path, tiny_text: Path) -> None:

@@ -210,7 +210,9 @@ def test_a_full_disk_costs_saves_but_neither_the_run_nor_rows(tmp_path: Path) ->
     assert rows_of(tmp_path / "run") == rows_of(tmp_path / "whole")
     assert checkpoint.list_steps(tmp_path / "run" / "checkpoints") == [5, 15, 20]
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
-    assert [event["event"] for event in events] == ["started", "save failed", "finished"]
+    names = ["started", "saved", "save failed", "saved", "saved", "finished"]
+    assert [event["event"] for event in events] == names
+    assert [event["step"] for event in events[1:]] == [5, 10, 15, 20, 20]
 
 
 @pytest.mark.parametrize("full_from", [6, 19, 20])

@@ -17,7 +17,12 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core.base.types import Float64
+from mudd_core.base.types import Float64, JsonObject
+from mudd_core.run.report.page.records import Records
+from mudd_core.run.store.metric_arrays import Metrics
+from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.tools.compare.compared import ComparedRun
+from mudd_core.tools.compare.machine import machine_rows
 from places import ROOT
 from tiny_run import TinyRun
 
@@ -221,10 +226,12 @@ def test_losses_are_those_of_the_logs(runs: Path) -> None:
     printed = compare(runs, "base", "seed")
     validations = {name: [row for row in rows(runs, name) if "val_loss" in row] for name in ("base", "seed")}
     best = {name: min(found, key=lambda row: row["val_loss"]) for name, found in validations.items()}
-    (line,) = (one for one in printed.splitlines() if one.startswith("  validation, best"))
+    lines = printed.splitlines()
+    place = next(i for i, line in enumerate(lines) if line.startswith("  validation, best"))
     values = [best[name]["val_loss"] for name in ("base", "seed")]
-    texts = [f"{best[name]['val_loss']:.4f} at {best[name]['step']}" for name in ("base", "seed")]
-    assert "  ".join(texts) in line and line.endswith(f"{values[1] - values[0]:+.4f}")
+    texts = [f"{values[0]:.4f}", f"{values[1]:.4f}", f"{values[1] - values[0]:+.4f}"]
+    assert lines[place].split()[-3:] == texts
+    assert lines[place + 1].split() == ["at", "step", *(str(best[name]["step"]) for name in ("base", "seed"))]
     (line,) = (one for one in printed.splitlines() if one.startswith(f"  training, step {STEPS}"))
     assert line.split()[-3:-1] == [f"{column(runs, name, 'loss')[-1]:.4f}" for name in ("base", "seed")]
     speeds = [np.median(column(runs, name, "tokens_per_second")) for name in ("base", "seed")]
@@ -301,6 +308,44 @@ def test_runs_without_validations_of_one_step_and_of_none_are_compared(runs: Pat
     assert "first difference of A and B: unknown\n  They have logged no common step.\n" in printed
 
 
+def test_facts_of_program_data_and_validation_are_compared(runs: Path) -> None:
+    def fewer_targets(found: list[Row]) -> None:
+        for row in found:
+            row |= {"targets": 64} if "val_loss" in row else {}
+
+    changed(runs, fewer_targets)
+    file = runs / "runs" / "changed" / "run.json"
+    facts = json.loads(file.read_text())
+    own = {"model.family": {"name": "a.py:A", "sha256": "ab" * 32}}
+    file.write_text(json.dumps(facts | {"own_files": own}))
+    (runs / "runs" / "changed" / "model_family.py").write_text("")  # the hash is refused below
+    done = launched(runs, "compare", "runs/base", "runs/changed")
+    assert done.returncode == 2 and "expected the run's copy with SHA-256" in done.stderr
+    file.write_text(json.dumps(facts | {"fp32_order": -1, "data": "0" * 16}))
+    printed = compare(runs, "base", "changed")
+    assert f"  token cache  {facts['data']}  {'0' * 16}\n" in printed
+    order = facts["fp32_order"]
+    assert re.search(rf"program and machine differ\n +A +B\n  fp32_order  {order} +-1\n", printed)
+    assert "Validations are over other targets: 1,024, 64." in printed
+
+
+def test_the_machine_of_steps_that_were_made_again_counts(tmp_path: Path) -> None:
+    def event(name: str, step: int, level: str) -> JsonObject:
+        return {"event": name, "step": step, "machine": {"level": level}}
+
+    events = [
+        {"event": "started", "machine": {"level": "avx2"}},
+        event("resumed", 4, "amx_bf16"),
+        event("resumed", 8, "avx512"),  # killed, then from an earlier checkpoint
+        event("resumed", 6, "portable"),
+        event("resumed", 20, "avx2"),  # no step of it was logged
+    ]
+    updates = Metrics.of_rows({"step": step, "loss": 1.0} for step in range(1, 13))
+    records = Records(RunFolder(tmp_path), mc.load_config("tiny.py"), updates, Metrics(), events)
+    (row,) = machine_rows([ComparedRun("A", "a", records), ComparedRun("B", "b", records)])
+    assert row == ["level", *["avx2 to step 4, then amx_bf16 to step 6, then portable"] * 2]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -336,6 +381,18 @@ def test_the_page_has_all_curves_and_loads_nothing(runs: Path) -> None:
     for text in ("Training loss", "Validation loss", "A base", "B seed", "C batch", "train.seed"):
         assert text in page
     assert "First difference of A and B: step 1" in page
+
+
+def test_text_of_a_run_is_never_read_as_html(runs: Path) -> None:
+    hostile = "<script>alert(1)"  # a name may have no slash
+    changed(runs, lambda found: None)
+    file = runs / "runs" / "changed" / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps(config | {"name": hostile}))
+    done = launched(runs, "compare", "runs/base", "runs/changed", "--html", "hostile.html")
+    assert done.returncode == 0, done.stderr
+    page = (runs / "hostile.html").read_text("utf-8")
+    assert hostile not in page and "&lt;script&gt;alert(1)" in page
 
 
 def test_help_names_the_arguments(runs: Path) -> None:

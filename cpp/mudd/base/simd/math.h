@@ -1,7 +1,6 @@
-// exp, log, tanh, erf and the logistic function over Vec. Ours, so that the same level gives the same bits on
-// every CPU. Errors in units of the last place where the result is a normal number (tests/cpp/simd_math_test.cc,
-// against double): exp 1.2, log 2.2, tanh 1.8, erf 2.5, sigmoid 2.5. The levels with fma give equal bits. NaN
-// gives NaN.
+// exp, log, tanh, erf and the logistic function over Vec. Ours, so that every CPU
+// gives the same bits. Errors in units of the last place where the result is a normal number
+// (tests/cpp/simd_math_test.cc, against double): exp 1.2, log 2.2, tanh 1.8, erf 2.5, sigmoid 2.5. NaN gives NaN.
 #pragma once
 
 #include "mudd/base/simd/vec.h"

@@ -28,26 +28,81 @@ inline Vec first_lanes(Vec v, int n) {
   return Vec::load_n(lanes, n);
 }
 
-// Folds a row: state = body(d, n, state) in four independent chains (the latency of an add is four of its
-// throughput), combined as (0 + 1) + (2 + 3); pieces after the last group of four go to chain 0.
-template <class State, class Body>
-inline State row_reduce(int64_t width, State zero, Body body) {
-  constexpr int kStep = Vec::kLanes;
-  State s0 = zero, s1 = zero, s2 = zero, s3 = zero;
-  int64_t d = 0;
-  for (; d + 4 * kStep <= width; d += 4 * kStep) {
-    s0 = body(d, kStep, s0);
-    s1 = body(d + kStep, kStep, s1);
-    s2 = body(d + 2 * kStep, kStep, s2);
-    s3 = body(d + 3 * kStep, kStep, s3);
-  }
-  for (; d + kStep <= width; d += kStep) s0 = body(d, kStep, s0);
-  if (d < width) s0 = body(d, static_cast<int>(width - d), s0);
-  return (s0 + s1) + (s2 + s3);
+// Sums over a row have sixteen lanes at every level: number d belongs to lane d % 16. A Vec of fewer lanes holds a
+// part of them, one of kParts.
+constexpr int kSumLanes = 16;
+constexpr int kParts = kSumLanes / Vec::kLanes;
+
+// How many of the first n lanes are in the part that begins at lane `first`.
+inline int lanes_of_part(int n, int first) {
+  return n <= first ? 0 : n - first < Vec::kLanes ? n - first : Vec::kLanes;
 }
-template <class Body>
+
+// Adds the second half of the parts to the first until one is left: the upper levels of the tree of Vec::sum().
+template <int kCount, class State>
+inline State fold_parts(const State* parts) {
+  if constexpr (kCount == 1) {
+    return parts[0];
+  } else {
+    State half[kCount / 2];
+    for (int i = 0; i < kCount / 2; ++i) half[i] = parts[i] + parts[i + kCount / 2];
+    return fold_parts<kCount / 2>(half);
+  }
+}
+
+constexpr int kSumChains = 4;
+
+// The chains [first, first + kChains) of row_reduce over its groups of four, `s` their states so far.
+template <int kChains, class State, class Body>
+inline void walk_groups(int64_t width, int first, State (&s)[kChains][kParts], Body body) {
+  constexpr int kGroup = kSumChains * kSumLanes;
+  for (int64_t d = first * kSumLanes; d - first * kSumLanes + kGroup <= width; d += kGroup)
+#pragma GCC unroll 4
+    for (int c = 0; c < kChains; ++c)
+#pragma GCC unroll 4
+      for (int p = 0; p < kParts; ++p) s[c][p] = body(d + c * kSumLanes + p * Vec::kLanes, Vec::kLanes, s[c][p]);
+}
+
+// Chain 0 of row_reduce over what the groups of four leave.
+template <class State, class Body>
+inline void walk_rest(int64_t width, State (&s)[kParts], Body body) {
+  int64_t d = width / (kSumChains * kSumLanes) * (kSumChains * kSumLanes);
+  for (; d + kSumLanes <= width; d += kSumLanes)
+#pragma GCC unroll 4
+    for (int p = 0; p < kParts; ++p) s[p] = body(d + p * Vec::kLanes, Vec::kLanes, s[p]);
+  const int left = static_cast<int>(width - d);
+#pragma GCC unroll 4
+  for (int p = 0; p < kParts; ++p)
+    if (left > 0 && width > p * Vec::kLanes)
+      s[p] = body(d + p * Vec::kLanes, lanes_of_part(left, p * Vec::kLanes), s[p]);
+}
+
+// Folds a row: state = body(d, n, state) in four independent chains (the latency of an add is four of its
+// throughput), combined as (0 + 1) + (2 + 3); pieces after the last group of four go to chain 0. The sixteen lanes
+// of the state that is returned are folded to those of a Vec. kChains: those of one walk over the row, so many
+// that the states and the body fit the registers.
+template <int kChains, class State, class Body>
+inline State row_reduce(int64_t width, State zero, Body body) {
+  State parts[kParts];
+  State s[kSumChains / kChains][kChains][kParts];
+  for (auto& walk : s)
+    for (auto& chain : walk)
+      for (State& part : chain) part = zero;
+#pragma GCC unroll 4
+  for (int w = 0; w < kSumChains / kChains; ++w) walk_groups<kChains>(width, w * kChains, s[w], body);
+  walk_rest(width, s[0][0], body);
+  const auto chain = [&](int c, int p) { return s[c / kChains][c % kChains][p]; };
+#pragma GCC unroll 4
+  for (int p = 0; p < kParts; ++p) parts[p] = (chain(0, p) + chain(1, p)) + (chain(2, p) + chain(3, p));
+  return fold_parts<kParts>(parts);
+}
+
+// Four states in a walk, as at sixteen lanes; eight where bodies are short.
+constexpr int kFewChains = kSumChains / kParts, kManyChains = kParts == 2 ? kSumChains : kFewChains;
+
+template <int kChains = kManyChains, class Body>
 inline Vec row_sum(int64_t width, Body body) {
-  return row_reduce(width, Vec::zero(), body);
+  return row_reduce<kChains>(width, Vec::zero(), body);
 }
 
 }  // namespace mudd::MUDD_ISA

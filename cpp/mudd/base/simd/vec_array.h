@@ -1,17 +1,19 @@
-// Vec as a plain array: the portable level (8 lanes, multiply and add rounded separately, so that no
-// CPU needs FMA) and the 16-lane emulation of AVX-512 (fused rounding, for tests on any machine).
+// Vec as a vector of the compiler: four lanes at the portable level, which every CPU has registers for, and
+// sixteen where tests emulate the units of AVX-512.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
+#include "mudd/base/simd/fused.h"
+
 namespace mudd::MUDD_ISA {
 
-#if defined(MUDD_VEC_EMU16)
+#if defined(MUDD_VEC_SIXTEEN)
 constexpr int kArrayLanes = 16;
 #else
-constexpr int kArrayLanes = 8;
+constexpr int kArrayLanes = 4;
 #endif
 
 typedef int32_t Ints __attribute__((vector_size(kArrayLanes * 4)));
@@ -36,16 +38,20 @@ struct Vec {
     return r;
   }
   static Vec set1(float x) {
+#if !defined(MUDD_VEC_SIXTEEN)
+    return {Lanes{x, x, x, x}};
+#else
     Vec r;
     for (int i = 0; i < kLanes; ++i) r.v[i] = x;
     return r;
+#endif
   }
   static Vec zero() { return set1(0.0f); }
   void store(float* p) const { std::memcpy(p, &v, sizeof v); }
   void store_n(float* p, int n) const {
     for (int i = 0; i < n; ++i) p[i] = v[i];
   }
-  // ((0+4)+(2+6)) + ((1+5)+(3+7)): the same tree as the intrinsic versions.
+  // The second half of the lanes on the first, until one is left: the tree of vec_avx512.h.
   float sum() const {
     float t[kLanes];
     store(t);
@@ -54,9 +60,11 @@ struct Vec {
     return t[0];
   }
   float max_lane() const {
-    float m = v[0];
-    for (int i = 1; i < kLanes; ++i) m = v[i] > m ? v[i] : m;
-    return m;
+    float t[kLanes];
+    store(t);
+    for (int half = kLanes / 2; half >= 1; half /= 2)
+      for (int i = 0; i < half; ++i) t[i] = t[i] > t[i + half] ? t[i] : t[i + half];
+    return t[0];
   }
 };
 
@@ -65,17 +73,14 @@ inline Vec operator-(Vec a, Vec b) { return {a.v - b.v}; }
 inline Vec operator*(Vec a, Vec b) { return {a.v * b.v}; }
 inline Vec operator/(Vec a, Vec b) { return {a.v / b.v}; }
 
-inline Vec fma(Vec a, Vec b, Vec c) {
-#if defined(MUDD_VEC_EMU16)
-  Vec r;
-  for (int i = 0; i < Vec::kLanes; ++i) r.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]);
-  return r;
-#else
-  return {a.v * b.v + c.v};
-#endif
-}
-inline Vec fnma(Vec a, Vec b, Vec c) { return fma(Vec{-a.v}, b, c); }
+MUDD_INLINE Vec fma(Vec a, Vec b, Vec c) { return {fused_lanes(a.v, b.v, c.v)}; }
+MUDD_INLINE Vec fnma(Vec a, Vec b, Vec c) { return fma(Vec{-a.v}, b, c); }
 
+#if defined(__SSE2__) && !defined(MUDD_VEC_SIXTEEN)
+inline Vec min(Vec a, Vec b) { return {_mm_min_ps(a.v, b.v)}; }
+inline Vec max(Vec a, Vec b) { return {_mm_max_ps(a.v, b.v)}; }
+inline Vec sqrt(Vec a) { return {_mm_sqrt_ps(a.v)}; }
+#else
 inline Vec min(Vec a, Vec b) { return {a.v < b.v ? a.v : b.v}; }
 inline Vec max(Vec a, Vec b) { return {a.v > b.v ? a.v : b.v}; }
 inline Vec sqrt(Vec a) {
@@ -83,6 +88,7 @@ inline Vec sqrt(Vec a) {
   for (int i = 0; i < Vec::kLanes; ++i) r.v[i] = __builtin_sqrtf(a.v[i]);
   return r;
 }
+#endif
 
 // The same bits seen as integers or as floats.
 inline Ints bits_of(Vec a) { return reinterpret_cast<Ints>(a.v); }
@@ -92,14 +98,20 @@ inline Vec abs(Vec a) { return from_bits(bits_of(a) & 0x7fffffff); }
 
 // 1.5 * 2^23 pushes the fraction out of the mantissa with the current (nearest-even) rounding; no flag in use
 // lets the compiler cancel the two. Above 2^22 the shift would lose bits: there x stays (its fractions, halves at
-// most, are never asked for).
+// most, are never asked for). The sign of zero is that of x.
 inline Vec round(Vec a) {
   const Vec::Lanes shifted = (a.v + 12582912.0f) - 12582912.0f;
-  return {abs(a).v < 4194304.0f ? shifted : a.v};
+  const Ints sign = bits_of(a) & static_cast<int32_t>(0x80000000u);
+  const Vec rounded = from_bits(bits_of(Vec{shifted}) | sign);
+  return {abs(a).v < 4194304.0f ? rounded.v : a.v};
 }
 
 inline Vec pow2(Vec n) { return from_bits((__builtin_convertvector(n.v, Ints) + 127) << 23); }
-inline Vec exponent(Vec a) { return {__builtin_convertvector((bits_of(a) >> 23) - 127, Vec::Lanes)}; }
+inline Vec exponent(Vec a) {
+  typedef uint32_t Unsigned __attribute__((vector_size(sizeof(Ints))));
+  const Ints biased = reinterpret_cast<Ints>(reinterpret_cast<Unsigned>(a.v) >> 23);
+  return {__builtin_convertvector(biased - 127, Vec::Lanes)};
+}
 inline Vec mantissa(Vec a) { return from_bits((bits_of(a) & 0x007fffff) | 0x3f800000); }
 
 inline Mask less(Vec a, Vec b) { return {a.v < b.v}; }

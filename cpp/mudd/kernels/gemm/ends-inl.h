@@ -9,12 +9,12 @@ namespace {
 
 #if defined(MUDD_GEMM_TILES)
 constexpr int kMr = 32;  // two by two tile registers of 16 x 16
-#elif defined(MUDD_VEC_AVX512) || defined(MUDD_VEC_EMU16)
+#elif defined(MUDD_VEC_AVX512) || defined(MUDD_VEC_SIXTEEN)
 constexpr int kMr = 12;  // 24 accumulators, 2 of B, 1 of A: 27 of 32 registers
 #elif defined(MUDD_VEC_AVX2)
 constexpr int kMr = 6;  // 12 accumulators, 2 of B, 1 of A: 15 of 16 registers
 #else
-constexpr int kMr = 2;  // a portable Vec is two or more registers of the baseline
+constexpr int kMr = 4;  // enough chains for the latency of a multiply-add in double (loop_doubles-inl.h)
 #endif
 constexpr int kLanes = Vec::kLanes;
 constexpr int kNr = 2 * kLanes;
@@ -24,7 +24,7 @@ constexpr int64_t kKc = 256, kDepth = 512;
 constexpr int64_t kTile = kMr * kNr;
 // Whether tiles of the same rows follow each other where B stays in L2: a panel of 32 columns is more than L1
 // holds and comes from L2 for every tile, so it may as well be the rows that stay in L1.
-#if defined(MUDD_VEC_AVX512) || defined(MUDD_VEC_EMU16)
+#if defined(MUDD_VEC_AVX512) || defined(MUDD_VEC_SIXTEEN)
 constexpr bool kRowsFirst = true;
 #else
 constexpr bool kRowsFirst = false;

@@ -11,6 +11,9 @@
 #include "mudd/kernels/gemm/loop_avx2-inl.h"
 #elif defined(MUDD_VEC_AVX512)
 #include "mudd/kernels/gemm/loop_avx512-inl.h"
+#elif defined(MUDD_VEC_PORTABLE) && defined(MUDD_FUSED_IN_DOUBLE)
+#include "mudd/kernels/gemm/loop_doubles-inl.h"
+#define MUDD_LOOP_DOUBLES
 #endif
 
 namespace mudd::MUDD_ISA {
@@ -51,6 +54,9 @@ MUDD_INLINE void chains(std::index_sequence<R...>, Pair (&acc)[sizeof...(R)], in
   } else {
     ((acc[R] = {Vec::zero(), Vec::zero()}), ...);
   }
+#if defined(MUDD_LOOP_DOUBLES)
+  return loop_doubles<Step, DepthStep>(std::index_sequence<R...>(), acc, k, a, row_step, b);
+#endif
   const float* base[4] = {a, a + 3 * row_step, a + 6 * row_step, a + 9 * row_step};
   const auto step = [&](int i) __attribute__((always_inline)) {
     const Pair right = Step::read(b + i * Step::kRow);

@@ -16,8 +16,9 @@ namespace {
 #define MUDD_BODY __attribute__((always_inline))
 
 constexpr int kL = Vec::kLanes;
-constexpr int kPanel = 2;                  // vectors of C in a register row
-constexpr int kStrip = kL == 16 ? 12 : 6;  // rows of C in registers: 12 (24) accumulators of 16 (32) registers
+constexpr int kPanel = 2;  // vectors of C in a register row
+// Rows of C in registers: 24 accumulators of 32 registers, 12 of 16, or 8 where fused.h needs some.
+constexpr int kStrip = kL == 16 ? 12 : kL == 8 ? 6 : 4;
 constexpr int64_t kAllVisible = -(int64_t{1} << 40);
 
 // Which part of a causal pair of tiles a product may leave out, because P is zero or will be masked there. Key kk
@@ -76,8 +77,9 @@ inline MUDD_BODY void unroll(Body body) {
   unroll_over(body, std::make_integer_sequence<int, N>{});
 }
 
-// MR x NV vectors of C; whole: all lanes of the last one count, else the first `tail`.
-template <class U, int MR, int NV, bool kTurned, bool kWhole>
+// MR x NV vectors of C; whole: all lanes of the last one count, else the first `tail`. Where the depth is trimmed,
+// the steps that a strip leaves out could only turn a sum of -0 into +0, so all do that.
+template <class U, int MR, int NV, bool kTurned, bool kWhole, Trim kTrim>
 inline void registers(const Product& p, int64_t i, int64_t j, int64_t s_begin, int64_t s_end, int tail) {
   Vec acc[MR * NV];
   float* c = p.c + i * p.ldc + j;
@@ -98,6 +100,8 @@ inline void registers(const Product& p, int64_t i, int64_t j, int64_t s_begin, i
     a += kTurned ? lda : 1;
     b += ldb;
   }
+  if constexpr (kTrim == Trim::depth_begin || kTrim == Trim::depth_end)
+    unroll<MR * NV>([&](auto n) MUDD_BODY { acc[n.value] = acc[n.value] + Vec::zero(); });
   const auto old = [&](auto r, auto v) MUDD_BODY {
     const float* at = c + r.value * ldc + v.value * kL;
     return v.value + 1 == NV && !kWhole ? Vec::load_n(at, tail) : Vec::load(at);
@@ -146,16 +150,18 @@ inline void strip(const Product& p, int64_t i) {
   const int64_t s_begin = part.s_begin, s_end = part.s_end, cols = part.end;
   int64_t j = part.begin;
   constexpr int kWide = kPanel * kL;
-  for (; j + kWide <= cols; j += kWide) registers<U, MR, kPanel, kTurned, true>(p, i, j, s_begin, s_end, kL);
+  for (; j + kWide <= cols; j += kWide)
+    registers<U, MR, kPanel, kTurned, true, kTrim>(p, i, j, s_begin, s_end, kL);
   const int64_t left = cols - j;
   if (left <= 0) return;
   if constexpr (kTrim == Trim::columns_end) {  // whole vectors fit C
-    if (left > kL) registers<U, MR, kPanel, kTurned, true>(p, i, j, s_begin, s_end, kL);
-    else registers<U, MR, 1, kTurned, true>(p, i, j, s_begin, s_end, kL);
+    if (left > kL) registers<U, MR, kPanel, kTurned, true, kTrim>(p, i, j, s_begin, s_end, kL);
+    else registers<U, MR, 1, kTurned, true, kTrim>(p, i, j, s_begin, s_end, kL);
   } else {
-    if (left > kL) registers<U, MR, kPanel, kTurned, false>(p, i, j, s_begin, s_end, static_cast<int>(left - kL));
-    else if (left == kL) registers<U, MR, 1, kTurned, true>(p, i, j, s_begin, s_end, kL);
-    else registers<U, MR, 1, kTurned, false>(p, i, j, s_begin, s_end, static_cast<int>(left));
+    if (left > kL)
+      registers<U, MR, kPanel, kTurned, false, kTrim>(p, i, j, s_begin, s_end, static_cast<int>(left - kL));
+    else if (left == kL) registers<U, MR, 1, kTurned, true, kTrim>(p, i, j, s_begin, s_end, kL);
+    else registers<U, MR, 1, kTurned, false, kTrim>(p, i, j, s_begin, s_end, static_cast<int>(left));
   }
 }
 

@@ -51,12 +51,20 @@ struct Token {
   }
 };
 
+// The sum over the sixteen lanes of stream c.
+template <int c, size_t kStreams>
+inline float folded(const Vec (&sum)[kParts][kStreams]) {
+  Vec parts[kParts];
+  for (int w = 0; w < kParts; ++w) parts[w] = sum[w][c];
+  return fold_parts<kParts>(parts).sum();
+}
+
 // y[c][d] = v_c of depth_mix.h for the streams S, squares[c] = sum over d of v_c^2.
 template <size_t... S>
 MUDD_INLINE void mix_row(std::index_sequence<S...>, const DepthMixRows& m, const Token& t, float* const* y,
                          float* squares) {
-  Vec sum[sizeof...(S)];
-  ((sum[S] = Vec::zero()), ...);
+  Vec sum[kParts][sizeof...(S)];  // of each part of the sixteen lanes of rows.h
+  for (auto& part : sum) ((part[S] = Vec::zero()), ...);
   const int64_t l = m.sources;
   const float* const starts[] = {t.start(m, S)...};
   int64_t d = 0;
@@ -70,8 +78,10 @@ MUDD_INLINE void mix_row(std::index_sequence<S...>, const DepthMixRows& m, const
       const Vec lo = Vec::load(x), hi = Vec::load(x + kL);
       (add_source(acc[S], t.weights[S * l + j], lo, hi), ...);
     }
-    ((acc[S].lo.store(y[S] + d), acc[S].hi.store(y[S] + d + kL),
-      sum[S] = fma(acc[S].hi, acc[S].hi, fma(acc[S].lo, acc[S].lo, sum[S]))),
+    const int64_t w = kParts > 2 ? d / kL % kParts : 0;
+    Vec(&low)[sizeof...(S)] = sum[w], (&high)[sizeof...(S)] = sum[(w + 1) % kParts];
+    ((acc[S].lo.store(y[S] + d), acc[S].hi.store(y[S] + d + kL), low[S] = fma(acc[S].lo, acc[S].lo, low[S]),
+      high[S] = fma(acc[S].hi, acc[S].hi, high[S])),
      ...);
   }
   for (; d < m.width; d += kL) {
@@ -82,9 +92,10 @@ MUDD_INLINE void mix_row(std::index_sequence<S...>, const DepthMixRows& m, const
       const Vec x = load(t.states[j] + d, n);
       ((acc[S] = fma(Vec::set1(t.weights[S * l + j]), x, acc[S])), ...);
     }
-    ((store(y[S] + d, acc[S], n), sum[S] = fma(acc[S], acc[S], sum[S])), ...);
+    Vec(&part)[sizeof...(S)] = sum[d / kL % kParts];
+    ((store(y[S] + d, acc[S], n), part[S] = fma(acc[S], acc[S], part[S])), ...);
   }
-  ((squares[S] = sum[S].sum()), ...);
+  ((squares[S] = folded<S>(sum)), ...);
 }
 
 void fwd(int64_t begin, int64_t end, const DepthMixRows& m, const DepthMixOutputs& out) {
@@ -124,6 +135,19 @@ void norm_row(int64_t width, float inverse, const float* gain, const float* dy, 
   });
 }
 
+// body(part, d, n) for the pieces of a row: the numbers [d, d + n) belong to that part of the sixteen lanes.
+template <class Body>
+MUDD_INLINE void over_parts(int64_t width, Body body) {
+  int64_t d = 0;
+  for (; d + kSumLanes <= width; d += kSumLanes)
+#pragma GCC unroll 4
+    for (int w = 0; w < kParts; ++w) body(w, d + w * kL, kL);
+  const int left = static_cast<int>(width - d);
+#pragma GCC unroll 4
+  for (int w = 0; w < kParts; ++w)
+    if (left > w * kL) body(w, d + w * kL, lanes_of_part(left, w * kL));
+}
+
 MUDD_INLINE void both(Vec& dot, Vec& dx, Vec a, Vec g, Vec x) {
   dot = fma(g, x, dot);
   dx = fma(a, g, dx);
@@ -133,23 +157,24 @@ MUDD_INLINE void both(Vec& dot, Vec& dx, Vec a, Vec g, Vec x) {
 template <bool kAdd, size_t... S>
 MUDD_INLINE void source_row(std::index_sequence<S...>, int64_t width, int64_t l, const float* x, const float* a,
                             const float* const* g, float* dx, float* da) {
-  Vec dot[sizeof...(S)], w[sizeof...(S)];
-  ((dot[S] = Vec::zero(), w[S] = Vec::set1(a[S * l])), ...);
+  Vec dot[kParts][sizeof...(S)], w[sizeof...(S)];
+  for (auto& part : dot) ((part[S] = Vec::zero()), ...);
+  ((w[S] = Vec::set1(a[S * l])), ...);
   const float* const from[] = {g[S]...};
   if (dx) {
-    over_row(width, [&](int64_t d, int n) __attribute__((always_inline)) {
+    over_parts(width, [&](int part, int64_t d, int n) __attribute__((always_inline)) {
       const Vec v = load(x + d, n);
       Vec sum = kAdd ? load(dx + d, n) : Vec::zero();
-      (both(dot[S], sum, w[S], load(from[S] + d, n), v), ...);
+      (both(dot[part][S], sum, w[S], load(from[S] + d, n), v), ...);
       store(dx + d, sum, n);
     });
   } else {
-    over_row(width, [&](int64_t d, int n) __attribute__((always_inline)) {
+    over_parts(width, [&](int part, int64_t d, int n) __attribute__((always_inline)) {
       const Vec v = load(x + d, n);
-      ((dot[S] = fma(load(from[S] + d, n), v, dot[S])), ...);
+      ((dot[part][S] = fma(load(from[S] + d, n), v, dot[part][S])), ...);
     });
   }
-  ((da[S * l] = dot[S].sum()), ...);
+  ((da[S * l] = folded<S>(dot)), ...);
 }
 
 // What `direct` gets: the gradients of the sums it is part of, and of the post-normalised stream its dy.

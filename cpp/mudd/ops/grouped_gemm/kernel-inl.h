@@ -11,7 +11,7 @@ void bwd(int64_t rows, int64_t width, Activation activation, const SlotRows& slo
     for (int64_t r = 0; r < rows; ++r) {
       float *gate = slots.gate + r * width, *up = slots.up + r * width, *inner = slots.inner + r * width;
       const Vec scale = Vec::set1(slots.scale[r]);
-      slots.dscale[r] = row_sum(width, [&](int64_t f, int n, Vec sum) {
+      slots.dscale[r] = row_sum<kFewChains>(width, [&](int64_t f, int n, Vec sum) {
                           const ValueAndSlope a = activate_with_slope<decltype(tag)::kind>(load(gate + f, n));
                           const Vec u = load(up + f, n), d = load(inner + f, n), h = a.value * u, g = scale * d;
                           store(gate + f, g * u * a.slope, n);

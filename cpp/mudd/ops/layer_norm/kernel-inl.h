@@ -41,7 +41,7 @@ inline Sums operator+(Sums a, Sums b) { return {a.u + b.u, a.un + b.un}; }
 inline Sums gather_row(int64_t d_model, const float* xr, const float* gr, const float* gain,
                        const LayerNormOptions& o, Vec centre, Vec scale, float* dgain, float* dbias) {
   const Vec offset = Vec::set1(o.gain_offset), all = Vec::set1(o.scale);
-  return row_reduce(d_model, Sums{Vec::zero(), Vec::zero()}, [&](int64_t d, int n, Sums s) {
+  return row_reduce<kFewChains>(d_model, Sums{Vec::zero(), Vec::zero()}, [&](int64_t d, int n, Sums s) {
     const Vec normal = (load(xr + d, n) - centre) * scale, g = all * load(gr + d, n);
     if (dgain) store(dgain + d, fma(g, normal, load(dgain + d, n)), n);
     if (dbias) store(dbias + d, load(dbias + d, n) + g, n);

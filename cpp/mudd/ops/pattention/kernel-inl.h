@@ -16,11 +16,11 @@ struct Stats {
 template <class Value>
 inline float row_norm(int64_t n, Value value) {
   const auto squares = [&](Vec by) {
-    return row_sum(n,
-                   [&](int64_t d, int l, Vec sum) {
-                     const Vec v = value(d, l) * by;
-                     return fma(v, v, sum);
-                   })
+    return row_sum<kFewChains>(n,
+                               [&](int64_t d, int l, Vec sum) {
+                                 const Vec v = value(d, l) * by;
+                                 return fma(v, v, sum);
+                               })
         .sum();
   };
   const float plain = squares(Vec::set1(1.0f));
@@ -54,15 +54,16 @@ Stats row_stats(const Theta& t, int64_t n, const float* a) {
     case SlotNorm::gelu: return {};
     case SlotNorm::softmax: {
       const float most = row_max(n, a);
-      const Vec sum = row_sum(n, [&](int64_t d, int l, Vec s) {
+      const Vec sum = row_sum<kFewChains>(n, [&](int64_t d, int l, Vec s) {
         return s + first_lanes(exp_nonpositive(load(a + d, l) - Vec::set1(most)), l);
       });
       return {most, 1.0f / sum.sum()};
     }
     case SlotNorm::gelu_layer_norm: {
       const float width = static_cast<float>(n);
-      const float mean = row_sum(n, [&](int64_t d, int l, Vec s) { return s + gelu(d, l); }).sum() / width;
-      const Vec squares = row_sum(n, [&](int64_t d, int l, Vec s) {
+      const float mean =
+          row_sum<kFewChains>(n, [&](int64_t d, int l, Vec s) { return s + gelu(d, l); }).sum() / width;
+      const Vec squares = row_sum<kFewChains>(n, [&](int64_t d, int l, Vec s) {
         const Vec v = first_lanes(gelu(d, l) - Vec::set1(mean), l);
         return fma(v, v, s);
       });
@@ -100,7 +101,7 @@ template <class Value, class Slope>
 inline void norm_row_bwd(const Theta& t, int64_t n, float scale, float norm, Value value, Slope slope, float* ds,
                          float* s) {
   const Vec f = Vec::set1(scale), over = Vec::set1(over_norm(t, norm));
-  const Vec sum = row_sum(n, [&](int64_t d, int l, Vec w) {
+  const Vec sum = row_sum<kFewChains>(n, [&](int64_t d, int l, Vec w) {
     const Vec u = over * value(d, l), g = f * load(ds + d, l);
     if (s) store(s + d, f * u, l);
     return fma(g, u, w);
@@ -115,7 +116,7 @@ inline void norm_row_bwd(const Theta& t, int64_t n, float scale, float norm, Val
 template <Activation G>
 void l2_norm_gelu_bwd(const Theta& t, int64_t n, const float* a, float scale, float norm, float* ds, float* s) {
   const Vec f = Vec::set1(scale), over = Vec::set1(over_norm(t, norm));
-  const Vec sum = row_sum(n, [&](int64_t d, int l, Vec w) {
+  const Vec sum = row_sum<kFewChains>(n, [&](int64_t d, int l, Vec w) {
     const Vec z = over * load(a + d, l);
     const ValueAndSlope g = activate_with_slope<G>(z);
     if (s) store(s + d, f * g.value, l);
@@ -132,7 +133,7 @@ void softmax_bwd(int64_t n, const float* a, float scale, Stats stats, float* ds,
   const auto share = [&](int64_t d, int l) {
     return first_lanes(exp_nonpositive(load(a + d, l) - most) * Vec::set1(stats.second), l);
   };
-  const Vec sum = row_sum(n, [&](int64_t d, int l, Vec w) {
+  const Vec sum = row_sum<kFewChains>(n, [&](int64_t d, int l, Vec w) {
     const Vec p = share(d, l);
     if (s) store(s + d, f * p, l);
     return fma(f * load(ds + d, l), p, w);
@@ -149,11 +150,12 @@ inline TwoSums operator+(TwoSums a, TwoSums b) { return {a.g + b.g, a.gu + b.gu}
 template <Activation G>
 void gelu_layer_norm_bwd(int64_t n, const float* a, float scale, Stats stats, float* ds, float* s) {
   const Vec f = Vec::set1(scale), mean = Vec::set1(stats.first), inv = Vec::set1(stats.second);
-  const TwoSums sums = row_reduce(n, TwoSums{Vec::zero(), Vec::zero()}, [&](int64_t d, int l, TwoSums w) {
-    const Vec u = (activate<G>(load(a + d, l)) - mean) * inv, g = f * load(ds + d, l);
-    if (s) store(s + d, f * u, l);
-    return TwoSums{w.g + g, fma(g, u, w.gu)};  // g is zero in lanes that are not there
-  });
+  const TwoSums sums =
+      row_reduce<kFewChains>(n, TwoSums{Vec::zero(), Vec::zero()}, [&](int64_t d, int l, TwoSums w) {
+        const Vec u = (activate<G>(load(a + d, l)) - mean) * inv, g = f * load(ds + d, l);
+        if (s) store(s + d, f * u, l);
+        return TwoSums{w.g + g, fma(g, u, w.gu)};  // g is zero in lanes that are not there
+      });
   const float width = static_cast<float>(n);
   const Vec mean_g = Vec::set1(sums.g.sum() / width), mean_gu = Vec::set1(sums.gu.sum() / width);
   over_row(n, [&](int64_t d, int l) {

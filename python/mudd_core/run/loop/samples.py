@@ -24,7 +24,6 @@ class Samples:
 
     def __init__(self, run: Session, trace: Trace) -> None:
         self._run, self._trace = run, trace
-        self._last = -1  # step of the last text of a run without a work directory
         self._failed: set[str] = set()
 
     def write_if_due(self) -> None:
@@ -41,12 +40,13 @@ class Samples:
         except Exception as error:
             self._say_failed(step, str(error) or type(error).__name__)
             return
-        self._last = step
+        run.history.sampled(sample)
         run.log.sampled(sample)
 
     def _is_due(self, step: int) -> bool:
         every, store = self._run.config.sample.every, self._run.store
-        last = self._last if store is None else store.last_sample
+        here = self._run.history.samples
+        last = store.last_sample if store is not None else here[-1].step if here else -1
         if not every or step <= last:
             return False
         return step // every > last // every or step >= self._run.config.train.steps

@@ -76,8 +76,9 @@ class Saves:
             guard.anchor = anchor
             run.log.save_failed()
             return False
-        state.saved(time.perf_counter() - begin)
-        run.log.saved(state.step_done)
+        seconds = time.perf_counter() - begin
+        state.saved(seconds)
+        run.log.saved(state.step_done, seconds)
         return True
 
 

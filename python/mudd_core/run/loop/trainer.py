@@ -32,7 +32,7 @@ from mudd_core.run.loop.training_loop import TrainingLoop
 from mudd_core.run.loop.updates import Updates
 from mudd_core.run.loop.validator import Validator
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.events import StepRecord, Summary, Validation
+from mudd_core.run.records.events import Sample, StepRecord, Summary, Validation
 from mudd_core.run.report.live import Live, Nothing, live
 from mudd_core.run.report.object_text import Facts, one_line, run_facts
 from mudd_core.run.report.progress import Progress
@@ -225,6 +225,11 @@ class Trainer(Hinted):
     def validations(self) -> Metrics:
         """The validations that were due, as arrays by name: step, val_loss, val_bits_per_byte and more."""
         return self._run.history.validations
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The texts of sample.every that this Trainer has written: step, prompt, text."""
+        return self._run.history.samples
 
     # ---- validation, saving, resuming ---------------------------------------------------------------------
 

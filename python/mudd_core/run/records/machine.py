@@ -9,7 +9,7 @@ from mudd_core import _core
 from mudd_core.base.types import JsonObject
 
 MACHINE = "machine"  # member of the events of a start and of a resume
-PEAK_MEMORY = "peak_memory"  # member of the event of an end: bytes
+PEAK_MEMORY = "peak_memory"  # member of the events of a save and of an end: bytes
 _CHECKOUT = Path(mudd_core.__file__).resolve().parents[2]
 
 

@@ -1,4 +1,4 @@
-"""The updates and validations of a run in this process, as arrays for a curve."""
+"""The updates, validations and texts of a run in this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from array import array
 
 import numpy as np
 
-from mudd_core.run.records.events import StepRecord, Validation
+from mudd_core.run.records.events import Sample, StepRecord, Validation
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.metrics import Row, numbers_of
 
@@ -47,6 +47,7 @@ class History:
 
     def __init__(self) -> None:
         self._updates, self._validations = _Columns(), _Columns()
+        self._samples: list[Sample] = []
 
     def took_step(self, record: StepRecord) -> None:
         """An update."""
@@ -55,6 +56,15 @@ class History:
     def validated(self, result: Validation) -> None:
         """A validation that was due."""
         self._validations.add(result.row())
+
+    def sampled(self, sample: Sample) -> None:
+        """A text of sample.every; those of later steps go, as the run has gone back before them."""
+        self._samples = [one for one in self._samples if one.step < sample.step] + [sample]
+
+    @property
+    def samples(self) -> list[Sample]:
+        """The texts, ascending by step."""
+        return list(self._samples)
 
     @property
     def updates(self) -> Metrics:

@@ -14,6 +14,7 @@ from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, Mesh, TrainConfig
 from mudd_core.engine.memory import peak_bytes
 from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.records.event_names import EventName
 from mudd_core.run.records.events import (
     BatchSums,
     Rewind,
@@ -94,12 +95,12 @@ class RunLog:
 
     def _log_warnings(self, store: Store) -> None:
         for text in self._warned:
-            store.event("warning", text=text)
+            store.event(EventName.WARNING, text=text)
 
     def started(self) -> None:
         """A new run."""
         if self._store is not None:
-            self._store.event("started", **self._job, **{MACHINE: machine_facts()})
+            self._store.event(EventName.STARTED, **self._job, **{MACHINE: machine_facts()})
             self._log_warnings(self._store)
             if self._style is not None and (texts := self._style.texts()):
                 self._store.add_to_board(0, {}, texts)
@@ -129,7 +130,7 @@ class RunLog:
         if self._store is not None:
             names: JsonObject = {"changed": [str(change) for change in changed]}
             machine = {MACHINE: machine_facts()}
-            self._store.event("resumed", step=found.step, **names, **self._job, **machine)
+            self._store.event(EventName.RESUMED, step=found.step, **names, **self._job, **machine)
             self._log_warnings(self._store)
         if self._style is not None:
             self._say_all(self._style.restored(found))
@@ -184,7 +185,9 @@ class RunLog:
         place, reason = str(error.filename or "the data"), os.strerror(error.errno or 0)
         self.say(f"warning: step {step}: {place}: {reason}; retry {retry} in {seconds:.0f} s")
         if self._store is not None:
-            self._store.event("source lost", step=step, file=place, reason=reason, retry=retry, wait=seconds)
+            self._store.event(
+                EventName.SOURCE_LOST, step=step, file=place, reason=reason, retry=retry, wait=seconds
+            )
 
     def skipped(self, step: int, reason: str, where: str) -> None:
         """An update that does not count; where: the first number that is not finite, '' if not searched."""
@@ -192,6 +195,8 @@ class RunLog:
             f"step {step}: {reason}; the update is skipped"
             + (f"; the first bad number is in {where}" if where else "")
         )
+        if self._store is not None:
+            self._store.event(EventName.SKIPPED, step=step, reason=reason, where=where)
 
     def rewound(self, rewind: Rewind, count: int, allowed: int) -> None:
         """A run that went back to a checkpoint."""
@@ -200,7 +205,7 @@ class RunLog:
             f"{allowed}); batches {rewind.first_batch} to {rewind.last_batch} are left out"
         )
         if self._store is not None:
-            self._store.event("rewound", **asdict(rewind))
+            self._store.event(EventName.REWOUND, **asdict(rewind))
 
     def validating(self, step: int) -> None:
         """A validation that is due begins."""
@@ -247,10 +252,13 @@ class RunLog:
         """A text that was due and failed; the run goes on."""
         self.say(f"note: step {step}: no sample: {reason}")
         if self._store is not None:
-            self._store.event("no sample", step=step, reason=reason)
+            self._store.event(EventName.NO_SAMPLE, step=step, reason=reason)
 
-    def saved(self, step: int) -> None:
-        """A checkpoint was committed."""
+    def saved(self, step: int, seconds: float) -> None:
+        """A checkpoint was committed. seconds: that it took."""
+        if self._store is not None:
+            memory = {PEAK_MEMORY: peak_bytes()}
+            self._store.event(EventName.SAVED, step=step, seconds=seconds, **memory)
         if self._style is not None and self._store is not None:
             self._say_all(self._style.saved(step))
 
@@ -265,7 +273,8 @@ class RunLog:
             self._benchmark.ended(summary)
             self._end_benchmark()
         if self._store is not None:
-            name, memory = "stopped" if summary.stopped else "finished", {PEAK_MEMORY: peak_bytes()}
+            name = EventName.STOPPED if summary.stopped else EventName.FINISHED
+            memory = {PEAK_MEMORY: peak_bytes()}
             self._store.event(name, step=summary.step, reason=summary.stopped, **memory)
             self._store.finish(summary)
         if self._tracker is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,13 +26,13 @@ class Metrics(dict[str, "Int64 | Float64"]):
     @classmethod
     def of_rows(cls, rows: Iterable[Row]) -> Metrics:
         """The columns of rows of metrics.jsonl, in the order of the rows."""
-        columns: dict[str, list[float]] = {}
+        columns: dict[str, array[float]] = {}
         count = 0
         for row in rows:
             for name, value in row.items():
                 # null: a number that is not finite, or none for this row
                 for label, found in [(name, np.nan)] if value is None else numbers_of(name, value):
-                    column = columns.setdefault(label, [])
+                    column = columns.setdefault(label, array("d"))
                     column.extend([np.nan] * (count - len(column)))
                     column.append(found)
             count += 1
@@ -40,7 +41,7 @@ class Metrics(dict[str, "Int64 | Float64"]):
         return cls.of_columns(columns)
 
     @classmethod
-    def of_columns(cls, columns: dict[str, list[float]]) -> Metrics:
+    def of_columns(cls, columns: Mapping[str, Sequence[float]]) -> Metrics:
         """Columns of equal length."""
         return cls({name: _array(name, column) for name, column in columns.items()})
 
@@ -63,6 +64,6 @@ class Metrics(dict[str, "Int64 | Float64"]):
         return f"Metrics({self.rows} rows{span}: {', '.join(names)})"
 
 
-def _array(name: str, column: list[float]) -> Int64 | Float64:
+def _array(name: str, column: Sequence[float]) -> Int64 | Float64:
     counts = name in ("step", "tokens") and not np.isnan(column).any()
     return np.array(column, np.int64) if counts else np.array(column, np.float64)

@@ -12,6 +12,7 @@ from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference
 from mudd_core.run.records.bits import change_of_bits
+from mudd_core.run.records.event_names import EventName
 from mudd_core.run.records.events import Sample, Summary, Validation
 from mudd_core.run.store import own_code
 from mudd_core.run.store.checkpoints import Checkpoints
@@ -257,7 +258,7 @@ class RunStore:
     def save_failed(self, step: int, error: SaveError) -> None:
         """Keep the reason, and write it to events.jsonl."""
         self.save_error = error
-        self.event("save failed", step=step, reason=str(error))
+        self.event(EventName.SAVE_FAILED, step=step, reason=str(error))
 
     def finish(self, summary: Summary) -> None:
         """Write summary.json behind the last row; SaveError if not every row is on disk."""

@@ -30,19 +30,31 @@ def losses_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
         notes.append("Losses at equal tokens or FLOPs are interpolated between logged steps.")
     if len({run.records.facts.get("vocab_size") for run in runs}) > 1:
         notes.append("Losses per token of other tokenizers do not compare; bits per byte do.")
-    return Part("losses (nats per target)", [head, *map(_cells, kept)], notes)
+    notes += _other_targets(runs)
+    rows_of_text = [cells for row in kept for cells in _cells(row)]
+    return Part("losses (nats per target)", [head, *rows_of_text], notes)
 
 
-def _cells(row: _Row) -> list[str]:
+def _cells(row: _Row) -> list[list[str]]:
+    """A row as texts, and one with its steps where it has any."""
     name, values, steps = row
-    texts = [
-        _NONE if not np.isfinite(value) else f"{value:.4f}{'' if step is None else f' at {step:,}'}"
-        for value, step in zip(values, steps, strict=True)
-    ]
-    if len(values) != 2:
-        return [name, *texts]
-    less = values[1] - values[0]
-    return [name, *texts, f"{less:+.4f}" if np.isfinite(less) else _NONE]
+    less = values[1] - values[0] if len(values) == 2 else np.nan
+    pair = len(values) == 2
+    cells = [name, *(f"{value:.4f}" if np.isfinite(value) else _NONE for value in values)]
+    found = [[*cells, *([f"{less:+.4f}" if np.isfinite(less) else _NONE] if pair else [])]]
+    if any(step is not None for step in steps):
+        texts = (_NONE if step is None else f"{step:,}" for step in steps)
+        found.append(["  at step", *texts, *([""] if pair else [])])
+    return found
+
+
+def _other_targets(runs: Sequence[ComparedRun]) -> list[str]:
+    """A sentence where validations are not over as many targets."""
+    counts = [column_of(run.validations, "targets")[-1:] for run in runs]
+    known = [int(count[0]) for count in counts if len(count) and np.isfinite(count[0])]
+    if len(set(known)) < 2:
+        return []
+    return [f"Validations are over other targets: {', '.join(f'{count:,}' for count in known)}."]
 
 
 def _of_updates(runs: Sequence[ComparedRun]) -> list[_Row]:
@@ -52,7 +64,7 @@ def _of_updates(runs: Sequence[ComparedRun]) -> list[_Row]:
     if count > 1:  # of one batch each, losses are noisy
         steps = common[-count:]
         means = [float(np.mean(_at(table, "loss", steps))) for table in tables]
-        rows.append((f"training, mean of {steps[0]:,} to {steps[-1]:,}", means, [None] * len(runs)))
+        rows.append((f"training, mean of {count} rows to {steps[-1]:,}", means, [None] * len(runs)))
     return [*rows, *_ends("training", tables, "loss", common), _best("training, best", tables, "loss")]
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mudd_core.base.regular_files import read_bytes
-from mudd_core.base.types import Json
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.field_table import shown
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.data.tokenizer_files import VOCABULARIES
-from mudd_core.run.records.data_facts import DATA_FACT
+from mudd_core.run.records.bits import bits_text
+from mudd_core.run.records.data_facts import DATA_FACT, SEAL_FACT
 from mudd_core.run.store.config_source import MEMBER as SOURCE
+from mudd_core.run.store.own_code import MEMBER as OWN_FILES
 from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.compare.machine import UNKNOWN, machine_rows, machine_text
 from mudd_core.tools.compare.part import Part, with_head
@@ -20,7 +22,7 @@ from mudd_core.tools.compare.part import Part, with_head
 _ABSENT = "-"  # of a field that the family of a run does not have
 _FREE = " *"
 _OF_EACH_RUN = ("run_id", "started", SOURCE)  # facts of run.json that differ between any two runs
-_FACTS = {DATA_FACT: "token cache", "data_seal": "seal of the cache", "vocab_size": "vocabulary"}
+_OF_DATA = {DATA_FACT: "token cache", SEAL_FACT: "seal of the cache", "vocab_size": "vocabulary"}
 _SHOWN = 16  # characters of a hash
 
 
@@ -49,27 +51,55 @@ def _value(info: FieldInfo | None) -> str:
 
 
 def data_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
-    """Facts of run.json and tokenizers that differ."""
-    facts = [run.records.facts for run in runs]
-    names = dict.fromkeys(name for of_run in facts for name in of_run if name not in _OF_EACH_RUN)
+    """Token caches, vocabularies and tokenizers that differ."""
     found: dict[str, list[Json]] = {
-        _FACTS.get(name, name): [one.get(name) for one in facts] for name in names
+        shown_name: [run.records.facts.get(name) for run in runs] for name, shown_name in _OF_DATA.items()
     }
     found["tokenizer"] = [_tokenizer(run) for run in runs]
-    differing = {name: values for name, values in found.items() if any(v != values[0] for v in values)}
-    if differing:
-        rows = [[name, *map(_fact, values)] for name, values in differing.items()]
+    if rows := _differing(found):
         return Part("texts and tokenizers differ", with_head("", letters, rows), words=True)
     known = [f"{name} {_fact(values[0])}" for name, values in found.items() if values[0] is not None]
     return Part("texts and tokenizer: equal", (), [", ".join(known)] if known else [])
+
+
+def machine_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
+    """Programs and machines where they differ, between the runs or from one start of a run to the next."""
+    facts = [_of_program(run) for run in runs]
+    names = dict.fromkeys(name for of_run in facts for name in of_run)
+    rows = _differing({name: [of_run.get(name) for of_run in facts] for name in names})
+    if rows := [*machine_rows(runs), *rows]:
+        return Part("program and machine differ", with_head("", letters, rows), words=True)
+    return Part(
+        "program and machine: equal", (), [f"{machine_text(runs[0])}; {bits_text(runs[0].records.facts)}"]
+    )
+
+
+def _of_program(run: ComparedRun) -> JsonObject:
+    """The facts of run.json that are neither of its data nor of this run alone, hashes of the user's code by field."""
+    facts = run.records.facts
+    found = {
+        name: value for name, value in facts.items() if name not in (*_OF_DATA, *_OF_EACH_RUN, OWN_FILES)
+    }
+    own = facts.get(OWN_FILES)
+    for field, file in own.items() if isinstance(own, dict) else ():
+        found[f"code of {field}"] = file.get("sha256") if isinstance(file, dict) else None
+    return found
+
+
+def _differing(found: Mapping[str, Sequence[Json]]) -> list[list[str]]:
+    """A row for each name whose values differ."""
+    return [
+        [name, *map(_fact, values)]
+        for name, values in found.items()
+        if any(value != values[0] for value in values)
+    ]
 
 
 def _fact(value: Json) -> str:
     """A fact as text, hashes by their first digits."""
     if value is None:
         return UNKNOWN
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= _SHOWN or isinstance(value, dict) else text[:_SHOWN]
+    return value[:_SHOWN] if isinstance(value, str) else json.dumps(value)
 
 
 def _tokenizer(run: ComparedRun) -> str | None:
@@ -79,11 +109,3 @@ def _tokenizer(run: ComparedRun) -> str | None:
     if not files:
         return named if named == "bytes" else None
     return hashlib.sha256(b"".join(read_bytes(file, links=False) for file in files)).hexdigest()
-
-
-def machine_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
-    """Program and machine where they differ, between the runs or from one start of a run to the next."""
-    rows = machine_rows(runs)
-    if rows:
-        return Part("program and machine differ", with_head("", letters, rows), words=True)
-    return Part("program and machine: equal", (), [machine_text(runs[0])])

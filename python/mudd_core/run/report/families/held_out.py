@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array
 from mudd_core.config import Config
+from mudd_core.config.pipelines import PIPELINES
 from mudd_core.data import pipelines
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.model import Model
@@ -47,6 +48,8 @@ def held_out(folder: RunFolder, config: Config) -> HeldOut:
     """
     if not Checkpoints(folder).steps():
         raise UserError("the run has no checkpoint yet")
+    if config.data.cache == "stream" or config.data.pipeline not in PIPELINES:
+        raise UserError("its text is streamed, or read by a program of the user's, which a page does not run")
     text = pipelines.prepare(
         config, fingerprint=data_fingerprint(read_facts(folder)) or None, before_build=_refuse_build
     )

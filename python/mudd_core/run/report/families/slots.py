@@ -50,13 +50,14 @@ def _maps(found: HeldOut) -> str:
     ]
     note = text(
         f"{found.text} The use of a slot is its part of the sum of absolute activated scores. Effective: e to the "
-        f"entropy of the use, of all slots; unused: slots with less than {UNUSED:.0%} of an equal part.",
+        f"entropy of the use, of all slots; unused: slots with less than {UNUSED:.0%} of an equal part. The columns of "
+        "a map are groups of slots, each named by the fraction of the slots up to its end.",
         "note",
     )
     parts = []
     for use in uses:
         values = by_use(use.mass)
-        names = [f"to {(place + 1) / values.shape[1]:.0%}" for place in range(values.shape[1])]
+        names = [f"{(place + 1) / values.shape[1]:.0%}" for place in range(values.shape[1])]
         title = f"Slots of {use.name}: {use.mass.shape[1]} a layer, the most used first"
         parts.append(heat_map(title, values, rows=layers, columns=names, middle=1.0, unit="of an equal part"))
     return note + table(rows, head) + charts(parts)

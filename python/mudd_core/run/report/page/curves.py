@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mudd_core.run.records.machine import PEAK_MEMORY
 from mudd_core.run.report.page.line_chart import Mark, Series, line_chart
-from mudd_core.run.report.page.records import Records
+from mudd_core.run.report.page.records import Places, Records
 from mudd_core.run.report.page.section import Section
+from mudd_core.run.report.page.time_line import breaks, time_line
 from mudd_core.run.store.metric_arrays import Metrics
 
 
@@ -28,7 +30,7 @@ class Curve:
 CURVES = (
     Curve("Loss", [("loss", "training")], [("val_loss", "validation")], "nats", wide=True),
     Curve("Speed", [("tokens_per_second", "tokens per second")], unit="tokens/s"),
-    Curve("Percentage of the machine's peak", [("peak_share", "peak")], unit="%", scale=100.0),
+    Curve("Percentage of peak", [("peak_share", "of peak")], unit="%", scale=100.0),
     Curve("Gradient norm", [("grad_norm", "gradient norm")]),
     Curve("Learning rate", [("lr", "learning rate")]),
     Curve(
@@ -50,8 +52,9 @@ def series_of(
 
 def curves(records: Records) -> Section | None:
     """The charts of what the run has logged."""
-    marks: list[Mark] = []
-    charts = []
+    marks, charts = breaks(records), list[str]()
+    last = records.updates["step"][-1:] if records.updates.rows else np.zeros(1)
+    ends = records.places(np.concatenate([[0.0], last]))
     for one in CURVES:
         parts = ((records.updates, one.columns, False), (records.validations, one.validations, True))
         series = [
@@ -60,6 +63,21 @@ def curves(records: Records) -> Section | None:
             for column, name in columns
             if column in table
         ]
-        charts.append(line_chart(one.title, series, unit=one.unit, marks=marks, wide=one.wide))
+        charts.append(line_chart(one.title, series, unit=one.unit, marks=marks, wide=one.wide, ends=ends))
+    charts.insert(1, time_line(records))
+    charts.append(_memory(records, marks, ends))
     body = "".join(charts)
     return Section("Curves", f'<div class="charts">{body}</div>') if body else None
+
+
+def _memory(records: Records, marks: Sequence[Mark], ends: Places) -> str:
+    """The peak of memory at each save and end."""
+    found = sorted(
+        (step, size / 2**20)
+        for event in records.events
+        if isinstance(size := event.get(PEAK_MEMORY), int) and isinstance(step := event.get("step"), int)
+    )
+    steps, sizes = (np.array([pair[place] for pair in found], np.float64) for place in (0, 1))
+    series = Series("peak memory", records.places(steps), sizes, dots=len(found) == 1)
+    note = "Largest resident memory of the first process, at each save and at the end."
+    return line_chart("Memory", [series], unit="MiB", marks=marks, note=note, ends=ends)

@@ -45,6 +45,11 @@ def data(value: Json) -> str:
     return f'<script type="application/json">{safe}</script>'
 
 
+def clock_text(time: Json) -> str:
+    """A time of events.jsonl or run.json as `2026-01-31 14:05`; '' for none."""
+    return str(time)[:16].replace("T", " ") if isinstance(time, str) else ""
+
+
 def short(value: float, digits: int = 5) -> Json:
     """A number with so many digits for `data`; None for one that is not finite."""
     if not math.isfinite(value):

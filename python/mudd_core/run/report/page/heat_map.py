@@ -14,7 +14,9 @@ from mudd_core.run.report.page.elements import data, short
 
 MOST_NUMBERS = 20_000  # of a map, about 100 kB: of more steps than that, some are left out
 _LEVELS = 20  # of a color, from nothing to full
-_LABELS = 12  # at most, along a side
+_LABELS = 12  # at most, along the left side
+_LETTERS = 44  # at most, of all labels along the lower side: what fits on a phone
+_LONGEST = 16  # letters of a label to the left
 
 
 def heat_map(
@@ -43,14 +45,16 @@ def heat_map(
     middle_at = 0.0 if middle is None else middle
     largest = float(np.nanmax(np.abs(frames - middle_at))) or 1.0
     kinds = " ".join(["chart", "heat", *(["wide-chart"] if wide else [])])
+    size = f"--rows:{len(rows)};--label:{min(_LONGEST, max(map(len, rows)))}"
     shown_steps = [steps[place] for place in kept] if steps else []
     return (
-        f'<figure class="{kinds}"><figcaption><h3>{escape(title)}</h3>{_slider(shown_steps)}</figcaption>'
+        f'<figure class="{kinds}" style="{size}">'
+        f"<figcaption><h3>{escape(title)}</h3>{_slider(shown_steps)}</figcaption>"
         f'<div class="plot" tabindex="0" role="img" aria-label="{escape(title)}, {len(rows)} by {len(columns)}">'
         f'<svg viewBox="0 0 {len(columns)} {len(rows)}" preserveAspectRatio="none" aria-hidden="true">'
         f"{_cells(frames[-1], middle_at, largest)}</svg>{_labels(rows, 'left')}{_labels(columns, 'below')}"
         '<div class="tip" hidden></div></div>'
-        f"{_scale(middle, middle_at, largest, float(np.nanmin(frames)), unit)}"
+        f"{_scale(middle_at, largest, float(np.nanmin(frames)), unit)}"
         f"{_values(frames, rows, columns, shown_steps, middle_at, largest, unit)}"
         f"{f'<p class=note>{escape(note)}</p>' if note else ''}</figure>"
     )
@@ -85,7 +89,8 @@ def _cells(frame: Float64, middle: float, largest: float) -> str:
 
 
 def _labels(names: Sequence[str], side: str) -> str:
-    every = -(-len(names) // _LABELS)
+    room = _LABELS if side == "left" else max(1, _LETTERS // max(map(len, names)))
+    every = -(-len(names) // room)
     start = "top" if side == "left" else "left"
     spans = (
         f'<span style="{start}:{100 * (place + 0.5) / len(names):.1f}%">{escape(name)}</span>'
@@ -105,12 +110,14 @@ def _slider(steps: Sequence[int]) -> str:
     )
 
 
-def _scale(middle: float | None, middle_at: float, largest: float, least: float, unit: str) -> str:
-    """The colors with their values."""
-    low = middle_at if middle is None or least >= middle_at else middle_at - largest
-    kind = "scale" if low == middle_at else "scale signed"
-    ends = f"<span>{number(low)}</span><i></i><span>{number(middle_at + largest)} {escape(unit)}</span>"
-    return f'<div class="{kind}">{ends}</div>'
+def _scale(middle: float, largest: float, least: float, unit: str) -> str:
+    """The colors with their values, from the least one to the greatest that a cell could have."""
+    ends = f"<span>{number(min(least, middle))}</span><i></i><span>{number(middle + largest)} {escape(unit)}</span>"
+    below = max(0.0, middle - least)
+    if not below:
+        return f'<div class="scale">{ends}</div>'
+    low, at = 100 * math.sqrt(below / largest), 100 * below / (below + largest)
+    return f'<div class="scale signed" style="--low:{low:.0f}%;--middle:{at:.0f}%">{ends}</div>'
 
 
 def _values(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,25 +16,34 @@ from mudd_core.run.report.page.elements import data, short
 from mudd_core.run.report.page.records import ACROSS, Places
 from mudd_core.run.report.page.thinning import kept_rows
 
+Rows: TypeAlias = "Sequence[tuple[float, str]]"  # values with a line across the picture, and their labels
+
 COLORS = 8  # series colors of page.css, --c0 to --c7
 _SIZE = 1000  # of the picture in its own units; the page stretches it
 
 
 @dataclass(frozen=True)
 class Series:
-    """A curve, or dots. places: Records.places of its steps; values: one each, NaN where the curve is broken."""
+    """A curve, or dots. places: Records.places of its steps; values: one each, NaN where the curve is broken.
+
+    texts: one each, shown at the pointer in place of the values; such a series is not thinned. color: its number in
+    page.css; None: its place in the chart.
+    """
 
     name: str
     places: Places
     values: Float64
     dots: bool = False
-    color: int | None = None  # its number in page.css; None: its place in the chart
+    color: int | None = None
+    texts: Sequence[str] = ()
 
     def thinned(self) -> Series:
         """The same with the rows that a chart can show."""
+        if self.texts:
+            return self
         rows = kept_rows(self.places[ACROSS[0]], self.values)
         places = {name: column[rows] for name, column in self.places.items()}
-        return Series(self.name, places, self.values[rows], self.dots, self.color)
+        return replace(self, places=places, values=self.values[rows])
 
 
 @dataclass(frozen=True)
@@ -53,37 +63,45 @@ def line_chart(
     marks: Sequence[Mark] = (),
     note: str = "",
     wide: bool = False,
+    ends: Places | None = None,
+    lanes: bool = False,
 ) -> str:
     """A figure with all series over the same axes; '' where no series has a finite value.
 
     unit: behind the values, such as "nats" or "%". log: a logarithmic axis, for values above zero. note: a sentence
-    under the chart. wide: over both columns of the page.
+    under the chart. wide: over both columns of the page. ends: abscissae that the axis covers beside those of the
+    series. lanes: the values are places of lanes, 0 the lowest; the names of the series stand to their left.
     """
     shown = [one.thinned() for one in series if np.isfinite(one.values).any()]
     if not shown:
         return ""
     finite = np.concatenate([one.values[np.isfinite(one.values)] for one in shown])
     up = axis([float(finite.min()), float(finite.max())], unit, log=log)
-    across = {name: _range(shown, marks, name) for name in ACROSS}
-    views = "".join(_view(shown, marks, name, across[name], up) for name in ACROSS)
-    kinds = " ".join(["chart", *(["wide-chart"] if wide else [])])
+    rows = [(tick, number(tick)) for tick in up.ticks(4)]
+    if lanes:
+        up, rows = Axis(-0.5, len(shown) - 0.5, ""), [(float(one.values[0]), one.name) for one in shown]
+    across = {name: _range(shown, marks, ends, name) for name in ACROSS}
+    views = "".join(_view(shown, marks, name, across[name], up, rows) for name in ACROSS)
+    kinds = " ".join(["chart", *(["wide-chart"] if wide else []), *(["lanes"] if lanes else [])])
+    height = f' style="--lanes:{len(shown)}"' if lanes else ""
     return (
-        f'<figure class="{kinds}"><figcaption><h3>{escape(title)}</h3>{_legend(shown)}</figcaption>'
-        f'<div class="plot" tabindex="0" role="img" aria-label="{escape(_summary(title, shown, unit))}">'
-        f'{views}{_left_labels(up)}<div class="cursor" hidden></div><div class="tip" hidden></div></div>'
+        f'<figure class="{kinds}"{height}><figcaption>{_heading(title, unit)}{"" if lanes else _legend(shown)}'
+        f'</figcaption><div class="plot" tabindex="0" role="img" aria-label="{escape(_summary(title, shown, unit))}">'
+        f'{views}{_left_labels(up, rows)}<div class="cursor" hidden></div><div class="tip" hidden></div></div>'
         f"{data(_values(shown, marks, across, unit))}"
         f"{f'<p class=note>{escape(note)}</p>' if note else ''}</figure>"
     )
 
 
-def _range(series: Sequence[Series], marks: Sequence[Mark], name: str) -> Axis:
-    ends = [float(one.places[name][place]) for one in series for place in (0, -1) if len(one.values)]
-    return axis([*ends, *(mark.places[name] for mark in marks)], name, margin=0.0)
+def _range(series: Sequence[Series], marks: Sequence[Mark], ends: Places | None, name: str) -> Axis:
+    found = [float(one.places[name][place]) for one in series for place in (0, -1) if len(one.values)]
+    more = [] if ends is None else ends[name].tolist()
+    return axis([*found, *more, *(mark.places[name] for mark in marks)], name, margin=0.0)
 
 
-def _view(series: Sequence[Series], marks: Sequence[Mark], name: str, x: Axis, y: Axis) -> str:
+def _view(series: Sequence[Series], marks: Sequence[Mark], name: str, x: Axis, y: Axis, rows: Rows) -> str:
     """The picture for one choice of the switch, and the numbers below it."""
-    lines = [f"M0 {_down(y, tick)}H{_SIZE}" for tick in y.ticks(4)]
+    lines = [f"M0 {_down(y, tick)}H{_SIZE}" for tick, _ in rows]
     parts = [f'<path class="grid" d="{"".join(lines)}"/>']
     if marks:
         places = sorted({_right(x, mark.places[name]) for mark in marks})
@@ -133,14 +151,19 @@ def _down(y: Axis, value: float) -> int:
     return round(_SIZE * (1 - min(1.0, max(0.0, y.share(value)))))
 
 
-def _left_labels(y: Axis) -> str:
-    places = ((tick, 100 * (1 - y.share(tick))) for tick in y.ticks(4))
-    spans = "".join(f'<span style="top:{at:.1f}%">{number(tick)}</span>' for tick, at in places)
+def _left_labels(y: Axis, rows: Rows) -> str:
+    places = ((100 * (1 - y.share(tick)), words) for tick, words in rows)
+    spans = "".join(f'<span style="top:{at:.1f}%">{escape(words)}</span>' for at, words in places)
     return f'<div class="left">{spans}</div>'
 
 
 def _color(one: Series, index: int) -> int:
     return (index if one.color is None else one.color) % COLORS
+
+
+def _heading(title: str, unit: str) -> str:
+    small = f" <small>{escape(unit)}</small>" if unit else ""
+    return f"<h3>{escape(title)}{small}</h3>"
 
 
 def _legend(series: Sequence[Series]) -> str:
@@ -171,6 +194,7 @@ def _values(series: Sequence[Series], marks: Sequence[Mark], across: Mapping[str
             {
                 "name": one.name,
                 "color": _color(one, index),
+                **({"texts": list(one.texts)} if one.texts else {}),
                 "values": [short(value) for value in one.values.tolist()],
                 **{name: [short(value, 9) for value in one.places[name].tolist()] for name in ACROSS},
             }

@@ -5,6 +5,9 @@ const whole = new Intl.NumberFormat("en");
 const across = () => document.querySelector('input[name="across"]:checked')?.value ?? "steps";
 const valuesOf = (figure) => JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
 
+// A value with its unit, which may be empty.
+const measured = (value, unit) => (value === null ? "not finite" : `${number.format(value)} ${unit}`.trim());
+
 // An element with text, which is never read as HTML.
 function element(kind, text = "", name = "") {
   const made = document.createElement(kind);
@@ -29,6 +32,16 @@ function place(tip, plot, x) {
   tip.hidden = false;
   const room = plot.clientWidth - tip.offsetWidth;
   tip.style.left = `${Math.max(0, Math.min(room, x > plot.clientWidth / 2 ? x - tip.offsetWidth - 12 : x + 12))}px`;
+}
+
+// Hides what is shown when the pointer leaves; after a touch, which leaves at once, at the next one elsewhere.
+function whenLeft(plot, hide) {
+  plot.addEventListener("pointerleave", (event) => {
+    if (event.pointerType !== "touch") hide();
+  });
+  document.addEventListener("pointerdown", (event) => {
+    if (!plot.contains(event.target)) hide();
+  });
 }
 
 function lineChart(figure) {
@@ -58,8 +71,7 @@ function lineChart(figure) {
     for (const { one, row } of found) {
       if (Math.abs(one[name][row] - at) > near) continue;
       const line = element("div", "", `of c${one.color}`);
-      const value = one.values[row];
-      line.append(element("span", one.name), element("b", value === null ? "not finite" : `${number.format(value)} ${values.unit}`));
+      line.append(element("span", one.name), element("b", one.texts?.[row] ?? measured(one.values[row], values.unit)));
       tip.append(line);
     }
     for (const mark of values.marks) {
@@ -90,7 +102,7 @@ function lineChart(figure) {
   }
   plot.addEventListener("pointermove", pointed);
   plot.addEventListener("pointerdown", pointed);
-  plot.addEventListener("pointerleave", hide);
+  whenLeft(plot, hide);
   plot.addEventListener("blur", hide);
   plot.addEventListener("keydown", key);
 }
@@ -135,13 +147,13 @@ function heatMap(figure) {
     }
     tip.replaceChildren(
       element("div", `${values.rows[row]}, ${values.columns[column]}`),
-      element("b", `${number.format(value)} ${values.unit}`),
+      element("b", measured(value, values.unit)),
     );
     place(tip, plot, event.clientX - box.left);
   }
   plot.addEventListener("pointermove", show);
   plot.addEventListener("pointerdown", show);
-  plot.addEventListener("pointerleave", () => {
+  whenLeft(plot, () => {
     tip.hidden = true;
   });
   slider?.addEventListener("input", () => {

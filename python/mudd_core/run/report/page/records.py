@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
+from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Float64, Int64, JsonObject
+from mudd_core.checkpoint import is_weight
+from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.config import Config
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import facts_of, read_object
 from mudd_core.run.store.metric_arrays import Metrics
-from mudd_core.run.store.metrics import rows_of
+from mudd_core.run.store.metrics import Row, rows_of
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.running import is_running
 
 Places: TypeAlias = "Mapping[str, Float64]"
 # What a chart can have across, by the word of the page's switch; the first one is shown first.
@@ -36,6 +41,7 @@ class Records:
     facts: JsonObject = field(default_factory=dict)  # run.json
     summary: JsonObject = field(default_factory=dict)  # summary.json: how the last call of fit() ended
     checkpoints: Sequence[int] = ()
+    running: bool = False
 
     def places(self, steps: Float64 | Int64) -> Places:
         """The abscissae of steps by the names of ACROSS, between logged updates by interpolation."""
@@ -45,6 +51,17 @@ class Records:
             "tokens": np.interp(steps, known, tokens),
             "minutes": np.interp(steps, known, seconds / 60),
         }
+
+    @cached_property
+    def parameters(self) -> int:
+        """Number of weights of the newest checkpoint that can be read; 0 without one."""
+        for step in reversed(self.checkpoints):
+            try:
+                tensors = read_manifest(self.folder.step_folder(step)).tensors
+            except (OSError, ValueError, UserError):
+                continue
+            return sum(math.prod(tensor.shape) for name, tensor in tensors.items() if is_weight(name))
+        return 0
 
     @cached_property
     def _clock(self) -> tuple[Float64, Float64, Float64]:
@@ -62,18 +79,29 @@ def read_records(folder: RunFolder, config: Config) -> Records:
 
     Raises UserError for a file that cannot be read, FormatError for a damaged one.
     """
-    rows = list(rows_of(folder))
+    validations: list[Row] = []  # few; the updates may be a million, so their rows are not kept
+    updates = Metrics.of_rows(_without(validations, rows_of(folder)))
     summary = folder.summary_file
     return Records(
         folder,
         config,
-        Metrics.of_rows(row for row in rows if "val_loss" not in row),
-        Metrics.of_rows(row for row in rows if "val_loss" in row),
+        updates,
+        Metrics.of_rows(validations),
         _events(folder),
         facts_of(folder),
         read_object(summary) if summary.exists() else {},
         Checkpoints(folder).steps(),
+        is_running(folder),
     )
+
+
+def _without(validations: list[Row], rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows of updates; those of validations are added to the list."""
+    for row in rows:
+        if "val_loss" in row:
+            validations.append(row)
+        else:
+            yield row
 
 
 def _events(folder: RunFolder) -> list[JsonObject]:

@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 from mudd_core.run.report.families.sections import FAMILY_SECTIONS
 from mudd_core.run.report.page.curves import curves
+from mudd_core.run.report.page.machines import machines
+from mudd_core.run.report.page.overview import overview
 from mudd_core.run.report.page.records import Records
 from mudd_core.run.report.page.samples import samples
 from mudd_core.run.report.page.section import Section
@@ -14,4 +16,4 @@ from mudd_core.run.report.page.settings import settings
 
 MakeSection: TypeAlias = Callable[[Records], Section | None]
 
-SECTIONS: tuple[MakeSection, ...] = (curves, samples, *FAMILY_SECTIONS, settings)
+SECTIONS: tuple[MakeSection, ...] = (overview, curves, samples, *FAMILY_SECTIONS, machines, settings)

@@ -22,7 +22,7 @@ def settings(records: Records) -> Section:
     ]
     family = config.model.family
     first = (
-        table(changed, ("field", "value", f"default of {family}", "meaning"))
+        table(changed, ("field", "value", f"default of {family}", "meaning"), "settings")
         if changed
         else text(f"All fields have the defaults of the family {family}.")
     )

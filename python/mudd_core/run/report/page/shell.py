@@ -40,7 +40,7 @@ def page(title: str, subtitle: str, sections: Sequence[Section], *, status: str 
 
 
 def _status(status: str) -> str:
-    return f'<span class="status">{escape(status)}</span>' if status else ""
+    return f'<span class="status {escape(status)}">{escape(status)}</span>' if status else ""
 
 
 def _switch() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from mudd_core.base.types import Float64, Int64
@@ -16,13 +18,14 @@ def kept_rows(across: Float64, values: Float64, columns: int = COLUMNS) -> Int64
     """
     if len(values) <= 2 * columns:
         return np.arange(len(values), dtype=np.int64)
-    low, high = across[0], across[-1]
-    column = np.minimum(((across - low) / ((high - low) or 1.0) * columns).astype(np.int64), columns - 1)
+    edges = np.searchsorted(across, np.linspace(across[0], across[-1], columns + 1))
+    edges[-1] = len(values)
     finite = np.isfinite(values)
-    # By column, then value; what is not finite comes after the greatest.
-    order = np.lexsort((np.where(finite, values, 0.0), ~finite, column))
-    first = np.searchsorted(column[order], np.arange(columns))
-    counts = np.bincount(column, weights=finite, minlength=columns).astype(np.int64)
-    used = np.bincount(column, minlength=columns) > 0
-    least, greatest = first[used], first[used] + np.maximum(counts[used] - 1, 0)
-    return np.unique(np.concatenate([[0, len(values) - 1], order[least], order[greatest]]))
+    kept = [0, len(values) - 1]
+    for begin, end in pairwise(edges):
+        rows = begin + np.flatnonzero(finite[begin:end])
+        if rows.size:
+            kept += [rows[values[rows].argmin()], rows[values[rows].argmax()]]
+        elif begin < end:
+            kept.append(begin)
+    return np.unique(np.array(kept, np.int64))

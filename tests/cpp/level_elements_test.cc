@@ -1,0 +1,132 @@
+// Kernels that handle each number by itself, and those that sum over rows, give equal bits at every level of this
+// CPU.
+#include "level_rows.h"
+#include "mudd/kernels/convert/convert.h"
+#include "mudd/ops/activation/activation.h"
+#include "mudd/ops/add/add.h"
+#include "mudd/ops/dropout/dropout.h"
+#include "mudd/ops/embedding/embedding.h"
+#include "mudd/ops/glu/glu.h"
+#include "mudd/ops/linear/linear.h"
+#include "mudd/ops/rope/rope.h"
+
+using namespace mudd;
+using namespace mudd::test;
+
+namespace {
+
+Floats plane(int64_t n) { return Floats(static_cast<size_t>(n)); }
+
+Activation activation_of(Draw& draw) { return static_cast<Activation>(draw.between(0, 5)); }
+
+}  // namespace
+
+TEST_CASE("activation") {
+  check_levels(activation_rows(), [](const ActivationKernels& k, Draw& draw) {
+    const int64_t n = draw.between(1, 300);
+    Floats x = draw.floats(n), y = plane(n), py = y, dx = draw.floats(n), pdx = y;
+    const Floats dy = draw.floats(n);
+    for (float& v : x) v *= 6;
+    const Activation kind = activation_of(draw);
+    const Pointwise other = static_cast<Pointwise>(draw.between(0, std::size(kPointwiseNames) - 1));
+    k.fwd(0, 1, n, kind, x.data(), n, y.data(), n);
+    k.bwd(0, 1, n, kind, x.data(), n, dy.data(), n, dx.data(), n, draw.coin());
+    k.pointwise_fwd(0, 1, n, other, x.data(), n, py.data(), n);
+    k.pointwise_bwd(0, 1, n, other, x.data(), n, dy.data(), n, pdx.data(), n, false);
+    return joined({y, dx, py, pdx});
+  });
+}
+
+TEST_CASE("glu and add") {
+  check_levels(glu_rows(), [](const GluKernels& k, Draw& draw) {
+    const int64_t n = draw.between(1, 300);
+    const Floats gate = draw.floats(n), up = draw.floats(n), dy = draw.floats(n);
+    Floats y = plane(n), dgate = draw.floats(n), dup = draw.floats(n);
+    const Activation kind = activation_of(draw);
+    k.fwd(0, 1, n, kind, gate.data(), n, up.data(), n, y.data(), n);
+    k.bwd(0, 1, n, kind, gate.data(), n, up.data(), n, dy.data(), n, {dgate.data(), n, draw.coin()},
+          {dup.data(), n, false});
+    return joined({y, dgate, dup});
+  });
+  check_levels(add_rows(), [](const AddKernels& k, Draw& draw) {
+    const int64_t n = draw.between(1, 300);
+    const Floats a = draw.floats(n), b = draw.floats(n);
+    Floats y = plane(n);
+    k.add(0, 1, n, a.data(), n, b.data(), n, y.data(), n);
+    return y;
+  });
+}
+
+TEST_CASE("linear") {
+  check_levels(linear_rows(), [](const LinearKernels& k, Draw& draw) {
+    const int64_t rows = draw.between(1, 5), n = draw.between(1, 200), all = rows * n;
+    const Floats pre = draw.floats(all), dy = draw.floats(all);
+    Floats dpre = plane(all), dbias = plane(n), y = plane(all), slope = plane(all);
+    const Activation kind = static_cast<Activation>(draw.between(1, 5));
+    k.bwd(0, rows, n, kind, pre.data(), draw.coin(), dy.data(), n, dpre.data(), dbias.data());
+    k.remake(all, kind, pre.data(), y.data(), slope.data());
+    return joined({dpre, dbias, y, slope});
+  });
+}
+
+TEST_CASE("rope") {
+  check_levels(rope_rows(), [](const RopeKernels& k, Draw& draw) {
+    RopeBlock b;
+    b.end = b.time = draw.between(1, 6), b.heads = draw.between(1, 3), b.pairs = draw.between(1, 40);
+    b.dim = 2 * b.pairs + draw.between(0, 9), b.negative = draw.coin(), b.accumulate = draw.coin();
+    b.x_head = b.y_head = b.dim, b.x_row = b.y_row = b.heads * b.dim;
+    Floats table = plane(b.end * 2 * b.pairs), y = draw.floats(b.end * b.x_row);
+    const Floats x = draw.floats(b.end * b.x_row);
+    rope_table(b.end, b.pairs, 1e4, table.data());
+    b.table = table.data(), b.x = x.data(), b.y = y.data();
+    k.rotate(b);
+    return joined({table, y});
+  });
+}
+
+TEST_CASE("dropout") {
+  check_levels(dropout_rows(), [](const DropoutKernels& k, Draw& draw) {
+    DropoutRows a;
+    a.end = draw.between(1, 5), a.time = draw.between(1, 3), a.cols = draw.between(1, 200);
+    const Floats x = draw.floats(a.end * a.cols), base = draw.floats(a.end * a.cols);
+    Floats y = plane(a.end * a.cols);
+    a.x = x.data(), a.base = draw.coin() ? base.data() : nullptr, a.y = y.data();
+    a.x_stride = a.base_stride = a.y_stride = a.cols;
+    k.apply(Dropout(0.3, 7, "place", 5, 2), a);
+    return y;
+  });
+}
+
+TEST_CASE("embedding") {
+  check_levels(embedding_rows(), [](const EmbeddingKernels& k, Draw& draw) {
+    const int64_t d = draw.between(1, kEmbeddingColumns), rows = 9;
+    const Floats table = draw.floats(5 * d), dy = draw.floats(rows * d), residual = draw.floats(rows * d);
+    const int32_t ids[] = {4, 0, 0, 3, 3, 3, 1, 3, 0}, order[] = {1, 2, 8, 6, 3, 4, 5, 7, 0};
+    const int32_t begin[] = {0, 3, 4, 4, 8, 9};
+    const int64_t cuts[] = {0, 4, 7, 9};
+    Floats y = plane(rows * d), out = plane(5 * d);
+    k.fwd(0, rows, d, ids, table.data(), d, draw.coin() ? residual.data() : nullptr, d, y.data(), d);
+    EmbeddingGrad g;
+    g.dy = dy.data(), g.dy_stride = d, g.order = order, g.begin = begin, g.cuts = cuts, g.shards = 3;
+    g.width = d, g.out = out.data();
+    k.bwd(g, 0, 5, 0);
+    return joined({y, out});
+  });
+}
+
+TEST_CASE("convert") {
+  check_levels(convert_rows(), [](const ConvertKernels& k, Draw& draw) {
+    const int64_t n = draw.between(1, 300);
+    const size_t size = static_cast<size_t>(n);
+    const Floats x = draw.floats(n);
+    std::vector<bf16> narrow(size);
+    std::vector<f16> half(size);
+    Floats wide = plane(n), from_half = plane(n), rounded = plane(n);
+    k.narrow(n, x.data(), narrow.data());
+    k.widen(n, narrow.data(), wide.data());
+    k.narrow_half(n, x.data(), half.data());
+    k.widen_half(n, half.data(), from_half.data());
+    k.round(n, x.data(), rounded.data());
+    return joined({wide, from_half, rounded});
+  });
+}
