@@ -4,7 +4,7 @@
     python tests/command_mistakes.py --write    write them into the file
 
 A new line of the file is `$ ` and what the user types behind `python3 launch.py`; its answer is written under it. The
-commands run in one empty folder with a file notes.txt, each in a child of a process that has imported the program alone.
+commands run in one empty folder with a file notes.txt, each in a child of a process that has imported the program.
 """
 
 from __future__ import annotations
