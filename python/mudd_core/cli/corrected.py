@@ -92,7 +92,10 @@ def refuse_bare(request: Request, first: str) -> None:
         if configs := family_configs(word):
             told += f"; configs of {word}: {', '.join(configs)}"
         if not told and request.command in READING and "--workdir" in request.options:
-            told = f"; {request.command} reads one run, {request.options['--workdir']}"
+            run = request.options["--workdir"]
+            told = f"; {request.command} reads one run, {run}"
+            if request.command == "report":
+                told += f"; type: {shlex.join([*typed_program(), 'compare', run, word])}"
         if told:
             own = [] if any(one.startswith(f"'{word}' is") for one in again.told) else [_NEITHER.format(word)]
             raise UserError(f"[arguments] {', '.join([*own, *again.told])}{told}")

@@ -1,15 +1,12 @@
 """The page of a run in Chromium: values at the pointer, no request, no error, 360 pixels, both color schemes.
 
-Debian's chromium and pip's playwright; ./run test installs both where it can. Without them the tests are skipped,
-except where MUDD_TEST_BROWSER=required, as in .ci/run.
+The tests are skipped where there is no browser (chromium.py).
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from chromium import launched
 from mudd_core.run.report.page.heat_map import heat_map
 from mudd_core.run.report.page.run_page import run_page
 from mudd_core.run.report.page.section import Section
@@ -27,33 +25,13 @@ from page_runs import records_of, update, validation, write_run
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 HOSTILE = "<img src=x onerror=alert(1)>"
-
-
-def missing(reason: str) -> None:
-    """Skip, with the reason; fail where the browser is required."""
-    text = f"{reason}; ./run test installs chromium (Debian) and playwright (pip) where it can"
-    if os.environ.get("MUDD_TEST_BROWSER") == "required":
-        pytest.fail(text)
-    pytest.skip(text)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None:
-        missing(f"no browser: none of {', '.join(PROGRAMS)} is installed")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        missing("no package playwright")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        yield chromium
-        chromium.close()
+    with launched() as found:
+        yield found
 
 
 @dataclass

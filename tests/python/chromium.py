@@ -1,0 +1,45 @@
+"""Chromium for tests of pages: Debian's chromium and pip's playwright; ./run test installs both where it can.
+
+Without them the tests are skipped, except where MUDD_TEST_BROWSER=required, as in .ci/run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def missing(reason: str) -> None:
+    """Skip, with the reason; fail where the browser is required."""
+    text = f"{reason}; ./run test installs chromium (Debian) and playwright (pip) where it can"
+    if os.environ.get("MUDD_TEST_BROWSER") == "required":
+        pytest.fail(text)
+    pytest.skip(text)
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """The browser, closed at the end."""
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        missing(f"no browser: none of {', '.join(PROGRAMS)} is installed")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("no package playwright")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        yield chromium
+        chromium.close()
