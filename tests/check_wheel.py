@@ -136,7 +136,11 @@ def use(folder: Path, wheel: Path, pip: list[str], environment: dict[str, str], 
     installed = time.perf_counter() - begun
     first = seconds_to_first_loss([mudd, "--config=tiny.py", "--workdir=run"], here, environment, begun)
     report.say(f"pip install: {installed:.1f} s; from pip install to the first loss: {first:.1f} s")
-    call([mudd, "report", "--workdir=run"], here, environment)
+    call([mudd, "report", "run"], here, environment)
+    call([mudd, "report", "run", "--html"], here, environment)
+    page = (here / "run" / "report.html").stat().st_size
+    last = call([mudd, "doctor"], here, environment).strip().splitlines()[-1]
+    report.say(f"report.html: {page / 1000:.0f} kB; doctor: {last}")
     rows = [json.loads(line) for line in (here / "run" / "metrics.jsonl").read_text().splitlines()]
     speeds = [row["tokens_per_second"] for row in rows if "tokens_per_second" in row]
     report.say(f"configs/tiny.py: {statistics.median(speeds):,.0f} tokens/s, the median of its rows")

@@ -1,5 +1,7 @@
 """What the pages in docs/ have from the code: commands, keys, tested items, layers, ops, tables of scale.
 
+Also tests/data/page_commands.txt, the table of all commands of the pages.
+
 python tests/generated_docs.py    write them anew, and print the pages that changed (./run docs)
 """
 
@@ -13,6 +15,7 @@ import command_tables
 import covered
 import key_tables
 import op_tables
+import page_commands
 from mudd_core.tools.scale.page import tables
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -32,6 +35,7 @@ def pages() -> dict[Path, str]:
     scale = DOCS / "scale.md"
     before, rest = scale.read_text(encoding="utf-8").split(_BEGIN)
     found[scale] = f"{before}{_BEGIN}\n{tables()}\n{_END}{rest.split(_END)[1]}"
+    found[page_commands.TABLE] = page_commands.text()
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core import _core
@@ -21,10 +22,12 @@ def keep_last(
     saved_step: int,
     spare: int | None = None,
     every: int = 0,
+    best_first: Sequence[int] = (),
     comm: Comm | None = None,
 ) -> list[int]:
     """Deletes a run's steps up to saved_step but the newest `keep` (0: all), `spare` and multiples of `every`.
 
+    best_first: steps in the order of their validation losses; the first of them that is there stays too.
     Returns the deleted ones. saved_step is read back and verified first. Where it does not verify, FormatError, and
     nothing is deleted; so at least one verified step always remains. Steps behind it (damaged ones that a resume
     passed over), of another run or without a manifest that can be read are neither counted nor touched. comm: all ranks
@@ -40,7 +43,8 @@ def keep_last(
             if step <= saved_step and _run_of(find_step(checkpoints_dir, step)) == run_id
         ]
         old = own[:-keep] if keep else []
-        return [step for step in old if step != spare and not (every and step % every == 0)]
+        best = next((step for step in best_first if step in own), None)
+        return [step for step in old if step not in (spare, best) and not (every and step % every == 0)]
 
     doomed = on_first(comm, superfluous)
     if doomed:

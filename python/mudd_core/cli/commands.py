@@ -21,7 +21,6 @@ from mudd_core.cli.training import say_notes, train
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.config.pipelines import spec_of
-from mudd_core.config.values import whole
 from mudd_core.grammars.explain import explained, origins_of_words
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.store.metrics import Row
@@ -105,10 +104,10 @@ def _saved_run(request: Request) -> tuple[Config, RunFolder]:
 def _loaded(request: Request) -> tuple[Config, Prepared, Model, int]:
     """(config, data, model, step) of the newest checkpoint of the run, or of --step."""
     from mudd_core.run.build.saved_model import load_run
+    from mudd_core.run.store.best_step import step_asked
 
     config, folder = _saved_run(request)
-    step = request.options.get("--step")
-    return config, *load_run(config, folder, None if step is None else whole("[arguments] --step", step, 0))
+    return config, *load_run(config, folder, step_asked(request.options.get("--step"), folder))
 
 
 def sample(request: Request) -> int:
@@ -158,6 +157,7 @@ def report(request: Request) -> int:
     """What a work directory holds."""
     from mudd_core.run.records.bits import bits_text
     from mudd_core.run.report.last_rows import NOT_FINITE, curve_and_last_rows, shown_number
+    from mudd_core.run.store.best_step import best_step
     from mudd_core.run.store.checkpoints import Checkpoints
     from mudd_core.run.store.json_files import facts_of
     from mudd_core.run.store.metrics import rows_of, samples_of
@@ -192,8 +192,9 @@ def report(request: Request) -> int:
         print(f"{rate} tokens/s, {share} of peak, {seconds}")
     if samples := samples_of(folder):
         print(f"last sample: step {samples[-1].step}, {beginning_of(samples[-1].prompt + samples[-1].text)}")
-    steps = ", ".join(map(str, Checkpoints(folder).steps()))
-    print(f"checkpoints: {steps or 'none'}")
+    best = best_step(folder)
+    steps = [f"{step}{' (best validation)' * (step == best)}" for step in Checkpoints(folder).steps()]
+    print(f"checkpoints: {', '.join(steps) or 'none'}")
     return 0
 
 

@@ -30,6 +30,7 @@ def show_sample(trainer: Any, config: Config) -> None:
     trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
     print("\na sample of what it learned:\n" + "-" * 72)
     try:
+        write_now(config.sample.prompt)
         write_text(trainer.model, trainer.tokenizer, config.sample.prompt, config.sample, write_now)
     except BrokenPipeError:
         raise
@@ -77,6 +78,13 @@ def ending(summary: Summary, folder: RunFolder, request: Request, prompt: str | 
     behind = f" --prompt {shlex.quote(prompt)}" if prompt else ""
     sample = [f"sample   {command_line(request, 'sample')}{behind}"] if steps and prompt is not None else []
     reached = "; the target loss is reached" if summary.reached else ""
+    if summary.out_of_patience:
+        reached += (
+            f"; {summary.since_best} validations in a row were not better (train.patience) than "
+            f"{summary.best_val_loss:.4f} at step {summary.best_step}"
+            if summary.best_val_loss is not None
+            else "; no validation loss was finite (train.patience)"
+        )
     reached += "; the data end here (data.epochs)" if summary.data_end else ""
     return "\n".join(
         [

@@ -68,7 +68,7 @@ _EXAMPLES = {
     "train": (
         "--config=tiny.py",
         "--config=small.py --plan",
-        "--config=gpt2/tiny.py data.path=my_text train.steps=500 --workdir=runs/mine",
+        "--config=small.py data.path=my_text train.steps=500 --workdir=runs/mine",
     ),
     "validate": ("validate --config=small.py", "validate runs/mine --step=500"),
     "sample": (

@@ -76,7 +76,11 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--tokenizer": ("PATH", "tokenizer of the ids of a run that has none", ("sample", "report")),
     "--html": ("[FILE]", "write a page of the run; default report.html in its folder", ("report",)),
     "--split": ("NAME", "valid (the default) or test, the rows behind those", ("validate",)),
-    "--step": ("N", "this checkpoint instead of the newest", ("validate", "sample")),
+    "--step": (
+        "N",
+        "this checkpoint instead of the newest; best: of the lowest validation loss",
+        ("validate", "sample"),
+    ),
     "--help": ("", "this help; COMMAND --help: of a command; --help=all: every config field", ()),
     "--version": ("", "print the version", ()),
 }

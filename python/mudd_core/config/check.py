@@ -155,6 +155,7 @@ def _train_faults(config: Config) -> list[str]:
         )
     if train.epochs and spec_of(config.data.pipeline).endless:
         faults.append(f"train.epochs: data.pipeline={config.data.pipeline} has no end; set train.steps")
+    faults += _validation_faults(config)
     if config.eval.target_loss and not (train.eval_every or config.eval.every_tokens):
         faults.append(
             "eval.target_loss: needs validations on the way; set train.eval_every or eval.every_tokens"
@@ -210,3 +211,17 @@ def check_config(config: Config, typed: Mapping[str, str] | None = None) -> None
         ]
     if faults or unbuilt:
         raise UserError("\n".join([*(f"[config] {fault}" for fault in faults), *unbuilt]))
+
+
+def _validation_faults(config: Config) -> list[str]:
+    """The faults of fields that compare validations."""
+    train, faults = config.train, []
+    periodic = train.eval_every or config.eval.every_tokens or train.epochs
+    for name, is_set in (("patience", train.patience > 0), ("keep_best", train.keep_best)):
+        if is_set and not periodic:
+            faults.append(
+                f"train.{name}: needs validations on the way; set train.eval_every or eval.every_tokens"
+            )
+    if train.keep_best and not train.save:
+        faults.append("train.keep_best: needs checkpoints, but train.save=false writes none")
+    return faults

@@ -98,6 +98,21 @@ class TrainConfig:
         low=0,
         free=True,
     )
+    keep_best: bool = opt(
+        False,
+        "save after each validation that is the best one so far, and keep that checkpoint beside the newest ones; "
+        "--step=best reads it",
+        free=True,
+        later=True,
+    )
+    patience: int = opt(
+        0,
+        "end the run after so many validations in a row whose loss is not below the best one; 0 = never",
+        "validations",
+        low=0,
+        free=True,
+        later=True,
+    )
     save: bool = opt(
         True, "write checkpoints; without them a stopped run starts again from its beginning", free=True
     )

@@ -45,6 +45,7 @@ _PROBE = (2, 32)  # windows and positions that are compared
 def main(words: Sequence[str]) -> int:
     """Run the command; 1 if the folder does not give the run's logits (it is removed then)."""
     from mudd_core.run.build.saved_model import model_of_run
+    from mudd_core.run.store.best_step import step_asked
 
     args, rest = (parser := _parser()).read(words)
     if not (args.config or args.workdir):
@@ -62,7 +63,8 @@ def main(words: Sequence[str]) -> int:
     check_config(config)
     systems = (args.system,) if args.system else systems_of(config)
     own = systems == (_OWN,)
-    model, _ = model_of_run(config, run, args.step, precision=config.train.precision if own else "fp32")
+    step = step_asked(args.step, run, "[export] --step")
+    model, _ = model_of_run(config, run, step, precision=config.train.precision if own else "fp32")
     tokenizer = _tokenizer(args.tokenizer, config, run, model.config.vocab_size)
     if own:
         model.save(folder, tokenizer)
@@ -142,7 +144,11 @@ def _parser() -> ToolArguments:
     p.add_argument("--to", required=True, metavar="FOLDER", help="the new folder")
     whom = f"for whom: {', '.join(SYSTEMS)}; {_OWN}: by our names, for mc.load; default hf, or the family's program"
     p.add_argument("--system", choices=(*SYSTEMS, _OWN), metavar="NAME", help=whom)
-    p.add_argument("--step", type=whole_number(0), metavar="N", help="this checkpoint instead of the newest")
+    p.add_argument(
+        "--step",
+        metavar="N",
+        help="this checkpoint instead of the newest; best: of the lowest validation loss",
+    )
     p.add_argument(
         "--tokenizer", metavar="PATH", help="tokenizer to write with the weights; default the run's own"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.members import object_in
@@ -29,11 +29,11 @@ class Loaded(NamedTuple):
     tokenizer: Tokenizer | None
 
 
-def load_run(path: str | Path, step: int | None = None) -> Run:
+def load_run(path: str | Path, step: int | Literal["best"] | None = None) -> Run:
     """Open a run for reading: a work directory, a checkpoint of one, a folder of model.save() or of Hugging Face.
 
-    step: of the checkpoint; None for the newest. It takes no lock and reads no training text, so it works while the
-    run trains. UserError for another path, FormatError for a damaged file.
+    step: of the checkpoint; None for the newest, "best" for the lowest validation loss. It takes no lock and reads no
+    training text, so it works while the run trains. UserError for another path, FormatError for a damaged file.
     """
     folder = local(path, "[load_run] path").expanduser()
     if not folder.exists():
@@ -54,7 +54,7 @@ def load_run(path: str | Path, step: int | None = None) -> Run:
     return Run(source)
 
 
-def load(path: str | Path, step: int | None = None) -> Loaded:
+def load(path: str | Path, step: int | Literal["best"] | None = None) -> Loaded:
     """The model and the tokenizer of a run or folder that load_run opens: `model, tokenizer = mc.load("runs/x")`.
 
     The tokenizer is None where there is none.

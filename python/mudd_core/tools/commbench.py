@@ -1,7 +1,7 @@
 """Measures latency and bandwidth between the ranks of a job, by the exchange that training uses.
 
-    mpirun -n 2 python3 launch.py commbench --workdir=runs/bench
-    mpirun -n 2 python3 launch.py commbench --node=rank
+    mpirun -n 2 python3 launch.py commbench
+    mpirun -n 2 python3 launch.py commbench --node=rank --workdir=runs/bench
     python3 launch.py commbench --ranks=4
 
 Under mpirun or srun the ranks are its processes; --ranks makes threads of this process instead. With --workdir the

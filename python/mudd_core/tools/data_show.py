@@ -1,6 +1,8 @@
-"""Shows the rows that a step trains on: text of inputs and targets, segments, and the targets that do not count.
+"""Shows the rows that a step trains on, as text.
 
-python3 launch.py data show --config=small.py --step=12 data.path=corpus
+Of each row it shows inputs, targets, segments, and the targets that do not count.
+
+    python3 launch.py data show --config=small.py --step=12 data.path=corpus
 """
 
 from __future__ import annotations

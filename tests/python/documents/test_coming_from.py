@@ -27,7 +27,7 @@ def blocks(page: str) -> str:
     own = re.sub(r"<!-- commands: .*?<!-- end of the commands -->", "", page, flags=re.DOTALL)
     lines = "".join(re.findall(r"```sh\n(.*?)```", own, re.DOTALL)).splitlines()
     return "\n".join(
-        line for line in lines if "..." not in line and not line.startswith(("git clone", "pip "))
+        line for line in lines if "..." not in line and not line.startswith(("git clone", "pip ", ". "))
     )
 
 

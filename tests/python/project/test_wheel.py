@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
+import yaml
 
 import mudd_core
 from places import ROOT
@@ -92,14 +93,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment that holds the wheel and its two dependencies (links to ours), nothing else."""
+    """An environment that holds the wheel and its three dependencies (links to ours), nothing else."""
     folder = tmp_path_factory.mktemp("bare") / "env"
     venv.create(folder, symlinks=True, with_pip=False)
     pip(f"--python={folder / 'bin' / 'python'}", "install", "--no-deps", str(wheel))
     (packages,) = folder.glob("lib/python*/site-packages")
-    for module in (np, tokenizers):
+    for module, names in ((np, "numpy*"), (tokenizers, "tokenizers*"), (yaml, "*[yY][aA][mM][lL]*")):
         home = Path(module.__path__[0])
-        for part in home.parent.glob(f"{home.name}*"):  # numpy.libs lies beside numpy
+        for part in home.parent.glob(names):  # numpy.libs lies beside numpy
             (packages / part.name).symlink_to(part)
     return folder
 
@@ -158,6 +159,12 @@ def test_the_installed_package_trains_samples_and_reads_its_cache(
     output("mudd", "validate", *run)
     report = output("mudd", "data", *run)
     assert str(tmp_path / "cache") in report
+    assert "last row" in output("mudd", "report", "run") and "examples:" in output("mudd", "--help")
+    output("mudd", "report", "run", "--html")
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>") and "Content-Security-Policy" in page
+    checked = output("mudd", "doctor")
+    assert "training would work here: 0 faults" in checked and "./run" not in checked
     home = output(
         "python", "-c", "import mudd_core._core as c, mudd_core._h5 as h; print(c.__file__, h.__file__)"
     )

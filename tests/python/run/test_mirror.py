@@ -15,11 +15,14 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import fake_runs
 from fake_engine import FakeEngine
+from mudd_core import checkpoint
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.storage import mapped, mirror_folder
 from mudd_core.cli import main
 from mudd_core.dist import Comm
 from mudd_core.run.loop.trainer import Trainer
+from mudd_core.run.store.best_step import best_step
+from mudd_core.run.store.run_folder import RunFolder
 from rank_runs import on_ranks
 from tiny_run import CONFIG
 
@@ -102,6 +105,21 @@ def test_a_run_is_mirrored_each_manifest_last(tmp_path: Path) -> None:
     for step in (5, 10, 15, 20):
         names = [name for name in Faulty.uploads if f"/step-{step}/" in name]
         assert names[-1].endswith("manifest.json") and len(names) > 1
+
+
+def test_the_best_step_is_mirrored_and_goes_to_another_machine(tmp_path: Path) -> None:
+    words = ("train.keep_last=1", "train.keep_best=true", "train.eval_every=2", "train.save_every=4")
+    wanted = fake_runs.unbroken(tmp_path / "alone", *words)
+    run(*words, "train.stop_at=11")
+    shutil.rmtree("runs")
+    assert run(*words) == wanted
+    mirrored()
+    steps = {
+        int(name.split("/")[1].removeprefix("step-")) for name in there() if name.endswith("manifest.json")
+    }
+    best = best_step(RunFolder(LOCAL))
+    assert best is not None and steps >= {best, 20}
+    assert steps == set(checkpoint.list_steps(tmp_path / "alone" / "checkpoints"))
 
 
 def test_another_machine_goes_on_from_the_storage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -271,3 +271,12 @@ def test_a_run_of_an_earlier_version_resumes(tmp_path: Path, tiny_text: Path) ->
     file.write_text(json.dumps(saved))
     assert train(tmp_path / "more", config_of(tiny_text, "sample.every=1")).final_hash == want
     assert steps_of(tmp_path / "more") == [4, 6, 8]
+
+
+def test_the_sample_at_the_end_begins_with_the_prompt(
+    tmp_path: Path, tiny_text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = [f"data.path={tiny_text}", f"data.cache_dir={tiny_text.parent / 'cache'}", "train.steps=1"]
+    assert main([f"--config={CONFIG}", f"--workdir={tmp_path / 'run'}", *data, "sample.prompt=the "]) == 0
+    text = mc.load_run(tmp_path / "run").generate("the ")
+    assert f"{'-' * 72}\nthe {printable(text)}\n{'-' * 72}" in capsys.readouterr().out

@@ -398,7 +398,5 @@ def test_text_of_a_run_is_never_read_as_html(runs: Path) -> None:
 def test_help_names_the_arguments(runs: Path) -> None:
     done = launched(runs, "compare", "--help")
     assert (
-        done.returncode == 0
-        and "--html FILE" in done.stdout
-        and "compare runs/first runs/second" in done.stdout
+        done.returncode == 0 and "--html FILE" in done.stdout and "compare runs/one runs/two" in done.stdout
     )

@@ -54,14 +54,27 @@ def shortage(config: Config, checkpoints: Checkpoints | None, each: int, cache: 
     )
 
 
+def validation_period(config: Config) -> int:
+    """Return the updates from one validation to the next; 0 for a run that validates at its end alone."""
+    tokens = config.train.batch_size * config.train.seq_len
+    return -(-config.eval.every_tokens // tokens) if config.eval.every_tokens else config.train.eval_every
+
+
 def most_at_once(config: Config) -> int:
     """Return the most checkpoints on disk at a time: those kept, and one more while it replaces an old one."""
     train, kept_for_good = config.train, 0
     every = train.save_every
     if train.save_policy == "best":
-        tokens = train.batch_size * train.seq_len
-        every = -(-config.eval.every_tokens // tokens) if config.eval.every_tokens else train.eval_every
+        every = validation_period(config)
     saves = 1 + train.epochs + (train.steps // every if every else 0)
+    if train.keep_best:
+        saves += _validations(config)
     if train.keep_every:
         kept_for_good = train.steps // math.lcm(train.keep_every, every or 1)
-    return min(saves, train.keep_last + kept_for_good + 1) if train.keep_last else saves
+    return min(saves, train.keep_last + kept_for_good + 1 + train.keep_best) if train.keep_last else saves
+
+
+def _validations(config: Config) -> int:
+    """Return the most validations on the way."""
+    every = validation_period(config)
+    return config.train.steps // every if every else 0

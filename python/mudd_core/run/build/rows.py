@@ -83,6 +83,10 @@ def no_validation(config: Config) -> str:
         needs = "train.save_policy=best"
     elif config.eval.target_loss:
         needs = "eval.target_loss"
+    elif config.train.patience:
+        needs = "train.patience"
+    elif config.train.keep_best:
+        needs = "train.keep_best"
     if needs:
         raise UserError(
             f"[data.eval_path] {needs} needs validation files, got none; give data.eval_path, or {_MATCH}"

@@ -106,5 +106,5 @@ class Recovery:
         self._engine.load_state(parts)
         with reading_state(found):
             rewind = self._state.go_back(step, found.state)
-        self._state.last_validation = store.last_validation(found.step)
+        self._state.recall(store.validations(found.step))
         self._log.rewound(rewind, len(guard.rewinds), self._train.rewind)

@@ -31,7 +31,7 @@ class Saves:
         note = run.store.record_bits(bits_facts(run.config.train.precision), found.step if found else 0)
         run.store.keep_files(run.components.tokenizer_files())
         if found is None:
-            state.last_validation = run.store.last_validation(0)  # of a start that saved no step
+            state.recall(run.store.validations(0))  # of a start that saved no step
             run.log.started()
             return False
         run.log.warn_passed_over(found)
@@ -39,7 +39,7 @@ class Saves:
         with reading_state(found):
             state.restore(found.state)
             data_place.restore(run.engine.batcher, found.state)
-        state.last_validation = run.store.last_validation(state.step_done)
+        state.recall(run.store.validations(state.step_done))
         run.log.warn((note,) if note else ())
         run.log.resumed(found, run.changed)
         return True
@@ -71,7 +71,13 @@ class Saves:
         run.ranks.together(lambda: require_finite(parts))
         with run.watch.saving(state.step_done, sum(part.array.nbytes for part in parts)):
             place = data_place.place_of(run.engine.batcher, guard.batch_index(state.step_done))
-            saved = run.store.save(state.step_done, parts, {**state.state(), **place}, spare=guard.anchor)
+            saved = run.store.save(
+                state.step_done,
+                parts,
+                {**state.state(), **place},
+                spare=guard.anchor,
+                best_first=state.best_first(),
+            )
         if not saved:
             guard.anchor = anchor
             run.log.save_failed()

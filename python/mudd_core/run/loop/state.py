@@ -13,7 +13,9 @@ from mudd_core.run.build.components import Components
 from mudd_core.run.loop.update_guard import UpdateGuard
 from mudd_core.run.records.engine import StepReport, kept
 from mudd_core.run.records.events import Rewind, StepRecord, Summary, Validation
+from mudd_core.run.records.validations import Validations
 from mudd_core.run.report.progress import Clock
+from mudd_core.run.store.metrics import RecordedValidations
 
 
 class RunState:
@@ -27,7 +29,8 @@ class RunState:
         self.step_done = self.saved_step = 0
         self.guard = UpdateGuard(train)
         self.last_validation: Validation | None = None
-        self._best: tuple[float, int] | None = None  # of the run's validations: loss and step
+        self.validations = Validations()
+        self._saved_best: tuple[float, int] | None = None  # as a checkpoint has it
         self._last_loss: float | None = None  # None: not finite, or no step yet
         self._earlier_seconds = 0.0
         self._begin = time.perf_counter()
@@ -95,10 +98,9 @@ class RunState:
         self._logged_at = (record.step, self._train_seconds)
 
     def validated(self, result: Validation) -> None:
-        """Keep the last validation and its time; a loss that is not finite is never the best."""
+        """Keep a validation and its time."""
         self.last_validation = result
-        if math.isfinite(result.val_loss) and (self._best is None or result.val_loss < self._best[0]):
-            self._best = result.val_loss, result.step
+        self.validations.add(result.step, result.val_loss)
         self.clock.took("eval", result.seconds)
 
     def due(self, every: int) -> bool:
@@ -128,6 +130,10 @@ class RunState:
         target, last = self._config.eval.target_loss, self.last_validation
         return bool(target) and last is not None and last.step == self.step_done and last.val_loss <= target
 
+    def out_of_patience(self) -> bool:
+        """Whether the last train.patience validations were not better than the best one."""
+        return 0 < self._config.train.patience <= self.validations.since_best
+
     @property
     def saves_best(self) -> bool:
         """Whether only steps are saved whose validation is the best one."""
@@ -138,8 +144,22 @@ class RunState:
         if self.guard.skips_in_row:
             return False
         if self.saves_best:
-            return self._best is not None and self._best[1] == self.step_done > 0
+            return self._is_best()
         return self.due(self._config.train.save_every)
+
+    def best_save_due(self) -> bool:
+        """Whether this step is to be saved because its validation is the best one so far."""
+        if self.guard.skips_in_row or not (self.saves_best or self._config.train.keep_best):
+            return False
+        return self._is_best() and self.saved_step != self.step_done
+
+    def best_first(self) -> list[int]:
+        """With train.keep_best, the validated steps from the best one to the worst: the first saved one is kept."""
+        return self.validations.best_first() if self._config.train.keep_best else []
+
+    def _is_best(self) -> bool:
+        best = self.validations.best
+        return best is not None and best[1] == self.step_done > 0
 
     def saved(self, seconds: float) -> None:
         """The step that is done is on disk now."""
@@ -148,12 +168,13 @@ class RunState:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint holds of this."""
+        best = self.validations.best
         return {
             "step": self.step_done,
             **self.guard.state(),
             "last_loss": self._last_loss,
             "seconds": self.seconds,
-            **({"best": list(self._best)} if self.saves_best and self._best else {}),
+            **({"best": list(best)} if self.saves_best and best else {}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -162,18 +183,22 @@ class RunState:
         self.guard.restore(state)
         self._last_loss = state["last_loss"]
         self._earlier_seconds = float(state["seconds"])
-        self._restore_best(state)
+        self._saved_best = _best_in(state)
 
-    def _restore_best(self, state: Mapping[str, Any]) -> None:
-        best = state.get("best")
-        self._best = (float(best[0]), int(best[1])) if best else None
+    def recall(self, recorded: RecordedValidations) -> None:
+        """Take over the recorded validations up to this step, behind `restore` or `go_back`."""
+        self.last_validation = recorded.last
+        self.validations = Validations(recorded.losses)
+        if self.validations.best is None and self._saved_best is not None:  # metrics.jsonl is gone
+            loss, step = self._saved_best
+            self.validations.add(step, loss)
 
     def go_back(self, from_step: int, state: Mapping[str, Any]) -> Rewind:
         """Go on from an earlier checkpoint's state; the time since then has passed all the same."""
         self._earlier_seconds, self._begin = self.seconds, time.perf_counter()
         self.step_done = self.saved_step = int(state["step"])
         self._last_loss = state["last_loss"]
-        self._restore_best(state)
+        self._saved_best = _best_in(state)
         self._logged_at = (self.step_done, self._train_seconds)
         return self.guard.go_back(from_step, state)
 
@@ -181,7 +206,7 @@ class RunState:
         self, final_hash: str, stopped: str | None, *, data_end: bool = False, validates: bool = True
     ) -> Summary:
         """How a call of fit() ended."""
-        valid = self.last_validation
+        valid, best = self.last_validation, self.validations.best
         return Summary(
             name=self._config.name,
             step=self.step_done,
@@ -198,4 +223,16 @@ class RunState:
             reached=stopped is None and self.reached(),
             data_end=data_end and stopped is None,
             validates=validates,
+            best_val_loss=best[0] if best else None,
+            best_step=best[1] if best else None,
+            since_best=self.validations.since_best,
+            out_of_patience=stopped is None
+            and self.step_done < self._config.train.steps
+            and self.out_of_patience(),
         )
+
+
+def _best_in(state: Mapping[str, Any]) -> tuple[float, int] | None:
+    """Loss and step of the best validation that a checkpoint with train.save_policy=best holds."""
+    best = state.get("best")
+    return (float(best[0]), int(best[1])) if best else None

@@ -63,6 +63,7 @@ class TrainingLoop:
             or not self._validator.validate_if_due()
             or state.step_done >= self._run.config.train.steps
             or state.reached()
+            or state.out_of_patience()
         ):
             return True
         if last is None or state.step_done < last:

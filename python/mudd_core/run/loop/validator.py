@@ -47,7 +47,7 @@ class Validator:
         state.validated(result)
         run.history.validated(result)
         run.log.validated(result)
-        if state.saves_best and state.save_due():
+        if state.best_save_due():
             self._saves.save()
         return True
 

@@ -15,6 +15,7 @@ from mudd_core.engine.model_folder import is_model_folder
 from mudd_core.run.build.run_tokenizer import own_tokenizer
 from mudd_core.run.build.saved_model import model_of_run
 from mudd_core.run.opened.run import Source
+from mudd_core.run.store.best_step import step_asked
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.own_code import run_copies
 from mudd_core.run.store.run_folder import RunFolder
@@ -23,16 +24,17 @@ if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
 
 
-def own_source(path: Path, step: int | None) -> Source | None:
+def own_source(path: Path, step: int | str | None) -> Source | None:
     """The source of a folder that this program has written; None for another one.
 
-    step: of the checkpoint to read; None for the newest, or that of a checkpoint's own folder.
+    step: of the checkpoint to read, or "best"; None for the newest, or that of a checkpoint's own folder.
     """
     if is_model_folder(path):
         return _of_model(path, step)
     folder, of_folder = RunFolder.holding(path)
     if not folder.holds_run or not folder.has_identity:
         return None
+    step = step_asked(step, folder, "[load_run] step")
     if step is not None and of_folder is not None and step != of_folder:
         raise UserError(
             f"[load_run] step: expected {of_folder}, the step of {path}, got {step}; leave it out"
@@ -61,7 +63,7 @@ def folder_tokenizer(folder: Path) -> Tokenizer | None:
     return None
 
 
-def _of_model(path: Path, step: int | None) -> Source:
+def _of_model(path: Path, step: int | str | None) -> Source:
     if step is not None:
         raise UserError(f"[load_run] step: expected none for a saved model, got {step} for {path}")
     model = Model.load(path)

@@ -141,7 +141,8 @@ class Summary:
 
     skipped_steps: of the path to this step. rewinds: how often the run went back to a checkpoint. reached: the run
     ended early because a validation loss was at or below eval.target_loss. data_end: it ended early with its data.
-    validates: whether it has rows for validation.
+    validates: whether it has rows for validation. best_val_loss, best_step: of its best validation; since_best:
+    validations after it. out_of_patience: the run ended early because these were train.patience.
     """
 
     name: str
@@ -159,6 +160,10 @@ class Summary:
     reached: bool = False
     data_end: bool = False
     validates: bool = True
+    best_val_loss: float | None = None
+    best_step: int | None = None
+    since_best: int = 0
+    out_of_patience: bool = False
 
     def _repr_html_(self) -> str:
         def text(value: float | str) -> str:

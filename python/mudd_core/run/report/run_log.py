@@ -274,8 +274,10 @@ class RunLog:
             self._end_benchmark()
         if self._store is not None:
             name = EventName.STOPPED if summary.stopped else EventName.FINISHED
-            memory = {PEAK_MEMORY: peak_bytes()}
-            self._store.event(name, step=summary.step, reason=summary.stopped, **memory)
+            reason, memory = summary.stopped, {PEAK_MEMORY: peak_bytes()}
+            if summary.out_of_patience:
+                reason = "train.patience"
+            self._store.event(name, step=summary.step, reason=reason, **memory)
             self._store.finish(summary)
         if self._tracker is not None:
             self._tracker.finish(asdict(summary))

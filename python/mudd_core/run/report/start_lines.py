@@ -100,6 +100,8 @@ def _schedule(start: Start) -> str:
     else:
         total = train.steps * train.batch_size * train.seq_len
         text = f"{train.steps:,} steps of {size} ({total:,} in all)"
+    if train.patience:
+        text += f", fewer after {train.patience} validations without a better loss"
     text += f", {optim.name} {optim.schedule}, lr {optim.lr:g}"
     return f"{text}; {_time(start)}"
 
@@ -127,4 +129,5 @@ def _writes(start: Start) -> str:
             if train.save_every
             else "a checkpoint at the end"
         )
+    saves += ", the best one kept" if train.save and train.keep_best else ""
     return f"{place}: {saves}; the whole config is in {OUTPUT}"

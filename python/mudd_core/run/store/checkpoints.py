@@ -109,9 +109,13 @@ class Checkpoints:
         config: Config,
         run_id: str,
         spare: int | None = None,
+        best_first: Sequence[int] = (),
         comm: Comm | None = None,
     ) -> None:
-        """Commit a step and drop old ones but `spare`; SaveError if one of both fails. comm: as load_newest."""
+        """Commit a step and drop old ones; SaveError if one of both fails.
+
+        spare, best_first: steps that stay, as checkpoint.keep_last. comm: as load_newest.
+        """
         mesh = mesh_of(config, 1 if comm is None else comm.world)
         axes = [(name, size) for name, size in (("data", mesh.data), ("fsdp", mesh.fsdp)) if size > 1]
         try:
@@ -133,6 +137,7 @@ class Checkpoints:
                 saved_step=step,
                 spare=spare,
                 every=config.train.keep_every,
+                best_first=best_first,
                 comm=comm,
             )
         except (OSError, FormatError) as error:

@@ -115,5 +115,8 @@ def finished_summary(folder: RunFolder, config: Config) -> Summary | None:
     loss = raw.get("val_loss")
     reached = raw.get("reached") is True and isinstance(loss, float) and loss <= config.eval.target_loss
     data_end = raw.get("data_end") is True and config.train.to_data_end
-    done = reached or data_end or raw.get("step") == config.train.steps
+    since_best, patience = raw.get("since_best"), config.train.patience
+    counted = isinstance(since_best, int) and 0 < patience <= since_best
+    impatient = counted and raw.get("out_of_patience") is True
+    done = reached or data_end or impatient or raw.get("step") == config.train.steps
     return build(Summary, raw, file) if done else None

@@ -12,6 +12,7 @@ import math
 import os
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,11 +76,30 @@ def rows_of(folder: RunFolder) -> Iterator[Row]:
     return read_rows(folder.metrics_file)
 
 
-def validation_of(folder: RunFolder, step: int) -> Validation | None:
-    """The validation of a step, if metrics.jsonl has it; FormatError if its row is not one."""
-    rows = [row for row in rows_of(folder) if row["step"] == step and "val_loss" in row]
+@dataclass(frozen=True)
+class RecordedValidations:
+    """Validations in metrics.jsonl up to a step.
+
+    losses: steps and losses, NaN for one that was not finite. last: the validation of that step, if it has one.
+    """
+
+    losses: list[tuple[int, float]]
+    last: Validation | None
+
+
+def validations_of(folder: RunFolder, step: int) -> RecordedValidations:
+    """The validations of metrics.jsonl up to a step; FormatError if the row of the step itself is not one."""
+    rows = [row for row in rows_of(folder) if "val_loss" in row and row["step"] <= step]
+    here = [row for row in rows if row["step"] == step]
     where = f"validation of step {step}: "
-    return build(Validation, rows[-1], folder.metrics_file, where) if rows else None
+    last = build(Validation, here[-1], folder.metrics_file, where) if here else None
+    return RecordedValidations([(row["step"], _loss_of(row)) for row in rows], last)
+
+
+def _loss_of(row: Row) -> float:
+    """The loss of a validation; NaN where it was not finite."""
+    loss = row["val_loss"]
+    return float(loss) if isinstance(loss, int | float) else math.nan
 
 
 def last_peak_share(folder: RunFolder) -> float | None:

@@ -13,7 +13,7 @@ from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference
 from mudd_core.run.records.bits import change_of_bits
 from mudd_core.run.records.event_names import EventName
-from mudd_core.run.records.events import Sample, Summary, Validation
+from mudd_core.run.records.events import Sample, Summary
 from mudd_core.run.store import own_code
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import ConfigSource
@@ -30,7 +30,7 @@ from mudd_core.run.store.json_files import (
     write_summary,
 )
 from mudd_core.run.store.logs import Logs
-from mudd_core.run.store.metrics import Row, validation_of
+from mudd_core.run.store.metrics import RecordedValidations, Row, validations_of
 from mudd_core.run.store.mirror import Mirror
 from mudd_core.run.store.resumed_config import resumed_config
 from mudd_core.run.store.run_folder import RunFolder
@@ -182,9 +182,9 @@ class RunStore:
             raise write_error(self.folder, error) from error
         self.open_logs(step)
 
-    def last_validation(self, step: int) -> Validation | None:
-        """The validation of this step, if the log has it; FormatError if its row is not one."""
-        return validation_of(self.folder, step)
+    def validations(self, step: int) -> RecordedValidations:
+        """The validations up to this step that the log has; FormatError if the row of the step itself is not one."""
+        return validations_of(self.folder, step)
 
     def log(self, row: Row, statistics: Mapping[str, float] | None = None) -> None:
         """One row of numbers, to metrics.jsonl and to TensorBoard. A disk that refuses it does not end the run."""
@@ -218,13 +218,29 @@ class RunStore:
         self._logs.event(name, facts)
 
     def save(
-        self, step: int, parts: Sequence[StatePart], state: Mapping[str, Json], spare: int | None = None
+        self,
+        step: int,
+        parts: Sequence[StatePart],
+        state: Mapping[str, Json],
+        spare: int | None = None,
+        best_first: Sequence[int] = (),
     ) -> bool:
-        """Commit a checkpoint, drop old ones but `spare`. False and `save_error` if it failed; older steps stay."""
+        """Commit a checkpoint and drop old ones. False and `save_error` if it failed; older steps stay.
+
+        spare, best_first: steps that are not dropped, as checkpoint.keep_last.
+        """
         assert self.config is not None
         try:
             self.sync_logs()
-            self._checkpoints.save(step, parts, state, config=self.config, run_id=self.run_id, spare=spare)
+            self._checkpoints.save(
+                step,
+                parts,
+                state,
+                config=self.config,
+                run_id=self.run_id,
+                spare=spare,
+                best_first=best_first,
+            )
         except SaveError as error:
             self.save_failed(step, error)
             return False

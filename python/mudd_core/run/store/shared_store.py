@@ -16,7 +16,7 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Sample, Summary, Validation
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import ConfigSource
-from mudd_core.run.store.metrics import Row
+from mudd_core.run.store.metrics import RecordedValidations, Row
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.store import Store
@@ -125,15 +125,20 @@ class SharedStore:
     def _by_first(self, action: Callable[[RunStore], None]) -> None:
         self._ranks.together(lambda: action(self._store) if self._store is not None else None)
 
-    def last_validation(self, step: int) -> Validation | None:
-        """The validation of this step, if the log has it."""
+    def validations(self, step: int) -> RecordedValidations:
+        """As RunStore.validations."""
 
-        def row() -> JsonObject | None:
-            found = self.writer.last_validation(step)
-            return None if found is None else dataclasses.asdict(found)
+        def rows() -> JsonObject:
+            found = self.writer.validations(step)
+            last = None if found.last is None else dataclasses.asdict(found.last)
+            return {"losses": [list(pair) for pair in found.losses], "last": last}
 
-        found = self._ranks.from_first(row)
-        return None if found is None else build(Validation, found, self.folder.metrics_file)
+        found = self._ranks.from_first(rows)
+        losses = [(int(step), float(loss)) for step, loss in found["losses"]]
+        last = found["last"]
+        return RecordedValidations(
+            losses, None if last is None else build(Validation, last, self.folder.metrics_file)
+        )
 
     def log(self, row: Row, statistics: Mapping[str, float] | None = None) -> None:
         """One row of numbers."""
@@ -182,11 +187,18 @@ class SharedStore:
         return self._store is not None and self._store.take_stop_request()
 
     def save(
-        self, step: int, parts: Sequence[StatePart], state: Mapping[str, Json], spare: int | None = None
+        self,
+        step: int,
+        parts: Sequence[StatePart],
+        state: Mapping[str, Json],
+        spare: int | None = None,
+        best_first: Sequence[int] = (),
     ) -> bool:
         """Commit a checkpoint; False on all ranks and `save_error` if it failed on one."""
         assert self.config is not None
-        write = partial(self._checkpoints.save, step, parts, state, config=self.config, spare=spare)
+        write = partial(
+            self._checkpoints.save, step, parts, state, config=self.config, spare=spare, best_first=best_first
+        )
         try:
             self._by_first(lambda store: store.sync_logs())
             self._ranks.together(lambda: write(run_id=self.run_id, comm=self._ranks.comm))

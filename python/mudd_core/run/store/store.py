@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference
-from mudd_core.run.records.events import Sample, Summary, Validation
+from mudd_core.run.records.events import Sample, Summary
 from mudd_core.run.store.config_source import ConfigSource
-from mudd_core.run.store.metrics import Row
+from mudd_core.run.store.metrics import RecordedValidations, Row
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class Store(Protocol):
         Later checkpoints and the rows after it go: they are of a path that the run has left. into: as `begin`.
         """
 
-    def last_validation(self, step: int) -> Validation | None:
-        """The validation of this step, if the log has it; FormatError if its row is not one."""
+    def validations(self, step: int) -> RecordedValidations:
+        """The validations up to this step that the log has; FormatError if the row of the step itself is not one."""
 
     def log(self, row: Row, statistics: Mapping[str, float] | None = None) -> None:
         """One row of numbers, to metrics.jsonl and to TensorBoard. A disk that refuses it does not end the run."""
@@ -118,9 +118,17 @@ class Store(Protocol):
         """UserError if the work directory is not this run's any more; cheap, call it every step."""
 
     def save(
-        self, step: int, parts: Sequence[StatePart], state: Mapping[str, Json], spare: int | None = None
+        self,
+        step: int,
+        parts: Sequence[StatePart],
+        state: Mapping[str, Json],
+        spare: int | None = None,
+        best_first: Sequence[int] = (),
     ) -> bool:
-        """Commit a checkpoint, drop old ones but `spare`. False and `save_error` if it failed; older steps stay."""
+        """Commit a checkpoint and drop old ones. False and `save_error` if it failed; older steps stay.
+
+        spare, best_first: steps that are not dropped, as checkpoint.keep_last.
+        """
 
     def settle(self) -> None:
         """Before the end: what could not be mirrored is tried once more; SaveError where that fails."""

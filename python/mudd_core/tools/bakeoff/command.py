@@ -1,9 +1,9 @@
 """Trains several families on the same text and compares them.
 
     python3 launch.py bakeoff                                   all families at equal parameters
-    python3 launch.py bakeoff --equal=flops --seeds=5
+    python3 launch.py bakeoff --equal=flops --seeds=5 --out=runs/equal_flops
     python3 launch.py bakeoff --preset=muddformer-readme
-    python3 launch.py bakeoff --families=transformer_pp,gpt2 --tokens=4e6 model.d_model=192
+    python3 launch.py bakeoff --families=transformer_pp,gpt2 model.d_model=192 --out=runs/wide
 
 Overrides hold for all models. Stopped (Ctrl-C, SIGTERM) it saves and exits 75; the same command goes
 on. It writes result.json and result.html under --out.

@@ -1,7 +1,7 @@
 """Compares runs: what was asked for and differs, their losses and curves, the first step whose numbers differ.
 
-    python3 launch.py compare runs/first runs/second
-    python3 launch.py compare runs/first runs/second runs/third --html=compared.html
+    python3 launch.py compare runs/one runs/two
+    python3 launch.py compare runs/one runs/two runs/three --html=compared.html
 
 A run is its folder, or the folder of a checkpoint: then it is compared up to that step. The first run is the base of
 the others. Runs that train may be compared; nothing is trained and no lock is taken.

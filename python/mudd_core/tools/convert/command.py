@@ -1,9 +1,11 @@
-"""Makes files of one format out of another. They appear when all is written; the same input gives the same bytes.
+"""Makes files of one format out of another.
 
-python3 launch.py data convert --from=openwebtext --to=tf           # Arrow to train_data_00000.tfrecord
-python3 launch.py data convert --from='tf/*.tfrecord' --to=ar       # TFRecord to ArrayRecord
-python3 launch.py data convert --from=pile.bin --to=pile            # .bin/.idx to pile.tfrecord.b0
-python3 launch.py data convert --from=a.jsonl --to=ids --format=megatron --tokenizer=gpt2
+They appear when all is written; the same input gives the same bytes.
+
+    python3 launch.py data convert --from=openwebtext --to=tf      # to train_data_00000.tfrecord
+    python3 launch.py data convert --from='tf/*.tfrecord' --to=ar  # TFRecord to ArrayRecord
+    python3 launch.py data convert --from=pile.bin --to=pile       # .bin/.idx to pile.tfrecord.b0
+    python3 launch.py data convert --from=a.jsonl --to=ids --format=megatron --tokenizer=gpt2
 """
 
 from __future__ import annotations

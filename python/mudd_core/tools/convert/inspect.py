@@ -1,6 +1,8 @@
-"""Says what files hold: format, records, lengths and the first texts, beside the counts that are known of C4's parts.
+"""Says what files hold: format, records, lengths and the first texts.
 
-python3 launch.py data inspect openwebtext/train
+Of C4's parts it says the known counts, too.
+
+    python3 launch.py data inspect openwebtext/train
 """
 
 from __future__ import annotations

@@ -1,0 +1,47 @@
+"""A reader types every command of the pages in their order, in a fresh clone; page_commands.txt says what with each.
+
+The pages share the clone, so a page that needs a folder which another page has used for another run fails.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from page_command_rules import RUN, answer
+from page_commands import commands
+from reader import Reader, failed
+from reader_files import write_c4
+
+FOUND = commands()
+PLACES = list(dict.fromkeys(typed.place for typed in FOUND if answer(typed).startswith(RUN)))
+# Runs that a reader has before a page: what docs/running.md grows, and the third run that is compared.
+BEFORE = {
+    "docs/running.md": "python launch.py --config=tokenformer/124m --workdir=runs/tokenformer-124m "
+    "data.tokenizer=bytes model.d_model=16 model.n_layer=1 model.n_head=2 train.steps=2 train.seq_len=32 "
+    "eval.max_batches=1",
+    "launch.py compare --help": "python launch.py --config=tiny.py train.steps=2 train.log_every=1 train.seed=2 "
+    "eval.max_batches=1 --workdir=runs/three",
+}
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    return Reader(tmp_path_factory.mktemp("clone") / "mudd_core")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_commands_of_a_place_work_as_they_are_typed(place: str, reader: Reader) -> None:
+    if place == "docs/coming-from/mlperf_moe.md":
+        write_c4(reader.folder)
+    if place in BEFORE:
+        assert failed(reader.type([BEFORE[place]])) == ""
+    fresh = place == "README.md" or "coming-from" in place
+    assert (
+        failed(reader.type_all([typed for typed in FOUND if typed.place == place], activated=not fresh)) == ""
+    )
+
+
+def test_the_readme_left_its_runs(reader: Reader) -> None:
+    names = {path.name for path in (reader.folder / "runs").iterdir()}
+    assert {"tiny", "small", "mine", "half", "muddformer-small"} <= names
+    assert (reader.folder / "step.json.gz").is_file()
