@@ -172,7 +172,8 @@ TEST_CASE("reduce") {
 }
 
 TEST_CASE("optimizers") {
-  for (const OptimizerSpec* spec : optimizer_specs())
+  for (const OptimizerSpec* spec : optimizer_specs()) {
+    if (spec->rows.empty()) continue;  // muon has no kernel of its own
     check_levels(spec->rows, [&](const UpdateKernels& k, Draw& draw) {
       const std::unique_ptr<Optimizer> optimizer = spec->make(OptimizerSettings(*spec));
       UpdateParameter parameter;
@@ -188,4 +189,5 @@ TEST_CASE("optimizers") {
       for (const bf16 x : narrow) passed.push_back(x.bits);
       return joined({w, m, v, passed});
     });
+  }
 }

@@ -13,7 +13,11 @@ struct MathKernels {
   void (*fma)(const float* a, const float* b, const float* c, float* y, int64_t n);  // y = a b + c
 };
 
+#if defined(__x86_64__)
 #define MUDD_MATH_LEVELS(row) row(avx512) row(avx2) row(portable)
+#else
+#define MUDD_MATH_LEVELS(row) row(portable)
+#endif
 #define MUDD_MATH_DECLARE(level)          \
   namespace level {                       \
   extern const MathKernels simd_math_f32; \

@@ -11,39 +11,41 @@
 #include "mudd/base/test_build.h"
 
 // Declares `name`, a struct of function pointers, at every level that a kernel-inl.h is built for. Emulations are
-// in the testing build alone.
-#define MUDD_DECLARE_KERNELS(Kernels, name) \
-  namespace avx512 {                        \
-  extern const Kernels name;                \
-  }                                         \
-  namespace avx2 {                          \
-  extern const Kernels name;                \
-  }                                         \
-  namespace portable {                      \
-  extern const Kernels name;                \
+// in the testing build alone, all but them and portable on x86-64 alone.
+#define MUDD_DECLARE_AT(level, Kernels, name) \
+  namespace level {                           \
+  extern const Kernels name;                  \
   }
-
-// The same at the levels with hardware bf16, which have a <level>.cc each.
-#define MUDD_DECLARE_UNIT_KERNELS(Kernels, name) \
-  namespace amx_bf16 {                           \
-  extern const Kernels name;                     \
-  }                                              \
-  namespace avx512_bf16 {                        \
-  extern const Kernels name;                     \
-  }                                              \
-  namespace emu_avx512_bf16 {                    \
-  MUDD_TEST_BUILD extern const Kernels name;     \
-  }                                              \
-  namespace emu_amx_bf16 {                       \
-  MUDD_TEST_BUILD extern const Kernels name;     \
+#define MUDD_DECLARE_EMULATED(level, Kernels, name) \
+  namespace level {                                 \
+  MUDD_TEST_BUILD extern const Kernels name;        \
   }
-
 #define MUDD_KERNEL_ROW(name, level) {#name, #level, &level::name}
+#define MUDD_EMULATED_ROWS(name) MUDD_KERNEL_ROW(name, emu_avx512_bf16), MUDD_KERNEL_ROW(name, emu_amx_bf16)
+
+#if defined(__x86_64__)
+#define MUDD_DECLARE_KERNELS(Kernels, name) \
+  MUDD_DECLARE_AT(avx512, Kernels, name)    \
+  MUDD_DECLARE_AT(avx2, Kernels, name)      \
+  MUDD_DECLARE_AT(portable, Kernels, name)
+// The same at the levels with hardware bf16, which have a <level>.cc each.
+#define MUDD_DECLARE_UNIT_KERNELS(Kernels, name)        \
+  MUDD_DECLARE_AT(amx_bf16, Kernels, name)              \
+  MUDD_DECLARE_AT(avx512_bf16, Kernels, name)           \
+  MUDD_DECLARE_EMULATED(emu_avx512_bf16, Kernels, name) \
+  MUDD_DECLARE_EMULATED(emu_amx_bf16, Kernels, name)
 #define MUDD_KERNEL_ROWS(name) \
   MUDD_KERNEL_ROW(name, avx512), MUDD_KERNEL_ROW(name, avx2), MUDD_KERNEL_ROW(name, portable)
-#define MUDD_UNIT_KERNEL_ROWS(name)                                                                            \
-  MUDD_KERNEL_ROW(name, amx_bf16), MUDD_KERNEL_ROW(name, avx512_bf16), MUDD_KERNEL_ROW(name, emu_avx512_bf16), \
-      MUDD_KERNEL_ROW(name, emu_amx_bf16)
+#define MUDD_UNIT_KERNEL_ROWS(name) \
+  MUDD_KERNEL_ROW(name, amx_bf16), MUDD_KERNEL_ROW(name, avx512_bf16), MUDD_EMULATED_ROWS(name)
+#else
+#define MUDD_DECLARE_KERNELS(Kernels, name) MUDD_DECLARE_AT(portable, Kernels, name)
+#define MUDD_DECLARE_UNIT_KERNELS(Kernels, name)        \
+  MUDD_DECLARE_EMULATED(emu_avx512_bf16, Kernels, name) \
+  MUDD_DECLARE_EMULATED(emu_amx_bf16, Kernels, name)
+#define MUDD_KERNEL_ROWS(name) MUDD_KERNEL_ROW(name, portable)
+#define MUDD_UNIT_KERNEL_ROWS(name) MUDD_EMULATED_ROWS(name)
+#endif
 
 namespace mudd {
 

@@ -41,6 +41,17 @@ class FloatState {
 
  private:
   unsigned before_;
+#elif defined(__aarch64__)
+  FloatState() {
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before_));
+    set((before_ & ~(uint64_t{3} << 22)) | uint64_t{1} << 24);  // FZ is FTZ and DAZ
+  }
+  ~FloatState() { set(before_); }
+
+ private:
+  static void set(uint64_t state) { __asm__ volatile("msr fpcr, %0" : : "r"(state)); }
+
+  uint64_t before_;
 #else
   FloatState() {}
 #endif

@@ -56,10 +56,17 @@ std::uint32_t crc32c_portable(const void* data, std::size_t bytes, std::uint32_t
   return ~crc;
 }
 
+#if defined(__x86_64__)
 bool crc32c_has_sse42() {
   static const bool has = __builtin_cpu_supports("sse4.2") != 0;
   return has;
 }
+#else
+bool crc32c_has_sse42() { return false; }
+std::uint32_t crc32c_sse42(const void* data, std::size_t bytes, std::uint32_t before) {
+  return crc32c_portable(data, bytes, before);
+}
+#endif
 
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t before) {
   return crc32c_has_sse42() ? crc32c_sse42(data, bytes, before) : crc32c_portable(data, bytes, before);

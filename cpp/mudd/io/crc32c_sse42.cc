@@ -1,5 +1,6 @@
 // Built with -msse4.2 and called only where the CPU has it. Sealed like a kernel: raw pointers across the
 // border, no templates or inline functions of others, so nothing built with this flag can leak elsewhere.
+#if defined(__x86_64__)
 #include <nmmintrin.h>
 
 #include <cstddef>
@@ -21,3 +22,5 @@ std::uint32_t crc32c_sse42(const void* data, std::size_t bytes, std::uint32_t be
 }
 
 }  // namespace mudd::io
+
+#endif
