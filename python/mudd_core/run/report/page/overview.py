@@ -34,10 +34,10 @@ def _facts(records: Records) -> Iterator[tuple[str, str, str]]:
     if parameters := records.parameters:
         yield "parameters", number(parameters), ""
     if updates.rows:
-        yield "training loss", _last(updates["loss"], ".4f"), "nats, last logged"
+        yield "training loss", _last(updates["loss"], ".4f"), "last logged"
     if validations.rows and np.isfinite(losses := validations["val_loss"]).any():
         best = int(np.nanargmin(losses))
-        yield "best validation", f"{losses[best]:.4f}", f"nats at step {int(validations['step'][best]):,}"
+        yield "best validation", f"{losses[best]:.4f}", f"at step {int(validations['step'][best]):,}"
     if "tokens" in updates:
         yield "tokens", number(float(updates["tokens"][-1])), ""
     if "seconds" in updates:
