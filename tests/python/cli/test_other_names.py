@@ -141,6 +141,7 @@ def test_every_name_is_of_a_field_or_an_option_or_says_why_not() -> None:
     fields = {info.path for info in fields_of_all()}
     for theirs, ours in SETTINGS.items():
         assert ours in fields or ours in OPTIONS or ours == "", (theirs, ours)
+        assert ours or theirs in NOTES, f"{theirs} is left out without a word"
         assert theirs == theirs.lower() and "-" not in theirs and "." not in theirs
     assert SETTINGS.keys() >= RELATIVE and NOTES.keys() <= SETTINGS.keys()
     assert fields.isdisjoint(SETTINGS), "a name of ours is no name of others"
