@@ -70,7 +70,7 @@ class ComparedRun:
     def final_hash(self) -> str:
         """The hash of the weights after the last step; empty where the run has not come to an end since."""
         found, step = self.records.summary.get("final_hash"), self.records.summary.get("step")
-        newest = isinstance(step, int) and step >= self.last_step and self.until in (None, step)
+        newest = isinstance(step, int) and step >= self.last_step
         return found if isinstance(found, str) and newest else ""
 
     @property
@@ -86,7 +86,8 @@ class ComparedRun:
         if self.until is not None:
             return f"up to step {self.until:,} of {steps:,}"
         ended = self.final_hash and not summary.get("stopped")
-        return f"{'finished, ' if ended else ''}step {self.last_step:,} of {steps:,}"
+        how = "out of patience, " if self.records.out_of_patience else "finished, " if ended else ""
+        return f"{how}step {self.last_step:,} of {steps:,}"
 
     @cached_property
     def batch_hashes(self) -> dict[int, str]:
@@ -114,7 +115,8 @@ def read_run(letter: str, typed: str) -> ComparedRun:
     records = read_records(folder, config)
     if until is not None:
         updates, validations = (_up_to(table, until) for table in (records.updates, records.validations))
-        records = dataclasses.replace(records, updates=updates, validations=validations)
+        summary = records.summary if records.summary.get("step") == until else {}
+        records = dataclasses.replace(records, updates=updates, validations=validations, summary=summary)
     return ComparedRun(letter, typed, records, until)
 
 

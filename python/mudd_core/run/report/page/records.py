@@ -17,6 +17,7 @@ from mudd_core.base.types import Float64, Int64, JsonObject
 from mudd_core.checkpoint import is_weight
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.config import Config
+from mudd_core.run.records.validations import Validations
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import facts_of, read_object
 from mudd_core.run.store.metric_arrays import Metrics
@@ -62,6 +63,30 @@ class Records:
                 continue
             return sum(math.prod(tensor.shape) for name, tensor in tensors.items() if is_weight(name))
         return 0
+
+    @property
+    def ending(self) -> JsonObject:
+        """summary.json where the run has not gone on since; else empty."""
+        step = self.summary.get("step")
+        last = max(
+            (int(table["step"][-1]) for table in (self.updates, self.validations) if table.rows), default=0
+        )
+        newest = isinstance(step, int) and step >= last and not self.running
+        return self.summary if newest else {}
+
+    @cached_property
+    def best_validation(self) -> tuple[float, int] | None:
+        """Loss (nats) and step: of summary.json, or of the recorded validations of a run in progress."""
+        loss, step = self.ending.get("best_val_loss"), self.ending.get("best_step")
+        if isinstance(loss, float) and isinstance(step, int):
+            return loss, step
+        losses = (np.asarray(self.validations.get(name, ())).tolist() for name in ("step", "val_loss"))
+        return Validations(zip(*losses, strict=False)).best
+
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether train.patience has ended the run."""
+        return self.ending.get("out_of_patience") is True
 
     @cached_property
     def _clock(self) -> tuple[Float64, Float64, Float64]:
