@@ -243,3 +243,16 @@ def test_the_best_validation_and_an_end_by_patience_are_marked(tmp_path: Path) -
     folder.summary_file.write_text(json.dumps({**ending, "step": 11}))  # the run has gone on since
     page = run_page(records_of(folder))
     assert best_in(page) == ([8], [2.5]) and "out of patience" not in page
+
+
+def test_the_scale_of_a_heat_map_is_below_zero_only_where_a_value_is() -> None:
+    def ends(values: list[float], middle: float | None) -> list[str]:
+        names = [str(place) for place in range(len(values))]
+        figure = heat_map("Load", np.array([values]), rows=["layer 0"], columns=names, middle=middle)
+        scale = re.search(r'<div class="scale.*?</div>', figure)
+        assert scale is not None
+        return re.findall(r"<span>(.*?) ?</span>", scale[0])
+
+    assert ends([0.0, 4.0], 1.0) == ["0", "4"]  # a load: a fair part is 1, another expert has four of them
+    assert ends([2.0, 4.0], None) == ["0", "4"]
+    assert ends([-0.5, 2.0], 0.0) == ["-0.5", "2"]
