@@ -17,11 +17,14 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
+from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Float64, JsonObject
 from mudd_core.run.report.page.records import Records
+from mudd_core.run.store import metrics
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.tools.compare.compared import ComparedRun
+from mudd_core.tools.compare.compared import ComparedRun, read_run
+from mudd_core.tools.compare.first_difference import first_difference
 from mudd_core.tools.compare.machine import machine_rows
 from page_runs import update, validation, write_run
 from places import ROOT
@@ -423,3 +426,19 @@ def test_the_best_validations_and_an_end_by_patience_are_marked(tmp_path: Path) 
     page = (tmp_path / "page.html").read_text()
     assert '"name":"A runs, best","color":0,"values":[2.5],"steps":[4]' in page
     assert '"name":"B going, best","color":1,"values":[2.5],"steps":[4]' in page
+
+
+def test_metrics_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(
+        tmp_path / "run", [update(1, batch_hash="0f"), update(2, batch_hash="1e"), validation(2, 2.5)]
+    )
+    opened: list[Path] = []
+
+    def counted(path: Path, *, links: bool = True) -> bytes:
+        opened.append(path)
+        return read_bytes(path, links=links)
+
+    monkeypatch.setattr(metrics, "read_bytes", counted)
+    run = read_run("A", str(folder.path))
+    assert run.batch_hashes == {1: "0f", 2: "1e"} and opened == [folder.metrics_file]
+    assert first_difference(run, run).hashed and len(opened) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,6 @@ from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.records.machine import PEAK_MEMORY
 from mudd_core.run.report.page.records import Records, read_records
 from mudd_core.run.store.metric_arrays import Metrics
-from mudd_core.run.store.metrics import rows_of
 from mudd_core.run.store.run_folder import CONFIG, RunFolder
 from mudd_core.run.store.saved_run import named_run, run_and_step
 
@@ -89,18 +88,10 @@ class ComparedRun:
         how = "out of patience, " if self.records.out_of_patience else "finished, " if ended else ""
         return f"{how}step {self.last_step:,} of {steps:,}"
 
-    @cached_property
-    def batch_hashes(self) -> dict[int, str]:
-        """The hash of a step's ids, by step; empty without log.batches."""
-        found = {}
-        for row in rows_of(self.records.folder):
-            value = row.get("batch_hash")
-            if isinstance(value, str) and self._counts(row["step"]):
-                found[row["step"]] = value
-        return found
-
-    def _counts(self, step: int) -> bool:
-        return self.until is None or step <= self.until
+    @property
+    def batch_hashes(self) -> Mapping[int, str]:
+        """The hash of a step's ids, by step, also of steps after `until`; empty without log.batches."""
+        return self.records.batch_hashes
 
 
 def read_run(letter: str, typed: str) -> ComparedRun:

@@ -32,7 +32,9 @@ ACROSS = ("steps", "tokens", "minutes")
 
 @dataclass(frozen=True)
 class Records:
-    """A run's config and files. updates, validations: rows of metrics.jsonl as columns; events: of events.jsonl."""
+    """A run's config and files. updates, validations: rows of metrics.jsonl as columns; events: of events.jsonl.
+
+    batch_hashes: the hash of a step's ids, by step; empty without log.batches."""
 
     folder: RunFolder
     config: Config
@@ -43,6 +45,7 @@ class Records:
     summary: JsonObject = field(default_factory=dict)  # summary.json: how the last call of fit() ended
     checkpoints: Sequence[int] = ()
     running: bool = False
+    batch_hashes: Mapping[int, str] = field(default_factory=dict)
 
     def places(self, steps: Float64 | Int64) -> Places:
         """The abscissae of steps by the names of ACROSS, between logged updates by interpolation."""
@@ -105,7 +108,8 @@ def read_records(folder: RunFolder, config: Config) -> Records:
     Raises UserError for a file that cannot be read, FormatError for a damaged one.
     """
     validations: list[Row] = []  # few; the updates may be a million, so their rows are not kept
-    updates = Metrics.of_rows(_without(validations, rows_of(folder)))
+    hashes: dict[int, str] = {}
+    updates = Metrics.of_rows(_without(validations, _noting(hashes, rows_of(folder))))
     summary = folder.summary_file
     return Records(
         folder,
@@ -117,6 +121,7 @@ def read_records(folder: RunFolder, config: Config) -> Records:
         read_object(summary) if summary.exists() else {},
         Checkpoints(folder).steps(),
         is_running(folder),
+        hashes,
     )
 
 
@@ -127,6 +132,14 @@ def _without(validations: list[Row], rows: Iterable[Row]) -> Iterator[Row]:
             validations.append(row)
         else:
             yield row
+
+
+def _noting(hashes: dict[int, str], rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows; the hashes of their batches are added to the dict."""
+    for row in rows:
+        if isinstance(value := row.get("batch_hash"), str):
+            hashes[row["step"]] = value
+        yield row
 
 
 def _events(folder: RunFolder) -> list[JsonObject]:
