@@ -52,6 +52,7 @@ def sample(draw: Draw) -> Results:
 
 def decoding(draw: Draw) -> Results:
     """Attention over a cache, in pieces."""
+    draw.only_finite()
     groups, repeats, width = draw.pick((1, 2)), draw.pick((1, 2, 4)), draw.pick((8, 16, 17, 32, 64))
     pieces = [draw.size(33) for _ in range(draw.pick((1, 2, 3)))]
     room = sum(pieces) + draw.pick((0, 5))

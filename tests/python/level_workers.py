@@ -30,13 +30,16 @@ def levels() -> tuple[str, ...]:
 class Worker:
     """A process at one level."""
 
-    def __init__(self, level: str) -> None:
-        paths = (str(ROOT / "python"), str(HELPERS), os.environ.get("PYTHONPATH", ""))
+    def __init__(
+        self, level: str, name: str = "", python: Sequence[str] = (sys.executable,), path: str = ""
+    ) -> None:
+        """python: the command of the interpreter. path: folders before those of the checkout."""
+        paths = (path, str(ROOT / "python"), str(HELPERS), os.environ.get("PYTHONPATH", ""))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MUDD_")}
         environment |= {"MUDD_MAX_ISA": level, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        self.level = level
+        self.name = name or level
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--serve"],
+            [*python, __file__, "--serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -55,7 +58,7 @@ class Worker:
         """Return the hashes of the case that was sent."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, f"the process of level {self.level} ended with code {self._process.wait()}"
+        assert line, f"the process of level {self.name} ended with code {self._process.wait()}"
         found: dict[str, str] = json.loads(line)
         return found
 
@@ -70,8 +73,8 @@ class Worker:
 class Workers:
     """Processes at several levels, asked together."""
 
-    def __init__(self, names: Sequence[str] = ()) -> None:
-        self._workers = [Worker(level) for level in names or levels()]
+    def __init__(self, names: Sequence[str] = (), others: Sequence[Worker] = ()) -> None:
+        self._workers = [*(Worker(level) for level in names or levels()), *others]
 
     def __enter__(self) -> Workers:
         return self
@@ -86,7 +89,7 @@ class Workers:
         """Return the hashes of a case by level."""
         for worker in self._workers:
             worker.ask(case, picks)
-        return {worker.level: worker.answer() for worker in self._workers}
+        return {worker.name: worker.answer() for worker in self._workers}
 
 
 def differences(found: Mapping[str, Mapping[str, str]]) -> list[str]:

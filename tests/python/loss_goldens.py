@@ -1,7 +1,8 @@
-"""Ten updates of every family in fp32 and bf16 at the level that is active: losses, gradient norms, the final hash.
+"""Twenty updates of every family in fp32 and bf16: losses, gradient norms, the final hash, at every level.
 
 `python tests/python/loss_goldens.py` prints the lines of this process's level; with `--write` it makes the files in
-tests/goldens/losses again, one for each level. A change of any bit needs new files and a line in CHANGELOG.md.
+tests/goldens/losses again: fp32/<family>.txt, which every level has, and bf16/<unit>.txt. A change of any bit needs
+new files and a line in CHANGELOG.md.
 """
 
 from __future__ import annotations
@@ -11,30 +12,57 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from places import HELPERS, ROOT, TESTS
 
 FOLDER = ROOT / "tests" / "goldens" / "losses"
-# Cases of small_models.CASES by file: <prefix><level>.txt. A later case has a file of its own.
-FILES = {
-    "": ("llama_gqa", "gpt2", "mudd", "tokenformer", "mup", "mixtral"),
-    "muddformer_experts_": ("mudd_experts",),
-}
-FAMILIES = tuple(family for families in FILES.values() for family in families)
-STEPS = 10
-# Environment of each level. Emulations give the bits of the hardware on every CPU.
-LEVELS = {
+FAMILIES = (
+    "llama_gqa",
+    "gpt2",
+    "mudd",
+    "tokenformer",
+    "mup",
+    "mixtral",
+    "mudd_experts",
+)  # of small_models.CASES
+STEPS = 20
+# Environment of each level that every CPU with AVX2 has. Emulations give the bits of the unit.
+EVERYWHERE = {
     "portable": {"MUDD_MAX_ISA": "portable"},
     "avx2": {"MUDD_MAX_ISA": "avx2"},
     "emu_avx512_bf16": {"MUDD_EMULATE": "emu_avx512_bf16"},
     "emu_amx_bf16": {"MUDD_EMULATE": "emu_amx_bf16"},
 }
+# Levels of some CPUs.
+OF_CPU = ("avx512", "avx512_bf16", "amx_bf16")
+
+
+def levels() -> Mapping[str, Mapping[str, str]]:
+    """Return the levels of this CPU and the emulated ones, with the environment of each."""
+    from mudd_core import _core
+
+    names = _core.isa_levels()
+    had = names[: names.index(_core.detected_isa()) + 1]
+    return EVERYWHERE | {level: {"MUDD_MAX_ISA": level} for level in OF_CPU if level in had}
+
+
+def unit_of(level: str) -> str:
+    """Return the unit whose bits bf16 has at a level."""
+    name = level.removeprefix("emu_")
+    return name if name.endswith("_bf16") else "none"
+
+
+def files(level: str) -> dict[Path, list[str]]:
+    """Return the files that have the lines of a level, each with the names of its configs."""
+    found = {FOLDER / "fp32" / f"{family}.txt": [f"{family}-fp32"] for family in FAMILIES}
+    return found | {FOLDER / "bf16" / f"{unit_of(level)}.txt": [f"{family}-bf16" for family in FAMILIES]}
 
 
 def lines(cache: str) -> Iterator[str]:
-    """The lines of the active level; `cache` is a folder for the token cache."""
+    """Give the lines of the active level; `cache` is a folder for the token cache."""
     import mudd_core as mc
     from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TrainConfig
     from small_models import CASES
@@ -66,45 +94,50 @@ def lines(cache: str) -> Iterator[str]:
                 yield f"{config.name} hash {trainer.final_hash()}"
 
 
-def lines_at(level: str, cache: str) -> list[str]:
-    """The lines of a level, from a process of its own: the level is chosen once a process."""
-    paths = [str(ROOT / "python"), str(HELPERS), str(TESTS)]
+def lines_at(level: str, cache: str) -> dict[Path, list[str]]:
+    """Return the lines of a level by file, from a process of its own: the level is chosen once a process."""
+    paths = [str(TESTS / "testing_build"), str(ROOT / "python"), str(HELPERS), str(TESTS)]
     paths += [os.environ[name] for name in ("PYTHONPATH",) if name in os.environ]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MUDD_")}
-    environment |= {"PYTHONPATH": os.pathsep.join(paths), **LEVELS[level]}
+    environment |= {"PYTHONPATH": os.pathsep.join(paths), **levels()[level]}
     process = subprocess.run(
         [sys.executable, __file__, cache], env=environment, capture_output=True, text=True, check=False
     )
     if process.returncode:
         raise RuntimeError(f"{level}: exit {process.returncode}\n{process.stderr}")
-    return process.stdout.splitlines()
+    made = process.stdout.splitlines()
+    return {
+        file: [line for line in made if line.split()[0] in configs] for file, configs in files(level).items()
+    }
 
 
-def read(level: str) -> list[str]:
-    """The committed lines of a level, without the heads that say how they were made."""
-    text = "".join((FOLDER / f"{prefix}{level}.txt").read_text() for prefix in FILES).splitlines()
-    return [line for line in text if not line.startswith("#")]
+def read(file: Path) -> list[str]:
+    """Return the committed lines of a file, without the head that says how they were made."""
+    return [line for line in file.read_text().splitlines() if not line.startswith("#")]
 
 
-def write(level: str, cache: str) -> None:
-    """Write the files of a level anew."""
+def write(cache: str) -> None:
+    """Write the files anew. RuntimeError if two levels differ where they share a file."""
     compiler = subprocess.run(["c++", "--version"], capture_output=True, text=True, check=True).stdout
     head = (
         f"# maker: python tests/python/loss_goldens.py --write\n# date: {time.strftime('%Y-%m-%d')}\n"
         f"# compiler: {compiler.splitlines()[0]}\n# config-precision, step, loss, gradient norm\n"
     )
-    made = lines_at(level, cache)
-    for prefix, families in FILES.items():
-        own = [line for line in made if line.rsplit("-", 1)[0] in families]
-        (FOLDER / f"{prefix}{level}.txt").write_text(head + "\n".join(own) + "\n")
+    made: dict[Path, list[str]] = {}
+    for level in levels():
+        for file, lines in lines_at(level, cache).items():
+            if made.setdefault(file, lines) != lines:
+                raise RuntimeError(f"{level}: other bits than an earlier level in {file.name}")
+    for file, lines in made.items():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(head + "\n".join(lines) + "\n")
 
 
 def main() -> None:
     """Print this level's lines, or write all files."""
     with TemporaryDirectory() as folder:
         if sys.argv[1:] == ["--write"]:
-            for level in LEVELS:
-                write(level, folder)
+            write(folder)
             return
         for line in lines(sys.argv[1] if len(sys.argv) > 1 else folder):
             print(line)

@@ -65,7 +65,7 @@ class Reader:
         (folder / "tmp").mkdir()
         write_files(folder)
 
-    def type_all(self, commands: Iterable[Typed], *, activated: bool, seconds: float = 300) -> list[Done]:
+    def type_all(self, commands: Iterable[Typed], *, activated: bool, seconds: float = 900) -> list[Done]:
         """Type the commands that are executed, in one shell; those that fail are among the results.
 
         activated: the shell is one where `. .venv/bin/activate` was typed before.
@@ -76,7 +76,7 @@ class Reader:
                 lines.append(self._line(typed, lines[-1] if lines else ""))
         return self.type(lines, activated=activated, seconds=seconds)
 
-    def type(self, lines: Sequence[str], *, activated: bool = True, seconds: float = 300) -> list[Done]:
+    def type(self, lines: Sequence[str], *, activated: bool = True, seconds: float = 900) -> list[Done]:
         """Type lines as they are, in one shell."""
         logs = self.folder / "logs"
         shutil.rmtree(logs, ignore_errors=True)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from mudd_core import __version__, _core
 from mudd_core.base.errors import ReportedElsewhereError, UserError
-from mudd_core.base.surroundings import require_levels
 from mudd_core.base.types import JsonObject
 from mudd_core.cli.argv import parse
 from mudd_core.cli.names import CODE_FILE
+from mudd_core.cli.rank_levels import hold_level
 from mudd_core.cli.request import Request
 from mudd_core.cli.training import train
 from mudd_core.config import (
@@ -35,8 +35,6 @@ from mudd_core.run.ranks.rank_cores import widen_binding
 from mudd_core.run.ranks.ranks import Ranks, everybodys, exit_code, known_to_all
 from mudd_core.run.store.own_code import own_texts, run_named
 from mudd_core.run.store.registrations import replay
-
-ISA_LEVELS = tuple(_core.isa_levels())
 
 
 def main(words: Sequence[str]) -> int:
@@ -173,7 +171,7 @@ def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
         request.typed = sent["typed"]
     config = request.required_config()
     ranks.agree({"config": config_hash(config)})
-    note = _common_isa(ranks, same=config.dist.isa == "same")
+    note = hold_level(ranks, config)
     narrow = ranks.first_given(widen_binding(config.train.threads) or None)
     if ranks.first:
         for text in filter(None, (note, narrow)):
@@ -192,28 +190,4 @@ def _agree(words: Sequence[str], ranks: Ranks) -> None:
             "page size": os.sysconf("SC_PAGE_SIZE"),
             "MUDD_EMULATE": os.environ.get("MUDD_EMULATE", ""),
         }
-    )
-
-
-def _common_isa(ranks: Ranks, *, same: bool) -> str:
-    """Hold all ranks to the lowest level among them, before the first kernel is chosen; a note if they differ."""
-
-    def level() -> int:
-        require_levels()
-        cap = os.environ.get("MUDD_MAX_ISA") or ISA_LEVELS[-1]
-        return min(ISA_LEVELS.index(cap), ISA_LEVELS.index(_core.detected_isa()))
-
-    own = ranks.together(level)
-    found = ranks.gathered([own, socket.gethostname()])
-    lowest = min(one for one, _ in found)
-    if all(one == lowest for one, _ in found):
-        return ""
-    if same:
-        ranks.agree({"instruction set level (dist.isa=same)": ISA_LEVELS[own]})
-    if own > lowest:
-        os.environ["MUDD_MAX_ISA"] = ISA_LEVELS[lowest]
-    rank = [one for one, _ in found].index(lowest)
-    return (
-        f"[ranks] rank {rank} on {found[rank][1]} has level {ISA_LEVELS[lowest]} only, so all ranks use it (rank 0: "
-        f"{ISA_LEVELS[found[0][0]]}); dist.isa=same refuses"
     )

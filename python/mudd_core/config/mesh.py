@@ -63,8 +63,8 @@ class DistConfig:
     )
     isa: str = opt(
         "common",
-        "common: all ranks use the highest instruction set level that all have; same: ranks with different "
-        "levels are refused",
+        "only for train.precision=bf16, whose bits are those of the CPU's unit: common: all ranks use the best unit "
+        "that all have; same: ranks with different units are refused",
         choices=("common", "same"),
         free=True,
     )

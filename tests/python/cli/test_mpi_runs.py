@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import mudd_core as mc
 from mpi_ranks import ENVIRONMENT, mpirun, needs_mpi, ranks_of, window_files
 from places import HELPERS, ROOT, TESTS
 from tiny_run import TinyRun
@@ -126,17 +127,41 @@ def test_other_arguments_on_one_rank_are_refused(tiny_text: Path, tmp_path: Path
     assert run.output.count("error:") == 1 and not run.workdir.exists()
 
 
-@pytest.mark.parametrize("same_level", [False, True])
-def test_a_lower_level_on_one_rank(tiny_text: Path, tmp_path: Path, same_level: bool) -> None:
-    words = ("train.steps=3", *(["dist.isa=same"] if same_level else []))
-    run = run_of(tmp_path / "run", tiny_text, *words, prefix=(*MPIRUN, "1", "-x", "MUDD_MAX_ISA=avx512"))
-    run.words = (*run.words, ":", "-n", "1", "-x", "MUDD_MAX_ISA=portable", *run.command()[len(run.prefix) :])
-    code = run.finish()
-    assert code == (2 if same_level else 0), run.tail
-    if same_level:
-        assert "[ranks] rank 1 on " in run.output and "got 'portable'" in run.output
-    else:
-        assert "has level portable only, so all ranks use it" in run.output and "level portable" in run.output
+def at_two_levels(run: TinyRun, high: str, low: str) -> TinyRun:
+    """The run with rank 0 at one level and rank 1 at another."""
+    run.prefix = (*MPIRUN, "1", "-x", f"MUDD_MAX_ISA={high}")
+    other = run.command()[len(run.prefix) :]
+    run.words = (*run.words, ":", "-n", "1", "-x", f"MUDD_MAX_ISA={low}", *other)
+    return run
+
+
+@pytest.mark.parametrize("low", ["avx2", "portable"])
+@pytest.mark.parametrize("node", ["rank", "host"])
+def test_ranks_of_different_levels_have_the_bits_of_one_process(
+    whole: TinyRun, tiny_text: Path, tmp_path: Path, node: str, low: str
+) -> None:
+    run = at_two_levels(run_of(tmp_path / "run", tiny_text, f"dist.node={node}"), "avx512", low)
+    assert run.finish(120) == 0, run.tail
+    assert same(run, whole)
+    shared = (
+        f"has level {low} only, so rank 0 uses {low}" in run.output
+    )  # of a CPU without AVX-512 perhaps not
+    assert shared == (node == "host" and mc.isa() not in ("portable", low)), run.tail
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_ranks_in_bf16_use_one_unit(tiny_text: Path, tmp_path: Path, refused: bool) -> None:
+    words = (
+        "train.steps=3",
+        "train.precision=bf16",
+        "dist.node=rank",
+        *(["dist.isa=same"] if refused else []),
+    )
+    run = at_two_levels(run_of(tmp_path / "run", tiny_text, *words), "amx_bf16", "avx2")
+    differ = mc.isa().endswith("_bf16")
+    assert run.finish() == (2 if refused and differ else 0), run.tail
+    said = "bf16 unit (dist.isa=same): expected" if refused else "has level avx2 only, so rank 0 uses avx512"
+    assert (said in run.output) == differ, run.tail
 
 
 def test_processes_that_mpi_knows_nothing_of_are_refused(tiny_text: Path, tmp_path: Path) -> None:
@@ -151,7 +176,7 @@ def test_a_binding_that_mpirun_made_by_itself_is_widened(tiny_text: Path, tmp_pa
     run = run_of(tmp_path / "run", tiny_text, "train.steps=2", "train.threads=0")
     run.prefix = ("env", "-u", "OMP_NUM_THREADS", "mpirun", "--oversubscribe", "-n", str(ranks))
     assert run.finish() == 0, run.tail
-    assert f" {max(1, cores // ranks)} threads" in run.output
+    assert f" {max(1, cores // ranks)} thread" in run.output
 
 
 def test_threads_of_the_environment_count_for_ranks(tiny_text: Path, tmp_path: Path) -> None:

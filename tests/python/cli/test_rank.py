@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from mudd_core import _core
 from mudd_core.base.errors import DivergedError, FormatError, UserError
 from mudd_core.base.launcher_cores import ASKED_BINDING
-from mudd_core.cli import rank
+from mudd_core.cli import rank, rank_levels
 from mudd_core.cli.rank import ended, join_options, shared_request
 from mudd_core.config import config_hash, load_config
 from mudd_core.run.ranks.ranks import Ranks, rank_cores
@@ -90,26 +90,65 @@ def no_cap() -> Iterator[None]:
         os.environ["MUDD_MAX_ISA"] = before
 
 
-@pytest.mark.parametrize("same", [False, True])
-@pytest.mark.usefixtures("no_cap")
-def test_ranks_use_the_lowest_common_level_or_refuse(
-    same: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    levels = threading.local()
+def levels_held(
+    own: Sequence[str], node_size: int, monkeypatch: pytest.MonkeyPatch, *words: str
+) -> tuple[list[int], dict[int, str]]:
+    """Exit codes of ranks with these levels, and the levels that ranks are held to, if below their own."""
+    levels, held = threading.local(), dict[int, str]()
     monkeypatch.setattr(_core, "detected_isa", lambda: levels.value)
+    monkeypatch.setattr(rank_levels, "hold_to", lambda level: held.__setitem__(levels.rank, level))
 
-    def work(ranks: Ranks) -> int:
-        levels.value = "portable" if ranks.rank == 1 else "avx2"
-        shared_request(["--config=tiny.py", *(["dist.isa=same"] if same else [])], ranks)
-        ranks.barrier()
-        return 0
+    def work(comm: Any) -> int:
+        ranks = Ranks(comm)
+        levels.rank, levels.value = ranks.rank, own[ranks.rank]
+        return ended(lambda: len(shared_request(["--config=tiny.py", *words], ranks).words) * 0, ranks)
 
-    assert codes(work) == [2 if same else 0] * 3
+    return on_ranks(work, len(own), node_size), held
+
+
+@pytest.mark.parametrize("words", [(), ("dist.isa=same",)])
+@pytest.mark.usefixtures("no_cap")
+def test_machines_of_different_levels_train_together_in_fp32(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes, held = levels_held(["amx_bf16", "portable", "avx2"], 1, monkeypatch, *words)
+    assert codes == [0] * 3 and not held and not capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_cap")
+def test_ranks_of_a_machine_use_one_level(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes, held = levels_held(["avx512", "avx2", "avx512", "avx512"], 2, monkeypatch)
+    assert codes == [0] * 4 and held == {0: "avx2"}
     said = capsys.readouterr().err
-    if same:
-        assert "rank 1 on " in said and "expected 'avx2' as on rank 0" in said and "got 'portable'" in said
-    else:
-        assert os.environ["MUDD_MAX_ISA"] == "portable" and "rank 1 on " in said and "portable only" in said
+    assert "has level avx2 only, so rank 0 uses avx2 instead of avx512: ranks of a machine share" in said
+
+
+@pytest.mark.parametrize(
+    ("own", "wanted"),
+    [
+        (["portable", "avx2", "avx512"], {}),
+        (["amx_bf16", "avx2", "avx512_bf16"], {0: "avx512", 2: "avx512"}),
+        (["amx_bf16", "avx512_bf16"], {0: "avx512_bf16"}),
+    ],
+)
+@pytest.mark.usefixtures("no_cap")
+def test_ranks_in_bf16_use_the_best_unit_of_all_or_refuse(
+    own: list[str],
+    wanted: dict[int, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    codes, held = levels_held(own, 1, monkeypatch, "train.precision=bf16")
+    assert codes == [0] * len(own) and held == wanted
+    assert ("rank 1 on " in (said := capsys.readouterr().err)) == bool(wanted)
+    assert ("bits in bf16 are those of the unit" in said) == bool(wanted)
+    codes, _ = levels_held(own, 1, monkeypatch, "train.precision=bf16", "dist.isa=same")
+    assert codes == [2 if wanted else 0] * len(own)
+    assert ("bf16 unit (dist.isa=same): expected 'amx_bf16' as on rank 0" in capsys.readouterr().err) == bool(
+        wanted
+    )
 
 
 def test_an_error_of_one_rank_ends_the_job_with_its_code_and_one_message(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from own_cases import STATE_SPACE
 from places import ROOT
 from tiny_run import TinyRun
 
@@ -102,3 +103,12 @@ def test_a_run_in_the_style_of_another_program(style: str, tiny_text: Path, tmp_
     assert (done.returncode, done.stderr) == (0, "")
     text = (run.workdir / "report.html").read_text()
     assert "<h3>Loss" in text and "<h3>Time line" in text
+
+
+def test_a_run_whose_family_is_a_file(tiny_text: Path, tmp_path: Path) -> None:
+    words = (f"--model.family={STATE_SPACE}", "train.steps=3", "train.log_every=1")
+    run = TinyRun(tmp_path / "run", tiny_text, words)
+    assert run.finish() == 0, run.tail
+    done = report(str(run.workdir), "--html")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "<td>model.d_model</td>" in (run.workdir / "report.html").read_text()

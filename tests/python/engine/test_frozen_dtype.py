@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loss_goldens import LEVELS
+from loss_goldens import levels
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import dtypes, final_hash, whole_parts
 from mudd_core.config import Config, OptimConfig, TrainConfig, TransformerPPConfig, config_hash
@@ -102,7 +102,7 @@ def test_training_equals_that_of_fp32_masters_with_these_values(
     equal_training(case, frozen, kind, precision)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", levels())
 def test_training_equals_that_of_fp32_masters_at_every_level(level: str) -> None:
     """In processes of their own: kernels are chosen once."""
     code = (
@@ -116,7 +116,7 @@ def test_training_equals_that_of_fp32_masters_at_every_level(level: str) -> None
     )
     run = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, **LEVELS[level], "PYTHONPATH": path},
+        env={**os.environ, **levels()[level], "PYTHONPATH": path},
         capture_output=True,
         text=True,
     )

@@ -12,15 +12,14 @@ from level_workers import Workers, levels
 from mudd_core import _core
 
 EXAMPLES = 30
-# Levels whose row kernels fold lanes alike; the others follow with issue 33.
-EQUAL = tuple(level for level in levels() if level not in ("portable", "avx2"))
+LEVELS = levels()
 
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
-    if len(EQUAL) < 2:
-        pytest.skip(f"this CPU has {len(EQUAL)} of the levels that are compared")
-    with Workers(EQUAL) as started:
+    if len(LEVELS) < 2:
+        pytest.skip(f"this CPU has {len(LEVELS)} of the levels that are compared")
+    with Workers(LEVELS) as started:
         yield started
 
 

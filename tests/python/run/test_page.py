@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from mudd_core.base.types import JsonObject
+from mudd_core.config import load_config
 from mudd_core.run.report.page.heat_map import MOST_NUMBERS, heat_map
 from mudd_core.run.report.page.line_chart import Series, line_chart
 from mudd_core.run.report.page.run_page import run_page
@@ -63,6 +64,21 @@ def test_the_page_has_the_curves_of_updates_and_validations(tmp_path: Path) -> N
     assert isinstance(loss, list)
     assert [one["name"] for one in loss] == ["training", "validation", "best validation"]
     assert loss[1]["values"] == [3, 2.5] and loss[1]["tokens"] == [51200, 92160]
+    assert "<td>90</td><td>2.5000</td><td>1.2500</td>" in page
+
+
+def test_the_config_begins_with_what_differs_from_the_defaults_of_the_family(tmp_path: Path) -> None:
+    config = load_config("mixtral/tiny.py", ["optim.lr=0.0042"])
+    page = run_page(records_of(write_run(tmp_path / "run", [], config=config)))
+    first, _, whole = page.partition("The whole config")
+    assert "<td>optim.lr</td><td>0.0042</td><td>0.001</td>" in first and "default of mixtral" in first
+    assert "<td>optim.beta1</td>" not in first and "beta1=" in whole
+
+
+def test_many_validations_are_a_line(tmp_path: Path) -> None:
+    rows = [update(1000), *(validation(step, 3.0) for step in range(1, 301))]
+    page = run_page(records_of(write_run(tmp_path / "run", rows)))
+    assert 'class="line c1"' in page and "the last 200 of 300" in page
 
 
 def test_text_of_a_run_is_never_read_as_html(tmp_path: Path) -> None:
@@ -238,7 +254,7 @@ def test_the_best_validation_and_an_end_by_patience_are_marked(tmp_path: Path) -
     }
     folder.summary_file.write_text(json.dumps(ending))
     page = run_page(records_of(folder))
-    assert best_in(page) == ([6], [2.25]) and "nats at step 6<" in page
+    assert best_in(page) == ([6], [2.25]) and ">at step 6<" in page
     assert "<dt>out of patience</dt><dd>1</dd>" in page and "ended by train.patience" in page
     folder.summary_file.write_text(json.dumps({**ending, "step": 11}))  # the run has gone on since
     page = run_page(records_of(folder))

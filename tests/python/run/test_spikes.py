@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,9 @@ def test_a_spike_is_skipped_once_the_window_is_full_and_touches_nothing(tmp_path
         assert np.array_equal(before[0], engine.w) and np.array_equal(before[1], engine.m)
         assert trainer.fit().skipped_steps == 1
     assert engine.batches == [step for step in range(160) if step != 150]
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    (skipped,) = [event for event in events if event["event"] == "skipped"]
+    assert skipped["step"] == 151 and "a spike: loss" in skipped["reason"]
 
 
 def test_it_is_off_by_default(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ returns a `Section` (section.py) or None where the run has nothing to show; add 
 is HTML from these builders, which escape all text that they are given:
 
 - line_chart(title, series, ...) in line_chart.py: curves and dots over steps, tokens and minutes. `Records.places`
-  gives the abscissae of steps; `Series` takes them with the values. Long series are thinned here, spikes kept.
+  gives the abscissae of steps; `Series` takes them with the values. Long series are thinned here, spikes kept. A `Mark`
+  is a vertical line with a text; time_line.py has those of a run's resumes and rewinds (`breaks`).
 - heat_map(title, values, ...) in heat_map.py: cells of rows by columns, with a slider where there are several steps.
 - table(rows, head) and folded(summary, body) in elements.py, with text(words) for a paragraph.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mudd_core.run.records.machine import PEAK_MEMORY
+from mudd_core.run.report.page.elements import folded, table
 from mudd_core.run.report.page.line_chart import Mark, Series, line_chart
 from mudd_core.run.report.page.records import Places, Records
 from mudd_core.run.report.page.section import Section
@@ -43,6 +44,16 @@ CURVES = (
     ),
 )
 
+_MOST_DOTS = 150  # validations that are shown as dots; more of them are a line
+_MOST_ROWS = 200  # of the table of validations
+_VALIDATED = (
+    ("step", "step"),
+    ("val_loss", "loss in nats"),
+    ("val_bits_per_byte", "bits per byte"),
+    ("val_ppl", "perplexity"),
+    ("val_accuracy", "accuracy"),
+)
+
 
 def series_of(
     records: Records, table: Metrics, column: str, name: str, scale: float = 1.0, *, dots: bool = False
@@ -66,7 +77,8 @@ def curves(records: Records) -> Section | None:
     last = records.updates["step"][-1:] if records.updates.rows else np.zeros(1)
     ends = records.places(np.concatenate([[0.0], last]))
     for one in CURVES:
-        parts = ((records.updates, one.columns, False), (records.validations, one.validations, True))
+        few = records.validations.rows <= _MOST_DOTS
+        parts = ((records.updates, one.columns, False), (records.validations, one.validations, few))
         series = [
             series_of(records, table, column, name, one.scale, dots=dots)
             for table, columns, dots in parts
@@ -78,7 +90,28 @@ def curves(records: Records) -> Section | None:
     charts.insert(1, time_line(records))
     charts.append(_memory(records, marks, ends))
     body = "".join(charts)
-    return Section("Curves", f'<div class="charts">{body}</div>') if body else None
+    if not body:
+        return None
+    return Section("Curves", f'<div class="charts">{body}</div>{_validations(records)}')
+
+
+def _validations(records: Records) -> str:
+    """The validations as a folded table, the last ones of very many; '' without one."""
+    found = records.validations
+    columns = [(column, title) for column, title in _VALIDATED if column in found]
+    if not found.rows:
+        return ""
+    cells = [[_cell(value) for value in found[column][-_MOST_ROWS:].tolist()] for column, _ in columns]
+    rows = zip(*cells, strict=True)
+    count = f"the last {_MOST_ROWS} of {found.rows:,}" if found.rows > _MOST_ROWS else f"{found.rows:,}"
+    return folded(
+        f"Validations as a table ({count})", table(rows, [title for _, title in columns], "numbers")
+    )
+
+
+def _cell(value: float) -> str:
+    """A number of the table; nothing for one that is not finite or not there."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if np.isfinite(value) else ""
 
 
 def _memory(records: Records, marks: Sequence[Mark], ends: Places) -> str:

@@ -34,9 +34,9 @@ def _facts(records: Records) -> Iterator[tuple[str, str, str]]:
     if parameters := records.parameters:
         yield "parameters", number(parameters), ""
     if updates.rows:
-        yield "training loss", _last(updates["loss"], ".4f"), "nats, last logged"
+        yield "training loss", _last(updates["loss"], ".4f"), "last logged"
     if best := records.best_validation:
-        yield "best validation", f"{best[0]:.4f}", f"nats at step {best[1]:,}"
+        yield "best validation", f"{best[0]:.4f}", f"at step {best[1]:,}"
     if records.out_of_patience:
         yield "out of patience", str(records.ending.get("since_best")), "validations without a better one"
     if "tokens" in updates:

@@ -1,0 +1,71 @@
+"""The ops on 64-bit ARM against x86-64, bit for bit: `.venv/bin/python tests/aarch64.py FOLDER [cases] [case...]`.
+
+FOLDER has what Debian's packages g++-aarch64-linux-gnu, qemu-user and mmdebstrap, and pip, make:
+
+    mmdebstrap --variant=extract --architectures=arm64 --include=python3,libpython3.11-dev,libgomp1 bookworm FOLDER/root
+    pip download numpy --no-deps --platform manylinux_2_28_aarch64 --python-version 3.11 --only-binary=:all: -d FOLDER
+    (mkdir FOLDER/site && cd FOLDER/site && python3 -m zipfile -e ../numpy*.whl .)
+    cmake -G Ninja -B FOLDER/build -DCMAKE_TOOLCHAIN_FILE=cpp/cmake/aarch64.cmake -DMUDD_MPI=OFF \\
+      -DMUDD_STATIC_HDF5=FOLDER -DPython_EXECUTABLE=$PWD/.venv/bin/python \\
+      -DPython_INCLUDE_DIR=FOLDER/root/usr/include/python3.11 -DCMAKE_CXX_FLAGS="-idirafter FOLDER/root/usr/include" \\
+      -DPython_NumPy_INCLUDE_DIR=FOLDER/site/numpy/_core/include
+    ninja -C FOLDER/build _core
+
+ARM runs the portable kernels under qemu, so this says nothing of speed.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests/python", "python")]
+
+from level_draw import Draw  # noqa: E402
+from level_results import CASES, results  # noqa: E402
+from level_workers import Worker, Workers, differences  # noqa: E402
+
+SUFFIX = "cpython-311-aarch64-linux-gnu.so"
+
+
+def package(folder: Path) -> Path:
+    """Return a folder with the Python files of this checkout and the ARM core."""
+    place = folder / "package"
+    shutil.rmtree(place, ignore_errors=True)
+    files = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(ROOT / "python" / "mudd_core", place / "mudd_core", ignore=files)
+    shutil.copy(next((folder / "build").glob("_core.*.so")), place / "mudd_core" / f"_core.{SUFFIX}")
+    return place
+
+
+def main(folder: Path, count: int, cases: list[str]) -> int:
+    """Print the cases that differ; their number."""
+    root = folder / "root"
+    python = ("qemu-aarch64", "-L", str(root), str(root / "usr" / "bin" / "python3.11"))
+    arm = Worker("portable", "aarch64", python, f"{package(folder)}:{folder / 'site'}")
+    wrong = 0
+    with Workers(others=[arm]) as workers:
+        for case in cases or CASES:
+            rng, lines, bad = random.Random(case), Counter[str](), 0
+            for _ in range(count):
+                draw = Draw(rng.randrange)
+                results(case, draw)
+                found = differences(workers.hashes(case, draw.picks))
+                lines.update(found)
+                bad += bool(found)
+            wrong += bad
+            print(f"{case}: {count - bad} of {count} cases equal", flush=True)
+            for line, times in lines.most_common(6):
+                print(f"    {times:5} {line}")
+    return wrong
+
+
+if __name__ == "__main__":
+    numbers = [int(word) for word in sys.argv[2:] if word.isdecimal()]
+    sys.exit(
+        min(1, main(Path(sys.argv[1]), *(numbers or [20]), [w for w in sys.argv[2:] if not w.isdecimal()]))
+    )
