@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mudd_core.base.errors import UserError
-from mudd_core.cli.corrected import file_after, missing_config, refuse_bare, require_run, take_run
+from mudd_core.cli.corrected import (
+    file_after,
+    missing_config,
+    other_names,
+    refuse_bare,
+    require_run,
+    take_run,
+)
 from mudd_core.cli.names import (
     ALIASES,
     COMMANDS,
@@ -77,7 +84,7 @@ def starts_ranks(words: Sequence[str]) -> bool:
 
 
 # Options of some commands, and fields of the config for the others.
-_FIELDS_TOO = ("--tokenizer", "--num-samples", "--prompt-file", "--prompt-lines", "--stop", "--interactive")
+_FIELDS_TOO = ("--tokenizer", "--num-samples", "--prompt-file")
 
 
 def _mode(words: Sequence[str]) -> str:
@@ -150,6 +157,16 @@ def _of_run(request: Request) -> str | None:
 
 
 def _load(request: Request, first: str) -> None:
+    """Read the config that a request names; UserError, with the whole command for the names of other programs."""
+    try:
+        _load_config(request, first)
+    except UserError as error:
+        if (better := other_names(request, first)) is not None:
+            raise better from error
+        raise
+
+
+def _load_config(request: Request, first: str) -> None:
     file = request.options.get("--config") or _of_run(request)
     if request.command in READING:
         require_run(request, first)

@@ -10,6 +10,7 @@ from mudd_core.base.paths import local
 from mudd_core.base.printable import beginning_of
 from mudd_core.base.terminal import screen
 from mudd_core.base.units import duration
+from mudd_core.cli.corrected import other_names
 from mudd_core.cli.ending import write_now
 from mudd_core.cli.job import requested_job
 from mudd_core.cli.names import JOB_OPTIONS, known_words
@@ -92,7 +93,12 @@ def _place(request: Request) -> Place:
 
 def _saved_run(request: Request) -> tuple[Config, RunFolder]:
     section = {"sample": "sample", "validate": "eval"}.get(request.command, "")
-    return named_run(request.options, request.words, known_words(), section)
+    try:
+        return named_run(request.options, request.words, known_words(), section)
+    except UserError as error:
+        if (better := other_names(request)) is not None:
+            raise better from error
+        raise
 
 
 def _loaded(request: Request) -> tuple[Config, Prepared, Model, int]:

@@ -11,16 +11,18 @@ from mudd_core.base.storage import is_url
 from mudd_core.base.surroundings import typed_program
 from mudd_core.cli.names import ALIASES, COMMANDS, OPTIONS, READING
 from mudd_core.cli.request import MISSING_CONFIG, Request
-from mudd_core.config import find_config
-from mudd_core.config.arguments import Argument, Arguments
+from mudd_core.cli.retyping import Retyped, is_config, is_run, retyped
+from mudd_core.config import apply_overrides, check_config, find_config, read_config, split_words
+from mudd_core.config.arguments import Argument, Arguments, argument
 from mudd_core.config.load import family_configs
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.grammars.detect import is_yml
-from mudd_core.run.store.run_folder import CHECKPOINTS, RunFolder
+from mudd_core.run.store.run_folder import CHECKPOINTS
 from mudd_core.run.store.saved_run import newest_run, run_and_step
 
 _EXAMPLE = "small.py"
+_NEITHER = "'{}' is neither a command nor name=value"
 
 
 def take_run(request: Request, command: str) -> None:
@@ -30,7 +32,7 @@ def take_run(request: Request, command: str) -> None:
     """
     if command in (*READING, "data") and "--workdir" not in request.options:
         for item in _bare(request.words):
-            if _is_run(item.raw) if command == "data" else _could_be_run(item):
+            if is_run(item.raw) if command == "data" else _could_be_run(item):
                 request.words.remove(item.raw)
                 request.options["--workdir"] = item.raw
                 break
@@ -52,7 +54,7 @@ def take_run(request: Request, command: str) -> None:
 def file_after(arguments: Arguments) -> str | None:
     """Take the next argument as the file of an option that needs none; the folder of a run is no such file."""
     after = arguments.next()
-    return None if after is None or _is_run(after.raw) else arguments.plain_value()
+    return None if after is None or is_run(after.raw) else arguments.plain_value()
 
 
 def _take_config(request: Request, command: str) -> None:
@@ -60,7 +62,7 @@ def _take_config(request: Request, command: str) -> None:
     config = request.options.get("--config", "")
     if not config or "--workdir" in request.options or is_url(config) or not Path(config).is_dir():
         return
-    if not _is_run(config):
+    if not is_run(config):
         return
     if command not in (*READING, "data"):
         del request.options["--config"]
@@ -84,9 +86,9 @@ def refuse_bare(request: Request, first: str) -> None:
                 line = _command(request, word, [*_options(request), *rest])
                 raise UserError(f"[arguments] '{word}' is a command: it is the first argument; type: {line}")
             return
-        told = ""
-        if (words := _retyped(request)) is not None:
-            told = f"; type: {_command(request, first, words)}"
+        again, told = retyped(request), ""
+        if again.whole:
+            told = f"; type: {_line(request, first, again)}"
         if configs := family_configs(word):
             told += f"; configs of {word}: {', '.join(configs)}"
         if not told and request.command in READING and "--workdir" in request.options:
@@ -95,8 +97,37 @@ def refuse_bare(request: Request, first: str) -> None:
             if request.command == "report":
                 told += f"; type: {shlex.join([*typed_program(), 'compare', run, word])}"
         if told:
-            raise UserError(f"[arguments] '{word}' is neither a command nor name=value{told}")
+            own = [] if any(one.startswith(f"'{word}' is") for one in again.told) else [_NEITHER.format(word)]
+            raise UserError(f"[arguments] {', '.join([*own, *again.told])}{told}")
+        if argument(word).name.endswith((".py", ".json")):
+            find_config(word)  # UserError: there is no such file
         return
+
+
+def other_names(request: Request, first: str = "") -> UserError | None:
+    """The error of a command with names or values of other programs, with the whole command in ours.
+
+    None where no argument has such a name, or where its value has no counterpart.
+    """
+    again = retyped(request)
+    if again.problem and not again.bare:
+        return UserError(f"[arguments] {again.problem}")
+    if not again.told or not again.whole or again.bare:
+        return None
+    try:
+        name = again.options.get("--config", "" if "--workdir" in again.options else _EXAMPLE)
+        if name:
+            config = read_config(name)
+            check_config(apply_overrides(config, split_words(again.words, config)))
+    except UserError:
+        return None
+    return UserError(f"[arguments] {', '.join(again.told)}; type: {_line(request, first, again)}")
+
+
+def _line(request: Request, first: str, again: Retyped) -> str:
+    """The whole command of the arguments that were typed again."""
+    example = {} if again.options.keys() & {"--config", "--workdir"} else {"--config": _EXAMPLE}
+    return _command(request, first, [*_options(request, {**again.options, **example}), *again.words])
 
 
 def missing_config(request: Request, first: str) -> UserError:
@@ -124,28 +155,6 @@ def _bare(words: Sequence[str]) -> Iterator[Argument]:
             yield item
 
 
-def _retyped(request: Request) -> list[str] | None:
-    """Options and arguments with every bare one in its place; None where one has no place."""
-    infos, options, words = fields_of_all(), dict(request.options), list[str]()
-    arguments = Arguments(request.words)
-    for item in arguments:
-        if item.switch or item.value is not None or item.mark not in ("", "-"):
-            words += arguments.typed(item) if item.switch else [item.raw]
-        elif item.mark == "" and "--config" not in options and _is_config(item.raw):
-            options["--config"] = item.raw
-        elif item.mark == "" and "--workdir" not in options and _is_run(item.raw):
-            options["--workdir"] = run_and_step(item.raw)[0]
-        else:
-            path = field_path(item.name, infos)
-            value = None if path is None else arguments.plain_value()
-            if value is None:
-                return None
-            words.append(f"{path}={value}")
-    if not options.keys() & {"--config", "--workdir"}:
-        options = {"--config": _EXAMPLE, **options}
-    return [*_options(request, options), *words]
-
-
 def _options(request: Request, changed: dict[str, str] | None = None) -> list[str]:
     """The options as typed, the config first. changed: values that go before those of the request."""
     options = {**request.options, **(changed or {})}
@@ -161,23 +170,10 @@ def _command(request: Request, first: str, words: Sequence[str]) -> str:
     return shlex.join([*typed_program(), *([command] if command else []), *words])
 
 
-def _is_config(word: str) -> bool:
-    """Whether an argument names a config file."""
-    try:
-        return find_config(word).suffix in (".py", ".json")
-    except UserError:
-        return False
-
-
-def _is_run(word: str) -> bool:
-    """Whether an argument is the folder of a run, or of one of its checkpoints."""
-    return not is_url(word) and RunFolder(Path(run_and_step(word)[0])).holds_run
-
-
 def _could_be_run(item: Argument) -> bool:
     """Whether an argument may be meant as the folder of a run: it is one, or neither a field nor a config."""
     if is_url(item.raw) or Path(item.raw).is_dir():
         return True
     field = field_path(item.name, fields_of_all()) is not None
-    config = is_yml(item.raw) or _is_config(item.raw)
+    config = is_yml(item.raw) or is_config(item.raw)
     return item.mark == "" and not (field or config or item.raw in (*COMMANDS, *ALIASES))

@@ -56,18 +56,27 @@ def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]
     return _question((like, word))
 
 
+def foreign_name(name: str, infos: Sequence[FieldInfo]) -> str | None:
+    """The setting of another program that a name means, as foreign.SETTINGS has it; None for other names."""
+    from mudd_core.config.keys.foreign import SETTINGS
+
+    plain = name.lstrip("-").replace("-", "_").lower()
+    theirs = plain.replace(".", "_")
+    if theirs not in SETTINGS:
+        theirs = plain.rpartition(".")[2]  # trainer.max_epochs
+    return theirs if theirs in SETTINGS and infos else None  # no fields: a tool with options of its own alone
+
+
 def _setting(name: str, infos: Sequence[FieldInfo], *, dashed: bool = False) -> str | None:
     """The question and the note for a setting of another program, empty where it has neither; None for other names."""
     from mudd_core.config.keys.foreign import NOTES, SETTINGS
 
-    plain = name.lstrip("-").replace("-", "_").lower()
-    section, _, leaf = plain.rpartition(".")
-    theirs = plain.replace(".", "_")
-    if theirs not in SETTINGS and any(info.path.startswith(f"{section}.") for info in infos):
-        theirs = leaf
-    if theirs not in SETTINGS or not infos:  # no fields: a tool with options of its own alone
+    if (theirs := foreign_name(name, infos)) is None:
         return None
-    return _ours(SETTINGS[theirs], infos, dashed=dashed) + (f"; {NOTES[theirs]}" if theirs in NOTES else "")
+    note = f"; {NOTES[theirs]}" if theirs in NOTES else ""
+    return (
+        f"{_ours(SETTINGS[theirs], infos, dashed=dashed)}{note}{'' if SETTINGS[theirs] else '; leave it out'}"
+    )
 
 
 def _ours(ours: str, infos: Sequence[FieldInfo], *, dashed: bool) -> str:

@@ -19,6 +19,7 @@ from mudd_core.config.values import KINDS, LARGEST_COUNT, mismatch, number, whol
 
 Number = TypeVar("Number", int, float)
 
+_RUN = "runs/small"
 # What a message writes for a required option that was left out.
 _EXAMPLES = {
     "--config": "--config=small.py",
@@ -27,8 +28,8 @@ _EXAMPLES = {
     "--workdir": "--workdir=runs/new",
     "PATH": "FOLDER",
     "check|transfer": "check",
+    "RUN": _RUN,
 }
-_RUN = "runs/small"
 _REQUIRED = "the following arguments are required: "  # as argparse begins its message
 FIELDS = "Other arguments set fields of the config, like {example}; `{program} --help=all` lists them."
 
@@ -148,7 +149,7 @@ class ToolArguments(argparse.ArgumentParser):
         """The run of an example, where the command takes one and names none, nor a config."""
         typed = map(argument, self._typed)
         named = any(item.option in ("--config", self._run) or is_plain(item) for item in typed)
-        return [] if named or not self._run or {"--config", self._run} & set(missing) else [_RUN]
+        return [] if named or not self._run or {"--config", "RUN", self._run} & set(missing) else [_RUN]
 
     def error(self, message: str) -> NoReturn:
         """UserError with the message, and the whole command or where help is."""

@@ -32,6 +32,12 @@ from mudd_core.run.store.saved_run import named_run, run_and_step
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
+# The original programs of a family that Hugging Face does not have: of PyTorch, and of JAX.
+_OF_FAMILY = {
+    "mup": ("mu_transformer",),
+    "muddformer": ("muddformer_torch", "muddformer_jax"),
+    "tokenformer": ("tokenformer_neox", "tokenformer_jax"),
+}
 _OWN = "own"  # the weights by the model's own names, of any family
 _PROBE = (2, 32)  # windows and positions that are compared
 
@@ -41,7 +47,9 @@ def main(words: Sequence[str]) -> int:
     from mudd_core.run.build.saved_model import model_of_run
     from mudd_core.run.store.best_step import step_asked
 
-    args, rest = _parser().read(words)
+    args, rest = (parser := _parser()).read(words)
+    if not (args.config or args.workdir):
+        parser.require("RUN")
     folder = local(args.to, "[export] --to")
     if folder.exists():
         raise UserError(f"[export] {folder} exists already; give another --to")
@@ -53,7 +61,8 @@ def main(words: Sequence[str]) -> int:
     config, run = named_run(options, [word for word in rest if word not in changes])
     config = apply_overrides(config, split_words(changes, config))
     check_config(config)
-    own = args.system == _OWN
+    systems = (args.system,) if args.system else systems_of(config)
+    own = systems == (_OWN,)
     step = step_asked(args.step, run, "[export] --step")
     model, _ = model_of_run(config, run, step, precision=config.train.precision if own else "fp32")
     tokenizer = _tokenizer(args.tokenizer, config, run, model.config.vocab_size)
@@ -61,24 +70,46 @@ def main(words: Sequence[str]) -> int:
         model.save(folder, tokenizer)
         print(f"{len(model.parameters)} tensors in {folder}, by the names of the model; mc.load opens it")
         return 0
-    settings, weights = _exported(args.system, model)
+    system, settings, weights = first_exported(systems, model)
     files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
-    if tokenizer is not None and args.system == "hf":
+    if tokenizer is not None and system == "hf":
         settings |= special_ids(tokenizer)
         files["generation_config.json"] = _generation(tokenizer)
     write_folder(folder, settings, weights, shard_bytes=args.shard_mb << 20, files=files)
-    difference, largest = compare(args.system, folder, model)
+    difference, largest = compare(system, folder, model)
     if difference != 0.0:
         shutil.rmtree(folder)
         print(
             f"error: [export] logits of {folder} differ by {difference:.3e}; it was removed", file=sys.stderr
         )
         return 1
+    program = "" if args.system or system == "hf" else f" for {system}"
     print(
-        f"{len(weights)} tensors in {folder}; loaded again, its logits are the run's"
+        f"{len(weights)} tensors in {folder}{program}; loaded again, its logits are the run's"
         f"{' with ' + shlex.join(changes) if changes else ''} (largest {largest:.4g})"
     )
     return 0
+
+
+def systems_of(config: Config) -> tuple[str, ...]:
+    """The programs that the model of a run comes from, the likeliest first; hf for the models that it has."""
+    if own_family(config.model):
+        return (_OWN,)
+    known = _OF_FAMILY.get(config.model.family, ("hf",))
+    return known[::-1] if config.log.style == "maxtext" else known
+
+
+def first_exported(systems: Sequence[str], model: Model) -> tuple[str, JsonObject, dict[str, Array]]:
+    """The first of the programs that has all fields of the model, with its settings and weights."""
+    refusals = list[UserError]()
+    for system in systems:
+        try:
+            return system, *_exported(system, model)
+        except UserError as error:
+            refusals.append(error)
+    if len(systems) == 1:
+        raise refusals[0]
+    raise UserError(f"{refusals[0]}; --system={_OWN} writes any model by its own names") from refusals[0]
 
 
 def _exported(system: str, model: Model) -> tuple[JsonObject, dict[str, Array]]:
@@ -111,8 +142,8 @@ def _parser() -> ToolArguments:
     p.add_argument("--workdir", metavar="DIR", help="the run: its newest checkpoint is exported")
     p.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
     p.add_argument("--to", required=True, metavar="FOLDER", help="the new folder")
-    whom = f"for whom: {', '.join(SYSTEMS)}; default hf, Hugging Face; {_OWN}: by our names, for mc.load"
-    p.add_argument("--system", choices=(*SYSTEMS, _OWN), default="hf", metavar="NAME", help=whom)
+    whom = f"for whom: {', '.join(SYSTEMS)}; {_OWN}: by our names, for mc.load; default hf, or the family's program"
+    p.add_argument("--system", choices=(*SYSTEMS, _OWN), metavar="NAME", help=whom)
     p.add_argument(
         "--step",
         metavar="N",

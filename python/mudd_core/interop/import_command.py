@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 import warnings
@@ -43,7 +44,7 @@ def main(words: Sequence[str]) -> int:
     source = local(args.source, "[import] PATH")
     workdir = local(args.workdir, "[import] --workdir")
     settings = local(args.settings, "[import] --settings") if args.settings else source
-    _require_source(source)
+    _require_source(args.source, source)
     if RunFolder(workdir).checkpoint_folder.exists():
         raise UserError(f"[import] {workdir} holds checkpoints already; give another --workdir")
     from mudd_core import interop
@@ -106,14 +107,23 @@ def _parser() -> ToolArguments:
     return p
 
 
-def _require_source(source: Path) -> None:
-    """UserError where there is nothing to import, a name of a model among them."""
+# Names of the hub: org/model, gpt2.
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*/[A-Za-z0-9][\w.-]*|[A-Za-z0-9][\w-]*")
+
+
+def _require_source(typed: str, source: Path) -> None:
+    """UserError where there is nothing to import; for the name of a model, with the command that fetches it."""
     if source.exists():
         return
+    wanted = (
+        f"[import] PATH: expected a folder with config.json, safetensors and tokenizer.json, got '{source}'"
+    )
+    is_local = ("/" in typed and source.parent.is_dir()) or source.suffix == ".safetensors"
+    if is_local or not _HUB_NAME.fullmatch(typed):
+        raise UserError(f"{wanted}, which does not exist")
     raise UserError(
-        f"[import] PATH: expected a folder with config.json, safetensors and tokenizer.json, and '{source}' is none; "
-        f"nothing is downloaded here: fetch it where there is a network, hf download {source} --local-dir FOLDER, and "
-        "give that FOLDER"
+        f"{wanted}; nothing is downloaded here: fetch it where there is a network, hf download {source} --local-dir "
+        "FOLDER, and give that FOLDER"
     )
 
 

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
-    asked, rest = _parser().read(words)
+    asked, rest = (parser := _parser()).read(words)
+    if not (asked.config or asked.workdir):
+        parser.require("RUN")
     from mudd_core.engine.muddformer_weights import measured_weights
     from mudd_core.run.build.rows import validation_batches
     from mudd_core.run.build.saved_model import load_run

@@ -175,7 +175,10 @@ def test_any_words_give_overrides_or_a_usage_error(words: list[str]) -> None:
     [
         (["tune", "--help"], "unknown command 'tune'"),
         (["help", "tune"], "unknown command 'tune'"),
-        (["--config=tiny.py", "--wandb"], "--wandb: expected one of off, offline, online behind it"),
+        (
+            ["--config=tiny.py", "--wandb"],
+            "'--wandb' is log.wandb=online here; type: python3 launch.py --config=tiny.py ",
+        ),
         (["--config=tiny.py", "optim.name=adam"], "got 'adam'; did you mean 'adamw'?"),
     ],
 )
@@ -187,8 +190,8 @@ def test_a_suggestion_is_never_the_name_that_was_refused(
 
 
 def test_a_flag_without_its_value_has_the_values_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--config=tiny.py", "--plan", "--wandb"]) == 2
-    assert "--wandb: expected one of off, offline, online behind it" in capsys.readouterr().err
+    assert main(["--config=tiny.py", "--plan", "--precision"]) == 2
+    assert "--precision: expected one of fp32, bf16 behind it" in capsys.readouterr().err
     assert main(["--config=tiny.py", "--plan", "--steps"]) == 2
     assert "--steps: expected a value behind it" in capsys.readouterr().err
 
@@ -236,9 +239,12 @@ def test_settings_of_other_programs_name_the_field_or_nothing() -> None:
             told = str(caught.value)
             (hint,) = re.findall(r"did you mean '(.*)'", told) or [""]
             path = field_path(hint[2:], infos) if hint.startswith("--") else None
-            assert (path or hint) == ours, (word, told)
+            assert ours in (path or hint, hint), (word, told)
 
 
 def test_the_name_of_a_section_is_no_short_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--config=tiny.py", "--plan", "--data", "texts"]) == 2
-    assert "unknown option '--data'; did you mean '--path'?" in capsys.readouterr().err
+    assert (
+        "'--data' is data.path here: expected a text file or a folder of them, got 'texts'"
+        in capsys.readouterr().err
+    )

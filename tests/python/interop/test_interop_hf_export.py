@@ -12,13 +12,22 @@ import torch
 
 import mudd_core as mc
 from hf_models import make, transformers
+from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config import MixtralConfig
 from mudd_core.data.tokenize import train_bpe
 from mudd_core.data.tokenizer_source import find_tokenizer
-from mudd_core.interop import export_original
+from mudd_core.interop import export_command, export_original
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
+FAMILIES = {  # of a tiny config: the programs that `export` tries without --system, and the one that has the model
+    "tiny.py": (("hf",), "hf"),
+    "gpt2/tiny.py": (("hf",), "hf"),
+    "mixtral/tiny.py": (("hf",), "hf"),
+    "mup/tiny.py": (("mu_transformer",), "mu_transformer"),
+    "muddformer/tiny.py": (("muddformer_torch", "muddformer_jax"), "muddformer_jax"),
+    "tokenformer/tiny.py": (("tokenformer_neox", "tokenformer_jax"), ""),
+}
 RATES = {"resid_pdrop": 0.2, "embd_pdrop": 0.15, "attn_pdrop": 0.05}
 TEXT = "The mill stands by the river, and the miller's cat sleeps: dix, cent, mille, 百.\n"
 
@@ -172,3 +181,17 @@ def test_capacity_is_refused_and_the_way_out_is_stock_transformers(
     shape = MixtralConfig(vocab_size=17, max_seq_len=8, d_model=8, n_layer=1, n_head=2, d_ff=8)
     with pytest.warns(UserWarning, match="model.aux_scope"):
         export_original("hf", mc.Model(shape))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_without_a_system_a_run_goes_to_the_program_of_its_family(name: str) -> None:
+    config = mc.load_config(name)
+    systems, found = FAMILIES[name]
+    assert export_command.systems_of(config) == systems
+    assert export_command.systems_of(config.replace({"log.style": "maxtext"})) == systems[::-1]
+    small = config.replace({"model.vocab_size": 300, "model.max_seq_len": 256})
+    if found:
+        assert export_command.first_exported(systems, mc.Model(small.model))[0] == found
+        return
+    with pytest.raises(UserError, match=f"{systems[0]}.*; --system=own writes any model by its own names"):
+        export_command.first_exported(systems, mc.Model(small.model))

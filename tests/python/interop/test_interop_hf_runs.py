@@ -134,6 +134,19 @@ def test_weights_that_are_not_finite_are_refused(value: float, tmp_path: Path, c
     assert not run.exists()
 
 
+@pytest.mark.parametrize("path", ["/no/such/model", "./model", "runs/model", "~/model", "model.safetensors"])
+def test_a_path_that_is_not_there_is_not_advised_as_a_name(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    assert main(["import", path, "--workdir=run"]) == 2
+    told = capsys.readouterr().err
+    assert told.endswith("which does not exist\n") and "hf download" not in told
+    assert main(["import", "org/model-7b.v1", "--workdir=run"]) == 2
+    assert "hf download org/model-7b.v1 --local-dir FOLDER" in capsys.readouterr().err
+
+
 def test_the_name_of_a_model_is_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -5,12 +5,12 @@
 _SETTINGS = {
     "train.steps": "max_iters num_steps total_steps train_steps",
     "train.batch_size": "per_device_train_batch_size per_device_batch_size train_batch_size micro_batch_per_gpu "
-    "batch bs batchsize",
+    "per_gpu_train_batch_size batch bs batchsize b",
     "train.micro_batch_size": "gradient_accumulation_steps grad_accum_steps accumulate_grad_batches grad_accumulation",
     "train.seq_len": "block_size context_length ctx_len max_target_length max_seq_length sequence_length max_length "
-    "seq seqlen seq_length ctx",
-    "train.epochs": "num_epochs num_train_epochs max_epochs",
-    "train.precision": "fp16 bf16 mixed_precision amp",
+    "seq seqlen seq_length ctx n_ctx n_positions bptt",
+    "train.epochs": "num_epochs num_train_epochs max_epochs epoch e",
+    "train.precision": "fp16 bf16 mixed_precision amp torch_dtype",
     "train.recompute": "gradient_checkpointing activation_checkpointing remat_policy remat",
     "train.save_every": "save_steps save_interval checkpoint_every checkpoint_period checkpoint_interval",
     "train.keep_last": "save_total_limit",
@@ -21,7 +21,7 @@ _SETTINGS = {
     "eval.batch_size": "per_device_eval_batch_size eval_per_device_batch_size val_batch_size",
     "eval.max_batches": "eval_iters",
     "optim.name": "optimizer optim opt opt_type",
-    "optim.lr": "peak_lr max_lr base_lr",
+    "optim.lr": "peak_lr max_lr base_lr lr0 max_learning_rate",
     "optim.beta1": "adam_beta1 adam_b1 b1",
     "optim.beta2": "adam_beta2 adam_b2 b2",
     "optim.eps": "adam_epsilon adam_eps epsilon",
@@ -30,26 +30,35 @@ _SETTINGS = {
     "optim.warmup_steps": "warmup_iters warmup_ratio warmup_steps_fraction lr_warmup_steps",
     "optim.schedule_steps": "lr_decay_iters learning_rate_schedule_steps",
     "optim.final_lr_ratio": "min_lr cosine_learning_rate_final_fraction",
-    "model.d_model": "n_embd hidden_size base_emb_dim emb_dim embed_dim d_embed dim",
-    "model.n_layer": "num_layers num_hidden_layers base_num_decoder_layers n_layers depth",
-    "model.n_head": "num_heads num_attention_heads base_num_query_heads n_heads heads n_attention_heads",
+    "model.d_model": "n_embd hidden_size base_emb_dim emb_dim embed_dim d_embed dim hidden_dim embedding_dim emsize",
+    "model.n_layer": "num_layers num_hidden_layers base_num_decoder_layers n_layers nlayers num_blocks depth",
+    "model.n_head": "num_heads num_attention_heads base_num_query_heads n_heads heads nhead nheads n_attention_heads",
     "model.n_kv_head": "num_key_value_heads base_num_kv_heads n_kv_heads",
-    "model.d_ff": "intermediate_size base_mlp_dim mlp_dim ffn_dim ff_dim",
+    "model.d_ff": "intermediate_size base_mlp_dim mlp_dim ffn_dim ff_dim dim_feedforward nhid n_inner",
     "data.path": "data data_dir data_path dataset_path train_file train_data grain_train_files "
     "text text_file file files corpus",
     "data.eval_path": "validation_file val_file eval_file grain_eval_files",
     "data.vocab_size": "vocab vocabulary n_vocab",
+    "data.dataset": "dataset_name",
+    "data.dataset_config": "dataset_config_name",
     "data.tokenizer": "tokenizer_path tokenizer_name tokenizer_file",
     "data.workers": "num_workers dataloader_num_workers grain_worker_count",
     "data.column": "text_column text_field",
     "start.load_parameters_path": "init_from load_from pretrained finetune_from",
     "log.wandb": "wandb_log report_to use_wandb",
     "log.wandb_run": "wandb_run_name",
-    "--config": "config model model_name model_name_or_path model_type preset",
-    "--workdir": "workdir out_dir output_dir outdir out output save_dir log_dir logging_dir run_name "
-    "base_output_directory resume_from_checkpoint resume_from default_root_dir",
+    "--config": "config model model_name model_name_or_path model_type config_name preset c",
+    "--workdir": "workdir out_dir output_dir outdir out output save_dir run_name o "
+    "base_output_directory resume_from_checkpoint resume_from resume default_root_dir checkpoint ckpt ckpt_path "
+    "checkpoint_path",
     "--ranks": "nproc_per_node world_size num_processes gpus",
-    "": "device accelerator backend compile torch_compile dropout bias attention tensorboard do_train do_eval "
+    "--prompt": "start prompt_text input_text",
+    "--num-samples": "num_return_sequences n_samples",
+    "--stop": "stop_strings stop_token stop_sequence",
+    "sample.max_tokens": "max_new_tokens n_predict max_gen_len",
+    "": "no_cuda use_cpu cpu cuda pin_memory streaming use_fast_tokenizer save_strategy logging_strategy eval_only "
+    "log_dir logging_dir do_sample tied trust_remote_code "
+    "device accelerator backend compile torch_compile dropout bias attention tensorboard do_train do_eval "
     "overwrite_output_dir evaluation_strategy eval_strategy always_save_checkpoint enable_checkpointing "
     "nnodes node_rank local_rank master_addr master_port rdzv_backend rdzv_endpoint standalone deepspeed fsdp_config "
     "ici_fsdp_parallelism hardware",
@@ -58,19 +67,30 @@ SETTINGS = {theirs: ours for ours, names in _SETTINGS.items() for theirs in name
 
 # What a message says of settings without a counterpart, and of those whose value means another thing here.
 _NOTES = {
-    "mudd_core computes on the CPU; leave it out": "device accelerator backend hardware",
-    "a model is planned when it first runs; leave it out": "compile torch_compile",
-    "the family of the config decides it; choose another config": "bias attention",
-    "held-out text is read every train.eval_every steps; leave it out": "do_train do_eval evaluation_strategy "
-    "eval_strategy",
-    "train.save_every says when the run is saved": "always_save_checkpoint enable_checkpointing",
-    "the same command resumes a run, another --workdir starts a new one": "overwrite_output_dir",
+    "mudd_core computes on the CPU": "device accelerator backend hardware no_cuda use_cpu cpu cuda pin_memory",
+    "a model is planned when it first runs": "compile torch_compile",
+    "the family of the config decides it": "bias attention tied",
+    "only the gpt2 family has dropout": "dropout",
+    "training is what this command does": "do_train",
+    "held-out text is read every train.eval_every steps": "do_eval evaluation_strategy eval_strategy",
+    "the command validate does that": "eval_only",
+    "train.save_every says when the run is saved": "always_save_checkpoint enable_checkpointing save_strategy",
+    "train.log_every says when a step is logged": "logging_strategy",
+    "metrics and log.txt are in the work directory": "log_dir logging_dir",
+    "TensorBoard's files are always written, below the work directory": "tensorboard",
+    "the same command resumes a run, another --workdir starts a new one": "overwrite_output_dir "
+    "resume_from_checkpoint resume_from resume init_from",
+    "sample.temperature=0 takes the likeliest token": "do_sample",
+    "data.path is read as it is": "streaming",
+    "a tokenizer.json needs no such choice": "use_fast_tokenizer trust_remote_code",
+    "a config names the model; the command import takes weights": "model_name_or_path",
     "type --ranks=N, and --hosts=A,B for several machines": "nnodes node_rank local_rank master_addr master_port "
     "rdzv_backend rdzv_endpoint standalone",
     "type --ranks=N; docs/parallel.md says how they share the work": "deepspeed fsdp_config ici_fsdp_parallelism",
     "it counts the sequences of one pass: batch size / accumulation steps": "gradient_accumulation_steps "
     "grad_accum_steps accumulate_grad_batches grad_accumulation",
-    "it is a number of steps, not a share": "warmup_ratio warmup_steps_fraction",
-    "it is a share of optim.lr, not a rate": "min_lr",
+    "it is a number of steps": "warmup_ratio warmup_steps_fraction",
+    "it is a fraction of optim.lr": "min_lr",
+    "bf16 needs no loss scaling": "fp16 amp",
 }
 NOTES = {theirs: note for note, names in _NOTES.items() for theirs in names.split()}

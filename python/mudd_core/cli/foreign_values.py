@@ -1,0 +1,153 @@
+"""Values of settings of other programs, as values of the fields that mean the same here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config, find_config
+from mudd_core.config.fields import FieldInfo
+from mudd_core.config.overrides import parse_value
+from mudd_core.run.store.saved_run import run_and_step
+
+_TRUE = ("", "true", "1", "yes", "on")
+_FALSE = ("false", "0", "no", "off", "none", "null")
+_PRECISIONS = {
+    **dict.fromkeys(("float32", "fp32", "float", "32", "32-true", "no", "highest"), "fp32"),
+    **dict.fromkeys(("bfloat16", "float16", "half", "fp16", "bf16", "16", "auto", "o1", "o2"), "bf16"),
+    **dict.fromkeys(("bf16-mixed", "16-mixed", "bf16-true", "16-true"), "bf16"),
+}
+_SCHEDULES = {"constant_with_warmup": "constant", "cosine_with_restarts": "cosine", "linear_decay": "linear"}
+_TRACKERS = {"wandb": "online", "all": "online", "tensorboard": "off"}
+
+
+def is_true(value: str) -> bool | None:
+    """Whether a switch is on; None for a value that is neither on nor off."""
+    low = value.lower()
+    return True if low in _TRUE else False if low in _FALSE else None
+
+
+def _precision(theirs: str, value: str) -> str | None:
+    on = is_true(value) if theirs in ("fp16", "bf16", "amp") else None
+    return ("bf16" if on else "fp32") if on is not None else _PRECISIONS.get(value.lower())
+
+
+def _schedule(theirs: str, value: str) -> str | None:
+    if theirs == "decay_lr":
+        return {True: "cosine", False: "constant"}.get(bool(is_true(value)))
+    return _SCHEDULES.get(value.lower(), value.lower())
+
+
+def _optimizer(theirs: str, value: str) -> str | None:
+    low = value.lower()
+    return "adamw" if low.startswith("adam") and "pax" not in low else low
+
+
+def _tracker(theirs: str, value: str) -> str | None:
+    on = is_true(value)
+    return _TRACKERS.get(value.lower(), value.lower()) if on is None else "online" if on else "off"
+
+
+def _switch(theirs: str, value: str) -> str | None:
+    on = True if theirs.startswith("remat") else is_true(value)
+    return None if on is None else str(on).lower()
+
+
+def _text_path(theirs: str, value: str) -> str | None:
+    return value if value and Path(value).exists() else None
+
+
+_FIELDS: dict[str, Callable[[str, str], str | None]] = {
+    "train.precision": _precision,
+    "optim.schedule": _schedule,
+    "optim.name": _optimizer,
+    "log.wandb": _tracker,
+    "train.recompute": _switch,
+    "data.path": _text_path,
+    "data.eval_path": _text_path,
+}
+
+
+def field_value(info: FieldInfo, theirs: str, value: str) -> str | None:
+    """The value of a field for a value of another program's setting; None where it has none."""
+    convert = _FIELDS.get(info.path)
+    found = value if convert is None else convert(theirs, value)
+    if found is None or (found == "" and info.kind is not str):
+        return None
+    if info.choices and found not in info.choices:
+        return None
+    try:
+        parse_value(info, found)
+    except UserError:
+        return None
+    return found
+
+
+def _config_name(theirs: str, value: str) -> str | None:
+    try:
+        find_config(value)
+    except UserError:
+        return None
+    return value
+
+
+def _folder(theirs: str, value: str) -> str | None:
+    if theirs.startswith("resume"):
+        return run_and_step(value)[0] if is_true(value) is None else ""
+    return f"runs/{value}" if theirs == "run_name" and value else value or None
+
+
+def _ranks(theirs: str, value: str) -> str | None:
+    return ("" if value == "1" else value) if value.isdecimal() and int(value) > 0 else None
+
+
+_OPTIONS: dict[str, Callable[[str, str], str | None]] = {
+    "--config": _config_name,
+    "--workdir": _folder,
+    "--ranks": _ranks,
+}
+
+
+def option_value(option: str, theirs: str, value: str) -> str | None:
+    """The same for an option of the command line; empty where the option is not needed."""
+    convert = _OPTIONS.get(option)
+    return value if convert is None else convert(theirs, value)
+
+
+def start_value(value: str) -> str | None:
+    """start.load_parameters_path for nanoGPT's init_from; empty where a run starts or resumes by itself."""
+    return "" if value in ("scratch", "resume") else value if value and Path(value).exists() else None
+
+
+RELATIVE = {"gradient_accumulation_steps", "grad_accum_steps", "accumulate_grad_batches", "grad_accumulation"}
+RELATIVE |= {"warmup_ratio", "warmup_steps_fraction", "min_lr"}
+
+
+def relative_words(theirs: str, value: str, config: Config, *, typed_batch: bool) -> list[str] | None:
+    """Overrides for a setting that is relative to others, of a config with those; None where there is no value.
+
+    typed_batch: the batch size of the config is that of the command, and counts one of the accumulated passes.
+    """
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    train = config.train
+    if theirs == "min_lr":
+        return (
+            [f"optim.final_lr_ratio={number / config.optim.lr:.6g}"]
+            if 0 <= number <= config.optim.lr
+            else None
+        )
+    if theirs in ("warmup_ratio", "warmup_steps_fraction"):
+        steps = round(number * train.steps)
+        return [f"optim.warmup_steps={steps}"] if 0 <= number < 1 and not train.epochs else None
+    passes = int(number)
+    if passes < 1 or passes != number or (not typed_batch and train.batch_size % passes):
+        return None
+    if passes == 1:
+        return []
+    if not typed_batch:
+        return [f"train.micro_batch_size={train.batch_size // passes}"]
+    return [f"train.batch_size={train.batch_size * passes}", f"train.micro_batch_size={train.batch_size}"]

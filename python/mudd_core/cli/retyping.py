@@ -1,0 +1,237 @@
+"""A command line typed again: bare arguments in their places, settings of other programs as those of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url
+from mudd_core.cli.foreign_values import (
+    RELATIVE,
+    field_value,
+    is_true,
+    option_value,
+    relative_words,
+    start_value,
+)
+from mudd_core.cli.request import Request
+from mudd_core.config import Config, apply_overrides, find_config, read_config, split_words
+from mudd_core.config.arguments import Argument, Arguments, argument
+from mudd_core.config.fields import FieldInfo, walk
+from mudd_core.config.keys.foreign import NOTES, SETTINGS
+from mudd_core.config.overrides import field_path
+from mudd_core.config.schema import fields_of_all
+from mudd_core.config.suggest import foreign_name
+from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.saved_run import run_and_step
+
+_START, _DROPOUTS = (
+    "start.load_parameters_path",
+    ("model.embd_dropout", "model.attn_dropout", "model.resid_dropout"),
+)
+_PROGRAMS = ("train.py", "main.py", "pretrain.py", "run_clm.py")  # as other projects call theirs
+# What a setting whose value has no counterpart expects.
+_WANTED = {
+    "data.path": "expected a text file or a folder of them, ",
+    "data.eval_path": "expected a text file or a folder of them, ",
+    "--config": "expected a config (the command import takes weights), ",
+    "train.micro_batch_size": "expected passes that divide train.batch_size, ",
+    "start.load_parameters_path": "expected a run or a safetensors file (the command import takes others), ",
+}
+_OTHER_VALUES = (
+    "train.precision",
+    "log.wandb",
+)  # fields of which other programs have the name and not the values
+_BATCH = "train.batch_size"
+
+
+@dataclass
+class Retyped:
+    """Options and arguments as this program takes them. whole: every argument has a place in them.
+
+    told: a remark about each argument that is typed in another way; bare: the first one without an option; problem:
+    why a value has no counterpart.
+    """
+
+    options: dict[str, str]
+    words: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    bare: str = ""
+    whole: bool = True
+    problem: str = ""
+
+    def add(self, option: str, ours: str, note: str = "") -> None:
+        """Add the remark on a setting that has a counterpart."""
+        self.told.append(f"'{option}' is {ours} here{f' ({note})' if note else ''}")
+
+    def leave_out(self, option: str, why: str) -> None:
+        """Add the remark on an argument that is not needed."""
+        self.told.append(f"'{option}' is left out ({why})")
+
+    def fail(self, option: str, ours: str, value: str, info: FieldInfo | None, note: str = "") -> bool:
+        """Note that a value has no counterpart; False."""
+        wanted = f"{note}, " if note else ""
+        wanted = (
+            f"expected one of {', '.join(info.choices)}, " if info is not None and info.choices else wanted
+        )
+        wanted = _WANTED.get(ours, wanted)
+        self.problem = self.problem or f"'{option}' is {ours} here: {wanted}got '{value}'"
+        return False
+
+
+def retyped(request: Request) -> Retyped:
+    """Type the arguments of a request again."""
+    result = Retyped(dict(request.options))
+    named = request.options.get("--config")
+    config = _config_at(named) if named else None
+    later = list[tuple[str, str, str]]()  # relative to values that other arguments set
+    infos = list(walk(config)) if config is not None else fields_of_all()
+    arguments = Arguments(request.words)
+    for item in arguments:
+        name = foreign_name(item.name, infos) if _is_setting(item) else None
+        if _is_bare(item):
+            result.whole &= _place(item, arguments, result, infos)
+        elif name is None or _path(item, infos) is not None:
+            _keep(item, arguments, result, infos)
+        else:
+            value = item.value if item.value is not None else arguments.plain_value() or ""
+            if name in RELATIVE:
+                later.append((item.option, name, value))
+            else:
+                result.whole &= _translate(item.option, name, value, result, infos)
+    config = config if config is not None else _config_at(result.options.get("--config", "")) or Config()
+    for option, name, value in later:
+        result.whole &= _relate(option, name, value, result, config)
+    return result
+
+
+def is_config(word: str) -> bool:
+    """Whether an argument names a config file."""
+    try:
+        return find_config(word).suffix in (".py", ".json")
+    except UserError:
+        return False
+
+
+def is_run(word: str) -> bool:
+    """Whether an argument is the folder of a run, or of one of its checkpoints."""
+    return not is_url(word) and RunFolder(Path(run_and_step(word)[0])).holds_run
+
+
+def _config_at(name: str) -> Config | None:
+    try:
+        return read_config(name) if name else None
+    except UserError:
+        return None
+
+
+def _is_bare(item: Argument) -> bool:
+    return not item.switch and item.value is None and item.mark in ("", "-")
+
+
+def _is_setting(item: Argument) -> bool:
+    return item.mark in ("", "-", "--", "+", "++")
+
+
+def _path(item: Argument, infos: Sequence[FieldInfo]) -> str | None:
+    """The field that an argument sets."""
+    return field_path(item.name, infos)
+
+
+def _place(item: Argument, arguments: Arguments, result: Retyped, infos: Sequence[FieldInfo]) -> bool:
+    """Put a bare argument into its place; False where it has none."""
+    result.bare = result.bare or item.raw
+    if item.mark == "" and "--config" not in result.options and is_config(item.raw):
+        result.options["--config"] = item.raw
+        return True
+    if item.mark == "" and "--workdir" not in result.options and is_run(item.raw):
+        result.options["--workdir"] = run_and_step(item.raw)[0]
+        return True
+    if item.raw in _PROGRAMS:
+        result.leave_out(item.raw, "this program takes its place")
+        return True
+    path, name = field_path(item.name, infos), foreign_name(item.name, infos)
+    if path is None and name is None:
+        return False
+    if (value := arguments.plain_value()) is None:
+        return False
+    if path is None and name is not None:
+        return _translate(item.raw, name, value, result, infos)
+    result.words.append(f"{path}={value}")
+    return True
+
+
+def _keep(item: Argument, arguments: Arguments, result: Retyped, infos: Sequence[FieldInfo]) -> None:
+    """Keep an argument as it is typed, with another program's value of a field as ours."""
+    path = _path(item, infos)
+    info = next((one for one in infos if one.path == path), None)
+    if info is None or path not in _OTHER_VALUES:
+        result.words.append("=".join(arguments.typed(item) if item.switch else [item.raw]))
+        return
+    typed = item.value if item.value is not None else arguments.plain_value() or ""
+    ours = None if typed in info.choices else field_value(info, item.name, typed)
+    if ours is None:
+        result.words += [item.raw, typed] if item.switch and typed else [item.raw]
+        return
+    result.words.append(f"{path}={ours}")
+    result.add(typed or item.option, ours if typed else f"{path}={ours}")
+
+
+def _translate(option: str, name: str, value: str, result: Retyped, infos: Sequence[FieldInfo]) -> bool:
+    """Add the counterpart of a setting; False where its value has none."""
+    ours, note = SETTINGS[name], NOTES.get(name, "")
+    if not ours:
+        return _leave_out(option, name, value, result, infos)
+    info = next((one for one in infos if one.path == ours), None)
+    if ours.startswith("--"):
+        found = option_value(ours, name, value)
+    elif name == "init_from":
+        found = start_value(value)
+    else:
+        found = None if info is None else field_value(info, name, value)
+    if found is None:
+        return result.fail(option, ours, value, info, note)
+    if not found:
+        result.leave_out(option, note or "it is not needed")
+        return True
+    if ours.startswith("--"):
+        result.options[ours] = found
+    else:
+        result.words.append(f"{ours}={found}")
+    result.add(option, ours, note)
+    return True
+
+
+def _leave_out(option: str, name: str, value: str, result: Retyped, infos: Sequence[FieldInfo]) -> bool:
+    """Leave a setting without a counterpart out; the dropout of a gpt2 is three. False where no note says why."""
+    dropouts = [info.path for info in infos if info.path in _DROPOUTS] if name == "dropout" else []
+    if dropouts and is_true(value) is not False:
+        result.words += [f"{path}={value}" for path in dropouts]
+        result.add(option, ", ".join(dropouts))
+        return bool(value)
+    if name in NOTES:
+        result.leave_out(option, NOTES[name])
+    return name in NOTES
+
+
+def _relate(option: str, name: str, value: str, result: Retyped, config: Config) -> bool:
+    """Add the counterpart of a setting that is relative to others; False where its value has none."""
+    infos = list(walk(config))
+    try:
+        config = apply_overrides(config, split_words(result.words, config))
+    except UserError:
+        return False
+    batches = [word for word in result.words if field_path(argument(word).name, infos) == _BATCH]
+    words = relative_words(name, value, config, typed_batch=bool(batches))
+    if words is None:
+        return result.fail(option, SETTINGS[name], value, None, NOTES.get(name, ""))
+    if not words:
+        result.leave_out(option, "it is not needed")
+        return True
+    if len(words) > 1:  # the batch of all accumulated passes takes the place of theirs
+        result.words = [word for word in result.words if word not in batches]
+    result.words += words
+    result.add(option, " and ".join(word.partition("=")[0] for word in words), NOTES.get(name, ""))
+    return True
