@@ -96,7 +96,7 @@ def in_process(program: str, family: str, level: str, a: argparse.Namespace) -> 
             command, env=environment(program, level), cwd=folder, capture_output=True, text=True, check=False
         )
     if done.returncode:
-        return done.stderr.strip().splitlines()[-1], level
+        return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1], level
     found: list[str] = json.loads(done.stdout.splitlines()[-1])
     return found[0], found[1]
 

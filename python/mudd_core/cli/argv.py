@@ -104,6 +104,8 @@ def _read_options(request: Request, words: Sequence[str], command: str) -> None:
     arguments = Arguments(words)
     for item in arguments:
         name = {"-h": "--help", "-V": "--version"}.get(item.option, item.option)
+        if command in OPTIONS.get(dashed := name.replace("_", "-"), ("", "", ()))[2]:
+            name = dashed
         if name not in OPTIONS or (name in _FIELDS_TOO and command not in OPTIONS[name][2]):
             # Its value must not be read as an option of this program.
             request.words += arguments.typed(item) if item.switch else [item.raw]

@@ -14,6 +14,7 @@ from mudd_core.cli.request import MISSING_CONFIG, Request
 from mudd_core.cli.retyping import Retyped, is_config, is_run, retyped
 from mudd_core.config import apply_overrides, check_config, find_config, read_config, split_words
 from mudd_core.config.arguments import Argument, Arguments, argument
+from mudd_core.config.keys.foreign import COMMANDS as FOREIGN
 from mudd_core.config.load import family_configs
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
@@ -86,6 +87,8 @@ def refuse_bare(request: Request, first: str) -> None:
                 line = _command(request, word, [*_options(request), *rest])
                 raise UserError(f"[arguments] '{word}' is a command: it is the first argument; type: {line}")
             return
+        if (ours := FOREIGN.get(word)) is not None and not first:
+            raise UserError(f"[arguments] '{word}' is no command; type: {_as_command(request, ours, word)}")
         again, told = retyped(request), ""
         if again.whole:
             told = f"; type: {_line(request, first, again)}"
@@ -102,6 +105,14 @@ def refuse_bare(request: Request, first: str) -> None:
         if argument(word).name.endswith((".py", ".json")):
             find_config(word)  # UserError: there is no such file
         return
+
+
+def _as_command(request: Request, ours: str, word: str) -> str:
+    """The whole command with a command of ours in the place of a word."""
+    rest = [other for other in request.words if other != word]
+    if ours == "--version":
+        rest = []
+    return shlex.join([*typed_program(), *ours.split(), *_options(request), *rest])
 
 
 def other_names(request: Request, first: str = "") -> UserError | None:
@@ -127,7 +138,9 @@ def other_names(request: Request, first: str = "") -> UserError | None:
 def _line(request: Request, first: str, again: Retyped) -> str:
     """The whole command of the arguments that were typed again."""
     example = {} if again.options.keys() & {"--config", "--workdir"} else {"--config": _EXAMPLE}
-    return _command(request, first, [*_options(request, {**again.options, **example}), *again.words])
+    return _command(
+        request, first or again.command, [*_options(request, {**again.options, **example}), *again.words]
+    )
 
 
 def missing_config(request: Request, first: str) -> UserError:

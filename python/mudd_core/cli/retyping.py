@@ -31,7 +31,7 @@ _START, _DROPOUTS = (
     "start.load_parameters_path",
     ("model.embd_dropout", "model.attn_dropout", "model.resid_dropout"),
 )
-_PROGRAMS = ("train.py", "main.py", "pretrain.py", "run_clm.py")  # as other projects call theirs
+_PROGRAMS = ("torchrun", "train.py", "main.py", "pretrain.py", "run_clm.py")  # as other projects call theirs
 # What a setting whose value has no counterpart expects.
 _WANTED = {
     "data.path": "expected a text file or a folder of them, ",
@@ -52,7 +52,7 @@ class Retyped:
     """Options and arguments as this program takes them. whole: every argument has a place in them.
 
     told: a remark about each argument that is typed in another way; bare: the first one without an option; problem:
-    why a value has no counterpart.
+    why a value has no counterpart. command: the one that an option of another program asks for.
     """
 
     options: dict[str, str]
@@ -61,6 +61,7 @@ class Retyped:
     bare: str = ""
     whole: bool = True
     problem: str = ""
+    command: str = ""
 
     def add(self, option: str, ours: str, note: str = "") -> None:
         """Add the remark on a setting that has a counterpart."""
@@ -207,12 +208,15 @@ def _translate(option: str, name: str, value: str, result: Retyped, infos: Seque
 def _leave_out(option: str, name: str, value: str, result: Retyped, infos: Sequence[FieldInfo]) -> bool:
     """Leave a setting without a counterpart out; the dropout of a gpt2 is three. False where no note says why."""
     dropouts = [info.path for info in infos if info.path in _DROPOUTS] if name == "dropout" else []
-    if dropouts and is_true(value) is not False:
-        result.words += [f"{path}={value}" for path in dropouts]
+    if dropouts:
+        rate = "0" if is_true(value) is False else value
+        result.words += [f"{path}={rate}" for path in dropouts]
         result.add(option, ", ".join(dropouts))
         return bool(value)
     if name in NOTES:
         result.leave_out(option, NOTES[name])
+    if name == "eval_only" and is_true(value):
+        result.command = "validate"
     return name in NOTES
 
 
@@ -233,5 +237,5 @@ def _relate(option: str, name: str, value: str, result: Retyped, config: Config)
     if len(words) > 1:  # the batch of all accumulated passes takes the place of theirs
         result.words = [word for word in result.words if word not in batches]
     result.words += words
-    result.add(option, " and ".join(word.partition("=")[0] for word in words), NOTES.get(name, ""))
+    result.add(option, " and ".join(argument(word).name for word in words), NOTES.get(name, ""))
     return True

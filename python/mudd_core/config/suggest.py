@@ -61,7 +61,7 @@ def foreign_name(name: str, infos: Sequence[FieldInfo]) -> str | None:
     from mudd_core.config.keys.foreign import SETTINGS
 
     plain = name.lstrip("-").replace("-", "_").lower()
-    theirs = plain.replace(".", "_")
+    theirs = plain if plain in SETTINGS else plain.replace(".", "_")
     if theirs not in SETTINGS:
         theirs = plain.rpartition(".")[2]  # trainer.max_epochs
     return theirs if theirs in SETTINGS and infos else None  # no fields: a tool with options of its own alone

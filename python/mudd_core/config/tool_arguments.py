@@ -151,6 +151,19 @@ class ToolArguments(argparse.ArgumentParser):
         named = any(item.option in ("--config", self._run) or is_plain(item) for item in typed)
         return [] if named or not self._run or {"--config", "RUN", self._run} & set(missing) else [_RUN]
 
+    def _with_target(self, missing: Sequence[str]) -> tuple[list[str], list[str]]:
+        """(the other words, --to) where --to is missing and a second bare folder, or --out, was typed for it."""
+        typed = list(self._typed)
+        if list(missing) != ["--to"]:
+            return typed, []
+        for i, item in enumerate(map(argument, typed)):
+            bare = is_plain(item) and item.mark == "" and i == len(typed) - 1 and i > 0
+            if bare and not argument(typed[i - 1]).switch:
+                return typed[:i], [f"--to={item.raw}"]
+            if item.key in ("out", "output") and item.value:
+                return typed[:i] + typed[i + 1 :], [f"--to={item.value}"]
+        return typed, []
+
     def error(self, message: str) -> NoReturn:
         """UserError with the message, and the whole command or where help is."""
         _, is_missing, text = message.partition(_REQUIRED)
@@ -158,8 +171,9 @@ class ToolArguments(argparse.ArgumentParser):
             names = text.split(", ")
             message = f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing"
             if _EXAMPLES.keys() >= set(names):
-                examples = [*self._missing_run(names), *(_EXAMPLES[name] for name in names)]
-                line = self._command([*self._typed, *examples])
+                typed, target = self._with_target(names)
+                examples = target or [*self._missing_run(names), *(_EXAMPLES[name] for name in names)]
+                line = self._command([*typed, *examples])
                 raise UserError(f"[{self._tool}] {message}; type: {line}")
         raise UserError(
             f"[{self._tool}] {message.removeprefix('argument ')}; {self.prog} --help shows the options"

@@ -26,6 +26,7 @@ from mudd_core.config.families import own_family
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
+from mudd_core.run.store.best_step import BEST, step_asked
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run, run_and_step
 
@@ -45,7 +46,6 @@ _PROBE = (2, 32)  # windows and positions that are compared
 def main(words: Sequence[str]) -> int:
     """Run the command; 1 if the folder does not give the run's logits (it is removed then)."""
     from mudd_core.run.build.saved_model import model_of_run
-    from mudd_core.run.store.best_step import step_asked
 
     args, rest = (parser := _parser()).read(words)
     if not (args.config or args.workdir):
@@ -146,6 +146,7 @@ def _parser() -> ToolArguments:
     p.add_argument("--system", choices=(*SYSTEMS, _OWN), metavar="NAME", help=whom)
     p.add_argument(
         "--step",
+        type=_step,
         metavar="N",
         help="this checkpoint instead of the newest; best: of the lowest validation loss",
     )
@@ -160,6 +161,11 @@ def _parser() -> ToolArguments:
         help="largest file, MiB; 0: a file for each tensor; default 4096",
     )
     return p
+
+
+def _step(text: str) -> int | str:
+    """The value of --step: a number, or best."""
+    return text if text == BEST else whole_number(0)(text)
 
 
 def _tokenizer(asked: str | None, config: Config, run: RunFolder, vocab_size: int) -> Tokenizer | None:

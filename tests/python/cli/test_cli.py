@@ -169,6 +169,16 @@ def test_no_arguments_print_a_short_usage(tmp_path: Path) -> None:
     assert "python3 launch.py sample --config=tiny.py" in done.stdout
 
 
+def test_options_of_sample_may_have_underscores() -> None:
+    options = argv.parse(["sample", "--config=tiny.py", "--num_samples", "2", "--prompt_file=x"]).options
+    assert (options["--num-samples"], options["--prompt-file"]) == ("2", "x")
+
+
+def test_the_version_is_an_option() -> None:
+    with pytest.raises(UserError, match=r"'version' is no command; type: .* --version$"):
+        argv.parse(["version"])
+
+
 def test_words_become_a_request() -> None:
     request = argv.parse(["sample", "--config", "tiny.py", "--prompt", "--x=1", "--max-tokens=5"])
     assert request.command == "sample" and request.options["--prompt"] == "--x=1"

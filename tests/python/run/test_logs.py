@@ -19,7 +19,7 @@ from mudd_core.engine.muddformer_weights import dynamic_weights
 from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, muddformer
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.store.metrics import EventFiles
+from mudd_core.run.store.event_file import EventFiles
 from mudd_core.run.store.run_folder import RunFolder
 
 

@@ -20,7 +20,8 @@ from mudd_core.base.units import duration
 from mudd_core.config import GPT2Config, TransformerPPConfig
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.run.report.progress import Clock
-from mudd_core.run.store.metrics import EventFiles, MetricsLog, read_rows
+from mudd_core.run.store.event_file import EventFiles
+from mudd_core.run.store.metrics import MetricsLog, read_rows
 from mudd_core.run.store.run_folder import RunFolder
 
 

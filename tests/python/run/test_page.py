@@ -61,7 +61,8 @@ def test_the_page_has_the_curves_of_updates_and_validations(tmp_path: Path) -> N
     for title in ("Loss", "Speed", "Gradient norm", "Learning rate", "Config"):
         assert title in page
     loss = charts(page)[0]["series"]
-    assert isinstance(loss, list) and [one["name"] for one in loss] == ["training", "validation"]
+    assert isinstance(loss, list)
+    assert [one["name"] for one in loss] == ["training", "validation", "best validation"]
     assert loss[1]["values"] == [3, 2.5] and loss[1]["tokens"] == [51200, 92160]
     assert "<td>90</td><td>2.5000</td><td>1.2500</td>" in page
 
@@ -223,3 +224,51 @@ def test_damaged_events_are_left_out(tmp_path: Path) -> None:
     )
     assert len(records_of(folder).events) == 2
     assert "Time line" in run_page(records_of(folder))
+
+
+def best_in(page: str) -> tuple[object, object]:
+    """Step and loss of the dot at the best validation."""
+    series = charts(page)[0]["series"]
+    assert isinstance(series, list)
+    (best,) = (one for one in series if one["name"] == "best validation")
+    return best["steps"], best["values"]
+
+
+def test_the_best_validation_and_an_end_by_patience_are_marked(tmp_path: Path) -> None:
+    rows = [
+        *(update(step) for step in range(1, 13)),
+        validation(4, 3.0),
+        validation(8, 2.5),
+        validation(12, 2.75),
+    ]
+    end = {"event": "finished", "step": 12, "reason": "train.patience"}
+    folder = write_run(tmp_path / "run", rows, [{"event": "started"}, end])
+    page = run_page(records_of(folder))
+    assert best_in(page) == ([8], [2.5]) and "out of patience" not in page  # in progress: the recorded ones
+    ending: JsonObject = {
+        "step": 12,
+        "best_step": 6,
+        "best_val_loss": 2.25,
+        "since_best": 1,
+        "out_of_patience": True,
+    }
+    folder.summary_file.write_text(json.dumps(ending))
+    page = run_page(records_of(folder))
+    assert best_in(page) == ([6], [2.25]) and ">at step 6<" in page
+    assert "<dt>out of patience</dt><dd>1</dd>" in page and "ended by train.patience" in page
+    folder.summary_file.write_text(json.dumps({**ending, "step": 11}))  # the run has gone on since
+    page = run_page(records_of(folder))
+    assert best_in(page) == ([8], [2.5]) and "out of patience" not in page
+
+
+def test_the_scale_of_a_heat_map_is_below_zero_only_where_a_value_is() -> None:
+    def ends(values: list[float], middle: float | None) -> list[str]:
+        names = [str(place) for place in range(len(values))]
+        figure = heat_map("Load", np.array([values]), rows=["layer 0"], columns=names, middle=middle)
+        scale = re.search(r'<div class="scale.*?</div>', figure)
+        assert scale is not None
+        return re.findall(r"<span>(.*?) ?</span>", scale[0])
+
+    assert ends([0.0, 4.0], 1.0) == ["0", "4"]  # a load: a fair part is 1, another expert has four of them
+    assert ends([2.0, 4.0], None) == ["0", "4"]
+    assert ends([-0.5, 2.0], 0.0) == ["-0.5", "2"]

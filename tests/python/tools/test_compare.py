@@ -17,12 +17,16 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
+from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Float64, JsonObject
 from mudd_core.run.report.page.records import Records
+from mudd_core.run.store import metrics
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.tools.compare.compared import ComparedRun
+from mudd_core.tools.compare.compared import ComparedRun, read_run
+from mudd_core.tools.compare.first_difference import first_difference
 from mudd_core.tools.compare.machine import machine_rows
+from page_runs import update, validation, write_run
 from places import ROOT
 from tiny_run import TinyRun
 
@@ -400,3 +404,41 @@ def test_help_names_the_arguments(runs: Path) -> None:
     assert (
         done.returncode == 0 and "--html FILE" in done.stdout and "compare runs/one runs/two" in done.stdout
     )
+
+
+def test_the_best_validations_and_an_end_by_patience_are_marked(tmp_path: Path) -> None:
+    found = [
+        *(update(step) for step in range(1, 13)),
+        validation(4, 2.5),
+        validation(8, 3.0),
+        validation(12, 2.75),
+    ]
+    for name in ("runs", "going"):
+        write_run(tmp_path / name, found)
+    ending = {"step": 12, "stopped": None, "final_hash": "00", "out_of_patience": True}
+    ending |= {"best_step": 4, "best_val_loss": 2.5}
+    (tmp_path / "runs" / "summary.json").write_text(json.dumps(ending))
+    printed = compare(tmp_path, "./runs", "./going")
+    assert re.search(r"A .* out of patience, step 12 of", printed), printed
+    assert re.search(r"B .* step 12 of", printed) and printed.count("out of patience") == 1
+    assert re.search(r"validation, best +2.5000 +2.5000 +\+0.0000\n +at step +4 +4\n", printed), printed
+    assert launched(tmp_path, "compare", "runs", "going", "--html=page.html").returncode == 0
+    page = (tmp_path / "page.html").read_text()
+    assert '"name":"A runs, best","color":0,"values":[2.5],"steps":[4]' in page
+    assert '"name":"B going, best","color":1,"values":[2.5],"steps":[4]' in page
+
+
+def test_metrics_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(
+        tmp_path / "run", [update(1, batch_hash="0f"), update(2, batch_hash="1e"), validation(2, 2.5)]
+    )
+    opened: list[Path] = []
+
+    def counted(path: Path, *, links: bool = True) -> bytes:
+        opened.append(path)
+        return read_bytes(path, links=links)
+
+    monkeypatch.setattr(metrics, "read_bytes", counted)
+    run = read_run("A", str(folder.path))
+    assert run.batch_hashes == {1: "0f", 2: "1e"} and opened == [folder.metrics_file]
+    assert first_difference(run, run).hashed and len(opened) == 1

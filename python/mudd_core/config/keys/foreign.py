@@ -12,10 +12,11 @@ _SETTINGS = {
     "train.epochs": "num_epochs num_train_epochs max_epochs epoch e",
     "train.precision": "fp16 bf16 mixed_precision amp torch_dtype",
     "train.recompute": "gradient_checkpointing activation_checkpointing remat_policy remat",
-    "train.save_every": "save_steps save_interval checkpoint_every checkpoint_period checkpoint_interval",
+    "train.save_every": "save_steps save_interval save.every checkpoint_every checkpoint_period checkpoint_interval",
     "train.keep_last": "save_total_limit",
-    "train.eval_every": "eval_interval val_interval val_check_interval",
-    "train.log_every": "log_interval log_period",
+    "train.eval_every": "eval_interval eval.every validate_every validation_every val_every val_interval "
+    "val_check_interval",
+    "train.log_every": "log_interval log.every log_period",
     "train.seed": "init_weights_seed random_state",
     "train.threads": "num_threads omp_num_threads",
     "eval.batch_size": "per_device_eval_batch_size eval_per_device_batch_size val_batch_size",
@@ -48,7 +49,7 @@ _SETTINGS = {
     "log.wandb": "wandb_log report_to use_wandb",
     "log.wandb_run": "wandb_run_name",
     "--config": "config model model_name model_name_or_path model_type config_name preset c",
-    "--workdir": "workdir out_dir output_dir outdir out output save_dir run_name o "
+    "--workdir": "workdir out_dir output_dir outdir out output save_dir run_name logdir o "
     "base_output_directory resume_from_checkpoint resume_from resume default_root_dir checkpoint ckpt ckpt_path "
     "checkpoint_path",
     "--ranks": "nproc_per_node world_size num_processes gpus",
@@ -92,5 +93,15 @@ _NOTES = {
     "it is a number of steps": "warmup_ratio warmup_steps_fraction",
     "it is a fraction of optim.lr": "min_lr",
     "bf16 needs no loss scaling": "fp16 amp",
+}
+# First words of other command lines, and of users who expect them here, as commands of ours.
+COMMANDS = {
+    "plot": "report",
+    "show": "report",
+    "tensorboard": "report",
+    "evaluate": "validate",
+    "test": "validate",
+    "chat": "sample --interactive",
+    "version": "--version",
 }
 NOTES = {theirs: note for note, names in _NOTES.items() for theirs in names.split()}

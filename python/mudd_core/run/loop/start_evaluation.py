@@ -24,7 +24,8 @@ from mudd_core.run.loop.evaluate import evaluate
 from mudd_core.run.records.events import Validation
 from mudd_core.run.records.peak import Peak
 from mudd_core.run.report.styles import RunFacts, Style, style_of
-from mudd_core.run.store.metrics import EventFiles, LineFile
+from mudd_core.run.store.event_file import EventFiles
+from mudd_core.run.store.metrics import LineFile
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
 

@@ -1,4 +1,4 @@
-"""TensorBoard event files: framed records of a small protobuf message, written by hand.
+"""The TensorBoard events of a run: framed records of a small protobuf message, written by hand.
 
 A library for this exists, but it brings protobuf and imports PyTorch where that is installed (three seconds and
 190 MiB). Records are framed as base/framing.py says. Message fields used, of tensorflow.Event: wall_time 1 (double),
@@ -14,11 +14,14 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from mudd_core.base.framing import block, framed, varint
 from mudd_core.base.regular_files import open_to_append
+from mudd_core.run.store.metrics import Row, numbers_of
+from mudd_core.run.store.run_folder import RunFolder
 
 _SESSION_START = 1
 _STRING = 7  # DT_STRING
@@ -71,3 +74,46 @@ class EventFile:
     def close(self) -> None:
         """Write the rest and close."""
         self._file.close()
+
+
+class EventFiles:
+    """The rows of a run as TensorBoard events; the file is made with the first row."""
+
+    def __init__(self, folder: RunFolder, *, resumed_step: int = 0, flush_every: int = 1) -> None:
+        """flush_every: steps after which rows are handed to the system; a save does it too."""
+        self._folder = folder.board_folder
+        self._flush_every, self._flushed = flush_every, resumed_step
+        self._resumed_step = resumed_step
+        self._file: EventFile | None = None
+
+    def _opened(self) -> EventFile:
+        if self._file is None:
+            self._file = EventFile(self._folder, self._resumed_step + 1 if self._resumed_step else None)
+        return self._file
+
+    def append(self, row: Row) -> None:
+        """Every number of the row under its name; `step` is the abscissa."""
+        opened = self._opened()
+        group = "valid" if "val_loss" in row else "train"
+        opened.scalars(row["step"], dict(numbers_of(group, row)))
+        if row["step"] // self._flush_every != self._flushed // self._flush_every:
+            self.flush()
+            self._flushed = row["step"]
+
+    def add(self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str] | None = None) -> None:
+        """Further tags of a step."""
+        opened = self._opened()
+        if scalars:
+            opened.scalars(step, dict(scalars))
+        for tag, text in (texts or {}).items():
+            opened.text(step, tag, text)
+
+    def flush(self) -> None:
+        """Hand everything to the system."""
+        if self._file is not None:
+            self._file.flush()
+
+    def close(self) -> None:
+        """Write the rest and close."""
+        if self._file is not None:
+            self._file.close()

@@ -15,7 +15,8 @@ from mudd_core.base.regular_files import open_binary, open_to_append
 from mudd_core.base.types import Json
 from mudd_core.config import Config
 from mudd_core.run.records.events import Sample
-from mudd_core.run.store.metrics import EventFiles, LineFile, MetricsLog, Row, SampleLog, event_lines
+from mudd_core.run.store.event_file import EventFiles
+from mudd_core.run.store.metrics import LineFile, MetricsLog, Row, SampleLog, event_lines
 from mudd_core.run.store.metrics_file import MetricsFile, is_folder, lines_file
 from mudd_core.run.store.run_folder import BOARD, EVENTS, METRICS, SAMPLES, RunFolder
 

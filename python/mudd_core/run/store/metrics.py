@@ -1,4 +1,4 @@
-"""Metrics: one JSON object a line in metrics.jsonl, the same numbers as TensorBoard events, texts in samples.jsonl.
+"""Metrics: one JSON object a line in metrics.jsonl, texts in samples.jsonl the same way.
 
 A disk that is full costs no row: what it refuses waits in memory until it takes it. On resume the log is cut back to
 the resumed step: it ends up equal to an unbroken run's except for times.
@@ -21,7 +21,6 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import build
 from mudd_core.base.regular_files import open_binary, open_to_append, read_bytes
 from mudd_core.run.records.events import Sample, Validation
-from mudd_core.run.store.event_file import EventFile
 from mudd_core.run.store.run_folder import RunFolder
 
 Row = dict[str, Any]
@@ -233,46 +232,3 @@ class SampleLog:
 def event_lines(folder: RunFolder) -> LineFile:
     """events.jsonl of a run, opened to append."""
     return LineFile(folder.events_file)
-
-
-class EventFiles:
-    """The rows as TensorBoard events; the file is made with the first row."""
-
-    def __init__(self, folder: RunFolder, *, resumed_step: int = 0, flush_every: int = 1) -> None:
-        """flush_every: steps after which rows are handed to the system; a save does it too."""
-        self._folder = folder.board_folder
-        self._flush_every, self._flushed = flush_every, resumed_step
-        self._resumed_step = resumed_step
-        self._file: EventFile | None = None
-
-    def _opened(self) -> EventFile:
-        if self._file is None:
-            self._file = EventFile(self._folder, self._resumed_step + 1 if self._resumed_step else None)
-        return self._file
-
-    def append(self, row: Mapping[str, Any]) -> None:
-        """Every number of the row under its name; `step` is the abscissa."""
-        opened = self._opened()
-        group = "valid" if "val_loss" in row else "train"
-        opened.scalars(row["step"], dict(numbers_of(group, row)))
-        if row["step"] // self._flush_every != self._flushed // self._flush_every:
-            self.flush()
-            self._flushed = row["step"]
-
-    def add(self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str] | None = None) -> None:
-        """Further tags of a step."""
-        opened = self._opened()
-        if scalars:
-            opened.scalars(step, dict(scalars))
-        for tag, text in (texts or {}).items():
-            opened.text(step, tag, text)
-
-    def flush(self) -> None:
-        """Hand everything to the system."""
-        if self._file is not None:
-            self._file.flush()
-
-    def close(self) -> None:
-        """Write the rest and close."""
-        if self._file is not None:
-            self._file.close()

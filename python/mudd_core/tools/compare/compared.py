@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,6 @@ from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.records.machine import PEAK_MEMORY
 from mudd_core.run.report.page.records import Records, read_records
 from mudd_core.run.store.metric_arrays import Metrics
-from mudd_core.run.store.metrics import rows_of
 from mudd_core.run.store.run_folder import CONFIG, RunFolder
 from mudd_core.run.store.saved_run import named_run, run_and_step
 
@@ -70,7 +69,7 @@ class ComparedRun:
     def final_hash(self) -> str:
         """The hash of the weights after the last step; empty where the run has not come to an end since."""
         found, step = self.records.summary.get("final_hash"), self.records.summary.get("step")
-        newest = isinstance(step, int) and step >= self.last_step and self.until in (None, step)
+        newest = isinstance(step, int) and step >= self.last_step
         return found if isinstance(found, str) and newest else ""
 
     @property
@@ -86,20 +85,13 @@ class ComparedRun:
         if self.until is not None:
             return f"up to step {self.until:,} of {steps:,}"
         ended = self.final_hash and not summary.get("stopped")
-        return f"{'finished, ' if ended else ''}step {self.last_step:,} of {steps:,}"
+        how = "out of patience, " if self.records.out_of_patience else "finished, " if ended else ""
+        return f"{how}step {self.last_step:,} of {steps:,}"
 
-    @cached_property
-    def batch_hashes(self) -> dict[int, str]:
-        """The hash of a step's ids, by step; empty without log.batches."""
-        found = {}
-        for row in rows_of(self.records.folder):
-            value = row.get("batch_hash")
-            if isinstance(value, str) and self._counts(row["step"]):
-                found[row["step"]] = value
-        return found
-
-    def _counts(self, step: int) -> bool:
-        return self.until is None or step <= self.until
+    @property
+    def batch_hashes(self) -> Mapping[int, str]:
+        """The hash of a step's ids, by step, also of steps after `until`; empty without log.batches."""
+        return self.records.batch_hashes
 
 
 def read_run(letter: str, typed: str) -> ComparedRun:
@@ -114,7 +106,8 @@ def read_run(letter: str, typed: str) -> ComparedRun:
     records = read_records(folder, config)
     if until is not None:
         updates, validations = (_up_to(table, until) for table in (records.updates, records.validations))
-        records = dataclasses.replace(records, updates=updates, validations=validations)
+        summary = records.summary if records.summary.get("step") == until else {}
+        records = dataclasses.replace(records, updates=updates, validations=validations, summary=summary)
     return ComparedRun(letter, typed, records, until)
 
 

@@ -72,7 +72,7 @@ def _of_validations(runs: Sequence[ComparedRun]) -> list[_Row]:
     tables = [run.validations for run in runs]
     return [
         *_ends("validation", tables, "val_loss", _common(tables)),
-        _best("validation, best", tables, "val_loss"),
+        _best_validation(runs),
         _best("bits per byte, best", tables, "val_bits_per_byte"),
     ]
 
@@ -138,6 +138,12 @@ def _best(title: str, tables: Sequence[Metrics], name: str) -> _Row:
         for table in tables
     ]
     return _row_at(title, tables, name, places)
+
+
+def _best_validation(runs: Sequence[ComparedRun]) -> _Row:
+    found = [run.records.best_validation for run in runs]
+    losses = [np.nan if best is None else best[0] for best in found]
+    return "validation, best", losses, [None if best is None else best[1] for best in found]
 
 
 def _row_at(title: str, tables: Sequence[Metrics], name: str, places: Sequence[int | None]) -> _Row:

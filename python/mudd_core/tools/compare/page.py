@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from mudd_core.run.report.page.curves import best_of
 from mudd_core.run.report.page.elements import preformatted, table, text
 from mudd_core.run.report.page.line_chart import Mark, Series, line_chart
 from mudd_core.run.report.page.section import Section
@@ -54,6 +55,9 @@ def _curves(runs: Sequence[ComparedRun]) -> Section:
             for color, (run, name) in enumerate(zip(runs, names, strict=True))
             if column in of_run(run)
         ]
+        if column == "val_loss":
+            for color, (run, name) in enumerate(zip(runs, names, strict=True)):
+                series += best_of(run.records, f"{name}, best", color)
         charts.append(line_chart(title, series, unit=unit, marks=marks, wide=wide))
     base, *others = runs
     less = [

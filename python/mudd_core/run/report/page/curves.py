@@ -26,10 +26,11 @@ class Curve:
     unit: str = ""
     scale: float = 1.0
     wide: bool = False
+    best: bool = False  # whether the best validation is marked; of losses
 
 
 CURVES = (
-    Curve("Loss", [("loss", "training")], [("val_loss", "validation")], "nats", wide=True),
+    Curve("Loss", [("loss", "training")], [("val_loss", "validation")], "nats", wide=True, best=True),
     Curve("Speed", [("tokens_per_second", "tokens per second")], unit="tokens/s"),
     Curve("Percentage of peak", [("peak_share", "of peak")], unit="%", scale=100.0),
     Curve("Gradient norm", [("grad_norm", "gradient norm")]),
@@ -61,6 +62,15 @@ def series_of(
     return Series(name, records.places(table["step"]), np.asarray(scale * table[column], np.float64), dots)
 
 
+def best_of(records: Records, name: str, color: int | None = None) -> list[Series]:
+    """A dot at the loss and the step of the best validation; empty without one."""
+    best = records.best_validation
+    if best is None:
+        return []
+    loss, step = best
+    return [Series(name, records.places(np.array([step])), np.array([loss]), dots=True, color=color)]
+
+
 def curves(records: Records) -> Section | None:
     """The charts of what the run has logged."""
     marks, charts = breaks(records), list[str]()
@@ -75,6 +85,7 @@ def curves(records: Records) -> Section | None:
             for column, name in columns
             if column in table
         ]
+        series += best_of(records, "best validation") if one.best else []
         charts.append(line_chart(one.title, series, unit=one.unit, marks=marks, wide=one.wide, ends=ends))
     charts.insert(1, time_line(records))
     charts.append(_memory(records, marks, ends))

@@ -28,16 +28,17 @@ def overview(records: Records) -> Section:
 
 def _facts(records: Records) -> Iterator[tuple[str, str, str]]:
     """Name, value, and what the value is of."""
-    updates, validations = records.updates, records.validations
+    updates = records.updates
     step = int(updates["step"][-1]) if updates.rows else 0
     yield "step", f"{step:,}", f"of {records.config.train.steps:,}"
     if parameters := records.parameters:
         yield "parameters", number(parameters), ""
     if updates.rows:
         yield "training loss", _last(updates["loss"], ".4f"), "last logged"
-    if validations.rows and np.isfinite(losses := validations["val_loss"]).any():
-        best = int(np.nanargmin(losses))
-        yield "best validation", f"{losses[best]:.4f}", f"at step {int(validations['step'][best]):,}"
+    if best := records.best_validation:
+        yield "best validation", f"{best[0]:.4f}", f"at step {best[1]:,}"
+    if records.out_of_patience:
+        yield "out of patience", str(records.ending.get("since_best")), "validations without a better one"
     if "tokens" in updates:
         yield "tokens", number(float(updates["tokens"][-1])), ""
     if "seconds" in updates:

@@ -17,6 +17,7 @@ from mudd_core.base.types import Float64, Int64, JsonObject
 from mudd_core.checkpoint import is_weight
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.config import Config
+from mudd_core.run.records.validations import Validations
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import facts_of, read_object
 from mudd_core.run.store.metric_arrays import Metrics
@@ -31,7 +32,9 @@ ACROSS = ("steps", "tokens", "minutes")
 
 @dataclass(frozen=True)
 class Records:
-    """A run's config and files. updates, validations: rows of metrics.jsonl as columns; events: of events.jsonl."""
+    """A run's config and files. updates, validations: rows of metrics.jsonl as columns; events: of events.jsonl.
+
+    batch_hashes: the hash of a step's ids, by step; empty without log.batches."""
 
     folder: RunFolder
     config: Config
@@ -42,6 +45,7 @@ class Records:
     summary: JsonObject = field(default_factory=dict)  # summary.json: how the last call of fit() ended
     checkpoints: Sequence[int] = ()
     running: bool = False
+    batch_hashes: Mapping[int, str] = field(default_factory=dict)
 
     def places(self, steps: Float64 | Int64) -> Places:
         """The abscissae of steps by the names of ACROSS, between logged updates by interpolation."""
@@ -63,6 +67,30 @@ class Records:
             return sum(math.prod(tensor.shape) for name, tensor in tensors.items() if is_weight(name))
         return 0
 
+    @property
+    def ending(self) -> JsonObject:
+        """summary.json where the run has not gone on since; else empty."""
+        step = self.summary.get("step")
+        last = max(
+            (int(table["step"][-1]) for table in (self.updates, self.validations) if table.rows), default=0
+        )
+        newest = isinstance(step, int) and step >= last and not self.running
+        return self.summary if newest else {}
+
+    @cached_property
+    def best_validation(self) -> tuple[float, int] | None:
+        """Loss (nats) and step: of summary.json, or of the recorded validations of a run in progress."""
+        loss, step = self.ending.get("best_val_loss"), self.ending.get("best_step")
+        if isinstance(loss, float) and isinstance(step, int):
+            return loss, step
+        losses = (np.asarray(self.validations.get(name, ())).tolist() for name in ("step", "val_loss"))
+        return Validations(zip(*losses, strict=False)).best
+
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether train.patience has ended the run."""
+        return self.ending.get("out_of_patience") is True
+
     @cached_property
     def _clock(self) -> tuple[Float64, Float64, Float64]:
         """Steps, with the tokens and seconds of the run up to each; from step 0 on."""
@@ -80,7 +108,8 @@ def read_records(folder: RunFolder, config: Config) -> Records:
     Raises UserError for a file that cannot be read, FormatError for a damaged one.
     """
     validations: list[Row] = []  # few; the updates may be a million, so their rows are not kept
-    updates = Metrics.of_rows(_without(validations, rows_of(folder)))
+    hashes: dict[int, str] = {}
+    updates = Metrics.of_rows(_without(validations, _noting(hashes, rows_of(folder))))
     summary = folder.summary_file
     return Records(
         folder,
@@ -92,6 +121,7 @@ def read_records(folder: RunFolder, config: Config) -> Records:
         read_object(summary) if summary.exists() else {},
         Checkpoints(folder).steps(),
         is_running(folder),
+        hashes,
     )
 
 
@@ -102,6 +132,14 @@ def _without(validations: list[Row], rows: Iterable[Row]) -> Iterator[Row]:
             validations.append(row)
         else:
             yield row
+
+
+def _noting(hashes: dict[int, str], rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows; the hashes of their batches are added to the dict."""
+    for row in rows:
+        if isinstance(value := row.get("batch_hash"), str):
+            hashes[row["step"]] = value
+        yield row
 
 
 def _events(folder: RunFolder) -> list[JsonObject]:

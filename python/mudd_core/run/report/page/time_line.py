@@ -41,12 +41,16 @@ def _changed(event: JsonObject) -> str:
     return f" with {'; '.join(map(str, changes))}" if isinstance(changes, list) and changes else ""
 
 
+def _finished(event: JsonObject) -> str:
+    return f"ended by {event['reason']}" if event.get("reason") else "finished"
+
+
 _TEXTS: dict[EventName, tuple[str, Callable[[JsonObject], str]]] = {
     EventName.SAVED: ("saves", lambda event: "saved"),
     EventName.STARTED: ("stops", lambda event: "started"),
     EventName.RESUMED: ("stops", lambda event: f"resumed{_changed(event)}"),
     EventName.STOPPED: ("stops", lambda event: f"stopped: {event.get('reason')}"),
-    EventName.FINISHED: ("stops", lambda event: "finished"),
+    EventName.FINISHED: ("stops", _finished),
     EventName.SKIPPED: ("skips", lambda event: f"update skipped: {event.get('reason')}"),
     EventName.REWOUND: ("rewinds", _rewind),
     EventName.SAVE_FAILED: ("faults", lambda event: f"save failed: {event.get('reason')}"),
