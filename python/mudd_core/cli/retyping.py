@@ -208,8 +208,9 @@ def _translate(option: str, name: str, value: str, result: Retyped, infos: Seque
 def _leave_out(option: str, name: str, value: str, result: Retyped, infos: Sequence[FieldInfo]) -> bool:
     """Leave a setting without a counterpart out; the dropout of a gpt2 is three. False where no note says why."""
     dropouts = [info.path for info in infos if info.path in _DROPOUTS] if name == "dropout" else []
-    if dropouts and is_true(value) is not False:
-        result.words += [f"{path}={value}" for path in dropouts]
+    if dropouts:
+        rate = "0" if is_true(value) is False else value
+        result.words += [f"{path}={rate}" for path in dropouts]
         result.add(option, ", ".join(dropouts))
         return bool(value)
     if name in NOTES:
