@@ -272,3 +272,24 @@ def test_the_scale_of_a_heat_map_is_below_zero_only_where_a_value_is() -> None:
     assert ends([0.0, 4.0], 1.0) == ["0", "4"]  # a load: a fair part is 1, another expert has four of them
     assert ends([2.0, 4.0], None) == ["0", "4"]
     assert ends([-0.5, 2.0], 0.0) == ["-0.5", "2"]
+
+
+def test_the_step_is_that_of_the_last_row_or_checkpoint(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [validation(5, 3.0)])
+    assert "<dd>5</dd>" in run_page(records_of(folder))
+    folder.step_folder(7).mkdir(parents=True)
+    assert "<dd>7</dd>" in run_page(records_of(folder))
+
+
+def test_a_lone_value_is_a_dot_and_its_axis_has_different_labels() -> None:
+    places = {name: np.array([8.0]) for name in ("steps", "tokens", "minutes")}
+    chart = line_chart("Loss", [Series("a run", places, np.array([7.2993]))])
+    assert 'class="dot c0"' in chart and "legend" not in chart
+    (left,) = re.findall(r'<div class="left">(.*?)</div>', chart)
+    labels = re.findall(r">([^<]+)</span>", left)
+    assert len(set(labels)) == len(labels) > 1
+
+
+def test_validations_alone_are_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [validation(step, 3.0 + step) for step in (1, 2)])
+    assert '<span class="dot c1">validation</span>' in run_page(records_of(folder)).replace("c0", "c1")

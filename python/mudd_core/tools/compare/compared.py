@@ -86,7 +86,7 @@ class ComparedRun:
             return f"up to step {self.until:,} of {steps:,}"
         ended = self.final_hash and not summary.get("stopped")
         how = "out of patience, " if self.records.out_of_patience else "finished, " if ended else ""
-        return f"{how}step {self.last_step:,} of {steps:,}"
+        return f"{how}step {self.records.last_step:,} of {steps:,}"
 
     @property
     def batch_hashes(self) -> Mapping[int, str]:

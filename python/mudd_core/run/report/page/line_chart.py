@@ -77,11 +77,12 @@ def line_chart(
         return ""
     finite = np.concatenate([one.values[np.isfinite(one.values)] for one in shown])
     up = axis([float(finite.min()), float(finite.max())], unit, log=log)
-    rows = [(tick, number(tick)) for tick in up.ticks(4)]
+    rows = _labels(up.ticks(4))
     if lanes:
         up, rows = Axis(-0.5, len(shown) - 0.5, ""), [(float(one.values[0]), one.name) for one in shown]
     across = {name: _range(shown, marks, ends, name) for name in ACROSS}
-    views = "".join(_view(shown, marks, name, across[name], up, rows) for name in ACROSS)
+    drawn = [replace(one, dots=True) if np.isfinite(one.values).sum() == 1 else one for one in shown]
+    views = "".join(_view(drawn, marks, name, across[name], up, rows) for name in ACROSS)
     kinds = " ".join(["chart", *(["wide-chart"] if wide else []), *(["lanes"] if lanes else [])])
     height = f' style="--lanes:{len(shown)}"' if lanes else ""
     return (
@@ -91,6 +92,16 @@ def line_chart(
         f"{data(_values(shown, marks, across, unit))}"
         f"{f'<p class=note>{escape(note)}</p>' if note else ''}</figure>"
     )
+
+
+def _labels(ticks: Sequence[float]) -> Rows:
+    """The ticks with their labels, with as many digits as tell them apart."""
+    labels = [number(tick) for tick in ticks]
+    for digits in range(5, 16):
+        if len(set(labels)) == len(ticks):
+            break
+        labels = [f"{tick:.{digits}g}" for tick in ticks]
+    return list(zip(ticks, labels, strict=True))
 
 
 def _range(series: Sequence[Series], marks: Sequence[Mark], ends: Places | None, name: str) -> Axis:
@@ -167,7 +178,7 @@ def _heading(title: str, unit: str) -> str:
 
 
 def _legend(series: Sequence[Series]) -> str:
-    if len(series) == 1:
+    if len(series) == 1 and not series[0].dots:
         return ""
     entries = (
         f'<span class="{"dot" if one.dots else "line"} c{_color(one, index)}">{escape(one.name)}</span>'

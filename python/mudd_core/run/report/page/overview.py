@@ -29,8 +29,7 @@ def overview(records: Records) -> Section:
 def _facts(records: Records) -> Iterator[tuple[str, str, str]]:
     """Name, value, and what the value is of."""
     updates = records.updates
-    step = int(updates["step"][-1]) if updates.rows else 0
-    yield "step", f"{step:,}", f"of {records.config.train.steps:,}"
+    yield "step", f"{records.last_step:,}", f"of {records.config.train.steps:,}"
     if parameters := records.parameters:
         yield "parameters", number(parameters), ""
     if updates.rows:

@@ -57,6 +57,12 @@ class Records:
         }
 
     @cached_property
+    def last_step(self) -> int:
+        """The last step that the run has a row or a checkpoint of; 0 without any."""
+        rows = [int(table["step"][-1]) for table in (self.updates, self.validations) if table.rows]
+        return max([*rows, *self.checkpoints], default=0)
+
+    @cached_property
     def parameters(self) -> int:
         """Number of weights of the newest checkpoint that can be read; 0 without one."""
         for step in reversed(self.checkpoints):
