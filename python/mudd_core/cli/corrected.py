@@ -126,8 +126,8 @@ def other_names(request: Request, first: str = "") -> UserError | None:
     if not again.told or not again.whole or again.bare:
         return None
     try:
-        name = again.options.get("--config", "" if "--workdir" in again.options else _EXAMPLE)
-        if name:
+        name = {**again.options, **_example(request, again)}.get("--config")
+        if name is not None:
             config = read_config(name)
             check_config(apply_overrides(config, split_words(again.words, config)))
     except UserError:
@@ -137,10 +137,15 @@ def other_names(request: Request, first: str = "") -> UserError | None:
 
 def _line(request: Request, first: str, again: Retyped) -> str:
     """The whole command of the arguments that were typed again."""
-    example = {} if again.options.keys() & {"--config", "--workdir"} else {"--config": _EXAMPLE}
-    return _command(
-        request, first or again.command, [*_options(request, {**again.options, **example}), *again.words]
-    )
+    options = _options(request, {**again.options, **_example(request, again)})
+    return _command(request, first or again.command, [*options, *again.words])
+
+
+def _example(request: Request, again: Retyped) -> dict[str, str]:
+    """The config of an example, where none is typed and --workdir names no run to read or resume."""
+    folder = again.options.get("--workdir")
+    is_read = folder is not None and (request.command in READING or is_url(folder) or is_run(folder))
+    return {} if is_read or "--config" in again.options else {"--config": _EXAMPLE}
 
 
 def missing_config(request: Request, first: str) -> UserError:

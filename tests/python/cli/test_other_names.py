@@ -76,6 +76,7 @@ REFUSED = {
     "--no-such-name=64 --n_embd=64": "unknown option '--no-such-name'",
     "--n_embd=-3": "unknown option '--n_embd'; did you mean '--d-model'?",
     "notes.txt --n_embd=64": "'notes.txt'",
+    "foo --nproc_per_node=0": "'foo' is neither a command nor name=value",
 }
 
 
@@ -117,6 +118,14 @@ def test_a_value_without_a_counterpart_is_named(
         ("--config=tiny.py eval train.seed=2", "eval --config=tiny.py train.seed=2"),
         ("--config=tiny.py train.steps=3 data", "data --config=tiny.py train.steps=3"),
         ("--model tiny.py --out_dir=out", "--config=tiny.py --workdir=out"),
+        ("tiny.py --workdir=out --plan", "--config=tiny.py --workdir=out --plan"),
+        ("--block_size=64 --out_dir=out", "--config=small.py --workdir=out train.seq_len=64"),
+        ("tiny.py --n_embd=64", "--config=tiny.py model.d_model=64"),
+        (
+            "sample runs/none --dropout=0.1",
+            "sample --workdir=runs/none "
+            "model.embd_dropout=0.1 model.attn_dropout=0.1 model.resid_dropout=0.1",
+        ),
         *(
             (
                 f"--config=gpt2/tiny.py --dropout={value}",
@@ -142,6 +151,6 @@ def test_every_name_is_of_a_field_or_an_option_or_says_why_not() -> None:
     for theirs, ours in SETTINGS.items():
         assert ours in fields or ours in OPTIONS or ours == "", (theirs, ours)
         assert ours or theirs in NOTES, f"{theirs} is left out without a word"
-        assert theirs == theirs.lower() and "-" not in theirs and "." not in theirs
+        assert theirs == theirs.lower() and "-" not in theirs
     assert SETTINGS.keys() >= RELATIVE and NOTES.keys() <= SETTINGS.keys()
     assert fields.isdisjoint(SETTINGS), "a name of ours is no name of others"

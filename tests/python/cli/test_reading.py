@@ -156,6 +156,19 @@ def test_the_step_of_a_checkpoint_folder_counts(
     assert capsys.readouterr().err.endswith(f" --workdir=runs/{NAME}\n")
 
 
+def test_data_takes_a_bare_folder_of_a_run_and_its_step_is_no_option_of_it(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(trained)
+    run = f"runs/{NAME}"
+    (step,) = (trained / run / "checkpoints").iterdir()
+    named = outcome(["data", f"--workdir={run}"], capsys)
+    assert named[0] == 0, named
+    for typed in (run, f"--config={run}", f"--workdir={run}/checkpoints", str(step.relative_to(trained))):
+        assert outcome(["data", typed], capsys) == named, typed
+    assert outcome(["data", "runs/none"], capsys)[0] == 2
+
+
 def test_a_prompt_comes_from_an_input_and_each_text_has_the_next_seed(trained: Path) -> None:
     words = ("sample", f"runs/{NAME}", "--max-tokens=6")
     texts = [
@@ -182,8 +195,9 @@ def test_a_prompt_that_cannot_be_read_is_told_before_the_run_is_looked_at(tmp_pa
 
 
 def test_a_run_without_its_command_is_told(trained: Path) -> None:
-    told = launched(trained, f"runs/{NAME}")
-    assert told.returncode == 2 and told.stderr.endswith(f"--workdir=runs/{NAME}\n"), told.stderr
+    for typed in (f"runs/{NAME}", f"runs/{NAME}/checkpoints"):
+        told = launched(trained, typed)
+        assert told.returncode == 2 and told.stderr.endswith(f"--workdir=runs/{NAME}\n"), told.stderr
 
 
 def test_of_a_saved_run_only_what_may_change_on_resume_changes(
