@@ -246,11 +246,12 @@ def test_other_text_under_the_same_path_is_noticed(tmp_path: Path) -> None:
 
 def test_a_truncated_cache_exits_65_and_says_what_to_do(finished: TinyRun, tmp_path: Path) -> None:
     shutil.copytree(finished.text.parent / "cache", tmp_path / "cache")
-    (file,) = (tmp_path / "cache").rglob("*.h5")
-    os.truncate(file, file.stat().st_size // 2)
+    files = list((tmp_path / "cache").rglob("*.h5"))
+    for file in files:
+        os.truncate(file, file.stat().st_size // 2)
     run = TinyRun(tmp_path / "run", finished.text, (*SHORT, f"data.cache_dir={tmp_path / 'cache'}"))
     assert run.finish() == 65, run.tail
-    assert str(file.parent) in run.output and "Traceback" not in run.output
+    assert any(str(file.parent) in run.output for file in files) and "Traceback" not in run.output
 
 
 def test_checkpoints_that_are_all_damaged_exit_65(finished: TinyRun, tmp_path: Path) -> None:
