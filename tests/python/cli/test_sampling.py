@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import select
@@ -174,6 +175,13 @@ class Terminal:
         """Press Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
 
+    def interrupt_prompt(self) -> None:
+        """Press Ctrl-C until the program ends: CPython loses a signal between the prompt and the wait for a key."""
+        while self.process.poll() is None:
+            self.interrupt()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(1)
+
     def code(self) -> int:
         """The exit code."""
         try:
@@ -203,7 +211,7 @@ def test_ctrl_c_ends_an_answer_and_then_the_program(run: Path) -> None:
         terminal.wait(lambda shown: len(shown) > 20)
         terminal.interrupt()
         terminal.mark()
-    terminal.interrupt()
+    terminal.interrupt_prompt()
     terminal.wait(lambda shown: "interrupted" in shown)
     assert terminal.code() == 130
 
