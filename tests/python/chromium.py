@@ -1,6 +1,7 @@
 """Chromium for tests of pages: Debian's chromium and pip's playwright; ./run test installs both where it can.
 
-Without them the tests are skipped, except where MUDD_TEST_BROWSER=required, as in .ci/run.
+Without them, and where the browser does not start, the tests are skipped with the reason; MUDD_TEST_BROWSER=required
+makes that a failure.
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ def launched() -> Iterator[Browser]:
     if program is None:
         missing(f"no browser: none of {', '.join(PROGRAMS)} is installed")
     try:
-        from playwright.sync_api import sync_playwright
+        from playwright.sync_api import Error, sync_playwright
     except ImportError:
         missing("no package playwright")
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+        try:
+            chromium = playwright.chromium.launch(
+                executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage"]
+            )
+        except Error as error:
+            missing(f"{program} does not start: {str(error).splitlines()[0]}")
         yield chromium
         chromium.close()
