@@ -85,7 +85,7 @@ def generation(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
 
 
 def attention(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
-    """Long sequences beside PyTorch's."""
+    """Measure attention on long sequences, ours and that of PyTorch."""
     argv = ["bench_attention.py", "--long", "--threads", str(a.threads), "--rounds", "2" if a.quick else "5"]
     yield {r["shape"]: r for r in lines_of(argv, a, **bench_baselines.environment("eager", a.threads))}
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TextIO
 
 PLAIN_WIDTH = 80  # of a pipe, of a file, and of a terminal that does not say
 _NARROWEST, _WIDEST = 40, 160
@@ -23,11 +24,15 @@ def screen() -> Screen:
     """Return the terminal that standard output is; 80 columns of ASCII where it is none."""
     if not sys.stdout.isatty():
         return Screen()
+    return Screen(min(_WIDEST, max(_NARROWEST, columns(sys.stdout))), locale_is_utf8(os.environ))
+
+
+def columns(stream: TextIO) -> int:
+    """Return the width of a terminal now; 80 where it does not say."""
     try:
-        columns = os.get_terminal_size(sys.stdout.fileno()).columns or PLAIN_WIDTH
+        return os.get_terminal_size(stream.fileno()).columns or PLAIN_WIDTH
     except (OSError, ValueError):
-        columns = PLAIN_WIDTH
-    return Screen(min(_WIDEST, max(_NARROWEST, columns)), locale_is_utf8(os.environ))
+        return PLAIN_WIDTH
 
 
 def locale_is_utf8(environment: Mapping[str, str]) -> bool:

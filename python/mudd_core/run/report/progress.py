@@ -6,12 +6,12 @@ On a terminal one line is rewritten in place; elsewhere every row of the log get
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
+from mudd_core.base.terminal import columns
 from mudd_core.base.units import duration
 from mudd_core.run.records.events import perplexity
 
@@ -156,15 +156,8 @@ class Progress:
         if logged or now - self._last_draw >= 0.1:
             self._last_draw = now
             keep = logged and self._logged % KEPT_EVERY == 0
-            self._write("\r\x1b[K" + fit(fields, self._columns() - 1) + ("\n" if keep else ""))
+            self._write("\r\x1b[K" + fit(fields, columns(self._stream) - 1) + ("\n" if keep else ""))
             self._open_line = not keep
-
-    def _columns(self) -> int:
-        """Width of the terminal now; 80 where it does not say."""
-        try:
-            return os.get_terminal_size(self._stream.fileno()).columns or 80
-        except (OSError, ValueError):
-            return 80
 
     def say(self, text: str) -> None:
         """A line that stays."""
