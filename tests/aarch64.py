@@ -19,15 +19,13 @@ from __future__ import annotations
 import random
 import shutil
 import sys
-from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / folder) for folder in ("tests/python", "python")]
 
-from level_draw import Draw  # noqa: E402
-from level_results import CASES, results  # noqa: E402
-from level_workers import Worker, Workers, differences  # noqa: E402
+from level_results import CASES  # noqa: E402
+from level_workers import Worker, Workers, compared  # noqa: E402
 
 SUFFIX = "cpython-311-aarch64-linux-gnu.so"
 
@@ -50,13 +48,7 @@ def main(folder: Path, count: int, cases: list[str]) -> int:
     wrong = 0
     with Workers(others=[arm]) as workers:
         for case in cases or CASES:
-            rng, lines, bad = random.Random(case), Counter[str](), 0
-            for _ in range(count):
-                draw = Draw(rng.randrange)
-                results(case, draw)
-                found = differences(workers.hashes(case, draw.picks))
-                lines.update(found)
-                bad += bool(found)
+            bad, lines = compared(workers, case, count, random.Random(case))
             wrong += bad
             print(f"{case}: {count - bad} of {count} cases equal", flush=True)
             for line, times in lines.most_common(6):

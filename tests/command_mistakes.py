@@ -9,31 +9,20 @@ commands run in one empty folder with a file notes.txt, each in a fresh process.
 
 from __future__ import annotations
 
-import os
-import shlex
 import subprocess
-import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from typed_commands import ROOT, launched, typed_in, write_or_print
+
 FILE = ROOT / "tests" / "data" / "cli" / "mistakes.txt"
 _PROMPT = "$ "
 
 
 def answer(line: str, folder: Path) -> str:
     """What the command prints on standard error; its exit code where that is not 2."""
-    packages = os.pathsep.join(filter(None, (str(ROOT / "python"), os.environ.get("PYTHONPATH", ""))))
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "launch.py"), *shlex.split(line)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": packages, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = launched(line, folder, subprocess.PIPE)
     typed = str(ROOT / "launch.py")
     said = (
         done.stderr.strip()
@@ -43,9 +32,8 @@ def answer(line: str, folder: Path) -> str:
     return said if done.returncode == 2 else f"exit code {done.returncode}"
 
 
-def text(lines: list[str]) -> str:
+def text(typed: list[str]) -> str:
     """The file with the answers of now."""
-    typed = [line.removeprefix(_PROMPT) for line in lines if line.startswith(_PROMPT)]
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
         folder = Path(name)
         (folder / "notes.txt").write_text("notes\n", encoding="utf-8")
@@ -57,8 +45,4 @@ def text(lines: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    made = text(FILE.read_text(encoding="utf-8").splitlines())
-    if "--write" in sys.argv[1:]:
-        FILE.write_text(made, encoding="utf-8")
-    else:
-        print(made, end="")
+    write_or_print(FILE, text(typed_in(FILE, _PROMPT)))

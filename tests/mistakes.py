@@ -8,13 +8,13 @@ A new line of the file is `>>> ` and what the user types; its answer is written 
 
 from __future__ import annotations
 
-import sys
 import traceback
 from pathlib import Path
 
 import numpy as np
 
 import mudd_core as mc
+from typed_commands import typed_in, write_or_print
 
 FILE = Path(__file__).resolve().parent / "data" / "api" / "mistakes.txt"
 _PROMPT = ">>> "
@@ -46,16 +46,11 @@ def answer(line: str, known: dict[str, object]) -> str:
     return "no error"
 
 
-def text(lines: list[str]) -> str:
+def text(typed: list[str]) -> str:
     """The file with the answers of now."""
     known = names()
-    typed = [line.removeprefix(_PROMPT) for line in lines if line.startswith(_PROMPT)]
     return "\n".join(f"{_PROMPT}{line}\n{answer(line, known)}\n" for line in typed)
 
 
 if __name__ == "__main__":
-    made = text(FILE.read_text(encoding="utf-8").splitlines())
-    if "--write" in sys.argv[1:]:
-        FILE.write_text(made, encoding="utf-8")
-    else:
-        print(made, end="")
+    write_or_print(FILE, text(typed_in(FILE, _PROMPT)))

@@ -9,20 +9,19 @@ what follows them are left out; numbers that differ between machines are masked.
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from typed_commands import ROOT, launched, write_or_print
+
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 
-from id_cases import write_records  # noqa: E402
-from tiny_run import write_text  # noqa: E402
+from id_cases import write_records
+from tiny_run import write_text
 
 FILE = ROOT / "tests" / "data" / "cli" / "starts.txt"
 _PROMPT = "$ "
@@ -71,17 +70,7 @@ def prepare(folder: Path) -> None:
 
 def screen(line: str, folder: Path) -> str:
     """What the command prints before its first update, masked, and its exit code."""
-    packages = os.pathsep.join(filter(None, (str(ROOT / "python"), os.environ.get("PYTHONPATH", ""))))
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "launch.py"), *shlex.split(line)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": packages, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = launched(line, folder, subprocess.STDOUT)
     text, *later = re.split(r"^(?=step +\d|stopped by)", done.stdout, maxsplit=1, flags=re.MULTILINE)
     text += "".join(re.findall(r"^error: .*\n", "".join(later), flags=re.MULTILINE))
     text = text.replace(f"{folder}/", "").replace(str(ROOT / "launch.py"), "launch.py")
@@ -109,8 +98,4 @@ def text() -> str:
 
 
 if __name__ == "__main__":
-    made = text()
-    if "--write" in sys.argv[1:]:
-        FILE.write_text(made, encoding="utf-8")
-    else:
-        print(made, end="")
+    write_or_print(FILE, text())

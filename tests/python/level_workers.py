@@ -105,6 +105,21 @@ def differences(found: Mapping[str, Mapping[str, str]]) -> list[str]:
     return lines
 
 
+def compared(workers: Workers, case: str, count: int, rng: random.Random) -> tuple[int, Counter[str]]:
+    """Return how many of `count` drawn cases differ between the workers, and the results that do, counted."""
+    from level_draw import Draw
+    from level_results import results
+
+    lines, bad = Counter[str](), 0
+    for _ in range(count):
+        draw = Draw(rng.randrange)
+        results(case, draw)
+        found = differences(workers.hashes(case, draw.picks))
+        lines.update(found)
+        bad += bool(found)
+    return bad, lines
+
+
 def serve() -> None:
     """Answer the cases that come as lines of JSON."""
     from level_results import hashes
@@ -117,21 +132,14 @@ def serve() -> None:
 
 def main(count: int, seed: int, cases: Sequence[str]) -> int:
     """Print the results that differ between levels; the number of cases with differences."""
-    from level_draw import Draw
-    from level_results import CASES, results
+    from level_results import CASES
 
     wrong = 0
     with Workers() as workers:
         print(f"levels {', '.join(levels())}; {count} cases each, seed {seed}")
         for case in cases or CASES:
-            begin, lines, rng = time.monotonic(), Counter[str](), random.Random(f"{seed} {case}")
-            bad = 0
-            for _ in range(count):
-                draw = Draw(rng.randrange)
-                results(case, draw)
-                found = differences(workers.hashes(case, draw.picks))
-                lines.update(found)
-                bad += bool(found)
+            begin = time.monotonic()
+            bad, lines = compared(workers, case, count, random.Random(f"{seed} {case}"))
             wrong += bad
             print(f"{case:14} {bad:5} of {count} differ, {time.monotonic() - begin:.1f} s", flush=True)
             for line, times in lines.most_common(12):
