@@ -32,8 +32,9 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     _core.clear_requests()
 
 
-def config_of(text: Path, *words: str) -> Config:
-    data = [f"data.path={text}", f"data.cache_dir={text.parent / 'cache'}"]
+def config_of(text: Path, cache: Path, *words: str) -> Config:
+    """A run of six steps with a token cache of its own, since tests move its file away."""
+    data = [f"data.path={text}", f"data.cache_dir={cache}"]
     size = ["train.steps=6", "train.save_every=2", "train.eval_every=3", "train.micro_batch_size=2"]
     return load_config(str(CONFIG), [*data, *size, *words])
 
@@ -64,7 +65,7 @@ def events_of(path: Path) -> list[dict[str, Any]]:
 def test_a_lost_read_is_made_again_and_no_bit_changes(
     code: int, nth: int, waits: list[float], tiny_text: Path, tmp_path: Path
 ) -> None:
-    config = config_of(tiny_text)
+    config = config_of(tiny_text, tmp_path / "cache")
     wanted = trained(config, tmp_path / "alone")
     files = _core.testing.FaultFiles()
     kept.append(files)
@@ -84,13 +85,13 @@ def test_a_lost_read_is_made_again_and_no_bit_changes(
 def test_a_file_that_comes_back_late_is_waited_for(
     waits: list[float], tiny_text: Path, tmp_path: Path
 ) -> None:
-    config = config_of(tiny_text)
+    config = config_of(tiny_text, tmp_path / "cache")
     wanted = trained(config, tmp_path / "alone")
     gone: list[Path] = []
 
     def lose(trainer: Trainer, number: int) -> None:
         if number == 4 and not gone:
-            (file,) = (tiny_text.parent / "cache").glob("*/tokens.h5")
+            (file,) = (tmp_path / "cache").glob("*/tokens.h5")
             gone.append(file)
             file.rename(file.with_name("away"))
             raise OSError(errno.ESTALE, "Stale file handle", str(file))
@@ -109,7 +110,7 @@ def test_a_file_that_comes_back_late_is_waited_for(
 def test_a_file_that_stays_away_ends_the_run_with_74_saved(
     waits: list[float], tiny_text: Path, tmp_path: Path
 ) -> None:
-    config = config_of(tiny_text, "data.retries=3")
+    config = config_of(tiny_text, tmp_path / "cache", "data.retries=3")
     wanted = trained(config, tmp_path / "alone")
 
     def lose(trainer: Trainer, number: int) -> None:
