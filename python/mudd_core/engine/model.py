@@ -44,6 +44,7 @@ class Model(Parameters, InnerValues, Hinted):
     precision: "fp32" (None), or "bf16" for activations and operands of matmuls in bf16; weights themselves stay fp32.
     comm: of the ranks that train together: those of a node share one copy of the weights. All make the same calls.
     stored: "bfloat16" or "float16" for each matrix to be frozen for good and stored so, in half the memory.
+    held: elements [begin, end), whole rows, of the parameters of which this rank has only a part.
     """
 
     _other_names = MODEL
@@ -58,6 +59,7 @@ class Model(Parameters, InnerValues, Hinted):
         precision: str | None = None,
         comm: Comm | None = None,
         stored: Mapping[str, str] | None = None,
+        held: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
         if isinstance(config, Config):
             seed = config.train.seed if seed is None else seed
@@ -84,6 +86,8 @@ class Model(Parameters, InnerValues, Hinted):
         trained = tuple(name for name in names if name not in (stored or ()))
         self._trained = () if len(trained) == len(names) else trained  # names; empty: all
         self.comm = comm
+        for name, (begin, end) in (held or {}).items():
+            self.store.hold(name, begin, end)
         shared = comm is not None and comm.node_size > 1 and not booked_only
         self.store.allocate(booked_only, _core.NodeMemory(comm.core) if comm and shared else None)
         if initialize and not booked_only:
