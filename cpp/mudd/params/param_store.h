@@ -25,7 +25,8 @@ class Arrival {
   virtual void await(int i) = 0;
 };
 
-// Brings whole weights of which the processes of a run hold slices. All processes make the same calls in one order.
+// Brings whole weights of which the processes of a run hold slices. All processes make the same calls in one
+// order.
 class WeightSource {
  public:
   // Elements of a parameter that readers get in this type, from `offset` bytes on.
@@ -36,7 +37,8 @@ class WeightSource {
   };
 
   virtual ~WeightSource() = default;
-  // Memory for gathered weights, of all processes of the node; it lives as long as the source.
+  // Memory for gathered weights, of all processes of the node; it lives as long as the source. Graphs of which one
+  // runs at a time may get the same.
   virtual std::byte* memory(int64_t bytes) = 0;
   // Begins to bring these parameters to `to`, part of memory(), which no process of the node reads any more once
   // it has made this call.

@@ -13,7 +13,8 @@ from mudd_core.cli import main
 from mudd_core.engine import memory
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.model_shape import resolved_model
-from mudd_core.run.build.memory_plan import MemoryPlan, Place
+from mudd_core.run.build.memory_plan import MemoryPlan
+from mudd_core.run.build.place import Place
 from rank_runs import on_ranks
 
 SHARED = ("weights", "packed")  # one copy on a node

@@ -23,7 +23,8 @@ from mudd_core.run.build.disk_space import (
     refuse_full_disk,
     shortage,
 )
-from mudd_core.run.build.memory_plan import ALONE, MemoryPlan, Place
+from mudd_core.run.build.memory_plan import MemoryPlan
+from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.plan_time import ends_with_data, fraction_of_peak, planned_steps
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.build.rows import row_shape
@@ -40,6 +41,7 @@ _KINDS = {
     "moments": "optimizer moments",
     "gradients": "gradients",
     "packed": "packed copies of the weights",
+    "gathered": "weights gathered for two layers",
     "arena": "activations and scratch",
     "evaluation": "activations of validation",
 }
