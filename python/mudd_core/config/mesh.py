@@ -50,6 +50,10 @@ class MeshConfig:
         free=True,
     )
 
+    def cuts_weights(self, world: int) -> bool:
+        """Whether so many ranks gather weights for each other, and so run each graph together."""
+        return self.zero == 3 and world > 1
+
 
 @dataclass(frozen=True)
 class DistConfig:

@@ -149,7 +149,7 @@ def _memory_lines(plan: MemoryPlan, kinds: dict[str, int]) -> list[str]:
     if more > have:
         text = f"DOES NOT FIT: {plan.advice(kinds, have)}"
         lines += textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
-    return lines + [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items()]
+    return lines + [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items() if kind in kinds]
 
 
 def parameter_table(config: Config) -> str:

@@ -63,7 +63,7 @@ def cut_of(shape: ModelConfig, config: Config, comm: Comm | None, place: Place =
     from mudd_core.engine.model import Model
     from mudd_core.engine.optimizer_groups import optimizer_groups
 
-    if config.mesh.zero < 3 or (place.world if comm is None else comm.world) == 1:
+    if not config.mesh.cuts_weights(place.world if comm is None else comm.world):
         return None
     whole = whole_names(optimizer_groups(Model(shape, booked_only=True).store, config.optim))
     if comm is not None:

@@ -60,7 +60,7 @@ class Session:
     @property
     def cuts_weights(self) -> bool:
         """Whether ranks gather weights for each other, and so run each graph together (mesh.zero=3)."""
-        return self.config.mesh.zero == 3 and self.ranks.world > 1
+        return self.config.mesh.cuts_weights(self.ranks.world)
 
     def end_with_data(self) -> None:
         """Make the last update the end of the run, whose data end earlier than its config."""
