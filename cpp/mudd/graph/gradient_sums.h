@@ -83,7 +83,7 @@ class GradientSums {
   Arena own_, waiting_;
   std::vector<std::vector<std::vector<Sum>>> sums_;  // [parameter][use][level of the binary counter]
   std::vector<std::vector<RowTotal>> totals_;        // [parameter][use], of those by rows
-  const Cut* cut_ = nullptr;
+  const OwnSlices* cut_ = nullptr;
   std::vector<GradientBucket> buckets_;
   std::vector<std::vector<std::vector<float*>>> slices_;  // [parameter][use][level of the binary counter]
 };

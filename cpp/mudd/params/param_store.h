@@ -48,7 +48,7 @@ class WeightSource {
 };
 
 // How the processes of a run cut weights, gradients and state among them: the slices, and whose this process is.
-struct Cut {
+struct OwnSlices {
   Slices slices;
   int owner = 0;
 
@@ -82,8 +82,8 @@ class ParamStore {
   const NodeShare& share() const { return memory_->share(); }
 
   // Gradients and state are cut; holds_slices: the weights too. Before allocate.
-  void set_cut(Cut cut, bool holds_slices);
-  const Cut* cut() const { return cut_ ? &*cut_ : nullptr; }
+  void set_cut(OwnSlices cut, bool holds_slices);
+  const OwnSlices* cut() const { return cut_ ? &*cut_ : nullptr; }
   // Whether graphs gather parameter i from its owners.
   bool gathers(int i) const { return gathers_ && cut_ && parameters_->at(i).size() > 0; }
   void set_source(WeightSource* source) { source_ = source; }
@@ -109,7 +109,7 @@ class ParamStore {
   std::unique_ptr<Planes> planes_;
   std::unique_ptr<Packs> packs_;
   Arrival* arrival_ = nullptr;
-  std::optional<Cut> cut_;
+  std::optional<OwnSlices> cut_;
   bool gathers_ = false;
   WeightSource* source_ = nullptr;
   BusyFlag busy_;

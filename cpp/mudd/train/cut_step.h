@@ -57,7 +57,7 @@ class CutStep final : public GradientSync, private BatchSum {
   GradientSums& sums_;
   NodeGradients& gradients_;
   dist::Comm& comm_;
-  const Cut& cut_;
+  const OwnSlices& cut_;
   TotalsExchange exchange_;
   std::shared_ptr<dist::Window> progress_;
   std::vector<std::vector<std::shared_ptr<dist::Pending>>> between_nodes_;  // of each bucket

@@ -16,7 +16,7 @@ class GradientSync : public GradientObserver {
   // The elements of parameter i whose gradient is summed, and whose weights are updated, here; begin and end are
   // borders of units (params/units.h).
   virtual Part part(int i) const {
-    const Cut* cut = executor_.gradients().cut() ? executor_.store().cut() : nullptr;
+    const OwnSlices* cut = executor_.gradients().cut() ? executor_.store().cut() : nullptr;
     return cut ? cut->own(i) : executor_.store().parameters().whole(i);
   }
   // Of a use whose total is given by its rows: the total over all processes; null: whole in the flat plane.

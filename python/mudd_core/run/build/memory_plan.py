@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from mudd_core.base.units import bytes_text
-from mudd_core.config import Config, ModelConfig, check_config, mesh_of
+from mudd_core.config import Config, MeshConfig, ModelConfig, check_config, mesh_of
 from mudd_core.config.fields import replace_path
 from mudd_core.engine import memory
 from mudd_core.engine.batch_part import BatchPart
@@ -74,15 +74,15 @@ class MemoryPlan:
         shape, ranks = self.shape, self.place.on_a_node
 
         @cache
-        def least_bytes(own: ModelConfig) -> int:  # no change of the batch changes it
-            return replace(self, shape=own)._least_bytes()
+        def least_bytes(own: ModelConfig, mesh: MeshConfig) -> int:  # no change of the batch changes it
+            return replace(self, shape=own, config=replace(self.config, mesh=mesh))._least_bytes()
 
         def needed(changed: Config) -> int:
             check_config(changed)
             own = dataclasses.replace(
                 changed.model, vocab_size=shape.vocab_size, max_seq_len=shape.max_seq_len
             )
-            least = least_bytes(own)
+            least = least_bytes(own, changed.mesh)
             if least > have:
                 return least
             return ranks * sum(replace(self, shape=own, config=changed).bytes().values())
