@@ -68,13 +68,13 @@ def _rotary_block(model: TransformerPPConfig | MixtralConfig, block: str, layer:
     q, kv = model.n_head * width, kv_heads(model) * width
     yield Entry(f"{block}.attn.norm.gain", f"{layer}.input_layernorm.weight"), (D,)
     yield Entry(f"{block}.ffn.norm.gain", f"{layer}.post_attention_layernorm.weight"), (D,)
-    plain = isinstance(model, MixtralConfig)
-    o_bias = not plain and model.attn_bias
-    qkv_bias = o_bias or (not plain and model.qkv_bias)
+    options = None if isinstance(model, MixtralConfig) else model
+    o_bias = options is not None and options.attn_bias
+    qkv_bias = o_bias or (options is not None and options.qkv_bias)
     for name, fan_in, fan_out in (("q", D, q), ("k", D, kv), ("v", D, kv), ("o", q, D)):
         theirs, biased = f"{layer}.self_attn.{name}_proj", o_bias if name == "o" else qkv_bias
         yield from _product(f"{block}.attn.{name}", theirs, fan_in, fan_out, biased)
-    if not plain and model.qk_norm:
+    if options is not None and options.qk_norm:
         for name in ("q_norm", "k_norm"):
             yield Entry(f"{block}.attn.{name}.gain", f"{layer}.self_attn.{name}.weight"), (width,)
 

@@ -101,8 +101,8 @@ def _rotary(read: Reader, kind: str) -> TransformerPPConfig:
 
 
 def _llama(read: Reader) -> TransformerPPConfig:
-    biases = {"attn_bias": read.flag("attention_bias"), "mlp_bias": read.flag("mlp_bias")}
-    return replace(_rotary(read, "llama"), **biases)
+    model = _rotary(read, "llama")
+    return replace(model, attn_bias=read.flag("attention_bias"), mlp_bias=read.flag("mlp_bias"))
 
 
 def _mistral(read: Reader) -> TransformerPPConfig:
@@ -130,7 +130,7 @@ def _with_windows(read: Reader, model: TransformerPPConfig) -> TransformerPPConf
     types, names = read.config.get("layer_types"), (SLIDING, FULL)
     if types is None:
         first = read.whole("max_window_layers", 28, low=0)
-        windowed = range(min(first, model.n_layer), model.n_layer) if has_window else range(0)
+        windowed = list(range(first, model.n_layer)) if has_window else []
     else:
         if not isinstance(types, list) or len(types) != model.n_layer or not all(t in names for t in types):
             raise read.refusal("layer_types", f"{model.n_layer} of {' and '.join(names)}", types)

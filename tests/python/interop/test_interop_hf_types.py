@@ -129,7 +129,7 @@ def test_drawn_settings_compute_what_transformers_computes(kind: str, number: in
 
 
 def greedy(model: Any, ours: Any, prompt: Any) -> None:
-    """Decoding beyond every drawn window below the model's length gives transformers' tokens (whose cache keeps all keys for a window of 1)."""
+    """Decoding beyond every drawn window gives transformers' tokens; its own cache keeps all keys of a window of 1."""
     count = ours.config.max_seq_len - prompt.shape[1]
     want = model.generate(torch.tensor(prompt), max_new_tokens=count, do_sample=False, use_cache=False)
     assert list(ours.generate(prompt[0], max_tokens=count)) == want[0, prompt.shape[1] :].tolist()
