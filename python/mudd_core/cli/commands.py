@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared
     from mudd_core.data.tokenize import Tokenizer
     from mudd_core.engine.model import Model
-    from mudd_core.run.build.memory_plan import Place
+    from mudd_core.run.build.place import Place
 
 
 def run(request: Request) -> int:
@@ -72,7 +72,7 @@ def _look_at(folder: RunFolder) -> None:
 
 def _place(request: Request) -> Place:
     """The ranks that a plan is for."""
-    from mudd_core.run.build.memory_plan import ALONE, Place
+    from mudd_core.run.build.place import ALONE, Place
 
     words = [f"{name}={request.options[name]}" for name in JOB_OPTIONS if name in request.options]
     if not words:
