@@ -46,6 +46,7 @@ py::object summed_gradient(const Executor& e, const std::string& name) {
   std::fill_n(out, p.size(), 0.0f);
   std::vector<float> copy;
   const GradientSums& sums = e.gradients();
+  check(!e.store().deals(i), "gradient", name, ": this rank has only its own experts");
   for (int use = 0; use < sums.uses(i); ++use) {
     const RowTotal* rows = sums.rows(i, use);
     copy.resize(static_cast<size_t>(rows ? p.size() : 0));
@@ -196,6 +197,10 @@ void bind_executor(py::module_& m) {
       .def("text", [](const Executor& e) { return e.graph().text(); })
       .def("memory_table", &memory_table, "(what, kind, bytes, first, last, offset) per buffer.")
       .def_property_readonly("arena_bytes", [](const Executor& e) { return e.plan().arena_bytes; })
+      .def_property_readonly(
+          "likely_bytes", [](const Executor& e) { return e.plan().likely_bytes; },
+          "Memory that runs are planned to take of the arena: of rows of experts on other ranks twice the even "
+          "share.")
       .def_property_readonly("gradient_bytes", [](const Executor& e) { return e.gradients().bytes(); })
       .def(
           "release",

@@ -213,6 +213,16 @@ void bind_store(py::module_& m) {
           py::arg("name"), py::arg("begin"), py::arg("end"),
           "Before allocate: of this parameter only elements [begin, end), whole rows, are here.")
       .def(
+          "deal_experts",
+          [](ParamStore& s, std::shared_ptr<dist::ExpertGroup> group) {
+            const Busy busy = bind::in_use(s);
+            s.set_experts(std::move(group));
+          },
+          py::arg("group"), "Before allocate: of every stack of matrices only the experts of this rank are here.")
+      .def_property_readonly(
+          "expert_ranks", [](const ParamStore& s) { return s.experts() ? s.experts()->ranks() : 1; },
+          "Ranks that the experts are dealt out to.")
+      .def(
           "share_packs", [](ParamStore& s, bool on) { s.packs().share(on); }, py::arg("on"),
           "Whether packed copies asked for from now on are the node's; then all of its ranks ask for the same "
           "ones.")

@@ -12,6 +12,7 @@ import numpy as np
 
 import mudd_core as mc
 from mudd_core import _core, dist
+from mudd_core.checkpoint import is_weight
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.engine.engine import Engine
@@ -84,12 +85,13 @@ def batch_of(config: Config, step: int) -> dict[str, Any]:
 
 
 def train_as(comm: dist.Comm, config: Config, steps: int = 3) -> tuple[Trained, list[tuple[str, int, bytes]]]:
-    """Train from the config's seed as one rank: what it ends with, and its parts of the moments."""
+    """Train from the config's seed as one rank: what it ends with, and its parts of the moments and of experts."""
     model = mc.Model(
         config.model,
         seed=config.train.seed,
         precision=config.train.precision,
         comm=comm if comm.world > 1 else None,
+        experts=comm.expert_group(config.mesh.expert) if config.mesh.expert > 1 else None,
     )
     engine = Engine(config, model)
     done = Trained()
@@ -99,8 +101,9 @@ def train_as(comm: dist.Comm, config: Config, steps: int = 3) -> tuple[Trained, 
         done.losses.append(float(report.loss).hex())
         done.norms.append(float(report.grad_norm).hex())
     done.metrics = engine.metrics()
-    done.state = {name: value.tobytes() for name, value in model.parameters.items()}
-    return done, moments(engine)
+    parts = engine.state_parts()
+    done.state = {part.name: part.array.tobytes() for part in parts if is_weight(part.name) and part.whole}
+    return done, cut_parts(engine)
 
 
 def train(
@@ -111,18 +114,18 @@ def train(
     first = results[0][0]
     for done, _ in results[1:]:
         assert done == first
-    parts: Sequence[tuple[str, int, bytes]] = sorted(part for _, mine in results for part in mine)
+    parts: Sequence[tuple[str, int, bytes]] = sorted({part for _, mine in results for part in mine})
     for name, _, data in parts:
         first.state[name] = first.state.get(name, b"") + data
     return first
 
 
-def moments(engine: Engine) -> list[tuple[str, int, bytes]]:
-    """(name, first element, bytes) of every part of a moment that this rank has."""
+def cut_parts(engine: Engine) -> list[tuple[str, int, bytes]]:
+    """(name, first element, bytes) of every part of a moment, or of a weight that is cut, that this rank has."""
     return [
         (part.name, part.begin, part.array.tobytes())
         for part in engine.state_parts()
-        if "_moment/" in part.name
+        if "_moment/" in part.name or (is_weight(part.name) and not part.whole)
     ]
 
 

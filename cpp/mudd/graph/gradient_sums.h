@@ -35,8 +35,16 @@ class GradientSums {
   // After the last run of a step: one total per use that leads to the loss, to be summed in order. It is either
   // whole or given by its rows, the other is null.
   int uses(int parameter) const { return sums_.empty() ? 0 : static_cast<int>(sums_[parameter].size()); }
-  const float* whole(int parameter, int use) const { return last(parameter, use).all; }
+  // Where element 0 of the parameter is, or would be: of a stack that is dealt out only the own part is there.
+  const float* whole(int parameter, int use) const {
+    const float* held = last(parameter, use).all;
+    return held ? held - first_[parameter] : nullptr;
+  }
   const RowTotal* rows(int parameter, int use) const;
+
+  // Elements between the sums of the ranks whose tokens a dealt out expert sees, see GradSink; 0: one sum. The
+  // first of them is where whole() points.
+  int64_t rank_stride(int parameter) const { return strides_[parameter]; }
 
   // Where the total of a use lies in the flat plane.
   struct TotalPlace {
@@ -59,7 +67,8 @@ class GradientSums {
     int64_t offset = 0;  // into the plane (the last level) or into waiting_ (the others)
   };
 
-  void book(std::vector<Sum>& levels, const Parameter& parameter, int64_t rows_per_run, bool by_rows);
+  void book(std::vector<Sum>& levels, const Parameter& parameter, int64_t elements, int64_t rows_per_run,
+            bool by_rows);
   void place(Sum& sum, std::byte* memory);
   const Sum& last(int parameter, int use) const { return sums_[parameter][use].back(); }
 
@@ -69,6 +78,8 @@ class GradientSums {
   Arena own_, waiting_;
   std::vector<std::vector<std::vector<Sum>>> sums_;  // [parameter][use][level of the binary counter]
   std::vector<std::vector<RowTotal>> totals_;        // [parameter][use], of those by rows
+  std::vector<int64_t> first_;                       // element that sums of a parameter begin with
+  std::vector<int64_t> strides_;                     // of each parameter, see rank_stride
 };
 
 }  // namespace mudd

@@ -15,7 +15,10 @@ class GradientSync : public GradientObserver {
 
   // The elements of parameter i whose gradient is summed, and whose weights are updated, here; begin and end are
   // borders of units (params/units.h).
-  virtual Part part(int i) const { return executor_.store().parameters().whole(i); }
+  virtual Part part(int i) const {
+    const ParamStore& store = executor_.store();
+    return store.deals(i) ? store.parameters().held(i) : store.parameters().whole(i);
+  }
   // Of a use whose total is given by its rows: the total over all processes; null: whole in the flat plane.
   virtual const RowTotal* rows(int i, int use) const { return executor_.gradients().rows(i, use); }
 

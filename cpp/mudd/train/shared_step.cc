@@ -31,9 +31,10 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
     : GradientSync(executor),
       gradients_(gradients),
       comm_(gradients.comm()),
-      batch_sums_(batch_sums),
+      batch_sums_(batch_sums || (executor.store().experts() && executor.store().experts()->ranks() > 1)),
       ownership_(executor.store().parameters(), executor.plan(), comm_.world(), whole,
-                 std::min(kBucketBytes, comm_.longest_message())) {
+                 std::min(kBucketBytes, comm_.longest_message())),
+      experts_(executor.store(), whole) {
   read_places();
   book_totals();
   flags_ = comm_.window(std::ssize(ownership_.buckets()) * static_cast<int64_t>(sizeof(uint64_t)));
@@ -42,7 +43,7 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
   on_their_way_.resize(homes_.size());
   int64_t blocks = 0;
   for (int i = 0; i < executor.store().parameters().count(); ++i) {
-    if (ownership_.home(i) >= 0) homes_[ownership_.home(i)].push_back(i);
+    if (ownership_.home(i) >= 0 && !experts_.deals(i)) homes_[ownership_.home(i)].push_back(i);
     const bool trained = executor.gradients().uses(i) > 0;
     first_block_.push_back(trained ? blocks : -1);
     if (trained) blocks += norm_blocks(executor.store().parameters().at(i).size());
@@ -128,7 +129,7 @@ void SharedStep::finish_gradients(bool dropped) {
   for (; summed_ < buckets.size(); ++summed_) {
     if (!dropped) comm_.wait([&] { return all_finished(summed_); });
     if (!dropped) sum_bucket(summed_);
-    else if (comm_.nodes() > 1) sum_between_nodes(buckets[summed_]);
+    else sum_others(buckets[summed_]);
   }
   for (const auto& sum : between_nodes_) comm_.wait([&] { return sum->done(); });
   between_nodes_.clear();
@@ -138,6 +139,10 @@ void SharedStep::sum_bucket(size_t bucket) {
   const Ownership::Bucket& b = ownership_.buckets()[bucket];
   for (int u = b.begin; u < b.end; ++u) {
     const GradientUse& use = executor_.plan().gradients[u];
+    if (experts_.deals(use.parameter)) {
+      add_ranks(use);
+      continue;
+    }
     const Part mine = part_of_nodes(use.parameter);
     if (mine.size() == 0 || rows(use.parameter, use.use)) continue;  // rows are added when they are read
     const float* planes[kMaxShards];
@@ -147,7 +152,13 @@ void SharedStep::sum_bucket(size_t bucket) {
         reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()) + places_[comm_.node_rank()][u].offset);
     sum_planes({planes, static_cast<size_t>(comm_.node_size())}, to + mine.begin, mine.size());
   }
-  if (comm_.nodes() > 1) sum_between_nodes(b);
+  sum_others(b);
+}
+
+// Begins the sums that go by messages.
+void SharedStep::sum_others(const Ownership::Bucket& bucket) {
+  if (comm_.nodes() > 1) sum_between_nodes(bucket);
+  sum_experts(bucket);
 }
 
 // Whether a step gives only some of the rows of its gradient.
@@ -162,6 +173,7 @@ void SharedStep::sum_between_nodes(const Ownership::Bucket& bucket) {
   std::vector<dist::OwnedRange> pieces, rows;
   for (int u = bucket.begin; u < bucket.end; ++u) {
     const GradientUse& use = executor_.plan().gradients[u];
+    if (experts_.deals(use.parameter)) continue;
     const GradientSums::TotalPlace& place = places_[comm_.node_rank()][u];
     check(!place.by_rows, "train_step", "several nodes need gradients of whole tables (gradient_rows)");
     const bool table = is_table(use);
@@ -177,20 +189,21 @@ void SharedStep::sum_between_nodes(const Ownership::Bucket& bucket) {
   between_nodes_.push_back(comm_.sum_between_nodes(plane, pieces));
 }
 
-// Calls body(first, count) for each range of norm blocks that an owner has.
+// Calls body(first, count) for each range of norm blocks that a rank has.
 template <class Body>
-void SharedStep::over_blocks(int owner, Body body) const {
+void SharedStep::over_blocks(int rank, Body body) const {
   for (int i = 0; i < executor_.store().parameters().count(); ++i) {
-    const Part p = ownership_.part(i, owner);
-    if (first_block_[i] >= 0 && p.size() > 0) body(first_block_[i] + p.begin / kNormBlock, norm_blocks(p.size()));
+    if (first_block_[i] < 0) continue;
+    const Part p = part_of(i, rank);
+    if (p.size() > 0) body(first_block_[i] + p.begin / kNormBlock, norm_blocks(p.size()));
   }
 }
 
 void SharedStep::book_records(const StepTotals& totals) {
   int64_t most = 0;
-  for (int owner = 0; owner < ownership_.owners(); ++owner) {
+  for (int rank = 0; rank < comm_.world(); ++rank) {
     int64_t blocks = 0;
-    over_blocks(owner, [&](int64_t, int64_t count) { blocks += count; });
+    over_blocks(rank, [&](int64_t, int64_t count) { blocks += count; });
     most = std::max(most, blocks);
   }
   record_.resize(kScalars + totals.metrics.size() + static_cast<size_t>(most));
@@ -209,7 +222,7 @@ void SharedStep::exchange(StepTotals& totals) {
                                     static_cast<double>(totals.flags)};
   auto to = std::copy_n(scalars, kScalars, record_.begin());
   to = std::copy(totals.metrics.begin(), totals.metrics.end(), to);
-  over_blocks(owner(comm_.node(), comm_.node_rank()), [&](int64_t first, int64_t count) {
+  over_blocks(comm_.rank(), [&](int64_t first, int64_t count) {
     to = std::copy_n(totals.norm_squares.begin() + first, count, to);
   });
   comm_.all_gather(record_.data(), std::ssize(record_) * static_cast<int64_t>(sizeof(double)), records_.data());
@@ -234,7 +247,7 @@ void SharedStep::add_records(StepTotals& totals) const {
     totals.stop |= record[kStop] != 0;
     totals.flags |= static_cast<uint32_t>(record[kFlags]);
     const double* from = record + kScalars + totals.metrics.size();
-    over_blocks(owner(rank / comm_.node_size(), rank % comm_.node_size()), [&](int64_t first, int64_t count) {
+    over_blocks(rank, [&](int64_t first, int64_t count) {
       std::copy_n(from, count, totals.norm_squares.begin() + first);
       from += count;
     });

@@ -153,6 +153,7 @@ class Engine:
         optional = self._rows.parts if given is None else [n for n in given if n not in ("inputs", "targets")]
         self.executor.release()  # two of them at once were never asked for
         graphs, planned = self._graphs, self._graphs.plan(tuple(optional), check_finite=True)
+        found = ""
         for run in range(graphs.runs):
             row = graphs.part.first + run * graphs.samples
             first = step * self.config.train.batch_size + row
@@ -163,9 +164,10 @@ class Engine:
                 assert source is not None  # a step on rows of Python keeps its arrays
                 _core.fill_inputs(source, planned.executor, first)
             planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
-            if planned.executor.first_non_finite():
-                return str(planned.executor.first_non_finite())
-        return BATCH_SUM
+            found = found or str(planned.executor.first_non_finite())
+            if found and self.model.store.expert_ranks == 1:  # else the other ranks of the experts wait in each run
+                break
+        return found or BATCH_SUM
 
     def last_batch(self, step: int) -> Mapping[str, Array]:
         """All arrays of the batch of the last step taken, `step`."""
@@ -217,5 +219,5 @@ class Engine:
             "moments": store.state_bytes,
             "gradients": executor.gradient_bytes,
             "packed": store.packed_bytes,
-            "arena": executor.arena_bytes + self._step.scratch_bytes,
+            "arena": executor.likely_bytes + self._step.scratch_bytes,
         }

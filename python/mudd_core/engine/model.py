@@ -45,6 +45,7 @@ class Model(Parameters, InnerValues, Hinted):
     comm: of the ranks that train together: those of a node share one copy of the weights. All make the same calls.
     stored: "bfloat16" or "float16" for each matrix to be frozen for good and stored so, in half the memory.
     held: elements [begin, end), whole rows, of the parameters of which this rank has only a part.
+    experts: the ranks that hold the experts between them, all of which call the same methods alike; None: this one.
     """
 
     _other_names = MODEL
@@ -60,6 +61,7 @@ class Model(Parameters, InnerValues, Hinted):
         comm: Comm | None = None,
         stored: Mapping[str, str] | None = None,
         held: Mapping[str, tuple[int, int]] | None = None,
+        experts: _core.ExpertGroup | None = None,
     ) -> None:
         if isinstance(config, Config):
             seed = config.train.seed if seed is None else seed
@@ -88,6 +90,8 @@ class Model(Parameters, InnerValues, Hinted):
         self.comm = comm
         for name, (begin, end) in (held or {}).items():
             self.store.hold(name, begin, end)
+        if experts is not None:
+            self.store.deal_experts(experts)
         shared = comm is not None and comm.node_size > 1 and not booked_only
         self.store.allocate(booked_only, _core.NodeMemory(comm.core) if comm and shared else None)
         if initialize and not booked_only:

@@ -22,6 +22,7 @@ def evaluate(
     bytes_per_target: float,
     stop: Callable[[], bool] = lambda: False,
     ranks: Ranks | None = None,
+    together: bool = False,
     mean: Callable[[Sequence[tuple[float, int]]], float] = token_mean,
     report: Callable[[BatchSums], None] = lambda sums: None,
 ) -> Validation | None:
@@ -29,13 +30,14 @@ def evaluate(
 
     bytes_per_target: bytes of validation text over targets of the whole split, so that a part of the split
     (eval.max_batches) is measured in the same unit. ranks: the batches are dealt out to them, and the sums added in the
-    order of batches, so that the result has the bits of one process. mean: the loss by the sums of all batches. report:
+    order of batches, so that the result has the bits of one process. together: the ranks run every graph together, since
+    each has a part of the experts: those that would have no batch of their own take a neighbour's. mean: the loss by the sums of all batches. report:
     called with the sums of each batch, on all ranks alike.
     """
     ranks = ranks or Ranks()
     begin = time.perf_counter()
     found: list[tuple[float, int, int]] = []
-    for count, own in _dealt(batches, ranks):
+    for count, own in _dealt(batches, ranks) if not together else _dealt_alike(batches, ranks):
         if stop():
             return None
         sums = (0.0, 0, 0) if own is None else evaluator.evaluate(own)
@@ -71,3 +73,19 @@ def _dealt(
             count, own = 0, None
     if count:
         yield count, own
+
+
+def _dealt_alike(
+    batches: Iterable[Mapping[str, Array]], ranks: Ranks
+) -> Iterator[tuple[int, Mapping[str, Array]]]:
+    """As `_dealt`, but every rank has a batch of the same shape as the others; too few for all go to all ranks, singly."""
+    waiting: list[Mapping[str, Array]] = []
+    for batch in batches:
+        if waiting and batch["inputs"].shape != waiting[0]["inputs"].shape:
+            yield from ((1, one) for one in waiting)
+            waiting.clear()
+        waiting.append(batch)
+        if len(waiting) == ranks.world:
+            yield ranks.world, waiting[ranks.rank]
+            waiting.clear()
+    yield from ((1, one) for one in waiting)

@@ -1,7 +1,7 @@
 """Texts at validations (sample.every): what the model writes with the weights that were just validated.
 
-Rank 0 writes them alone, with the draws of sample.seed: counters, which no other part of a run reads. A text changes no
-bit of the training, and one that fails ends no run.
+Rank 0 writes them alone, or with the ranks that hold the experts, with the draws of sample.seed: counters, which no
+other part of a run reads. A text changes no bit of the training, and one that fails ends no run.
 """
 
 from __future__ import annotations
@@ -30,18 +30,21 @@ class Samples:
         """Write a text if this step was validated, is due and has none yet; all weights of its update are here."""
         run, step = self._run, self._run.state.step_done
         validation = run.state.last_validation
-        if not run.ranks.first or validation is None or validation.step != step or not self._is_due(step):
+        together = run.config.mesh.expert > 1 and run.ranks.world > 1
+        due = run.ranks.first and validation is not None and validation.step == step and self._is_due(step)
+        if not (run.ranks.any(due) if together else due):
             return
         try:
             with self._trace.span("sample"):
-                sample = self._sample(step)
+                sample = self._sample(step, may_stop=not together)
         except _StoppedError:  # the resumed run writes it
             return
         except Exception as error:
             self._say_failed(step, str(error) or type(error).__name__)
             return
-        run.history.sampled(sample)
-        run.log.sampled(sample)
+        if run.ranks.first:
+            run.history.sampled(sample)
+            run.log.sampled(sample)
 
     def _is_due(self, step: int) -> bool:
         every, store = self._run.config.sample.every, self._run.store
@@ -51,7 +54,7 @@ class Samples:
             return False
         return step // every > last // every or step >= self._run.config.train.steps
 
-    def _sample(self, step: int) -> Sample:
+    def _sample(self, step: int, may_stop: bool) -> Sample:
         run, settings = self._run, self._run.config.sample
         tokenizer, model = run.components.tokenizer, run.components.model
         if tokenizer is None:
@@ -59,7 +62,7 @@ class Samples:
 
         def alive(text: str) -> None:
             run.watch.phase("evaluate", step)
-            if signals.stop_reason() is not None:
+            if may_stop and signals.stop_reason() is not None:  # ranks would see it at different tokens
                 raise _StoppedError
 
         run.engine.release()  # packed weights of decoding take its place
