@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -299,5 +300,21 @@ void bind_store(py::module_& m) {
                              [](const ParamStore& s) { return s.parameters().trained_elements(); })
       .def_property_readonly("plane_bytes", [](const ParamStore& s) { return s.planes().weight_bytes(); })
       .def_property_readonly("state_bytes", [](const ParamStore& s) { return s.planes().state_bytes(); })
-      .def_property_readonly("packed_bytes", [](const ParamStore& s) { return s.packs().bytes(); });
+      .def_property_readonly("packed_bytes", [](const ParamStore& s) { return s.packs().bytes(); })
+      .def(
+          "expert_bytes",
+          [](const ParamStore& s, const std::vector<int>& moments) {
+            int64_t weights = 0, packed = 0, state = 0;
+            for (int i = 0; i < s.parameters().count(); ++i) {
+              if (!s.deals(i)) continue;
+              weights += s.parameters().held(i).size() * size_of(s.parameters().at(i).stored);
+              for (Pack how : {Pack::plain, Pack::transposed})
+                if (s.packs().at(i, how)) packed += s.packs().matrices(i) * s.packs().stride(i, how);
+              for (int p : moments) state += s.planes().held(p, i).size() * size_of(s.planes().dtype(p));
+            }
+            return std::map<std::string, int64_t>{{"weights", weights}, {"packed", packed}, {"moments", state}};
+          },
+          py::arg("moments"),
+          "Bytes of experts that are dealt out: weights, packed copies and these planes of moments; part of the "
+          "sums over all parameters.");
 }

@@ -21,13 +21,22 @@ if TYPE_CHECKING:
     from mudd_core.run.loop.trainer import Trainer
 
 
-def show_sample(trainer: Any, config: Config) -> None:
-    """A run that is done and saved ends well, whatever its sample does."""
+def show_sample(trainer: Any, config: Config, prints: bool) -> None:
+    """A run that is done and saved ends well, whatever its sample does.
+
+    prints: False on the ranks that only bring their experts.
+    """
     from mudd_core.run.report.sample import write_text
 
     if trainer.tokenizer is None:  # data that are ids alone
         return
     trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
+    if not prints:
+        with contextlib.suppress(Exception):  # rank 0 reports it
+            write_text(
+                trainer.model, trainer.tokenizer, config.sample.prompt, config.sample, lambda text: None
+            )
+        return
     print("\na sample of what it learned:\n" + "-" * 72)
     try:
         write_now(config.sample.prompt)

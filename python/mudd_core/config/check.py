@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.base.storage import is_bucket, mapped, readable
-from mudd_core.config.families import FAMILIES, ModelConfig, MupConfig
+from mudd_core.config.families import FAMILIES, ModelConfig, MupConfig, mixture_of
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import LARGEST, FieldInfo, walk
 from mudd_core.config.groups import SPECS, parse_groups

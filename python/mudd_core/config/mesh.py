@@ -196,8 +196,8 @@ def _refuse_experts(expert: int, world: int, shards: int) -> None:
     if world % expert:
         started = "1 rank was" if world == 1 else f"{world} ranks were"
         raise UserError(
-            f"[mesh] expert={expert} does not divide the ranks: {started} started; start a multiple of {expert}, or use "
-            "expert=1"
+            f"[mesh] expert={expert} does not divide the ranks: {started} started; start a multiple of {expert}, or "
+            "use expert=1"
         )
     if expert > 1 and shards % world:
         raise UserError(

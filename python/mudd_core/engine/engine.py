@@ -165,7 +165,9 @@ class Engine:
                 _core.fill_inputs(source, planned.executor, first)
             planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
             found = found or str(planned.executor.first_non_finite())
-            if found and self.model.store.expert_ranks == 1:  # else the other ranks of the experts wait in each run
+            if (
+                found and self.model.store.expert_ranks == 1
+            ):  # else the other ranks of the experts wait in each run
                 break
         return found or BATCH_SUM
 
@@ -210,6 +212,10 @@ class Engine:
     def gradient_bytes(self, *, gradient_rows: bool) -> int:
         """Bytes of gradients in a training step that keeps those of tables by rows, or whole; for a plan."""
         return self._graphs.gradient_bytes(gradient_rows=gradient_rows)
+
+    def expert_report(self) -> dict[str, int]:
+        """Bytes of this rank's own experts in memory_report, by kind: weights, moments, packed."""
+        return dict(self.model.store.expert_bytes(self._step.moment_planes))
 
     def memory_report(self) -> dict[str, int]:
         """Bytes by kind: weights, moments, gradients, packed copies, arena."""

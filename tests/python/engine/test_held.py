@@ -25,7 +25,9 @@ def whole_hash(seed: int) -> str:
 
 
 def parts_of(model: mc.Model, writable: bool = False) -> list[StatePart]:
-    return [part for part in EngineState(model.store, [], None).parts(writable=writable) if "/" not in part.name]
+    return [
+        part for part in EngineState(model.store, [], None).parts(writable=writable) if "/" not in part.name
+    ]
 
 
 def held_by(rank: int, world: int) -> dict[str, tuple[int, int]]:

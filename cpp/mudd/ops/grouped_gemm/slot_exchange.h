@@ -17,8 +17,8 @@ class SlotExchange {
   // For up to so many experts of a rank and shards of a run, in a group of so many ranks.
   void book(int64_t experts, int shards, int ranks);
 
-  // Fills owner.cuts (experts of this rank, shards of all members in order) from the cuts of every member; Error,
-  // on all members alike, if some rank gets more rows than its table has room for.
+  // Fills owner.cuts (experts of this rank, shards of all members in order) from the cuts of every member; Error
+  // if these are more rows than its table has room for.
   void begin(const dist::ExpertGroup& group, const ExpertSlots& home, const ExpertSlots& owner);
 
   // Rows of `bytes` bytes each, without gaps, by sorted place at home and at the owner.

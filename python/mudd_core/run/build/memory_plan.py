@@ -39,10 +39,19 @@ class Place:
             eval=replace(config.eval, batch_size=validated),
         )
 
-    def shared(self, report: Mapping[str, int]) -> dict[str, int]:
-        """A rank's share of what one process would need: a node has one copy of the weights."""
+    def shared(
+        self, report: Mapping[str, int], experts: Mapping[str, int], expert_ranks: int
+    ) -> dict[str, int]:
+        """A rank's share of `report`: a node has one copy of the weights, a rank those of its own experts.
+
+        experts: bytes of these by kind, part of the report; the ranks with the same ones share out their moments.
+        """
         cut = {"weights": self.on_a_node, "packed": self.on_a_node, "moments": self.world}
-        return {kind: -(-count // cut.get(kind, 1)) for kind, count in report.items()}
+        own = {"moments": self.world // expert_ranks}
+        return {
+            kind: -(-(count - experts.get(kind, 0)) // cut.get(kind, 1)) + -(-experts.get(kind, 0) // own.get(kind, 1))
+            for kind, count in report.items()
+        }
 
 
 ALONE = Place()
@@ -73,7 +82,7 @@ class MemoryPlan:
         _, engine, report = plan_model(self.shape, place.config_of_rank(config), only=True, stored=self.stored)
         if place.world > place.on_a_node:  # whole tables go between nodes, not the rows that were read
             report["gradients"] = engine.gradient_bytes(gradient_rows=False)
-        return place.shared(report)
+        return place.shared(report, engine.expert_report(), config.mesh.expert)
 
     def require(self, what: str = "training") -> dict[str, int]:
         """Return the bytes by kind; UserError, with advice, if the ranks of a node do not fit into its memory."""

@@ -30,8 +30,9 @@ def evaluate(
 
     bytes_per_target: bytes of validation text over targets of the whole split, so that a part of the split
     (eval.max_batches) is measured in the same unit. ranks: the batches are dealt out to them, and the sums added in the
-    order of batches, so that the result has the bits of one process. together: the ranks run every graph together, since
-    each has a part of the experts: those that would have no batch of their own take a neighbour's. mean: the loss by the sums of all batches. report:
+    order of batches, so that the result has the bits of one process. together: the ranks run
+    every graph together, since each has only its own experts: all take a batch, the same one where there are too few.
+    mean: the loss by the sums of all batches. report:
     called with the sums of each batch, on all ranks alike.
     """
     ranks = ranks or Ranks()
@@ -78,7 +79,7 @@ def _dealt(
 def _dealt_alike(
     batches: Iterable[Mapping[str, Array]], ranks: Ranks
 ) -> Iterator[tuple[int, Mapping[str, Array]]]:
-    """As `_dealt`, but every rank has a batch of the same shape as the others; too few for all go to all ranks, singly."""
+    """As `_dealt`, with batches of one shape in a round; where there are too few, all ranks take each of them."""
     waiting: list[Mapping[str, Array]] = []
     for batch in batches:
         if waiting and batch["inputs"].shape != waiting[0]["inputs"].shape:
