@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "mudd/dist/node_memory.h"
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/params/init.h"
+#include "mudd/train/cut_weights.h"
 
 namespace py = pybind11;
 using namespace mudd;
@@ -224,6 +226,21 @@ void bind_store(py::module_& m) {
           "expert_ranks", [](const ParamStore& s) { return s.experts() ? s.experts()->ranks() : 1; },
           "Ranks that the experts are dealt out to.")
       .def(
+          "cut",
+          [](ParamStore& s, int owners, int owner, const std::vector<std::string>& whole, bool holds_slices) {
+            const Busy busy = bind::in_use(s);
+            const std::set<std::string> names(whole.begin(), whole.end());
+            Slices slices(s.parameters(), owners, [&](const Parameter& p) { return names.contains(p.name); });
+            s.set_cut({.slices = std::move(slices), .owner = owner}, holds_slices);
+          },
+          py::arg("owners"), py::arg("owner"), py::arg("whole"), py::arg("holds_slices"),
+          "Before allocate: gradients and state are cut over so many owners, holds_slices: the weights too, of "
+          "which "
+          "only those of `owner` are here. whole: names whose matrices have one owner each.")
+      .def_property_readonly(
+          "holds_all", [](const ParamStore& s) { return s.parameters().holds_all(); },
+          "Whether all weights are here; otherwise graphs gather them, and all ranks run the same ones together.")
+      .def(
           "share_packs", [](ParamStore& s, bool on) { s.packs().share(on); }, py::arg("on"),
           "Whether packed copies asked for from now on are the node's; then all of its ranks ask for the same "
           "ones.")
@@ -291,9 +308,12 @@ void bind_store(py::module_& m) {
             return py::make_tuple(part.begin, part.end);
           },
           py::arg("plane"), py::arg("name"), "(begin, end): the elements that a plane has of a parameter.")
-      .def_property_readonly(
-          "shared", [](const ParamStore& s) { return s.share().size > 1; },
-          "Whether the ranks of a node have one copy of the weights.")
+      .def(
+          "shared",
+          [](const ParamStore& s, const std::string& name) {
+            return s.share().size > 1 && s.parameters().of_node(bind::index_of(s, name));
+          },
+          py::arg("name"), "Whether the ranks of a node have one copy of a weight.")
       .def_property_readonly("planes", [](const ParamStore& s) { return s.planes().count(); })
       .def_property_readonly("elements", [](const ParamStore& s) { return s.parameters().elements(); })
       .def_property_readonly("trained_elements",
@@ -317,4 +337,11 @@ void bind_store(py::module_& m) {
           py::arg("moments"),
           "Bytes of experts that are dealt out: weights, packed copies and these planes of moments; part of the "
           "sums over all parameters.");
+  bind::Class<CutWeights>(m, "CutWeights",
+                          "Brings weights of which each rank holds a slice to the graphs that read them.")
+      .def(py::init([](ParamStore& store, dist::Comm& comm) {
+             py::gil_scoped_release release;  // all ranks construct theirs together
+             return std::make_unique<CutWeights>(store, comm);
+           }),
+           py::arg("store"), py::arg("comm"), bind::Keeps<2>(), bind::Keeps<3>());
 }

@@ -99,8 +99,7 @@ TEST_CASE("last_column: ones there, zeros elsewhere") {
 
 TEST_CASE("a part has the values of the whole, of every kind and in the types that weights are stored in") {
   const auto widths = [](const char* kind) { return parameter("w", {70, 3000}, kind, 0.5); };
-  for (const char* kind :
-       {"normal", "truncated_normal", "uniform", "constant", "zeros", "ones", "last_column"}) {
+  for (const char* kind : {"normal", "truncated_normal", "uniform", "constant", "zeros", "ones", "last_column"}) {
     const std::vector<float> whole = values(widths(kind), 7);
     for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 3000}, {63000, 210000}, {66000, 66000}}) {
       std::vector<float> part(static_cast<size_t>(end - begin));

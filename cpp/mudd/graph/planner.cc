@@ -48,6 +48,7 @@ class Builder {
     plan_.gradients = gradient_uses(graph_, plan_.schedule);
     plan_.arena_bytes = assign_offsets(plan_.buffers, options);
     plan_.likely_bytes = likely_bytes(options);
+    plan_gathers(graph_, options, plan_);
     return std::move(plan_);
   }
 
@@ -252,7 +253,7 @@ class Builder {
 }  // namespace
 
 const char* name_of(BufferKind kind) {
-  constexpr const char* kNames[] = {"input", "result", "saved", "scratch", "gradient"};
+  constexpr const char* kNames[] = {"input", "result", "saved", "scratch", "gradient", "weights"};
   return kNames[static_cast<int>(kind)];
 }
 

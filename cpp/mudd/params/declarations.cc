@@ -19,6 +19,7 @@ int Declarations::declare(const Parameter& parameter) {
   numbers_.emplace(parameter.name, count());
   parameters_.push_back(parameter);
   held_.push_back(whole(count() - 1));
+  own_.push_back(false);
   return count() - 1;
 }
 
@@ -33,6 +34,7 @@ void Declarations::hold(int i, int64_t begin, int64_t end) {
   check(0 <= begin && begin <= end && end <= at(i).size() && begin % row == 0 && end % row == 0, "parameter",
         at(i).name, ": expected whole rows of ", at(i).size(), " elements to hold, got [", begin, ", ", end, ")");
   held_[i] = {i, begin, end};
+  own_[i] = true;
 }
 
 bool Declarations::holds_all() const {

@@ -22,9 +22,8 @@ void over_pieces(int64_t first, int64_t end, Fill fill) {
 }
 
 void fill_constant(float* out, int64_t size, double value) {
-  over_pieces(0, size, [&](int64_t begin, int64_t end) {
-    std::fill(out + begin, out + end, static_cast<float>(value));
-  });
+  over_pieces(0, size,
+              [&](int64_t begin, int64_t end) { std::fill(out + begin, out + end, static_cast<float>(value)); });
 }
 
 }  // namespace
@@ -54,11 +53,11 @@ void initialize(const Parameter& p, uint64_t seed, int64_t begin, int64_t end, f
   });
 }
 
-// The ranks of a node share out the parameters that lie in its memory; a part is its rank's own.
+// The ranks of a node share out the parameters that lie in its memory.
 void initialize(ParamStore& store, uint64_t seed) {
   const NodeShare& share = store.share();
   for (int i = 0; i < store.parameters().count(); ++i) {
-    if (store.parameters().holds_whole(i) && i % share.size != share.rank) continue;
+    if (store.parameters().of_node(i) && i % share.size != share.rank) continue;
     const Parameter& p = store.parameters().at(i);
     const Part part = store.parameters().held(i);
     if (p.stored == DType::f32) {

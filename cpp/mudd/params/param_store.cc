@@ -13,7 +13,7 @@ void ParamStore::allocate(bool booked_only, NodeShare share) {
   parameters_->close();
 }
 
-void ParamStore::set_cut(Cut cut, bool holds_slices) {
+void ParamStore::set_cut(OwnSlices cut, bool holds_slices) {
   check(!allocated(), "parameter", "cut: expected before the parameters are allocated");
   cut_ = std::move(cut);
   gathers_ = holds_slices;

@@ -38,7 +38,8 @@ class WeightSource {
   };
 
   virtual ~WeightSource() = default;
-  // Memory for gathered weights, of all processes of the node; it lives as long as the source.
+  // Memory for gathered weights, of all processes of the node; it lives as long as the source. Graphs of which one
+  // runs at a time may get the same.
   virtual std::byte* memory(int64_t bytes) = 0;
   // Begins to bring these parameters to `to`, part of memory(), which no process of the node reads any more once
   // it has made this call.
@@ -48,7 +49,7 @@ class WeightSource {
 };
 
 // How the processes of a run cut weights, gradients and state among them: the slices, and whose this process is.
-struct Cut {
+struct OwnSlices {
   Slices slices;
   int owner = 0;
 
@@ -82,8 +83,8 @@ class ParamStore {
   const NodeShare& share() const { return memory_->share(); }
 
   // Gradients and state are cut; holds_slices: the weights too. Before allocate.
-  void set_cut(Cut cut, bool holds_slices);
-  const Cut* cut() const { return cut_ ? &*cut_ : nullptr; }
+  void set_cut(OwnSlices cut, bool holds_slices);
+  const OwnSlices* cut() const { return cut_ ? &*cut_ : nullptr; }
   // Whether graphs gather parameter i from its owners.
   bool gathers(int i) const { return gathers_ && cut_ && parameters_->at(i).size() > 0 && !deals(i); }
   void set_source(WeightSource* source) { source_ = source; }
@@ -116,7 +117,7 @@ class ParamStore {
   std::unique_ptr<Planes> planes_;
   std::unique_ptr<Packs> packs_;
   Arrival* arrival_ = nullptr;
-  std::optional<Cut> cut_;
+  std::optional<OwnSlices> cut_;
   bool gathers_ = false;
   WeightSource* source_ = nullptr;
   std::shared_ptr<const dist::ExpertGroup> experts_;

@@ -29,16 +29,16 @@ void Planes::allocate() {
   const size_t count = static_cast<size_t>(parameters_.count());
   Plane masters{.places = std::vector<std::byte*>(count), .parts = std::vector<Part>(count)};
   narrow_.resize(count);
-  for (const bool whole : {true, false}) {
+  for (const bool of_node : {true, false}) {
     std::vector<Part> wide, narrow;
     for (int i = 0; i < parameters_.count(); ++i) {
-      if (parameters_.holds_whole(i) != whole) continue;
+      if (parameters_.of_node(i) != of_node) continue;
       const bool is_wide = parameters_.at(i).stored == DType::f32;
       (is_wide ? wide : narrow).push_back(parameters_.held(i));
       masters.parts[i] = parameters_.held(i);
     }
-    if (!narrow.empty()) narrow_blocks_.push_back(place(narrow, size_of(DType::bf16), whole, narrow_));
-    if (!wide.empty()) masters.blocks.push_back(place(wide, size_of(DType::f32), whole, masters.places));
+    if (!narrow.empty()) narrow_blocks_.push_back(place(narrow, size_of(DType::bf16), of_node, narrow_));
+    if (!wide.empty()) masters.blocks.push_back(place(wide, size_of(DType::f32), of_node, masters.places));
   }
   planes_.push_back(std::move(masters));
 }

@@ -30,9 +30,7 @@ class Planes {
   bool holds(int p, int i) const { return planes_[p].places[i] != nullptr; }
   Part held(int p, int i) const { return planes_[p].parts[i]; }  // empty where the plane does not hold it
   // The first element of the part that is held; nullptr where the plane does not hold the parameter.
-  std::byte* data(int p, int i) const {
-    return planes_[p].places[i];
-  }
+  std::byte* data(int p, int i) const { return planes_[p].places[i]; }
   float* floats(int p, int i) const { return reinterpret_cast<float*>(data(p, i)); }  // of an f32 plane
 
   float* master(int i) const { return floats(0, i); }  // the first that is held; nullptr if stored in 16 bits

@@ -16,6 +16,7 @@
 #include "mudd/train/gradient_sync.h"
 #include "mudd/train/node_gradients.h"
 #include "mudd/train/ownership.h"
+#include "mudd/train/totals_exchange.h"
 
 namespace mudd {
 
@@ -44,7 +45,6 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   void await(int i) override;
   void read_places();
   void book_totals();
-  void book_records(const StepTotals& totals);
   // Owners of one number inside their nodes are neighbours, so that what a rank sums for all nodes is one range.
   int owner(int node, int node_rank) const { return node_rank * comm_.nodes() + node; }
   // What a rank sums and updates of parameter i.
@@ -53,27 +53,24 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
     return ownership_.part(i, owner(rank / comm_.node_size(), rank % comm_.node_size()));
   }
   Part part_of_nodes(int i) const;
-  void sum_others(const Ownership::Bucket& bucket);
+  void sum_others(const GradientBucket& bucket);
   void add_ranks(const GradientUse& use);
-  void sum_experts(const Ownership::Bucket& bucket);
+  void sum_experts(const GradientBucket& bucket);
   void send_experts();
   bool all_finished(size_t bucket) const;
   void sum_bucket(size_t bucket);
-  void sum_between_nodes(const Ownership::Bucket& bucket);
+  void sum_between_nodes(const GradientBucket& bucket);
   bool is_table(const GradientUse& use) const;
   void send_weights();
   void receive_bucket(size_t bucket);
   std::atomic<uint64_t>& finished_by(int rank, size_t bucket) const;
-  void add_records(StepTotals& totals) const;
-  bool any(bool here);
-  template <class Body>
-  void over_blocks(int rank, Body body) const;
 
   NodeGradients& gradients_;
   dist::Comm& comm_;
   bool batch_sums_;
   Ownership ownership_;
   ExpertParts experts_;
+  TotalsExchange exchange_;
   std::vector<std::vector<GradientSums::TotalPlace>> places_;  // [rank of the node][use of the plan]
   // [parameter][use]; null where all processes have whole planes.
   std::vector<std::vector<std::unique_ptr<RowTotal>>> totals_;
@@ -89,10 +86,6 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   uint64_t step_ = 1;
   int handed_in_ = 0;                      // uses that are final here
   size_t finished_here_ = 0, summed_ = 0;  // buckets
-  std::vector<int64_t> first_block_;       // of each parameter in the totals; -1: no gradient
-  std::vector<double> record_, records_;   // of the exchange: here, and of all processes
-  std::vector<double> sums_;               // of add, of all processes
-  std::vector<char> flags_of_all_;
 };
 
 }  // namespace mudd

@@ -18,7 +18,7 @@ void SharedStep::add_ranks(const GradientUse& use) {
 }
 
 // The groups have aligned runs of shards, in the order of the holders: the sum goes on with the tree over shards.
-void SharedStep::sum_experts(const Ownership::Bucket& bucket) {
+void SharedStep::sum_experts(const GradientBucket& bucket) {
   const dist::ExpertGroup* group = executor_.store().experts();
   if (!group || group->holders() == 1) return;
   auto* plane = reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()));

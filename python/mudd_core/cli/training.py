@@ -174,8 +174,8 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
     if sweep:
         progress.say(finish(trainer.engine, config, store.folder, summary.step, sweep, ranks).rstrip())
         store.settle()
-    if ranks.first or config.mesh.expert > 1:
-        show_sample(trainer, config, ranks.first)
+    if ranks.first or config.mesh.runs_together(ranks.world):
+        show_sample(trainer, config, shown=ranks.first)
     if ranks.first:
         print(ending(summary, store.folder, request, prompt_of(trainer)))
     ranks.barrier()  # the first rank has read weights that all share

@@ -155,7 +155,7 @@ class Engine:
         graphs, planned = self._graphs, self._graphs.plan(tuple(optional), check_finite=True)
         found = ""
         for run in range(graphs.runs):
-            row = graphs.part.first + run * graphs.samples
+            row = graphs.first_row(run)
             first = step * self.config.train.batch_size + row
             if given is not None:
                 planned.fill({name: array[row : row + graphs.samples] for name, array in given.items()})
@@ -165,10 +165,8 @@ class Engine:
                 _core.fill_inputs(source, planned.executor, first)
             planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
             found = found or str(planned.executor.first_non_finite())
-            if (
-                found and self.model.store.expert_ranks == 1
-            ):  # else the other ranks of the experts wait in each run
-                break
+            if found and self.model.store.holds_all:
+                break  # else the ranks gather weights for every run together
         return found or BATCH_SUM
 
     def last_batch(self, step: int) -> Mapping[str, Array]:
@@ -218,12 +216,13 @@ class Engine:
         return dict(self.model.store.expert_bytes(self._step.moment_planes))
 
     def memory_report(self) -> dict[str, int]:
-        """Bytes by kind: weights, moments, gradients, packed copies, arena."""
+        """Bytes by kind: weights, moments, gradients, packed copies, weights gathered (where cut), arena."""
         store, executor = self.model.store, self._planned.executor
         return {
             "weights": store.plane_bytes,
             "moments": store.state_bytes,
             "gradients": executor.gradient_bytes,
             "packed": store.packed_bytes,
+            **({"gathered": executor.weight_bytes} if executor.weight_bytes else {}),
             "arena": executor.likely_bytes + self._step.scratch_bytes,
         }

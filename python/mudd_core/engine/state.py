@@ -68,7 +68,7 @@ class EngineState:
         )
         shape = self._store.describe(name)["shape"]
         part = StatePart(label, shape, self._store.held(plane, name)[0], view)
-        return replace(part, shared=True) if plane == 0 and self._store.shared and part.whole else part
+        return replace(part, shared=True) if plane == 0 and self._store.shared(name) else part
 
     def load(self, parts: Iterable[StatePart]) -> None:
         """Take over parts that cover what `parts` gives, copying those that are other memory, and repack."""

@@ -30,15 +30,14 @@ def evaluate(
 
     bytes_per_target: bytes of validation text over targets of the whole split, so that a part of the split
     (eval.max_batches) is measured in the same unit. ranks: the batches are dealt out to them, and the sums added in the
-    order of batches, so that the result has the bits of one process. together: the ranks run
-    every graph together, since each has only its own experts: all take a batch, the same one where there are too few.
-    mean: the loss by the sums of all batches. report:
-    called with the sums of each batch, on all ranks alike.
+    order of batches, so that the result has the bits of one process. together: the ranks run every graph together, for
+    whose weights they need each other: all take a batch, the same one where there are too few. mean: the loss by the
+    sums of all batches. report: called with the sums of each batch, on all ranks alike.
     """
     ranks = ranks or Ranks()
     begin = time.perf_counter()
     found: list[tuple[float, int, int]] = []
-    for count, own in _dealt(batches, ranks) if not together else _dealt_alike(batches, ranks):
+    for count, own in _dealt_alike(batches, ranks) if together else _dealt(batches, ranks):
         if stop():
             return None
         sums = (0.0, 0, 0) if own is None else evaluator.evaluate(own)
@@ -62,10 +61,11 @@ def evaluate(
 
 def _dealt(
     batches: Iterable[Mapping[str, Array]], ranks: Ranks
-) -> Iterator[tuple[int, Mapping[str, Array] | None]]:
-    """By rounds of a batch a rank: how many batches the round has, and this rank's own, None where it has none."""
+) -> Iterator[tuple[int, Mapping[str, Array] | None, Mapping[str, Array] | None]]:
+    """By rounds of a batch a rank: how many batches the round has, this rank's own (None: it has none), the last."""
     count = 0
     own: Mapping[str, Array] | None = None
+    batch: Mapping[str, Array] | None = None
     for batch in batches:
         own = batch if count == ranks.rank else own
         count += 1

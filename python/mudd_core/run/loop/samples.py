@@ -1,7 +1,7 @@
 """Texts at validations (sample.every): what the model writes with the weights that were just validated.
 
-Rank 0 writes them alone, or with the ranks that hold the experts, with the draws of sample.seed: counters, which no
-other part of a run reads. A text changes no bit of the training, and one that fails ends no run.
+Rank 0 writes them alone, or where ranks need each other's weights with all of them, with the draws of sample.seed:
+counters, which no other part of a run reads. A text changes no bit of the training, and one that fails ends no run.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ class Samples:
         """Write a text if this step was validated, is due and has none yet; all weights of its update are here."""
         run, step = self._run, self._run.state.step_done
         validation = run.state.last_validation
-        together = run.config.mesh.expert > 1 and run.ranks.world > 1
-        due = run.ranks.first and validation is not None and validation.step == step and self._is_due(step)
-        if not (run.ranks.any(due) if together else due):
+        if validation is None or validation.step != step or not (run.ranks.first or run.together):
+            return
+        due = run.ranks.from_first(lambda: self._is_due(step)) if run.together else self._is_due(step)
+        if not due:
             return
         try:
             with self._trace.span("sample"):
-                sample = self._sample(step, may_stop=not together)
+                sample = self._sample(step)
         except _StoppedError:  # the resumed run writes it
             return
         except Exception as error:
@@ -54,7 +55,7 @@ class Samples:
             return False
         return step // every > last // every or step >= self._run.config.train.steps
 
-    def _sample(self, step: int, may_stop: bool) -> Sample:
+    def _sample(self, step: int) -> Sample:
         run, settings = self._run, self._run.config.sample
         tokenizer, model = run.components.tokenizer, run.components.model
         if tokenizer is None:
@@ -62,7 +63,8 @@ class Samples:
 
         def alive(text: str) -> None:
             run.watch.phase("evaluate", step)
-            if may_stop and signals.stop_reason() is not None:  # ranks would see it at different tokens
+            stopped = signals.stop_reason() is not None
+            if run.ranks.any(stopped) if run.together else stopped:
                 raise _StoppedError
 
         run.engine.release()  # packed weights of decoding take its place
