@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'ExpertGroup', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -186,6 +186,10 @@ class ParamStore:
         """
         Before allocate: gradients and state are cut over so many owners, holds_slices: the weights too, of which only those of `owner` are here. whole: names whose matrices have one owner each.
         """
+    def deal_experts(self, group: ExpertGroup) -> None:
+        """
+        Before allocate: of every stack of matrices only the experts of this rank are here.
+        """
     def declare(self, name: str, shape: collections.abc.Sequence[int], *, role: str, fan_in: int, fan_out: int, init: str, init_scale: float = 0.0, trainable: bool = True, stored: str = 'float32') -> int:
         ...
     def describe(self, name: str) -> dict[str, typing.Any]:
@@ -255,6 +259,11 @@ class ParamStore:
     @property
     def elements(self) -> int:
         ...
+    @property
+    def expert_ranks(self) -> int:
+        """
+        Ranks that the experts are dealt out to.
+        """
     @property
     def holds_all(self) -> bool:
         """

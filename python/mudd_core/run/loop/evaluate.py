@@ -61,11 +61,10 @@ def evaluate(
 
 def _dealt(
     batches: Iterable[Mapping[str, Array]], ranks: Ranks
-) -> Iterator[tuple[int, Mapping[str, Array] | None, Mapping[str, Array] | None]]:
-    """By rounds of a batch a rank: how many batches the round has, this rank's own (None: it has none), the last."""
+) -> Iterator[tuple[int, Mapping[str, Array] | None]]:
+    """By rounds of a batch a rank: how many batches the round has, and this rank's own, None where it has none."""
     count = 0
     own: Mapping[str, Array] | None = None
-    batch: Mapping[str, Array] | None = None
     for batch in batches:
         own = batch if count == ranks.rank else own
         count += 1
@@ -78,7 +77,7 @@ def _dealt(
 
 def _dealt_alike(
     batches: Iterable[Mapping[str, Array]], ranks: Ranks
-) -> Iterator[tuple[int, Mapping[str, Array]]]:
+) -> Iterator[tuple[int, Mapping[str, Array] | None]]:
     """As `_dealt`, with batches of one shape in a round; where there are too few, all ranks take each of them."""
     waiting: list[Mapping[str, Array]] = []
     for batch in batches:
