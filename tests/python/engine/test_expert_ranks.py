@@ -162,6 +162,7 @@ def test_a_bad_number_is_found_by_all_ranks_together() -> None:
         name = "blocks.1.ffn.up.w"
         if comm.rank == 1:
             model.set_parameter(name, np.full((8, 64, 64), np.nan, np.float32))
+        model.store.repack()  # by all ranks together
         report = engine.train_step(0, 1e-3, batch_of(config, 0))
         return bool(report.finite), engine.first_nonfinite(0)
 
