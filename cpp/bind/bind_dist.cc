@@ -6,6 +6,7 @@
 #include "bind/class.h"
 #include "mudd/dist/comm_threads.h"
 #include "mudd/dist/comm_timer.h"
+#include "mudd/dist/expert_group.h"
 #include "mudd/dist/node_memory.h"
 #include "mudd/dist/rank_comm.h"
 #include "mudd/train/node_gradients.h"
@@ -120,6 +121,12 @@ void bind_dist(py::module_& m) {
   bind::Class<dist::NodeMemory, std::shared_ptr<dist::NodeMemory>>(m, "NodeMemory",
                                                                    "Memory that the ranks of a node see as one.")
       .def(bind::init<dist::NodeMemory, dist::Comm&>(), py::arg("comm"), bind::Keeps<2>());
+  bind::Class<dist::ExpertGroup, std::shared_ptr<dist::ExpertGroup>>(
+      m, "ExpertGroup", "The ranks that hold the experts of every mixture between them.")
+      .def(bind::init<dist::ExpertGroup, dist::Comm&, int>(), py::arg("comm"), py::arg("ranks"), bind::Keeps<2>())
+      .def(bind::init<dist::ExpertGroup, int, int, int>(), py::arg("ranks"), py::arg("rank"), py::arg("world"),
+           "For a plan: nothing can be exchanged.")
+      .def_property_readonly("ranks", &dist::ExpertGroup::ranks);
   bind::Class<NodeGradients>(m, "NodeGradients", "Memory of an executor's gradients that its node can read.")
       .def(bind::init<NodeGradients, dist::Comm&>(), py::arg("comm"), bind::Keeps<2>());
   bind::Class<dist::CommTimer>(m, "CommTimer", "How long the messages of a training take on these ranks.")

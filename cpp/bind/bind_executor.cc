@@ -48,6 +48,7 @@ py::object summed_gradient(const Executor& e, const std::string& name) {
   std::fill_n(out, p.size(), 0.0f);
   std::vector<float> copy;
   const GradientSums& sums = e.gradients();
+  check(!e.store().deals(i), "gradient", name, ": this rank has only its own experts");
   check(!sums.cut(), "gradient", name, ": only its owners have the sums");
   for (int use = 0; use < sums.uses(i); ++use) {
     const RowTotal* rows = sums.rows(i, use);
@@ -201,6 +202,10 @@ void bind_executor(py::module_& m) {
       .def("text", [](const Executor& e) { return e.graph().text(); })
       .def("memory_table", &memory_table, "(what, kind, bytes, first, last, offset) per buffer.")
       .def_property_readonly("arena_bytes", [](const Executor& e) { return e.plan().arena_bytes; })
+      .def_property_readonly(
+          "likely_bytes", [](const Executor& e) { return e.plan().likely_bytes; },
+          "Memory that runs are planned to take of the arena: of rows of experts on other ranks twice the even "
+          "share.")
       .def_property_readonly(
           "weight_bytes", [](const Executor& e) { return e.plan().weight_bytes; },
           "Of the weights that a run gathers, in memory that a node shares.")

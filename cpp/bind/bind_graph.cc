@@ -15,11 +15,12 @@ using namespace mudd;
 
 void bind_graph(py::module_& m) {
   bind::Class<Graph>(m, "Graph", "What a model function records.")
-      .def(py::init([](bool training, int64_t samples, int shards, const std::string& compute) {
-             return std::make_unique<Graph>(training, Shards::cut(samples, shards), bind::parse_dtype(compute));
+      .def(py::init([](bool training, int64_t samples, int shards, const std::string& compute, int expert_ranks) {
+             return std::make_unique<Graph>(training, Shards::cut(samples, shards), bind::parse_dtype(compute),
+                                            expert_ranks);
            }),
            py::kw_only(), py::arg("training"), py::arg("samples"), py::arg("shards"),
-           py::arg("compute") = "float32")
+           py::arg("compute") = "float32", py::arg("expert_ranks") = 1)
       .def("input",
            [](Graph& g, const std::string& name, std::vector<int64_t> shape, const std::string& dtype,
               bool external) { return g.input(name, {std::move(shape), bind::parse_dtype(dtype)}, external); })

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -215,6 +216,16 @@ void bind_store(py::module_& m) {
           py::arg("name"), py::arg("begin"), py::arg("end"),
           "Before allocate: of this parameter only elements [begin, end), whole rows, are here.")
       .def(
+          "deal_experts",
+          [](ParamStore& s, std::shared_ptr<dist::ExpertGroup> group) {
+            const Busy busy = bind::in_use(s);
+            s.set_experts(std::move(group));
+          },
+          py::arg("group"), "Before allocate: of every stack of matrices only the experts of this rank are here.")
+      .def_property_readonly(
+          "expert_ranks", [](const ParamStore& s) { return s.experts() ? s.experts()->ranks() : 1; },
+          "Ranks that the experts are dealt out to.")
+      .def(
           "cut",
           [](ParamStore& s, int owners, int owner, const std::vector<std::string>& whole, bool holds_slices) {
             const Busy busy = bind::in_use(s);
@@ -309,7 +320,23 @@ void bind_store(py::module_& m) {
                              [](const ParamStore& s) { return s.parameters().trained_elements(); })
       .def_property_readonly("plane_bytes", [](const ParamStore& s) { return s.planes().weight_bytes(); })
       .def_property_readonly("state_bytes", [](const ParamStore& s) { return s.planes().state_bytes(); })
-      .def_property_readonly("packed_bytes", [](const ParamStore& s) { return s.packs().bytes(); });
+      .def_property_readonly("packed_bytes", [](const ParamStore& s) { return s.packs().bytes(); })
+      .def(
+          "expert_bytes",
+          [](const ParamStore& s, const std::vector<int>& moments) {
+            int64_t weights = 0, packed = 0, state = 0;
+            for (int i = 0; i < s.parameters().count(); ++i) {
+              if (!s.deals(i)) continue;
+              weights += s.parameters().held(i).size() * size_of(s.parameters().at(i).stored);
+              for (Pack how : {Pack::plain, Pack::transposed})
+                if (s.packs().at(i, how)) packed += s.packs().matrices(i) * s.packs().stride(i, how);
+              for (int p : moments) state += s.planes().held(p, i).size() * size_of(s.planes().dtype(p));
+            }
+            return std::map<std::string, int64_t>{{"weights", weights}, {"packed", packed}, {"moments", state}};
+          },
+          py::arg("moments"),
+          "Bytes of experts that are dealt out: weights, packed copies and these planes of moments; part of the "
+          "sums over all parameters.");
   bind::Class<CutWeights>(m, "CutWeights",
                           "Brings weights of which each rank holds a slice to the graphs that read them.")
       .def(py::init([](ParamStore& store, dist::Comm& comm) {

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'ExpertGroup', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -141,6 +141,21 @@ class NodeMemory:
     """
     def __init__(self, comm: Comm) -> None:
         ...
+class ExpertGroup:
+    """
+    The ranks that hold the experts of every mixture between them.
+    """
+    @typing.overload
+    def __init__(self, comm: Comm, ranks: int) -> None:
+        ...
+    @typing.overload
+    def __init__(self, ranks: int, rank: int, world: int) -> None:
+        """
+        For a plan: nothing can be exchanged.
+        """
+    @property
+    def ranks(self) -> int:
+        ...
 class NodeGradients:
     """
     Memory of an executor's gradients that its node can read.
@@ -171,6 +186,10 @@ class ParamStore:
         """
         Before allocate: gradients and state are cut over so many owners, holds_slices: the weights too, of which only those of `owner` are here. whole: names whose matrices have one owner each.
         """
+    def deal_experts(self, group: ExpertGroup) -> None:
+        """
+        Before allocate: of every stack of matrices only the experts of this rank are here.
+        """
     def declare(self, name: str, shape: collections.abc.Sequence[int], *, role: str, fan_in: int, fan_out: int, init: str, init_scale: float = 0.0, trainable: bool = True, stored: str = 'float32') -> int:
         ...
     def describe(self, name: str) -> dict[str, typing.Any]:
@@ -178,6 +197,10 @@ class ParamStore:
     def drop_packs(self, requests: int) -> None:
         """
         Frees this process's copies requested after so many; no executor made since then may run again.
+        """
+    def expert_bytes(self, moments: collections.abc.Sequence[int]) -> dict[str, int]:
+        """
+        Bytes of experts that are dealt out: weights, packed copies and these planes of moments; part of the sums over all parameters.
         """
     def held(self, plane: int, name: str) -> tuple[int, int]:
         """
@@ -237,6 +260,11 @@ class ParamStore:
     def elements(self) -> int:
         ...
     @property
+    def expert_ranks(self) -> int:
+        """
+        Ranks that the experts are dealt out to.
+        """
+    @property
     def holds_all(self) -> bool:
         """
         Whether all weights are here; otherwise graphs gather them, and all ranks run the same ones together.
@@ -271,7 +299,7 @@ class Graph:
     """
     What a model function records.
     """
-    def __init__(self, *, training: bool, samples: int, shards: int, compute: str = 'float32') -> None:
+    def __init__(self, *, training: bool, samples: int, shards: int, compute: str = 'float32', expert_ranks: int = 1) -> None:
         ...
     def apply(self, arg0: str, arg1: dict[str, typing.Any], arg2: collections.abc.Sequence[int], arg3: str) -> list[int]:
         ...
@@ -344,6 +372,11 @@ class Executor:
     @property
     def gradient_bytes(self) -> int:
         ...
+    @property
+    def likely_bytes(self) -> int:
+        """
+        Memory that runs are planned to take of the arena: of rows of experts on other ranks twice the even share.
+        """
     @property
     def runs_per_step(self) -> int:
         ...

@@ -321,3 +321,67 @@ TEST_CASE("comm: a node that is split goes on by messages, its windows stay") {
     comm.barrier();
   });
 }
+
+TEST_CASE("comm: pieces of any length reach their member, inside and between nodes, in several groups at once") {
+  for (const Shape& shape : kShapes) {
+    for (const int members : {1, 2, 4}) {
+      if (shape.world % members != 0) continue;
+      CAPTURE(shape.world);
+      CAPTURE(shape.node_size);
+      CAPTURE(members);
+      CommOptions options;
+      options.debug = true;
+      options.chunk_bytes = 1 << 10;
+      on_good_ranks(shape.world, shape.node_size, options, [members](Comm& comm) {
+        const int first = comm.rank() / members * members;
+        std::vector<int> group(static_cast<size_t>(members));
+        std::iota(group.begin(), group.end(), first);
+        const auto length = [](int from, int to, int k) {
+          return int64_t{(from * 31 + to * 17 + k * 7) % 40} * 97;
+        };
+        const auto letter = [](int from, int to, int k) { return static_cast<std::byte>(from * 16 + to * 2 + k); };
+        std::vector<std::vector<std::byte>> out, in;
+        std::vector<Piece> sends, receives;
+        for (int m = 0; m < members; ++m)
+          for (int k = 0; k < 2; ++k) {
+            out.emplace_back(length(comm.rank(), first + m, k), letter(comm.rank(), first + m, k));
+            in.emplace_back(length(first + m, comm.rank(), k));
+            sends.push_back({m, out.back().data(), std::ssize(out.back())});
+            receives.push_back({m, in.back().data(), std::ssize(in.back())});
+          }
+        comm.set_phase(Phase::forward, 3);
+        comm.exchange(group, sends, receives);
+        for (int m = 0; m < members; ++m)
+          for (int k = 0; k < 2; ++k)
+            for (const std::byte b : in[static_cast<size_t>(2 * m + k)])
+              if (b != letter(first + m, comm.rank(), k)) throw StateError("exchange: another byte");
+      });
+    }
+  }
+}
+
+TEST_CASE("comm: holders of the same part add it by the tree and give each other theirs") {
+  for (const Shape& shape : {Shape{2, 2}, Shape{4, 2}, Shape{4, 1}, Shape{8, 2}, Shape{6, 1}}) {
+    CAPTURE(shape.world);
+    CAPTURE(shape.node_size);
+    on_good_ranks(shape.world, shape.node_size, {}, [](Comm& comm) {
+      std::vector<int> holders;
+      for (int r = comm.rank() % 2; r < comm.world(); r += 2) holders.push_back(r);
+      const int me = comm.rank() / 2, n = static_cast<int>(holders.size());
+      constexpr int64_t kCount = 5000;
+      std::vector<float> data(kCount);
+      for (int64_t i = 0; i < kCount; ++i) data[i] = element(comm.rank(), i);
+      const std::vector<OwnedRange> pieces = cut(kCount, n);
+      const auto sum = comm.sum_among(holders, data.data(), pieces);
+      comm.wait([&] { return sum->done(); });
+      const auto gather = comm.gather_among(holders, data.data(), sizeof(float), pieces);
+      comm.wait([&] { return gather->done(); });
+      for (int64_t i = 0; i < kCount; ++i) {
+        shard_tree::Counter<float> tree;
+        float want = 0;
+        for (int h = 0; h < n; ++h) want = tree.add(h, n, element(holders[h], i));
+        if (data[i] != want) throw StateError("sum_among: another sum at holder " + std::to_string(me));
+      }
+    });
+  }
+}

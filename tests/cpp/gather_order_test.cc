@@ -52,6 +52,18 @@ class Noting final : public dist::Comm {
                                                    int64_t row) override {
     return comm_.sum_between_nodes(data, pieces, row);
   }
+  void exchange(std::span<const int> members, std::span<const dist::Piece> sends,
+                std::span<const dist::Piece> receives, dist::Site site) override {
+    comm_.exchange(members, sends, receives, site);
+  }
+  std::shared_ptr<dist::Pending> sum_among(std::span<const int> members, float* data,
+                                           std::span<const dist::OwnedRange> pieces) override {
+    return comm_.sum_among(members, data, pieces);
+  }
+  std::shared_ptr<dist::Pending> gather_among(std::span<const int> members, void* data, int64_t width,
+                                              std::span<const dist::OwnedRange> pieces) override {
+    return comm_.gather_among(members, data, width, pieces);
+  }
   std::map<std::string, dist::Traffic> counters() const override { return comm_.counters(); }
   void set_phase(dist::Phase phase, int64_t step) override { comm_.set_phase(phase, step); }
   void watch(double seconds) override { comm_.watch(seconds); }

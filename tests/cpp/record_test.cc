@@ -114,3 +114,30 @@ TEST_CASE("record: pieces that are not the same on all ranks do not end in silen
   CHECK_FALSE(record.finish(machines));
   CHECK_FALSE(record.all_matched());
 }
+
+TEST_CASE("record: an exchange of pieces posts one message a piece that another rank gets, of its bytes") {
+  for (const int n : {2, 3, 64, 1024}) {
+    CAPTURE(n);
+    const auto bytes = [n](int from, int to) { return int64_t{(from * 7 + to * 3) % 5 == 0 && n < 1024 ? 0 : 8}; };
+    const Make make = [&](Link link) {
+      std::vector<Piece> sends, receives;
+      for (int m = 0; m < link.size(); ++m) {
+        if (m == link.me) continue;
+        sends.push_back({m, nullptr, bytes(link.me, m)});
+        receives.push_back({m, nullptr, bytes(m, link.me)});
+      }
+      return std::make_unique<PieceExchange>(link, sends, receives);
+    };
+    int64_t messages = 0, pieces = 0;
+    const std::vector<int64_t> sent = sent_by_rank(n, make, &messages);
+    for (int from = 0; from < n; ++from) {
+      int64_t want = 0;
+      for (int to = 0; to < n; ++to) {
+        want += to == from ? 0 : bytes(from, to);
+        pieces += to != from && bytes(from, to) > 0;
+      }
+      CHECK(sent[from] == want);
+    }
+    CHECK(messages == pieces);
+  }
+}

@@ -13,7 +13,8 @@ from tiny_run import TinyRun
 
 STEPS = ("train.steps=40", "train.save_every=10", "train.eval_every=20")
 MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none")
-PHASES = tuple(phase for phase in _core.phases() if phase not in ("idle", "save", "evaluate"))  # of a step
+# Of a step of a model without experts.
+PHASES = tuple(phase for phase in _core.phases() if phase not in ("idle", "exchange", "save", "evaluate"))
 # Points of a save and the ranks that pass them: every rank writes its files, rank 0 the rest.
 SAVE_POINTS = (
     ("after_mkdir", (0,)),

@@ -94,6 +94,7 @@ def train_as(
         seed=config.train.seed,
         precision=config.train.precision,
         comm=comm if comm.world > 1 else None,
+        experts=comm.expert_group(config.mesh.expert) if config.mesh.expert > 1 else None,
         cut=cut_of(config.model, config, comm),
         stored=stored,
     )
@@ -124,7 +125,7 @@ def train(
     first = results[0][0]
     for done, _ in results[1:]:
         assert done == first
-    parts: Sequence[tuple[str, int, bytes]] = sorted(part for _, mine in results for part in mine)
+    parts: Sequence[tuple[str, int, bytes]] = sorted({part for _, mine in results for part in mine})
     for name, _, data in parts:
         first.state[name] = first.state.get(name, b"") + data
     return first

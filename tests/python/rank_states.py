@@ -129,9 +129,13 @@ def held_by(node: int, world: World, tensors: Tensors) -> Tensors:
 
 def train_between(comm: Comm, config: Config, folder: Path, begin: int, end: int) -> str:
     """Train steps [begin, end) as one rank, from the checkpoint of `begin` to that of `end`; the hash of all state."""
-    engine = Engine(
-        config, mc.Model(config.model, seed=config.train.seed, comm=comm if comm.world > 1 else None)
+    model = mc.Model(
+        config.model,
+        seed=config.train.seed,
+        comm=comm if comm.world > 1 else None,
+        experts=comm.expert_group(config.mesh.expert) if config.mesh.expert > 1 else None,
     )
+    engine = Engine(config, model)
     if begin:
         parts = engine.state_parts(writable=True)
         found = checkpoint.load_newest(folder, into=parts, comm=comm)

@@ -5,6 +5,7 @@
 // TreeBroadcast    bytes of one member to all.
 // PieceSum         reduce-scatter: members end with the sum of their own pieces, added by base/shard_tree.h.
 // PieceGather      all-gather of pieces: every piece becomes its owner's.
+// PieceExchange    all-to-all of pieces of any length, each from one member to another.
 //
 // For a power of two of members, PieceSum halves at distance 1, then 2, then 4 (each round the tree's next level)
 // and PieceGather doubles back. Otherwise owners exchange directly: as many bytes, more messages.
@@ -103,6 +104,19 @@ class PieceGather final : public Machine {
   std::vector<std::vector<std::byte>> sent_, got_;
   std::vector<Ranges> arriving_;  // ranges of each got_; empty: received in place
   int distance_ = 0;
+};
+
+class PieceExchange final : public Machine {
+ public:
+  // The k-th piece that a member sends to another is the k-th that the other receives from it, of equal length;
+  // none is for the sender itself.
+  PieceExchange(Link link, std::vector<Piece> sends, std::vector<Piece> receives);
+
+ private:
+  bool next_round() override;
+
+  std::vector<Piece> sends_, receives_;
+  bool posted_ = false;
 };
 
 }  // namespace mudd::dist

@@ -30,8 +30,20 @@ class PeerLeftError : public PeerError {
 };
 
 // What a rank is doing; other ranks print it when it fails or hangs.
-enum class Phase : uint8_t { idle, data, forward, backward, reduce, verdict, update, gather, save, evaluate };
-constexpr int kPhases = 10;
+enum class Phase : uint8_t {
+  idle,
+  data,
+  forward,
+  backward,
+  exchange,
+  reduce,
+  verdict,
+  update,
+  gather,
+  save,
+  evaluate
+};
+constexpr int kPhases = 11;
 constexpr int64_t kSameStep = -1;  // of set_phase: that of the call before
 const char* name_of(Phase phase);
 // A kill point of the testing build: phase_<name>.
@@ -62,7 +74,14 @@ struct OwnedRange {
   int owner = 0;
 };
 
-// What left this rank between nodes, for one purpose.
+// Bytes for, or from, a member of an exchange.
+struct Piece {
+  int member = 0;  // number among the members
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+};
+
+// What left this rank between nodes, for one purpose; of exchanges also what stayed inside the node.
 struct Traffic {
   int64_t messages = 0, bytes = 0;
 };
@@ -120,7 +139,18 @@ class Comm {
   // gather: every piece becomes its owner's. Elements of `width` bytes.
   virtual std::shared_ptr<Pending> gather_between_nodes(void* data, int64_t width,
                                                         std::span<const OwnedRange> pieces) = 0;
-  // Between nodes, by purpose: "control", "sum", "gather".
+  // Among `members`, ascending ranks with this one, on any nodes. All ranks make these calls alike, each with the
+  // members of its own set, and the sets have no rank in common.
+  // exchange: every piece of `sends` becomes the piece of its receiver, see PieceExchange; one for this rank
+  // itself is copied. Returns when all of this rank's pieces are here.
+  virtual void exchange(std::span<const int> members, std::span<const Piece> sends,
+                        std::span<const Piece> receives, Site site = Site::here()) = 0;
+  // As the calls between nodes; the owner of a piece is the number of a member.
+  virtual std::shared_ptr<Pending> sum_among(std::span<const int> members, float* data,
+                                             std::span<const OwnedRange> pieces) = 0;
+  virtual std::shared_ptr<Pending> gather_among(std::span<const int> members, void* data, int64_t width,
+                                                std::span<const OwnedRange> pieces) = 0;
+  // By purpose: "control", "sum", "gather", "exchange".
   virtual std::map<std::string, Traffic> counters() const = 0;
 
   // Returns once ready() is true; other ranks make it so. PeerError when one of them has failed.

@@ -17,9 +17,9 @@ constexpr int64_t kSlotBytes = (sizeof(RankSlot) + 4095) / 4096 * 4096;
 }  // namespace
 
 std::string text_of(const Call& call) {
-  constexpr const char* kNames[] = {"nothing", "node_barrier", "barrier", "all_gather", "broadcast"};
+  constexpr const char* kNames[] = {"nothing", "node_barrier", "barrier", "all_gather", "broadcast", "exchange"};
   std::ostringstream text;
-  text << kNames[std::min<size_t>(static_cast<size_t>(call.operation), 4)];
+  text << kNames[std::min<size_t>(static_cast<size_t>(call.operation), std::size(kNames) - 1)];
   if (call.operation == Operation::all_gather) text << "(" << call.bytes << " bytes)";
   if (call.operation == Operation::broadcast) text << "(" << call.bytes << " bytes, root " << call.root << ")";
   if (call.line > 0) text << " at " << call.file << ":" << call.line;

@@ -11,7 +11,7 @@
 
 namespace mudd::dist {
 
-enum class Operation : uint32_t { none, node_barrier, barrier, all_gather, broadcast };
+enum class Operation : uint32_t { none, node_barrier, barrier, all_gather, broadcast, exchange };
 
 // What a rank says about the operation that it has arrived at; equal on all ranks.
 struct Call {

@@ -7,7 +7,7 @@
 namespace mudd::dist {
 namespace {
 
-constexpr const char* kNames[kPhases] = {"idle",    "data",   "forward", "backward", "reduce",
+constexpr const char* kNames[kPhases] = {"idle",    "data",   "forward", "backward", "exchange", "reduce",
                                          "verdict", "update", "gather",  "save",     "evaluate"};
 
 }  // namespace

@@ -119,15 +119,24 @@ Call RankComm::call(Operation operation, int64_t bytes, int root, Site site) con
 }
 
 Link RankComm::link(Purpose purpose, int member_rank) {
+  std::vector<int> ranks;
+  for (int n = 0; n < nodes(); ++n) ranks.push_back(n * node_size() + member_rank);
+  Link all = link(purpose, ranks);
+  all.me = node();
+  return all;
+}
+
+Link RankComm::link(Purpose purpose, std::span<const int> members) {
   Link link;
   link.transport = transport_.get();
-  for (int n = 0; n < nodes(); ++n) link.ranks.push_back(n * node_size() + member_rank);
-  link.me = node();
+  link.ranks.assign(members.begin(), members.end());
+  link.me = static_cast<int>(std::ranges::find(link.ranks, rank()) - link.ranks.begin());
   link.tag = turns_[purpose] * kPurposes + purpose;
   link.chunk_bytes = options_.chunk_bytes;
   link.meter = &meters_[purpose];
   link.partners = partners_.get();
-  link.phase = purpose == kSum ? Phase::reduce : purpose == kGather ? Phase::gather : Phase::verdict;
+  constexpr Phase kPhaseOf[kPurposes] = {Phase::verdict, Phase::reduce, Phase::gather, Phase::exchange};
+  link.phase = kPhaseOf[purpose];
   link.step = &status_->mine().step;
   turns_[purpose] = (turns_[purpose] + 1) % (kTags / kPurposes);
   return link;
@@ -224,7 +233,8 @@ std::map<std::string, Traffic> RankComm::counters() const {
   const auto read = [&](Purpose purpose) {
     return Traffic{meters_[purpose].messages.load(), meters_[purpose].bytes.load()};
   };
-  return {{"control", read(kControl)}, {"sum", read(kSum)}, {"gather", read(kGather)}};
+  return {
+      {"control", read(kControl)}, {"sum", read(kSum)}, {"gather", read(kGather)}, {"exchange", read(kExchange)}};
 }
 
 void RankComm::pause(int tries) {

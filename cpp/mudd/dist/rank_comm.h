@@ -44,6 +44,12 @@ class RankComm final : public Comm {
                                              int64_t row) override;
   std::shared_ptr<Pending> gather_between_nodes(void* data, int64_t width,
                                                 std::span<const OwnedRange> pieces) override;
+  void exchange(std::span<const int> members, std::span<const Piece> sends, std::span<const Piece> receives,
+                Site site) override;
+  std::shared_ptr<Pending> sum_among(std::span<const int> members, float* data,
+                                     std::span<const OwnedRange> pieces) override;
+  std::shared_ptr<Pending> gather_among(std::span<const int> members, void* data, int64_t width,
+                                        std::span<const OwnedRange> pieces) override;
   std::map<std::string, Traffic> counters() const override;
   void set_phase(Phase phase, int64_t step) override {
     status_->set_phase(phase, step);
@@ -57,7 +63,7 @@ class RankComm final : public Comm {
   bool close(double patience) override;
 
  private:
-  enum Purpose { kControl, kSum, kGather, kPurposes };
+  enum Purpose { kControl, kSum, kGather, kExchange, kPurposes };
 
   void start(WindowMemory status);
   void pause(int tries) override;
@@ -65,6 +71,7 @@ class RankComm final : public Comm {
   WindowMemory memory(int64_t bytes);
   Call call(Operation operation, int64_t bytes, int root, Site site) const;
   Link link(Purpose purpose, int member_rank);
+  Link link(Purpose purpose, std::span<const int> members);
   void run(Courier::Task task);
   Courier& courier();
   void compare_nodes(const Call& call);

@@ -13,11 +13,16 @@ namespace {
 // own.
 int levels_for(int runs) { return std::max(1, shard_tree::levels(runs) - 1); }
 
+// The elements of a parameter that a run makes the gradient of.
+Part summed_part(const ParamStore& store, int i) {
+  return store.deals(i) ? store.parameters().held(i) : store.parameters().whole(i);
+}
+
 }  // namespace
 
 GradientSums::GradientSums(const Graph& graph, const Plan& plan, const ParamStore& store,
                            const GradientOptions& options)
-    : runs_(options.runs), sums_(store.parameters().count()) {
+    : runs_(options.runs), sums_(store.parameters().count()), first_(sums_.size()), strides_(sums_.size()) {
   check(runs_ <= 1 << kMaxGradAdds, "executor", "runs_per_step: expected at most ", 1 << kMaxGradAdds, ", got ",
         runs_);
   if (options.bucket_bytes > 0) cut_ = store.cut();
@@ -27,7 +32,14 @@ GradientSums::GradientSums(const Graph& graph, const Plan& plan, const ParamStor
     const Node& node = *graph.nodes()[plan.schedule[u.position].node].node;
     auto& uses = sums_[u.parameter];
     if (std::ssize(uses) <= u.use) uses.resize(u.use + 1);
-    book(uses[u.use], store.parameters().at(u.parameter), node.gradient_rows(u.input), options.by_rows);
+    const Part part = summed_part(store, u.parameter);
+    first_[u.parameter] = part.begin;
+    // A rank's shards over several runs are one branch of the tree: the sums of ranks stay apart until the last
+    // run.
+    const int ranks = store.deals(u.parameter) && runs_ > 1 ? store.experts()->ranks() : 1;
+    if (ranks > 1) strides_[u.parameter] = part.size();
+    book(uses[u.use], store.parameters().at(u.parameter), part.size() * ranks, node.gradient_rows(u.input),
+         options.by_rows);
   }
   waiting_ = Arena(waiting_bytes_, store.booked_only());
   if (!options.memory) own_ = Arena(plane_bytes_, store.booked_only());
@@ -42,9 +54,10 @@ GradientSums::GradientSums(const Graph& graph, const Plan& plan, const ParamStor
 }
 
 // Books the sums of one use. rows_per_run: rows of the table that a run can touch, or 0. A sum over r runs has at
-// most r times as many; given by them it also has a place for every row.
-void GradientSums::book(std::vector<Sum>& levels, const Parameter& parameter, int64_t rows_per_run, bool by_rows) {
-  const int64_t rows = parameter.rows(), width = parameter.cols(), whole = aligned(parameter.size() * 4);
+// most r times as many; given by them it also has a place for every row. elements: of a whole sum.
+void GradientSums::book(std::vector<Sum>& levels, const Parameter& parameter, int64_t elements,
+                        int64_t rows_per_run, bool by_rows) {
+  const int64_t rows = parameter.rows(), width = parameter.cols(), whole = aligned(elements * 4);
   const int64_t count = levels_for(runs_), place = aligned(rows * 4);
   const auto capacity = [&](int64_t level) {
     return std::min(rows, rows_per_run * (level + 1 < count ? int64_t{1} << level : runs_));
@@ -130,6 +143,7 @@ void GradientSums::point(GradSink& sink, int parameter, int use, int run) {
   std::vector<Sum>& level = sums_[parameter][use];
   const auto rows_of = [](Sum& sum) { return sum.all ? nullptr : &sum.rows; };
   sink.n_add = 0;
+  sink.rank_stride = strides_[parameter];
   if (cut_) {
     sink.out = level.back().all;
     return;

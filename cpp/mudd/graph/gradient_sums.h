@@ -39,11 +39,18 @@ class GradientSums {
   // After the last run of a step: one total per use that leads to the loss, to be summed in order. It is either
   // whole or given by its rows, the other is null.
   int uses(int parameter) const { return sums_.empty() ? 0 : static_cast<int>(sums_[parameter].size()); }
-  // Where element 0 of the parameter is, or would be: where the store is cut, only the own slice is there.
+  // Where element 0 of the parameter is, or would be: where the store is cut only the own slice is there, and of a
+  // stack that is dealt out only the own experts.
   const float* whole(int parameter, int use) const {
-    return cut_ ? slices_[parameter][use].back() - cut_->own(parameter).begin : last(parameter, use).all;
+    if (cut_) return slices_[parameter][use].back() - cut_->own(parameter).begin;
+    const float* held = last(parameter, use).all;
+    return held ? held - first_[parameter] : nullptr;
   }
   const RowTotal* rows(int parameter, int use) const;
+
+  // Elements between the sums of the ranks whose tokens a dealt out expert sees, see GradSink; 0: one sum. The
+  // first of them is where whole() points.
+  int64_t rank_stride(int parameter) const { return strides_[parameter]; }
 
   // Where the store is cut: the buckets, and adds the own slice of what the plane has for run `run` to its sums.
   bool cut() const { return cut_ != nullptr; }
@@ -71,7 +78,8 @@ class GradientSums {
     int64_t offset = 0;  // into the plane (the last level) or into waiting_ (the others)
   };
 
-  void book(std::vector<Sum>& levels, const Parameter& parameter, int64_t rows_per_run, bool by_rows);
+  void book(std::vector<Sum>& levels, const Parameter& parameter, int64_t elements, int64_t rows_per_run,
+            bool by_rows);
   void place(Sum& sum, std::byte* memory);
   void book_cut(const Plan& plan, const Declarations& parameters, int64_t bucket_bytes);
   void place_slices();
@@ -83,6 +91,8 @@ class GradientSums {
   Arena own_, waiting_;
   std::vector<std::vector<std::vector<Sum>>> sums_;  // [parameter][use][level of the binary counter]
   std::vector<std::vector<RowTotal>> totals_;        // [parameter][use], of those by rows
+  std::vector<int64_t> first_;                       // element that sums of a parameter begin with
+  std::vector<int64_t> strides_;                     // of each parameter, see rank_stride
   const OwnSlices* cut_ = nullptr;
   std::vector<GradientBucket> buckets_;
   std::vector<std::vector<std::vector<float*>>> slices_;  // [parameter][use][level of the binary counter]

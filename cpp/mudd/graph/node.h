@@ -13,6 +13,7 @@
 
 #include "mudd/base/row_gradient.h"
 #include "mudd/base/types.h"
+#include "mudd/dist/expert_group.h"
 #include "mudd/graph/op_spec.h"
 
 namespace mudd {
@@ -42,6 +43,9 @@ struct GradSink {
   float* out = nullptr;
   std::array<const float*, kMaxGradAdds> add{};
   int n_add = 0;
+  // Of experts that are dealt out: elements between the sums of the ranks whose tokens they see, one after the
+  // other in all of these arrays; 0: one sum of all ranks.
+  int64_t rank_stride = 0;
   RowGradient* out_rows = nullptr;
   std::array<const RowGradient*, kMaxGradAdds> add_rows{};
 
@@ -82,15 +86,27 @@ class Inference {
   // Type in which results are stored and operands of products are rounded: f32 or bf16. (contracts 7)
   DType compute() const { return compute_; }
   const Shards& shards() const { return *shards_; }
+  // Ranks that the experts of a stack of parameters are dealt out to; each has an equal part of it here.
+  int expert_ranks() const { return expert_ranks_; }
 
   // Results are declared f32; in a bf16 graph they are stored in bf16 unless Node::keeps_f32 says otherwise.
   void output(TensorSpec spec) {
     if (spec.dtype == DType::bf16) spec.dtype = DType::f32;  // taken over from an input
     outputs_.push_back(std::move(spec));
   }
-  void saved(int64_t bytes) { saved_.push_back(bytes); }  // kept from forward to backward; order = index
-  void scratch_forward(int64_t bytes) { scratch_forward_ = bytes; }
-  void scratch_backward(int64_t bytes) { scratch_backward_ = bytes; }
+  // likely: bytes that a plan counts where a run touches all of them in the worst case only; -1: all.
+  void saved(int64_t bytes, int64_t likely = -1) {  // kept from forward to backward; order = index
+    saved_.push_back(bytes);
+    saved_likely_.push_back(likely < 0 ? bytes : likely);
+  }
+  void scratch_forward(int64_t bytes, int64_t likely = -1) {
+    scratch_forward_ = bytes;
+    likely_forward_ = likely < 0 ? bytes : likely;
+  }
+  void scratch_backward(int64_t bytes, int64_t likely = -1) {
+    scratch_backward_ = bytes;
+    likely_backward_ = likely < 0 ? bytes : likely;
+  }
   // Whether the node packs matrix i in its own scratch at use, in a GEMM of `rows` rows. Always true of a matrix
   // that is no parameter. In fp32 also of parameters in a GEMM of many rows: packing costs a few per cent of it,
   // while a copy in the store costs memory, and time whenever the optimizer refreshes it.
@@ -113,9 +129,10 @@ class Inference {
   bool training_ = false;
   DType compute_ = DType::f32;
   const Shards* shards_ = nullptr;
+  int expert_ranks_ = 1;
   std::vector<TensorSpec> outputs_;
-  std::vector<int64_t> saved_;
-  int64_t scratch_forward_ = 0, scratch_backward_ = 0;
+  std::vector<int64_t> saved_, saved_likely_;
+  int64_t scratch_forward_ = 0, scratch_backward_ = 0, likely_forward_ = 0, likely_backward_ = 0;
   std::vector<PackRequest> packs_;
 };
 
@@ -155,6 +172,8 @@ class Run {
   }
   const Shards& shards() const { return *shards_; }
   const StepInput& step() const { return *step_; }
+  // The ranks that hold the experts; null: this one alone.
+  const dist::ExpertGroup* experts() const { return experts_; }
   // Adds the values, of the samples of this run, over the whole batch.
   void add_over_batch(std::span<double> values) const {
     if (step_->batch_sum) step_->batch_sum->add(values);
@@ -168,6 +187,7 @@ class Run {
   std::vector<const void*> packed_plain_, packed_transposed_;
   const Shards* shards_ = nullptr;
   const StepInput* step_ = nullptr;
+  const dist::ExpertGroup* experts_ = nullptr;
 };
 
 class Node {

@@ -47,6 +47,7 @@ class Builder {
     }
     plan_.gradients = gradient_uses(graph_, plan_.schedule);
     plan_.arena_bytes = assign_offsets(plan_.buffers, options);
+    plan_.likely_bytes = likely_bytes(options);
     plan_gathers(graph_, options, plan_);
     return std::move(plan_);
   }
@@ -123,13 +124,28 @@ class Builder {
 
   void bind_saved(PlanStep& step, int i) {
     if (saved_[i].empty())
-      for (int64_t bytes : entry(i).needs.saved_)
-        saved_[i].push_back(buffer(bytes, BufferKind::saved, entry(i).label));
+      for (size_t k = 0; k < entry(i).needs.saved_.size(); ++k) {
+        saved_[i].push_back(buffer(entry(i).needs.saved_[k], BufferKind::saved, entry(i).label));
+        plan_.buffers.back().likely = entry(i).needs.saved_likely_[k];
+      }
     for (int b : saved_[i]) step.saved.push_back(touch(b));
   }
 
-  void bind_scratch(PlanStep& step, int i, int64_t bytes) {
-    if (bytes > 0) step.scratch = buffer(bytes, BufferKind::scratch, entry(i).label);
+  void bind_scratch(PlanStep& step, int i, int64_t bytes, int64_t likely) {
+    if (bytes == 0) return;
+    step.scratch = buffer(bytes, BufferKind::scratch, entry(i).label);
+    plan_.buffers.back().likely = likely;
+  }
+
+  // Of an arena whose buffers have the bytes that runs are planned to touch.
+  int64_t likely_bytes(const PlanOptions& options) const {
+    std::vector<Buffer> buffers = plan_.buffers;
+    bool fewer = false;
+    for (Buffer& b : buffers) {
+      fewer |= b.likely >= 0 && b.likely < b.bytes;
+      if (b.likely >= 0) b.bytes = b.likely;
+    }
+    return fewer ? assign_offsets(buffers, options) : plan_.arena_bytes;
   }
 
   void forward(int i) {
@@ -139,7 +155,7 @@ class Builder {
     bind_inputs(step, i, true);
     make_outputs(step, i);
     bind_saved(step, i);
-    bind_scratch(step, i, entry(i).needs.scratch_forward_);
+    bind_scratch(step, i, entry(i).needs.scratch_forward_, entry(i).needs.likely_forward_);
     plan_.schedule.push_back(std::move(step));
   }
 
@@ -188,7 +204,7 @@ class Builder {
                                ? widened(step, i, -1, entry(i).outputs[j], current_[entry(i).outputs[j]])
                                : -1);
     bind_saved(step, i);
-    bind_scratch(step, i, entry(i).needs.scratch_backward_);
+    bind_scratch(step, i, entry(i).needs.scratch_backward_, entry(i).needs.likely_backward_);
     for (ValueId v : entry(i).outputs) step.dout.push_back(widened(step, i, -1, v, gradient_[v]));
     bind_gradients(step, i);
     plan_.schedule.push_back(std::move(step));

@@ -29,6 +29,7 @@ const char* name_of(BufferKind kind);
 // A piece of the arena.
 struct Buffer {
   int64_t bytes = 0;
+  int64_t likely = -1;      // bytes that a run is planned to touch; -1: all
   int first = 0, last = 0;  // schedule positions at which it is alive, inclusive
   int64_t offset = -1;
   DType dtype = DType::u8;  // of its numbers; u8: bytes of a node's own (saved, scratch)
@@ -84,7 +85,8 @@ struct Plan {
   int backward_begin = 0;              // position at which backward starts; the schedule's size without one
   std::vector<GradientUse> gradients;  // in finishing order
   std::vector<Buffer> buffers;
-  int64_t arena_bytes = 0;
+  int64_t arena_bytes = 0;        // addresses
+  int64_t likely_bytes = 0;       // memory that runs are planned to take of them (Inference::saved)
   std::vector<WeightUnit> units;  // in the order in which they are gathered; none where all weights are here
   std::vector<Buffer> weights;    // their buffers, with offsets in memory of their own, which a node shares
   int64_t weight_bytes = 0;

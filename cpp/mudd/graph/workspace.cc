@@ -57,6 +57,7 @@ void Workspace::bind(size_t position) {
   Run& run = runs_[position];
   run.shards_ = &graph_.shards();
   run.step_ = &input_;
+  run.experts_ = store_.experts();
   for (size_t j = 0; j < n.inputs.size(); ++j) {
     const ValueId v = n.inputs[j];
     const bool gathered = v != kAbsent && graph_.values()[v].gathered;

@@ -12,7 +12,7 @@ namespace mudd {
 void Packs::request(int i, Pack how) {
   StoreBlock& pack = copy(i, how);
   if (pack.data) return;
-  pack = memory_.take(parameters_.at(i).stack() * stride(i, how), share_);
+  pack = memory_.take(matrices(i) * stride(i, how), share_ && parameters_.holds_whole(i));
   requested_.emplace_back(i, how);
   if (memory_.booked_only()) return;
   if (pack.own.data() || i % memory_.share().size == memory_.share().rank) pack_weights_of(i, how);
@@ -26,9 +26,11 @@ void Packs::drop_after(size_t requests) {
   }
 }
 
-std::byte* Packs::by_update(int i, Pack how) const {
-  const StoreBlock& pack = copy(i, how);
-  return memory_.shared() && pack.own.data() ? nullptr : pack.data;
+std::byte* Packs::by_update(int i, Pack how) const { return is_own(i, how) ? nullptr : copy(i, how).data; }
+
+// A copy of this process alone of weights that the node shares, which other processes update too.
+bool Packs::is_own(int i, Pack how) const {
+  return memory_.shared() && copy(i, how).own.data() && parameters_.holds_whole(i);
 }
 
 int64_t Packs::stride(int i, Pack how) const {
@@ -37,9 +39,19 @@ int64_t Packs::stride(int i, Pack how) const {
                             : mudd::packed_bytes(p.cols(), p.matrix_rows(), compute_);
 }
 
+int64_t Packs::first_matrix(int i) const {
+  const Parameter& p = parameters_.at(i);
+  return p.size() > 0 ? parameters_.held(i).begin / (p.matrix_rows() * p.cols()) : 0;
+}
+
+int64_t Packs::matrices(int i) const {
+  const Parameter& p = parameters_.at(i);
+  return p.size() > 0 ? parameters_.held(i).size() / (p.matrix_rows() * p.cols()) : 0;
+}
+
 void Packs::pack_weights_of(int i, Pack how) {
   const Parameter& p = parameters_.at(i);
-  for (int64_t s = 0; s < p.stack(); ++s)
+  for (int64_t s = 0; s < matrices(i); ++s)
     pack_weight(planes_.weights(i).cells() + s * p.matrix_rows() * p.cols(), p.matrix_rows(), p.cols(),
                 how == Pack::transposed, at(i, how) + s * stride(i, how), compute_);
 }
@@ -48,14 +60,13 @@ void Packs::refresh_own() {
   if (!memory_.shared() || !own_stale_) return;
   for (int i = 0; i < parameters_.count(); ++i)
     for (Pack how : {Pack::plain, Pack::transposed})
-      if (copy(i, how).own.data()) pack_weights_of(i, how);
+      if (is_own(i, how)) pack_weights_of(i, how);
   own_stale_ = false;
 }
 
 bool Packs::has_own() const {
-  return memory_.shared() && std::any_of(copies_.begin(), copies_.end(), [](const Copies& p) {
-           return p.plain.own.data() || p.transposed.own.data();
-         });
+  return std::any_of(requested_.begin(), requested_.end(),
+                     [this](const auto& request) { return is_own(request.first, request.second); });
 }
 
 void Packs::repack(int i) {
@@ -69,9 +80,9 @@ void Packs::repack(const Part& part) {
   for (int64_t s = part.begin / matrix; part.size() > 0 && s * matrix < part.end; ++s) {
     const auto panels = [&](Pack how) -> void* {
       std::byte* all = by_update(part.parameter, how);
-      return all ? all + s * stride(part.parameter, how) : nullptr;
+      return all ? all + (s - first_matrix(part.parameter)) * stride(part.parameter, how) : nullptr;
     };
-    const PackedMatrix packed{.w = planes_.master(part.parameter) + s * matrix,
+    const PackedMatrix packed{.w = planes_.master_at(part.parameter, s * matrix),
                               .rows = p.matrix_rows(),
                               .cols = p.cols(),
                               .plain = panels(Pack::plain),
@@ -93,9 +104,11 @@ void Packs::repack_all() {
     return;
   }
   memory_.share().barrier();  // the masters are written by all
-  for (int i = memory_.share().rank; i < parameters_.count(); i += memory_.share().size)
+  for (int i = 0; i < parameters_.count(); ++i) {
+    if (parameters_.holds_whole(i) && i % memory_.share().size != memory_.share().rank) continue;
     for (Pack how : {Pack::plain, Pack::transposed})
       if (by_update(i, how)) pack_weights_of(i, how);
+  }
   own_stale_ = true;
   refresh_own();
   memory_.share().barrier();

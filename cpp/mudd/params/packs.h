@@ -35,6 +35,9 @@ class Packs {
   std::byte* by_update(int i, Pack how) const;
   // Bytes between the matrices of a stack.
   int64_t stride(int i, Pack how) const;
+  // The first matrix of a stack that is here, and how many of them are; copies have these alone.
+  int64_t first_matrix(int i) const;
+  int64_t matrices(int i) const;
 
   void masters_written() { own_stale_ = true; }
   void refresh_own();
@@ -56,6 +59,7 @@ class Packs {
     return how == Pack::plain ? copies_[i].plain : copies_[i].transposed;
   }
   void pack_weights_of(int i, Pack how);
+  bool is_own(int i, Pack how) const;
 
   const Declarations& parameters_;
   const Planes& planes_;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "mudd/base/busy.h"
+#include "mudd/dist/expert_group.h"
 #include "mudd/params/declarations.h"
 #include "mudd/params/packs.h"
 #include "mudd/params/planes.h"
@@ -85,9 +86,16 @@ class ParamStore {
   void set_cut(OwnSlices cut, bool holds_slices);
   const OwnSlices* cut() const { return cut_ ? &*cut_ : nullptr; }
   // Whether graphs gather parameter i from its owners.
-  bool gathers(int i) const { return gathers_ && cut_ && parameters_->at(i).size() > 0; }
+  bool gathers(int i) const { return gathers_ && cut_ && parameters_->at(i).size() > 0 && !deals(i); }
   void set_source(WeightSource* source) { source_ = source; }
   WeightSource* source() const { return source_; }
+
+  // The experts of every stack are dealt out to the ranks of a group, of which this one holds its part. Before
+  // allocate.
+  void set_experts(std::shared_ptr<const dist::ExpertGroup> group);
+  const dist::ExpertGroup* experts() const { return experts_.get(); }
+  // Whether parameter i is a stack that is dealt out.
+  bool deals(int i) const { return experts_ && experts_->ranks() > 1 && parameters_->at(i).shape.size() == 3; }
 
   // arrival: asked before a graph reads a parameter, until it is null again.
   void set_arrival(Arrival* arrival) { arrival_ = arrival; }
@@ -112,6 +120,7 @@ class ParamStore {
   std::optional<OwnSlices> cut_;
   bool gathers_ = false;
   WeightSource* source_ = nullptr;
+  std::shared_ptr<const dist::ExpertGroup> experts_;
   BusyFlag busy_;
 };
 

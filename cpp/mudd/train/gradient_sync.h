@@ -16,8 +16,10 @@ class GradientSync : public GradientObserver {
   // The elements of parameter i whose gradient is summed, and whose weights are updated, here; begin and end are
   // borders of units (params/units.h).
   virtual Part part(int i) const {
-    const OwnSlices* cut = executor_.gradients().cut() ? executor_.store().cut() : nullptr;
-    return cut ? cut->own(i) : executor_.store().parameters().whole(i);
+    const ParamStore& store = executor_.store();
+    const OwnSlices* cut = executor_.gradients().cut() ? store.cut() : nullptr;
+    if (store.deals(i)) return store.parameters().held(i);
+    return cut ? cut->own(i) : store.parameters().whole(i);
   }
   // Of a use whose total is given by its rows: the total over all processes; null: whole in the flat plane.
   virtual const RowTotal* rows(int i, int use) const { return executor_.gradients().rows(i, use); }

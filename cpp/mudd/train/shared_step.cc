@@ -13,11 +13,10 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
     : GradientSync(executor),
       gradients_(gradients),
       comm_(gradients.comm()),
-      batch_sums_(batch_sums),
+      batch_sums_(batch_sums || (executor.store().experts() && executor.store().experts()->ranks() > 1)),
       ownership_(executor.store().parameters(), executor.plan(), comm_.world(), whole, gradients.bucket_bytes()),
-      exchange_(executor, comm_, [this](int i, int rank) {
-        return ownership_.part(i, owner(rank / comm_.node_size(), rank % comm_.node_size()));
-      }) {
+      experts_(executor.store(), whole),
+      exchange_(executor, comm_, [this](int i, int rank) { return part_of(i, rank); }) {
   read_places();
   book_totals();
   flags_ = comm_.window(std::ssize(ownership_.buckets()) * static_cast<int64_t>(sizeof(uint64_t)));
@@ -25,7 +24,7 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
   homes_.resize(ownership_.buckets().size());
   on_their_way_.resize(homes_.size());
   for (int i = 0; i < executor.store().parameters().count(); ++i)
-    if (ownership_.home(i) >= 0) homes_[ownership_.home(i)].push_back(i);
+    if (ownership_.home(i) >= 0 && !experts_.deals(i)) homes_[ownership_.home(i)].push_back(i);
 }
 
 // Tells all processes where the totals lie: their planes differ where one has few rows of a table and another
@@ -107,7 +106,7 @@ void SharedStep::finish_gradients(bool dropped) {
   for (; summed_ < buckets.size(); ++summed_) {
     if (!dropped) comm_.wait([&] { return all_finished(summed_); });
     if (!dropped) sum_bucket(summed_);
-    else if (comm_.nodes() > 1) sum_between_nodes(buckets[summed_]);
+    else sum_others(buckets[summed_]);
   }
   for (const auto& sum : between_nodes_) comm_.wait([&] { return sum->done(); });
   between_nodes_.clear();
@@ -117,6 +116,10 @@ void SharedStep::sum_bucket(size_t bucket) {
   const GradientBucket& b = ownership_.buckets()[bucket];
   for (int u = b.begin; u < b.end; ++u) {
     const GradientUse& use = executor_.plan().gradients[u];
+    if (experts_.deals(use.parameter)) {
+      add_ranks(use);
+      continue;
+    }
     const Part mine = part_of_nodes(use.parameter);
     if (mine.size() == 0 || rows(use.parameter, use.use)) continue;  // rows are added when they are read
     const float* planes[kMaxShards];
@@ -126,7 +129,13 @@ void SharedStep::sum_bucket(size_t bucket) {
         reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()) + places_[comm_.node_rank()][u].offset);
     sum_planes({planes, static_cast<size_t>(comm_.node_size())}, to + mine.begin, mine.size());
   }
-  if (comm_.nodes() > 1) sum_between_nodes(b);
+  sum_others(b);
+}
+
+// Begins the sums that go by messages.
+void SharedStep::sum_others(const GradientBucket& bucket) {
+  if (comm_.nodes() > 1) sum_between_nodes(bucket);
+  sum_experts(bucket);
 }
 
 // Whether a step gives only some of the rows of its gradient.
@@ -141,6 +150,7 @@ void SharedStep::sum_between_nodes(const GradientBucket& bucket) {
   std::vector<dist::OwnedRange> pieces, rows;
   for (int u = bucket.begin; u < bucket.end; ++u) {
     const GradientUse& use = executor_.plan().gradients[u];
+    if (experts_.deals(use.parameter)) continue;
     const GradientSums::TotalPlace& place = places_[comm_.node_rank()][u];
     check(!place.by_rows, "train_step", "several nodes need gradients of whole tables (gradient_rows)");
     const bool table = is_table(use);

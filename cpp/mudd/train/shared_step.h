@@ -2,7 +2,8 @@
 // plane. Inside a node each part of a gradient is summed by one rank, from all planes by the tree of contracts 2,
 // into that rank's plane, as soon as all have finished its bucket: nobody else reads or writes that part there.
 // Between nodes, ranks of the same number then go on with the tree, bucket by bucket, while backward goes on, and
-// give each other the new weights after the update.
+// give each other the new weights after the update. Gradients and new weights of experts that are dealt out go
+// among the ranks that hold the same ones.
 #pragma once
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "mudd/train/expert_parts.h"
 #include "mudd/train/gradient_sync.h"
 #include "mudd/train/node_gradients.h"
 #include "mudd/train/ownership.h"
@@ -26,7 +28,7 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
              const std::function<bool(const Parameter&)>& whole);
   ~SharedStep() override { executor_.store().forget_arrival(this); }
 
-  Part part(int i) const override { return ownership_.part(i, owner(comm_.node(), comm_.node_rank())); }
+  Part part(int i) const override { return part_of(i, comm_.rank()); }
   const RowTotal* rows(int i, int use) const override;
   void enter(dist::Phase phase, int64_t step) override { comm_.set_phase(phase, step); }
   bool stops(bool asked) override;
@@ -45,7 +47,16 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   void book_totals();
   // Owners of one number inside their nodes are neighbours, so that what a rank sums for all nodes is one range.
   int owner(int node, int node_rank) const { return node_rank * comm_.nodes() + node; }
+  // What a rank sums and updates of parameter i.
+  Part part_of(int i, int rank) const {
+    if (experts_.deals(i)) return experts_.part(i, rank);
+    return ownership_.part(i, owner(rank / comm_.node_size(), rank % comm_.node_size()));
+  }
   Part part_of_nodes(int i) const;
+  void sum_others(const GradientBucket& bucket);
+  void add_ranks(const GradientUse& use);
+  void sum_experts(const GradientBucket& bucket);
+  void send_experts();
   bool all_finished(size_t bucket) const;
   void sum_bucket(size_t bucket);
   void sum_between_nodes(const GradientBucket& bucket);
@@ -58,6 +69,7 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   dist::Comm& comm_;
   bool batch_sums_;
   Ownership ownership_;
+  ExpertParts experts_;
   TotalsExchange exchange_;
   std::vector<std::vector<GradientSums::TotalPlace>> places_;  // [rank of the node][use of the plan]
   // [parameter][use]; null where all processes have whole planes.
@@ -65,7 +77,7 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   std::vector<int32_t> every_row_;       // 0, 1, 2, ...: of a table that one process has whole and another by rows
   std::shared_ptr<dist::Window> flags_;  // the step in which a rank finished a bucket
   std::vector<std::shared_ptr<dist::Pending>> between_nodes_;  // sums under way
-  std::vector<std::vector<int>> homes_;                        // parameters of each bucket
+  std::vector<std::vector<int>> homes_;                        // parameters of each bucket, no dealt out stacks
   std::vector<std::shared_ptr<dist::Pending>> on_their_way_;   // weights of each bucket
   size_t to_come_ = 0;                                         // buckets, the last first, as forward reads them
   std::shared_ptr<dist::Window> arrived_;                      // the update of which a rank has a bucket's weights

@@ -143,7 +143,8 @@ void WeightUpdate::set_rates(Group& group, double lr) const {
     // Copies that decoding asked for since the last step are refreshed from now on.
     const auto packed = [&](Pack how) -> std::byte* {
       std::byte* panels = store.packs().by_update(group.indices[k], how);
-      return panels ? panels + group.in_stack[k] * store.packs().stride(group.indices[k], how) : nullptr;
+      const int64_t matrix = group.in_stack[k] - store.packs().first_matrix(group.indices[k]);
+      return panels ? panels + matrix * store.packs().stride(group.indices[k], how) : nullptr;
     };
     a.packed_plain = packed(Pack::plain);
     a.packed_transposed = packed(Pack::transposed);

@@ -174,7 +174,7 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
     if sweep:
         progress.say(finish(trainer.engine, config, store.folder, summary.step, sweep, ranks).rstrip())
         store.settle()
-    if ranks.first or config.mesh.cuts_weights(ranks.world):
+    if ranks.first or config.mesh.runs_together(ranks.world):
         show_sample(trainer, config, shown=ranks.first)
     if ranks.first:
         print(ending(summary, store.folder, request, prompt_of(trainer)))

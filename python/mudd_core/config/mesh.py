@@ -8,6 +8,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.fields import opt
 
 LARGEST_FSDP = 64  # of the default mesh: more ranks than this are data
+UNIT = 4096  # numbers of a parameter that have one owner (contracts 25)
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,14 @@ class MeshConfig:
         high=1024,
         free=True,
     )
-    expert: int = opt(1, "ranks that the experts are dealt out to; not built yet", "ranks", low=1, free=True)
+    expert: int = opt(
+        1,
+        "neighbours among the ranks that hold the experts of a mixture between them; divides their number and n_expert",
+        "ranks",
+        low=1,
+        high=1024,
+        free=True,
+    )
     pipeline: int = opt(1, "stages that the layers are cut into; not built yet", "ranks", low=1, free=True)
     context: int = opt(1, "ranks that a sequence is cut over; not built yet", "ranks", low=1, free=True)
     tensor: int = opt(1, "ranks that a layer is cut over; not built", "ranks", low=1, free=True)
@@ -53,6 +61,10 @@ class MeshConfig:
     def cuts_weights(self, world: int) -> bool:
         """Whether so many ranks gather weights for each other, and so run each graph together."""
         return self.zero == 3 and world > 1
+
+    def runs_together(self, world: int) -> bool:
+        """Whether so many ranks need each other's weights, and so run each graph together."""
+        return self.cuts_weights(world) or (self.expert > 1 and world > 1)
 
 
 @dataclass(frozen=True)
@@ -108,6 +120,7 @@ class Mesh:
 
     data: int
     fsdp: int
+    expert: int = 1  # neighbours among them
 
     @property
     def world(self) -> int:
@@ -115,7 +128,8 @@ class Mesh:
         return self.data * self.fsdp
 
     def __str__(self) -> str:
-        return f"data {self.data} x fsdp {self.fsdp}"
+        experts = f", experts on {self.expert} ranks each" if self.expert > 1 else ""
+        return f"data {self.data} x fsdp {self.fsdp}{experts}"
 
 
 def mesh_faults(mesh: MeshConfig) -> list[str]:
@@ -129,7 +143,11 @@ def mesh_faults(mesh: MeshConfig) -> list[str]:
             "[mesh] zero=2 is not built: beside zero=1 it saves 4 bytes a parameter and costs a reduce-scatter of the "
             "gradients in each graph run; use zero=1, or zero=3, which cuts the weights, too (docs/parallel.md)"
         )
-    for name in ("expert", "pipeline", "context"):
+    if mesh.zero == 3 and mesh.expert > 1:
+        faults.append(
+            f"[mesh] expert={mesh.expert} with zero=3 is not built yet; use zero=1, or expert=1 (docs/parallel.md)"
+        )
+    for name in ("pipeline", "context"):
         if (value := getattr(mesh, name)) > 1:
             faults.append(f"[mesh] {name}={value} is not built yet; use {name}=1 (docs/parallel.md)")
     if mesh.tensor > 1:
@@ -138,6 +156,27 @@ def mesh_faults(mesh: MeshConfig) -> list[str]:
             "mesh.fsdp or more threads a rank"
         )
     return faults
+
+
+def expert_faults(ranks: int, family: str, experts: int, numbers: int) -> list[str]:
+    """What is wrong with a model whose experts so many ranks hold between them.
+
+    experts: of a layer of the model; 0: it has none. numbers: of an expert's smallest matrix.
+    """
+    if ranks == 1:
+        return []
+    if experts == 0:
+        return [f"[mesh] expert={ranks}: {family} has no experts; use mesh.fsdp"]
+    if experts % ranks:
+        fitting = ", ".join(str(size) for size in range(1, experts + 1) if experts % size == 0)
+        return [f"[mesh] expert={ranks} does not divide the {experts} experts of a layer; use {fitting}"]
+    if experts // ranks * numbers % UNIT:
+        return [
+            f"[mesh] expert={ranks}: the {experts // ranks} experts of a rank have {experts // ranks * numbers} "
+            f"numbers in each of their matrices; expected a multiple of {UNIT}, so that sums keep the bits of one "
+            "process; use expert=1"
+        ]
+    return []
 
 
 def worlds(shards: int) -> list[int]:
@@ -160,13 +199,29 @@ def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, bat
             f"[mesh] {given} {size} does not divide the {world} ranks that were started; mesh.{given}=-1 takes what "
             "is left"
         )
-    found = Mesh(world // fsdp if data == -1 else data, world // data if fsdp == -1 else fsdp)
+    found = Mesh(world // fsdp if data == -1 else data, world // data if fsdp == -1 else fsdp, mesh.expert)
     if found.world != world:
         started = "1 rank was" if world == 1 else f"{world} ranks were"
         raise UserError(
             f"[mesh] {found} = {found.world}, but {started} started; mesh.data=-1 takes what is left"
         )
+    _refuse_experts(mesh.expert, world, shards)
     return found
+
+
+def _refuse_experts(expert: int, world: int, shards: int) -> None:
+    """UserError for ranks that cannot hold the experts in groups of so many."""
+    if world % expert:
+        started = "1 rank was" if world == 1 else f"{world} ranks were"
+        raise UserError(
+            f"[mesh] expert={expert} does not divide the ranks: {started} started; start a multiple of {expert}, or "
+            "use expert=1"
+        )
+    if expert > 1 and shards % world:
+        raise UserError(
+            f"[mesh] expert={expert} needs a number of ranks that divides the {shards} logical shards; start one of "
+            f"{', '.join(str(number) for number in worlds(shards) if number % expert == 0)}"
+        )
 
 
 def _refuse_world(mesh: MeshConfig, world: int, shards: int, logical_shards: int, batch_size: int) -> None:

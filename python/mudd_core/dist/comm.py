@@ -78,8 +78,15 @@ class Comm:
         self.core.split_nodes()
         self._find_node()
 
+    def expert_group(self, ranks: int) -> _core.ExpertGroup:
+        """Return the group of so many neighbours, this rank among them, that hold the experts between them."""
+        return _core.ExpertGroup(self.core, ranks)
+
     def counters(self) -> dict[str, tuple[int, int]]:
-        """Return (messages, bytes) that this rank has sent between nodes, by purpose: control, sum, gather."""
+        """Return (messages, bytes) that this rank has sent between nodes, by purpose: control, sum, gather, exchange.
+
+        exchange: of the rows of experts, also inside a node.
+        """
         return dict(self.core.counters())
 
     def _site(self) -> tuple[str, int]:

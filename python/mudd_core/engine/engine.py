@@ -211,6 +211,10 @@ class Engine:
         """Bytes of gradients in a training step that keeps those of tables by rows, or whole; for a plan."""
         return self._graphs.gradient_bytes(gradient_rows=gradient_rows)
 
+    def expert_report(self) -> dict[str, int]:
+        """Bytes of this rank's own experts in memory_report, by kind: weights, moments, packed."""
+        return dict(self.model.store.expert_bytes(self._step.moment_planes))
+
     def memory_report(self) -> dict[str, int]:
         """Bytes by kind: weights, moments, gradients, packed copies, weights gathered (where cut), arena."""
         store, executor = self.model.store, self._planned.executor
@@ -220,5 +224,5 @@ class Engine:
             "gradients": executor.gradient_bytes,
             "packed": store.packed_bytes,
             **({"gathered": executor.weight_bytes} if executor.weight_bytes else {}),
-            "arena": executor.arena_bytes + self._step.scratch_bytes,
+            "arena": executor.likely_bytes + self._step.scratch_bytes,
         }

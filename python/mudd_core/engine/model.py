@@ -46,7 +46,8 @@ class Model(Parameters, InnerValues, Hinted):
     comm: of the ranks that train together: those of a node share one copy of the weights. All make the same calls.
     stored: "bfloat16" or "float16" for each matrix to be frozen for good and stored so, in half the memory.
     held: elements [begin, end), whole rows, of the parameters of which this rank has only a part. cut: how the ranks
-    cut weights, gradients and state among them; where it holds slices, all of them run every graph together.
+    cut weights, gradients and state among them; where it holds slices, all of them run every graph together. experts:
+    the ranks that hold the experts between them, which then run every graph together, too.
     """
 
     _other_names = MODEL
@@ -62,6 +63,7 @@ class Model(Parameters, InnerValues, Hinted):
         comm: Comm | None = None,
         stored: Mapping[str, str] | None = None,
         held: Mapping[str, tuple[int, int]] | None = None,
+        experts: _core.ExpertGroup | None = None,
         cut: Cut | None = None,
     ) -> None:
         if isinstance(config, Config):
@@ -91,6 +93,8 @@ class Model(Parameters, InnerValues, Hinted):
         self.comm = comm
         for name, (begin, end) in (held or {}).items():
             self.store.hold(name, begin, end)
+        if experts is not None:
+            self.store.deal_experts(experts)
         self.cut = cut
         if cut is not None:
             cut.apply(self.store)

@@ -129,7 +129,13 @@ class Recorder:
         self.stored = stored or {}
         self.sown: dict[str, Value] = {}  # of nn.sow, by name
         self._capture = capture
-        self.graph = _core.Graph(training=training, samples=samples, shards=shards, compute=store.compute)
+        self.graph = _core.Graph(
+            training=training,
+            samples=samples,
+            shards=shards,
+            compute=store.compute,
+            expert_ranks=store.expert_ranks,
+        )
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "int32", external: bool = False) -> Value:
         """A value that is filled before every run (external: attached memory, such as a KV cache)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,44 @@ def test_zero_2_is_refused_with_its_figure() -> None:
     assert mc.load_config("tiny.py", ["mesh.zero=3"]).mesh.zero == 3
 
 
-@pytest.mark.parametrize("axis", ["expert", "pipeline", "context"])
+@pytest.mark.parametrize("axis", ["pipeline", "context"])
 def test_axes_of_part_two_are_refused_by_name(axis: str) -> None:
     with pytest.raises(UserError) as caught:
         mc.load_config("tiny.py", [f"mesh.{axis}=2"])
     assert str(caught.value) == f"[mesh] {axis}=2 is not built yet; use {axis}=1 (docs/parallel.md)"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("tiny.py",), "[mesh] expert=2: transformer_pp has no experts; use mesh.fsdp"),
+        (("MIX", "model.n_expert=5"), "[mesh] expert=2 does not divide the 5 experts of a layer; use 1, 5"),
+        (
+            ("MIX", "model.d_model=36", "model.n_head=6"),
+            "[mesh] expert=2: the 2 experts of a rank have 4608 numbers in each of their matrices; expected a multiple "
+            "of 4096, so that sums keep the bits of one process; use expert=1",
+        ),
+    ],
+)
+def test_experts_that_cannot_be_dealt_out_are_refused(
+    words: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    mixture = tmp_path / "mixture.py"
+    mixture.write_text(
+        "from mudd_core.config import Config, MixtralConfig\n\n\ndef get_config():\n    return Config(name='m', "
+        "model=MixtralConfig(d_model=64, n_layer=1, n_head=4, n_kv_head=2, d_ff=64, n_expert=4))\n"
+    )
+    with pytest.raises(UserError) as caught:
+        mc.load_config(str(mixture) if words[0] == "MIX" else words[0], [*words[1:], "mesh.expert=2"])
+    assert str(caught.value) == message and caught.value.exit_code == 2
+
+
+def test_ranks_that_the_experts_do_not_fit_are_refused() -> None:
+    config = config_of()
+    config = dataclasses.replace(config, mesh=dataclasses.replace(config.mesh, expert=2))
+    with pytest.raises(UserError, match=r"expert=2 does not divide the ranks: 1 rank was started"):
+        mesh_of(config, 1)
+    assert str(mesh_of(config, 4)) == "data 1 x fsdp 4, experts on 2 ranks each"
 
 
 def test_tensor_parallelism_is_refused_with_its_figure() -> None:
@@ -71,7 +105,7 @@ def test_tensor_parallelism_is_refused_with_its_figure() -> None:
 
 def test_all_that_is_wrong_with_a_mesh_comes_at_once() -> None:
     with pytest.raises(UserError) as caught:
-        mc.load_config("tiny.py", ["mesh.zero=2", "mesh.expert=8", "mesh.data=0", "optim.beta2=1"])
+        mc.load_config("tiny.py", ["mesh.zero=2", "mesh.context=8", "mesh.data=0", "optim.beta2=1"])
     lines = str(caught.value).splitlines()
     assert len(lines) == 4 and lines[0].startswith("[config] optim.beta2")
     assert "[mesh] data: expected -1 (what is left) or at least 1, got 0" in lines

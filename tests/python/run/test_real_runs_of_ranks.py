@@ -10,6 +10,7 @@ import pytest
 
 from event_files import tags_of
 from mudd_core.base.errors import ReportedElsewhereError, UserError
+from mudd_core.config import MixtralConfig
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.records.events import Summary
 from rank_runs import config_of, on_ranks
@@ -210,3 +211,38 @@ def test_another_text_on_one_rank_is_refused(
         and "text and tokenizer" in str(first)
     )
     assert isinstance(second, ReportedElsewhereError) and second.exit_code == 2
+
+
+MIXTURE = {
+    "model": MixtralConfig(d_model=64, n_layer=2, n_head=2, n_kv_head=1, d_ff=64, n_expert=4),
+    "sample.every": 4,
+    "eval.max_batches": 3,  # no multiple of the ranks
+}
+
+
+def test_a_run_whose_experts_are_on_several_ranks_is_that_of_one_process(
+    tiny_text: Path, tmp_path: Path
+) -> None:
+    want = run(tmp_path / "one", tiny_text, 1, **MIXTURE)
+    for number, (world, expert, stop) in enumerate(((2, 2, 3), (4, 4, 5), (1, 1, 6), (4, 2, 0))):
+        fields = {**MIXTURE, "mesh.expert": expert, "train.stop_at": stop}
+        got = run(tmp_path / "run", tiny_text, world, 1 if number == 0 else None, **fields)
+    assert got.final_hash == want.final_hash and rows(tmp_path / "run") == rows(tmp_path / "one")
+    texts = [
+        [json.loads(line)["text"] for line in _lines(tmp_path / name / "samples.jsonl")]
+        for name in ("one", "run")
+    ]
+    assert texts[0] == texts[1]
+
+
+def test_a_log_that_measures_whole_weights_is_refused_where_experts_are_dealt_out(
+    tiny_text: Path, tmp_path: Path
+) -> None:
+    def work(comm: Any) -> str:
+        fields = {**MIXTURE, "mesh.expert": 2, "log.weights": True}
+        with pytest.raises((UserError, ReportedElsewhereError)) as caught:
+            Trainer(config_of(tiny_text, **fields), tmp_path / "run", comm=comm).close()
+        return str(caught.value)
+
+    assert "expert=2: no rank has the whole weights" in on_ranks(work, 2)[0]
+    assert not (tmp_path / "run").exists()

@@ -40,10 +40,28 @@ void GroupedGemm::check_inputs(const Inference& io) {
   check(io.shards().count() <= kMaxShards, me, "shards: expected at most ", kMaxShards, ", got ",
         io.shards().count());
   slots_ = gates.size();
+  x_type_ = x.dtype;
+}
+
+// Which experts are here, and how many rows they can get: all tokens of the ranks that share them may choose as
+// many of them as a token chooses, and another rank has at most one sample more in each shard.
+void GroupedGemm::book_experts(Inference& io) {
+  const TensorSpec &x = io.input(kX), &gates = io.input(kGates);
+  ranks_ = io.input_is_parameter(kGate) ? io.expert_ranks() : 1;
+  check(experts_ % ranks_ == 0, "grouped_gemm", "gate: ", ranks_, " ranks do not divide ", experts_, " experts");
+  check(ranks_ * io.shards().count() <= kMaxShards, "grouped_gemm", "shards: expected at most ", kMaxShards,
+        " of ", ranks_, " ranks, got ", ranks_ * io.shards().count());
+  own_ = experts_ / ranks_;
+  most_ = slots_;
+  if (ranks_ == 1) return;
+  const int64_t samples = io.shards().samples() + io.shards().count();
+  most_ = ranks_ * samples * (x.rows() / io.shards().samples()) * std::min(gates.cols(), own_);
+  exchange_.book(own_, io.shards().count(), ranks_);
 }
 
 void GroupedGemm::infer(Inference& io) {
   check_inputs(io);
+  book_experts(io);
   has_residual_ = io.has_input(kResidual);
   compute_ = io.compute();
   saves_ = false;
@@ -52,45 +70,67 @@ void GroupedGemm::infer(Inference& io) {
   int matmuls = int{saves_} + 2 * int{io.wants_gradient(kX)};  // the gradient of the inner rows, then of x
   for (int i : {kGate, kUp, kDown}) matmuls += int{io.wants_gradient(i)};
   backward_flops_ = flops_ / kMatrices * matmuls;
-  const int shards = io.shards().count();
-  io.saved(ExpertSlots::bytes(experts_, slots_, shards));
+  io.saved(ExpertSlots::bytes(experts_, slots_, io.shards().count()));
   if (saves_) {
-    io.saved(slots_ * f_ * size_of(compute_));
-    io.saved(slots_ * f_ * size_of(compute_));
+    io.saved(most_ * f_ * size_of(compute_), likely_rows() * f_ * size_of(compute_));
+    io.saved(most_ * f_ * size_of(compute_), likely_rows() * f_ * size_of(compute_));
+  }
+  own_saved_ = saves_ ? kSavedUp + 1 : kSavedGate;
+  if (ranks_ > 1) {
+    const int shards = ranks_ * io.shards().count();
+    io.saved(ExpertSlots::bytes(own_, most_, shards), ExpertSlots::bytes(own_, likely_rows(), shards));
+    io.saved(most_ * d_ * size_of(x_type_), likely_rows() * d_ * size_of(x_type_));
   }
   for (int i : {kUp, kDown})
     check(io.input_is_parameter(i) == io.input_is_parameter(kGate), "grouped_gemm",
           "weights: expected all three to be parameters of a model, or none");
   // Rows of an expert where the load is even.
-  const int64_t rows = slots_ / experts_, expert_bytes = kMatrices * one_packed();
-  packs_ =
-      io.packs_when_used(kGate, rows) || (rows >= Inference::kManyRows && experts_ * expert_bytes > kMostKept);
-  group_ = packs_ ? std::clamp(packed_at_once_ / expert_bytes, int64_t{1}, experts_) : experts_;
+  const int64_t rows = slots_ / own_, expert_bytes = kMatrices * one_packed();
+  packs_ = io.packs_when_used(kGate, rows) || (rows >= Inference::kManyRows && own_ * expert_bytes > kMostKept);
+  group_ = packs_ ? std::clamp(packed_at_once_ / expert_bytes, int64_t{1}, own_) : own_;
   if (!packs_) {
     for (int i : {kGate, kUp, kDown}) io.pack(i, Pack::plain);
     if (saves_) io.pack(kDown, Pack::transposed);
     if (io.wants_gradient(kX))
       for (int i : {kGate, kUp}) io.pack(i, Pack::transposed);
   }
-  // Forward: [packed weights of a group][h][results of the slots, fp32]. Backward: the same with dx of the slots,
-  // then [dgate][scratch of the weight gradients].
-  inner_at_ = packs_ ? kMatrices * packed_bytes() : 0;
-  rows_at_ = inner_at_ + aligned(slots_ * f_ * size_of(compute_));
-  dgate_at_ = rows_at_ + aligned(slots_ * d_ * kFloat);
-  products_at_ = dgate_at_ + aligned(slots_ * kFloat);
-  product_bytes_ = 0;
-  int products = 0;
-  for (int i : {kGate, kUp, kDown}) products += io.wants_gradient(i) ? static_cast<int>(experts_) : 0;
-  for (int i : {kGate, kUp, kDown})
-    if (io.wants_gradient(i))
-      product_bytes_ =
-          std::max(product_bytes_, grad_scratch_bytes(in_of(i), out_of(i), shards, products, compute_));
-  io.scratch_forward(dgate_at_);
-  io.scratch_backward(products_at_ + product_bytes_);
+  book_scratch(io);
   blocks_.resize(static_cast<size_t>(kMatrices * experts_));
-  adds_.resize(static_cast<size_t>(kMatrices * experts_ * kMaxGradAdds));
+  adds_.resize(blocks_.size() * kMaxGradAdds);
   io.output(io.input(kX));
   kernels_ = &choose(grouped_gemm_rows());
+}
+
+// Forward: [packed weights of a group][h][results of the slots, fp32][rows at home, of experts dealt out to
+// ranks]. Backward: the same with dx of the slots, then [dgate][scratch of the weight gradients][dy of the slots
+// and dgate at home, of experts dealt out to ranks]. rows: that the experts get.
+int64_t GroupedGemm::place_scratch(int64_t rows) {
+  inner_at_ = packs_ ? kMatrices * packed_bytes() : 0;
+  rows_at_ = inner_at_ + aligned(rows * f_ * size_of(compute_));
+  home_at_ = rows_at_ + aligned(rows * d_ * kFloat);
+  dgate_at_ = home_at_ + (ranks_ > 1 ? aligned(slots_ * d_ * kFloat) : 0);
+  products_at_ = dgate_at_ + aligned(rows * kFloat);
+  dy_at_ = products_at_ + aligned(product_bytes_);
+  home_dgate_at_ = dy_at_ + (ranks_ > 1 ? aligned(rows * d_ * kFloat) : 0);
+  return home_dgate_at_ + (ranks_ > 1 ? aligned(slots_ * kFloat) : 0);
+}
+
+void GroupedGemm::book_scratch(Inference& io) {
+  const int shards = ranks_ * io.shards().count();
+  product_bytes_ = 0;
+  int products = 0;
+  for (int i : {kGate, kUp, kDown}) products += io.wants_gradient(i) ? static_cast<int>(own_) : 0;
+  for (int i : {kGate, kUp, kDown}) {
+    if (!io.wants_gradient(i)) continue;
+    // Of all ranks at once, or of the tokens of each (GradSink::rank_stride).
+    for (const int parts : {1, ranks_})
+      product_bytes_ = std::max(
+          product_bytes_, grad_scratch_bytes(in_of(i), out_of(i), shards / parts, products * parts, compute_));
+  }
+  const int64_t likely_backward = place_scratch(likely_rows()), likely_forward = dgate_at_;
+  const int64_t backward = place_scratch(most_);
+  io.scratch_forward(dgate_at_, likely_forward);
+  io.scratch_backward(backward, likely_backward);
 }
 
 const OpSpec& grouped_gemm_op() {

@@ -1,5 +1,5 @@
-// The node of grouped_gemm: what it books (grouped_gemm.cc), and its two passes (passes.cc). Private to this
-// folder.
+// The node of grouped_gemm: what it books (grouped_gemm.cc), its two passes (passes.cc), and those of experts that
+// are dealt out to ranks (ranks.cc). Private to this folder.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "mudd/graph/node.h"
 #include "mudd/graph/right_operand.h"
 #include "mudd/ops/grouped_gemm/grouped_gemm.h"
+#include "mudd/ops/grouped_gemm/slot_exchange.h"
 #include "mudd/ops/grouped_gemm/slots.h"
 
 namespace mudd {
@@ -23,7 +24,9 @@ class GroupedGemm : public Node {
   bool spends_saved() const override { return true; }
   bool weight_like(int i) const override { return i >= kGate && i <= kDown; }
   bool reads_stored(int i) const override { return weight_like(i); }
-  bool backward_reads_input(int i) const override { return i == kX || (weight_like(i) && packs_); }
+  bool backward_reads_input(int i) const override {
+    return (i == kX && ranks_ == 1) || (weight_like(i) && packs_);
+  }
   int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
   int in_place_input() const override { return has_residual_ ? kResidual : -1; }
 
@@ -40,6 +43,15 @@ class GroupedGemm : public Node {
   // 5.3 GiB a layer in bf16, both directions.
   static constexpr int64_t kMostKept = int64_t{1} << 30;
   static constexpr int64_t kMaxChoices = 64;
+
+  // A row for each slot: the rows with these numbers of a tensor, or its rows in order (null).
+  struct SlotTensor {
+    Tensor rows;
+    const int32_t* numbers = nullptr;
+
+    const int32_t* at(int64_t row) const { return numbers ? numbers + row : nullptr; }
+    ConstCells first(int64_t row) const { return numbers ? rows.cells() : rows.cells() + row * rows.stride; }
+  };
 
   // Experts whose weights are packed together.
   struct Group {
@@ -68,7 +80,7 @@ class GroupedGemm : public Node {
   // Calls work(group) for every group of experts, in order.
   template <class Work>
   void for_each_group(const Work& work) const {
-    for (int64_t e = 0; e < experts_; e += group_) work(Group{e, std::min(e + group_, experts_)});
+    for (int64_t e = 0; e < own_; e += group_) work(Group{e, std::min(e + group_, own_)});
   }
   // Rows of a task: a cache block of the product, halved while there would be few tasks.
   int64_t step() const { return slots_ >= 96 * 32 ? 96 : 48; }
@@ -76,25 +88,50 @@ class GroupedGemm : public Node {
     return {run.saved(kSlots), experts_, slots_, run.shards().count()};
   }
 
+  ExpertSlots own_slots_of(const Run& run) const {
+    return {run.saved(own_saved_), own_, most_, ranks_ * run.shards().count()};
+  }
+  Tensor received(const Run& run) const { return {run.saved(own_saved_ + 1), most_, d_, d_, x_type_}; }
+
   void check_inputs(const Inference& io);
+  void book_experts(Inference& io);
+  void book_scratch(Inference& io);
+  int64_t place_scratch(int64_t rows);
+  // Rows that a plan counts: twice those of an even load where other ranks send theirs.
+  int64_t likely_rows() const { return std::min(most_, ranks_ > 1 ? 2 * slots_ : slots_); }
   GemmBlock product(ConstCells a, int64_t lda, const int32_t* gathered, const ExpertSlots::Block& b,
                     const void* panels, int64_t k, int64_t n) const;
-  void forward_of(const Run& run, const ExpertSlots& slots, Group group) const;
-  void backward_of(const Run& run, const ExpertSlots& slots, Group group) const;
+  void sort(const Run& run, const ExpertSlots& slots) const;
+  void forward_of(const Run& run, const ExpertSlots& slots, const SlotTensor& x, Group group) const;
+  void backward_of(const Run& run, const ExpertSlots& slots, const SlotTensor& dy, Group group) const;
+  void forward_over_ranks(const Run& run, const ExpertSlots& slots);
+  void backward_over_ranks(const Run& run, const ExpertSlots& slots);
+  const dist::ExpertGroup& group_of_ranks(const Run& run) const;
+  static void gather_rows(const Tensor& from, const ExpertSlots& slots, std::byte* to);
+  void finish_forward(const Run& run, const ExpertSlots& slots, const float* rows) const;
+  void finish_backward(const Run& run, const ExpertSlots& slots, const float* rows, const float* dgate) const;
   void block_gradients(const ExpertSlots::Block& b, const ExpertSlots& slots, Cells gate, Cells up, float* d,
                        Cells inner, float* dgate) const;
-  Tensor rows_of(Cells c) const { return {c.data, slots_, f_, f_, c.type}; }
+  Tensor rows_of(Cells c) const { return {c.data, most_, f_, f_, c.type}; }
   void combine(const ExpertSlots& slots, const float* rows, const Tensor& dropped, const Tensor& base,
                const Tensor& out) const;
   void gate_gradient(const Run& run, const ExpertSlots& slots, const float* dgate) const;
-  void weight_gradients_of(const Run& run, const ExpertSlots& slots, ConstCells h, ConstCells da, ConstCells db);
+  void weight_gradients_of(const Run& run, const ExpertSlots& slots, const SlotTensor& x, const SlotTensor& dy);
+  size_t list_gradients(const Run& run, const ExpertSlots& slots, const SlotTensor& x, const SlotTensor& dy,
+                        int64_t e, int i, size_t n);
 
   Activation activation_;
   DType compute_ = DType::f32;
   bool passthrough_ = true, has_residual_ = false, saves_ = false, packs_ = true;
   int64_t d_ = 0, f_ = 0, experts_ = 0, group_ = 1, slots_ = 0;  // group_: experts in a Group
-  int64_t packed_at_once_ = 0;                                   // bytes
+  int ranks_ = 1;                                                // that the experts are dealt out to
+  int64_t own_ = 0, most_ = 0;                                   // experts here; rows that they can get
+  int own_saved_ = 0;  // number of the saved bytes for the rows of all ranks
+  DType x_type_ = DType::f32;
+  SlotExchange exchange_;
+  int64_t packed_at_once_ = 0;                                                               // bytes
   int64_t inner_at_ = 0, rows_at_ = 0, dgate_at_ = 0, products_at_ = 0, product_bytes_ = 0;  // bytes
+  int64_t home_at_ = 0, dy_at_ = 0, home_dgate_at_ = 0;
   std::vector<GradBlock> blocks_;
   std::vector<const float*> adds_;
   const GroupedGemmKernels* kernels_ = nullptr;

@@ -64,30 +64,37 @@ void GroupedGemm::combine(const ExpertSlots& slots, const float* rows, const Ten
   });
 }
 
-void GroupedGemm::forward(const Run& run) {
-  const ExpertSlots slots = slots_of(run);
-  {
-    const Tensor& gates = run.in(kGates);
-    const WideRows wide(gates, 0, gates.rows);
-    slots.sort(run.shards(), run.in(kExperts),
-               {const_cast<float*>(wide.base()), gates.rows, gates.cols, wide.stride()});
-  }
-  for_each_group([&](Group group) { forward_of(run, slots, group); });
-  const Tensor& x = run.in(kX);
-  combine(slots, at(run, rows_at_), passthrough_ ? x : Tensor{},
-          run.has_in(kResidual) ? run.in(kResidual) : Tensor{}, run.out(0));
+void GroupedGemm::sort(const Run& run, const ExpertSlots& slots) const {
+  const Tensor& gates = run.in(kGates);
+  const WideRows wide(gates, 0, gates.rows);
+  slots.sort(run.shards(), run.in(kExperts),
+             {const_cast<float*>(wide.base()), gates.rows, gates.cols, wide.stride()});
 }
 
-void GroupedGemm::forward_of(const Run& run, const ExpertSlots& slots, Group group) const {
+void GroupedGemm::forward(const Run& run) {
+  const ExpertSlots slots = slots_of(run);
+  sort(run, slots);
+  if (ranks_ > 1) return forward_over_ranks(run, slots);
+  for_each_group([&](Group group) { forward_of(run, slots, {run.in(kX), slots.token}, group); });
+  finish_forward(run, slots, at(run, rows_at_));
+}
+
+// rows: results of the slots, in their order.
+void GroupedGemm::finish_forward(const Run& run, const ExpertSlots& slots, const float* rows) const {
+  combine(slots, rows, passthrough_ ? run.in(kX) : Tensor{}, run.has_in(kResidual) ? run.in(kResidual) : Tensor{},
+          run.out(0));
+}
+
+// x: of the slots.
+void GroupedGemm::forward_of(const Run& run, const ExpertSlots& slots, const SlotTensor& x, Group group) const {
   const Weights w(*this, run, group, Pack::plain, {kGate, kUp, kDown});
-  const Tensor& x = run.in(kX);
   const Cells inner(run.scratch() + inner_at_, compute_);
   float* rows = at(run, rows_at_);
   const GemmKernels& gemm = gemm_kernels(compute_);
   parallel_for(slots.blocks(step(), group.begin, group.end), [&](int64_t task, int) {
     const ExpertSlots::Block b = slots.block(task, step(), group.begin);
     const Cells h = inner + b.begin * f_;
-    GemmBlock g = product(x.cells(), x.stride, slots.token + b.begin, b, w.of(kGate, b.expert), d_, f_);
+    GemmBlock g = product(x.first(b.begin), x.rows.stride, x.at(b.begin), b, w.of(kGate, b.expert), d_, f_);
     g.c = saves_ ? saved_rows(run, kSavedGate) + b.begin * f_ : h;
     gemm.multiply(g);
     g.b = w.of(kUp, b.expert);
@@ -135,55 +142,67 @@ void GroupedGemm::gate_gradient(const Run& run, const ExpertSlots& slots, const 
 }
 
 // Every expert's three gradients as one batch of products; all lists live in the node, nothing is allocated.
-void GroupedGemm::weight_gradients_of(const Run& run, const ExpertSlots& slots, ConstCells h, ConstCells da,
-                                      ConstCells db) {
-  const Tensor &x = run.in(kX), &dy = run.dout(0);
+// x, dy: of the slots; h, da and db are where backward_of has left them.
+void GroupedGemm::weight_gradients_of(const Run& run, const ExpertSlots& slots, const SlotTensor& x,
+                                      const SlotTensor& dy) {
   size_t n = 0;
-  for (int64_t e = 0; e < experts_; ++e)
-    for (int i : {kGate, kUp, kDown}) {
-      const GradSink& sink = run.sink(i);
-      if (!run.wants(i)) continue;
-      const int64_t offset = e * d_ * f_;
-      GradBlock& g = blocks_[n] = {};
-      g.compute = compute_;
-      g.x = i == kDown ? h : x.cells();
-      g.ldx = i == kDown ? f_ : x.stride;
-      g.x_rows = i == kDown ? nullptr : slots.token;
-      g.dy = i == kDown ? dy.cells() : i == kGate ? da : db;
-      g.ldy = i == kDown ? dy.stride : f_;
-      g.dy_rows = i == kDown ? slots.token : nullptr;
-      g.cuts = slots.cuts_of(e);
-      g.shards = slots.shards;
-      g.m = in_of(i);
-      g.n = g.ldo = out_of(i);
-      g.out = sink.out + offset;
-      const float** add = adds_.data() + n * kMaxGradAdds;
-      for (int a = 0; a < sink.n_add; ++a) add[a] = sink.add[a] + offset;
-      g.add = add;
-      g.n_add = sink.n_add;
-      g.scratch = at(run, products_at_);
-      g.scratch_bytes = product_bytes_;
-      ++n;
-    }
+  for (int64_t e = 0; e < own_; ++e)
+    for (int i : {kGate, kUp, kDown}) n += run.wants(i) ? list_gradients(run, slots, x, dy, e, i, n) : 0;
   weight_gradients({blocks_.data(), n});
+}
+
+// Puts dW of weight i of an expert at blocks_[n], or one for the tokens of each rank; returns how many.
+size_t GroupedGemm::list_gradients(const Run& run, const ExpertSlots& slots, const SlotTensor& x,
+                                   const SlotTensor& dy, int64_t e, int i, size_t n) {
+  const ConstCells h = Cells(run.scratch() + inner_at_, compute_);
+  const ConstCells da = saved_rows(run, kSavedGate), db = saved_rows(run, kSavedUp);
+  const GradSink& sink = run.sink(i);
+  const int parts = sink.rank_stride > 0 ? ranks_ : 1, shards = slots.shards / parts;
+  for (int part = 0; part < parts; ++part, ++n) {
+    const int64_t offset = e * d_ * f_ + part * sink.rank_stride;
+    GradBlock& g = blocks_[n] = {};
+    g.compute = compute_;
+    g.x = i == kDown ? h : x.first(0);
+    g.ldx = i == kDown ? f_ : x.rows.stride;
+    g.x_rows = i == kDown ? nullptr : x.numbers;
+    g.dy = i == kDown ? dy.first(0) : i == kGate ? da : db;
+    g.ldy = i == kDown ? dy.rows.stride : f_;
+    g.dy_rows = i == kDown ? dy.numbers : nullptr;
+    g.cuts = slots.cuts_of(e) + part * shards;
+    g.shards = shards;
+    g.m = in_of(i);
+    g.n = g.ldo = out_of(i);
+    g.out = sink.out + offset;
+    const float** add = adds_.data() + n * kMaxGradAdds;
+    for (int a = 0; a < sink.n_add; ++a) add[a] = sink.add[a] + offset;
+    g.add = add;
+    g.n_add = sink.n_add;
+    g.scratch = at(run, products_at_);
+    g.scratch_bytes = product_bytes_;
+  }
+  return static_cast<size_t>(parts);
 }
 
 void GroupedGemm::backward(const Run& run) {
   const ExpertSlots slots = slots_of(run);
-  const Tensor& dy = run.dout(0);
-  const Cells inner(run.scratch() + inner_at_, compute_);
-  const Cells gate = saved_rows(run, kSavedGate), up = saved_rows(run, kSavedUp);
-  for_each_group([&](Group group) { backward_of(run, slots, group); });
-  if (run.wants(kGates)) gate_gradient(run, slots, at(run, dgate_at_));
-  if (run.wants(kX))
-    combine(slots, at(run, rows_at_), passthrough_ ? dy : Tensor{}, run.accumulate(kX) ? run.din(kX) : Tensor{},
-            run.din(kX));
-  weight_gradients_of(run, slots, inner, gate, up);
+  if (ranks_ > 1) return backward_over_ranks(run, slots);
+  const SlotTensor dy{run.dout(0), slots.token};
+  for_each_group([&](Group group) { backward_of(run, slots, dy, group); });
+  finish_backward(run, slots, at(run, rows_at_), at(run, dgate_at_));
+  weight_gradients_of(run, slots, {run.in(kX), slots.token}, dy);
 }
 
-// dx of the slots, da, db, h and dgate of a group's experts.
-void GroupedGemm::backward_of(const Run& run, const ExpertSlots& slots, Group group) const {
-  const Tensor& dy = run.dout(0);
+// rows, dgate: dx and the gate's gradient of the slots, in their order.
+void GroupedGemm::finish_backward(const Run& run, const ExpertSlots& slots, const float* rows,
+                                  const float* dgate) const {
+  if (run.wants(kGates)) gate_gradient(run, slots, dgate);
+  if (run.wants(kX))
+    combine(slots, rows, passthrough_ ? run.dout(0) : Tensor{}, run.accumulate(kX) ? run.din(kX) : Tensor{},
+            run.din(kX));
+}
+
+// dx of the slots, da, db, h and dgate of a group's experts. dy: of the slots.
+void GroupedGemm::backward_of(const Run& run, const ExpertSlots& slots, const SlotTensor& dy, Group group) const {
   const Cells inner(run.scratch() + inner_at_, compute_);
   const Cells gate = saved_rows(run, kSavedGate), up = saved_rows(run, kSavedUp);
   float *rows = at(run, rows_at_), *dgate = at(run, dgate_at_);
@@ -192,7 +211,7 @@ void GroupedGemm::backward_of(const Run& run, const ExpertSlots& slots, Group gr
   const GemmKernels& gemm = gemm_kernels(compute_);
   parallel_for(slots.blocks(step(), group.begin, group.end), [&](int64_t task, int) {
     const ExpertSlots::Block b = slots.block(task, step(), group.begin);
-    GemmBlock g = product(dy.cells(), dy.stride, slots.token + b.begin, b, w.of(kDown, b.expert), d_, f_);
+    GemmBlock g = product(dy.first(b.begin), dy.rows.stride, dy.at(b.begin), b, w.of(kDown, b.expert), d_, f_);
     const WorkerFloats wide(compute_ == DType::f32 ? 0 : (b.end - b.begin) * f_);
     g.c = wide.data() ? Cells(wide.data()) : inner + b.begin * f_;
     gemm.multiply(g);

@@ -45,7 +45,7 @@ class MemoryPlan:
         if config.mesh.zero < 3 and place.world > place.on_a_node:
             # Whole tables go between nodes, not the rows that were read.
             report["gradients"] = engine.gradient_bytes(gradient_rows=False)
-        return place.shared(report, config.mesh.zero == 3)
+        return place.shared(report, config.mesh.zero == 3, engine.expert_report(), config.mesh.expert)
 
     def require(self, what: str = "training") -> dict[str, int]:
         """Return the bytes by kind; UserError, with advice, if the ranks of a node do not fit into its memory."""

@@ -38,17 +38,28 @@ class Place:
         windows = ("weights", "packed", "gathered", "gradients")
         return sum(count * (self.on_a_node if kind in windows else 1) for kind, count in report.items())
 
-    def shared(self, report: Mapping[str, int], slices: bool = False) -> dict[str, int]:
-        """A rank's share of what one process would need: a node has one copy of the weights.
+    def shared(
+        self,
+        report: Mapping[str, int],
+        slices: bool = False,
+        experts: Mapping[str, int] | None = None,
+        expert_ranks: int = 1,
+    ) -> dict[str, int]:
+        """A rank's share of what one process would need: a node has one copy of the weights, a rank its own experts.
 
-        slices: the report is of the slices of a rank (mesh.zero=3).
+        slices: the report is of the slices of a rank (mesh.zero=3). experts: bytes in the report of experts that are
+        dealt out to expert_ranks; ranks with the same ones share out their moments.
         """
         cut = {"weights": self.on_a_node, "packed": self.on_a_node, "moments": self.world}
         if slices:
             cut = {"gathered": self.on_a_node, "packed": self.on_a_node}
             if self.world == self.on_a_node:  # one node, which has its weights once
                 cut["weights"] = self.on_a_node
-        return {kind: -(-count // cut.get(kind, 1)) for kind, count in report.items()}
+        own, owners = experts or {}, {"moments": self.world // expert_ranks}
+        return {
+            kind: -(-(count - own.get(kind, 0)) // cut.get(kind, 1)) - (-own.get(kind, 0) // owners.get(kind, 1))
+            for kind, count in report.items()
+        }
 
 
 ALONE = Place()

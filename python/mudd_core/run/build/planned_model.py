@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mudd_core import _core
 from mudd_core.config import Config, ModelConfig
 from mudd_core.dist import Comm
 from mudd_core.run.build.place import ALONE, Place
@@ -45,13 +46,21 @@ def plan_model(
             booked_only=only,
             precision=config.train.precision,
             comm=comm,
+            experts=_expert_group(config.mesh.expert, comm),
             stored=(stored or stored_in(config)).of(shape, config),
             cut=cut_of(shape, config, comm, place),
         )
     engine = Engine(config, model, batcher, parts)
     batch = config.eval.batch_size or config.train.batch_size
-    evaluation = model.plan_evaluation(batch, config.train.seq_len, optional=parts).executor.arena_bytes
+    evaluation = model.plan_evaluation(batch, config.train.seq_len, optional=parts).executor.likely_bytes
     return model, engine, {**engine.memory_report(), "evaluation": evaluation}
+
+
+def _expert_group(ranks: int, comm: Comm | None) -> _core.ExpertGroup | None:
+    """The ranks that hold the experts between them; without a comm those of a plan, as the first one sees them."""
+    if ranks == 1:
+        return None
+    return _core.ExpertGroup(ranks, 0, ranks) if comm is None else comm.expert_group(ranks)
 
 
 def cut_of(shape: ModelConfig, config: Config, comm: Comm | None, place: Place = ALONE) -> Cut | None:

@@ -30,21 +30,17 @@ def evaluate(
 
     bytes_per_target: bytes of validation text over targets of the whole split, so that a part of the split
     (eval.max_batches) is measured in the same unit. ranks: the batches are dealt out to them, and the sums added in the
-    order of batches, so that the result has the bits of one process. together: each rank evaluates as many batches as
-    the others, since they gather weights for each other (mesh.zero=3). mean: the loss by the sums of all batches.
-    report: called with the sums of each batch, on all ranks alike.
+    order of batches, so that the result has the bits of one process. together: the ranks run every graph together, for
+    whose weights they need each other: all take a batch, the same one where there are too few. mean: the loss by the
+    sums of all batches. report: called with the sums of each batch, on all ranks alike.
     """
     ranks = ranks or Ranks()
     begin = time.perf_counter()
     found: list[tuple[float, int, int]] = []
-    for count, own, last in _dealt(batches, ranks):
+    for count, own in _dealt_alike(batches, ranks) if together else _dealt(batches, ranks):
         if stop():
             return None
-        sums = (0.0, 0, 0)
-        if own is not None:
-            sums = evaluator.evaluate(own)
-        elif last is not None and together:
-            evaluator.evaluate(last)
+        sums = (0.0, 0, 0) if own is None else evaluator.evaluate(own)
         for one in ranks.gathered(sums)[:count]:
             found.append(tuple(one))
             report(BatchSums(len(found), *found[-1], time.perf_counter() - begin))
@@ -65,16 +61,31 @@ def evaluate(
 
 def _dealt(
     batches: Iterable[Mapping[str, Array]], ranks: Ranks
-) -> Iterator[tuple[int, Mapping[str, Array] | None, Mapping[str, Array] | None]]:
-    """By rounds of a batch a rank: how many batches the round has, this rank's own (None: it has none), the last."""
+) -> Iterator[tuple[int, Mapping[str, Array] | None]]:
+    """By rounds of a batch a rank: how many batches the round has, and this rank's own, None where it has none."""
     count = 0
     own: Mapping[str, Array] | None = None
-    batch: Mapping[str, Array] | None = None
     for batch in batches:
         own = batch if count == ranks.rank else own
         count += 1
         if count == ranks.world:
-            yield count, own, batch
+            yield count, own
             count, own = 0, None
     if count:
-        yield count, own, batch
+        yield count, own
+
+
+def _dealt_alike(
+    batches: Iterable[Mapping[str, Array]], ranks: Ranks
+) -> Iterator[tuple[int, Mapping[str, Array] | None]]:
+    """As `_dealt`, with batches of one shape in a round; where there are too few, all ranks take each of them."""
+    waiting: list[Mapping[str, Array]] = []
+    for batch in batches:
+        if waiting and batch["inputs"].shape != waiting[0]["inputs"].shape:
+            yield from ((1, one) for one in waiting)
+            waiting.clear()
+        waiting.append(batch)
+        if len(waiting) == ranks.world:
+            yield ranks.world, waiting[ranks.rank]
+            waiting.clear()
+    yield from ((1, one) for one in waiting)

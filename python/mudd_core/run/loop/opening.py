@@ -90,6 +90,11 @@ def _refuse_measures(config: Config, ranks: Ranks) -> None:
             "[mesh] zero=3 over several nodes: no rank has the whole weights that log.style and log.weights measure; "
             "set log.style=ours log.weights=false log.activations=false, or use zero=1"
         )
+    if config.mesh.expert > 1 and measures_weights(config):
+        raise UserError(
+            f"[mesh] expert={config.mesh.expert}: no rank has the whole weights that log.style and log.weights "
+            "measure; set log.style=ours log.weights=false log.activations=false, or use expert=1"
+        )
 
 
 def _store(workdir: str | Path | Store | None, ranks: Ranks, mounts: str) -> Store | None:

@@ -1,6 +1,6 @@
 """Texts at validations (sample.every): what the model writes with the weights that were just validated.
 
-Rank 0 writes them alone, or where ranks gather weights for each other with all of them, with the draws of sample.seed:
+Rank 0 writes them alone, or where ranks need each other's weights with all of them, with the draws of sample.seed:
 counters, which no other part of a run reads. A text changes no bit of the training, and one that fails ends no run.
 """
 
@@ -30,9 +30,9 @@ class Samples:
         """Write a text if this step was validated, is due and has none yet; all weights of its update are here."""
         run, step = self._run, self._run.state.step_done
         validation = run.state.last_validation
-        if validation is None or validation.step != step or not (run.ranks.first or run.cuts_weights):
+        if validation is None or validation.step != step or not (run.ranks.first or run.together):
             return
-        due = run.ranks.from_first(lambda: self._is_due(step)) if run.cuts_weights else self._is_due(step)
+        due = run.ranks.from_first(lambda: self._is_due(step)) if run.together else self._is_due(step)
         if not due:
             return
         try:
@@ -64,7 +64,7 @@ class Samples:
         def alive(text: str) -> None:
             run.watch.phase("evaluate", step)
             stopped = signals.stop_reason() is not None
-            if run.ranks.any(stopped) if run.cuts_weights else stopped:
+            if run.ranks.any(stopped) if run.together else stopped:
                 raise _StoppedError
 
         run.engine.release()  # packed weights of decoding take its place

@@ -62,6 +62,11 @@ class Session:
         """Whether ranks gather weights for each other, and so run each graph together (mesh.zero=3)."""
         return self.config.mesh.cuts_weights(self.ranks.world)
 
+    @property
+    def together(self) -> bool:
+        """Whether ranks need each other's weights, and so run each graph together."""
+        return self.config.mesh.runs_together(self.ranks.world)
+
     def end_with_data(self) -> None:
         """Make the last update the end of the run, whose data end earlier than its config."""
         self.log.say(data_end_note(self.config, self.state.step_done))

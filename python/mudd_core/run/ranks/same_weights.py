@@ -6,6 +6,7 @@ import hashlib
 import socket
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from mudd_core.base.errors import ReportedElsewhereError
 from mudd_core.base.types import Array
@@ -28,10 +29,12 @@ def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int) -> None
     """
     comm = ranks.comm
     assert comm is not None
-    weights = {part.name: part.array for part in parts if is_weight(part.name)}
+    held = [part for part in parts if is_weight(part.name)]
+    weights = {part.name: part.array for part in held if part.whole}
     own = sorted(weights)[comm.node_rank :: comm.node_size]
-    found = ranks.gathered([socket.gethostname(), [_digest(weights[name]) for name in own]])
-    faults = []
+    dealt = {f"{part.name} from element {part.begin}": _digest(part.array) for part in held if not part.whole}
+    found = ranks.gathered([socket.gethostname(), [_digest(weights[name]) for name in own], dealt])
+    faults = _faults_of_experts(found)
     for place in range(comm.node_size):
         same = range(place, comm.world, comm.node_size)
         names = sorted(weights)[place :: comm.node_size]
@@ -49,6 +52,19 @@ def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int) -> None
         "that machine, then run the same command again: it goes on from the last checkpoint"
     )
     raise reported_once(RuntimeError(message)) if ranks.first else ReportedElsewhereError(0, INTERNAL)
+
+
+def _faults_of_experts(found: list[list[Any]]) -> list[str]:
+    """As compare_weights says it, of parts that several ranks have anywhere. found: by rank (host, ..., digests)."""
+    faults = []
+    for label in sorted({label for one in found for label in one[2]}):
+        digests = {rank: one[2][label] for rank, one in enumerate(found) if label in one[2]}
+        (most, count), *differing = Counter(digests.values()).most_common()
+        if differing:
+            unclear = count == differing[0][1]
+            odd = [rank for rank, digest in digests.items() if unclear or digest != most]
+            faults.append(f"{' or '.join(f'rank {rank} on {found[rank][0]}' for rank in odd)}: {label}")
+    return faults
 
 
 def _digest(weight: Array) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -117,7 +118,7 @@ class Checkpoints:
         spare, best_first: steps that stay, as checkpoint.keep_last. comm: as load_newest.
         """
         mesh = mesh_of(config, 1 if comm is None else comm.world)
-        axes = [(name, size) for name, size in (("data", mesh.data), ("fsdp", mesh.fsdp)) if size > 1]
+        axes = [(name, size) for name, size in dataclasses.asdict(mesh).items() if size > 1]
         try:
             checkpoint.save(
                 self._folder,
