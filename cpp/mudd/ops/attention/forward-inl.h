@@ -82,16 +82,18 @@ void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk,
               const float* qt, const ForwardScratch<U>& x, float* acc, float* highest, float* sum) {
   const int64_t width = round_up(s.dim), shift = tile_shift(s, rows, k0);
   const bool softmax = s.activation == Scores::softmax;
-  product<false, Trim::columns_begin>(
-      U{}, {a, lda, qt, kQ, x.scores, kQ, nk, rows.lanes, s.dim, false, nullptr, shift});
+  product<false, Trim::columns_begin, Into::set>(U{},
+                                                 {a, lda, qt, kQ, x.scores, kQ, nk, rows.lanes, s.dim, shift});
   mask(s, rows, k0, nk, x.scores);
   const float later = U::kPer > 1 ? score_factor(s) : 1.0f;  // rounded queries do not carry it
   if (softmax) soften<U>(rows, shift, nk, later, x.scores, highest, sum, x.rescale);
   else activate_scores<U>(rows, shift, nk, s.activation, later, x.scores, sum);
   if (s.drop) drop_scores(s, rows, k0, nk, x.scores);
   const int64_t ldp = pair_scores(U{}, x.scores, kQ, nk, rows.lanes, x.pairs);
-  product<true, Trim::depth_end>(U{}, {x.pairs, ldp, x.values, width, acc, width, rows.count, width, nk, true,
-                                       softmax ? x.rescale : nullptr, shift});
+  const Product pv{x.pairs, ldp, x.values, width, acc, width, rows.count, width, nk, shift, x.rescale};
+  if (k0 == 0) product<true, Trim::depth_end, Into::set>(U{}, pv);
+  else if (softmax) product<true, Trim::depth_end, Into::scaled_add>(U{}, pv);
+  else product<true, Trim::depth_end, Into::add>(U{}, pv);
 }
 
 template <class U>
@@ -101,15 +103,14 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
   constexpr int64_t kParts = kQueries / kQ;
   const int64_t width = round_up(s.dim);
   Rows rows[kParts];
-  int64_t parts = 0, count = 0;
+  int64_t parts = 0;
   for (int64_t i = 0; i < kParts; ++i) {
     rows[i] = tile_rows(s, tile, i * kQ);
     if (rows[i].count == 0) break;
     turn_queries<U>(s, tile, rows[i], i * kQ, x.acc, x.qt[i]);
-    count += rows[i].count, ++parts;
+    ++parts;
   }
   for (int64_t r = 0; r < kQueries; ++r) x.highest[r] = kNothing, x.sum[r] = 0.0f;
-  for (int64_t i = 0; i < count * width; ++i) x.acc[i] = 0.0f;
   const int64_t last = s.causal ? smaller(s.keys, s.first_query + tile.end) : s.keys;
   const bool in_place = U::kPer == 1 && s.k.type == DType::f32;
   read_ahead(s, 0, smaller(kK, last));
