@@ -68,12 +68,20 @@ template <class U>
 void turn_queries(const AttentionSlice& s, const QueryTile& tile, const Rows& rows, int64_t r0, float* rowwise,
                   float* qt) {
   const int64_t times = tile.end - tile.begin, ld = row_words<U>(s.dim);
-  for (int64_t r = 0; r < rows.count; ++r) {
-    const int64_t h = tile.head_begin + (r0 + r) / times, t = tile.begin + (r0 + r) % times;
-    copy_words(U{}, s.q + (t * s.q_row + h * s.q_head), s.q_row, 1, s.dim, score_factor(s), rowwise + r * ld);
+  const auto query = [&](int64_t r) {
+    return s.q + ((tile.begin + (r0 + r) % times) * s.q_row + (tile.head_begin + (r0 + r) / times) * s.q_head);
+  };
+  if constexpr (U::kPer == 1) {
+    with_numbers(s.q, [&](auto* q) {
+      using Row = decltype(q);
+      turn([&](int64_t r) { return static_cast<Row>(query(r).data); }, rows.count, s.dim, score_factor(s), qt, kQ);
+    });
+  } else {
+    for (int64_t r = 0; r < rows.count; ++r)
+      copy_words(U{}, query(r), s.q_row, 1, s.dim, score_factor(s), rowwise + r * ld);
+    turn([&](int64_t r) { return static_cast<const float*>(rowwise + r * ld); }, rows.count, words_of<U>(s.dim),
+         qt, kQ);
   }
-  turn([&](int64_t r) { return static_cast<const float*>(rowwise + r * ld); }, rows.count, words_of<U>(s.dim), qt,
-       kQ);
 }
 
 // The keys [k0, k0 + nk) and the queries of `rows`; A: the keys as the products read them.
