@@ -11,7 +11,7 @@ import generated_docs
 
 def test_every_page_is_what_run_docs_writes() -> None:
     pages = generated_docs.pages()
-    assert len(pages) == 9
+    assert len(pages) == 10
     for path, text in pages.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: ./run docs writes it anew"
 

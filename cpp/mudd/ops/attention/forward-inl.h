@@ -84,10 +84,11 @@ void turn_queries(const AttentionSlice& s, const QueryTile& tile, const Rows& ro
   }
 }
 
-// The keys [k0, k0 + nk) and the queries of `rows`; A: the keys as the products read them.
+// The keys [k0, k0 + nk) and the queries of `rows`; A: the keys as the products read them. fresh: acc has no sums
+// yet.
 template <class U>
 void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, const float* a, int64_t lda,
-              const float* qt, const ForwardScratch<U>& x, float* acc, float* highest, float* sum) {
+              const float* qt, bool fresh, const ForwardScratch<U>& x, float* acc, float* highest, float* sum) {
   const int64_t width = round_up(s.dim), shift = tile_shift(s, rows, k0);
   const bool softmax = s.activation == Scores::softmax;
   product<false, Trim::columns_begin, Into::set>(U{},
@@ -99,7 +100,7 @@ void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk,
   if (s.drop) drop_scores(s, rows, k0, nk, x.scores);
   const int64_t ldp = pair_scores(U{}, x.scores, kQ, nk, rows.lanes, x.pairs);
   const Product pv{x.pairs, ldp, x.values, width, acc, width, rows.count, width, nk, shift, x.rescale};
-  if (k0 == 0) product<true, Trim::depth_end, Into::set>(U{}, pv);
+  if (fresh) product<true, Trim::depth_end, Into::set>(U{}, pv);
   else if (softmax) product<true, Trim::depth_end, Into::scaled_add>(U{}, pv);
   else product<true, Trim::depth_end, Into::add>(U{}, pv);
 }
@@ -111,18 +112,20 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
   constexpr int64_t kParts = kQueries / kQ;
   const int64_t width = round_up(s.dim);
   Rows rows[kParts];
+  bool fresh[kParts];
   int64_t parts = 0;
   for (int64_t i = 0; i < kParts; ++i) {
     rows[i] = tile_rows(s, tile, i * kQ);
     if (rows[i].count == 0) break;
     turn_queries<U>(s, tile, rows[i], i * kQ, x.acc, x.qt[i]);
-    ++parts;
+    fresh[i] = true, ++parts;
   }
   for (int64_t r = 0; r < kQueries; ++r) x.highest[r] = kNothing, x.sum[r] = 0.0f;
   const int64_t last = s.causal ? smaller(s.keys, s.first_query + tile.end) : s.keys;
   const bool in_place = U::kPer == 1 && s.k.type == DType::f32;
-  read_ahead(s, 0, smaller(kK, last));
-  for (int64_t k0 = 0; k0 < last; k0 += kK) {
+  const int64_t begin = window_tile(s, s.first_query + tile.begin, 0, kK);
+  read_ahead(s, begin, smaller(begin + kK, last));
+  for (int64_t k0 = begin; k0 < last; k0 += kK) {
     const int64_t nk = smaller(kK, last - k0);
     const ConstCells k = s.k + k0 * s.k_row, v = s.v + k0 * s.v_row;
     if (!in_place) copy_words(U{}, k, s.k_row, nk, s.dim, 1.0f, x.keys);
@@ -132,9 +135,10 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
       const int64_t next = k0 + nk, ahead = smaller(kK, last - next);  // each part asks for its share of them
       read_ahead(s, next + ahead * i / parts, next + ahead * (i + 1) / parts);
       const int64_t seen = s.causal && part.one_head ? clamp(part.first + part.count - k0, 0, nk) : nk;
-      if (seen == 0) continue;
+      if (seen == 0 || (part.one_head && left_behind(s, part.first, k0 + nk))) continue;
       fwd_pair<U>(s, part, k0, seen, in_place ? k.f32() : x.keys, in_place ? s.k_row : row_words<U>(s.dim),
-                  x.qt[i], x, x.acc + i * kQ * width, x.highest + i * kQ, x.sum + i * kQ);
+                  x.qt[i], fresh[i], x, x.acc + i * kQ * width, x.highest + i * kQ, x.sum + i * kQ);
+      fresh[i] = false;
     }
   }
   for (int64_t i = 0; i < parts; ++i)
