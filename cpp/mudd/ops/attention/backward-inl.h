@@ -160,21 +160,28 @@ inline void put_rows(const float* sums, int64_t n, int64_t dim, float factor, bo
   }
 }
 
+// C = (add: C +) the sums.
+template <bool kTurned, Trim kTrim, class U>
+inline void sum_product(bool add, U unit, const Product& p) {
+  if (add) product<kTurned, kTrim, Into::add>(unit, p);
+  else product<kTurned, kTrim, Into::set>(unit, p);
+}
+
 // One pair of tiles: keys [k0, k0 + nk) and the queries [t0, t0 + rows) of head h, which lie at row `at` of the
-// block's copies.
+// block's copies. fresh: x.dk and x.dv hold no sums yet.
 template <class U>
 void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_t t0, int64_t rows, int64_t at,
-              int64_t k0, int64_t nk, const GradScratch<U>& x) {
+              int64_t k0, int64_t nk, bool fresh, const GradScratch<U>& x) {
   const int64_t width = round_up(s.dim), along = row_words<U>(s.dim), shift = s.causal ? k0 - t0 : kAllVisible;
   const bool deltas = has_row_sum(s.activation);
   for (int64_t r = 0; r < rows; ++r) {
     x.lse[r] = s.lse[h * s.queries + t0 + r];
     x.delta[r] = deltas ? g.delta[h * s.queries + t0 + r] : 0.0f;
   }
-  product<false, Trim::columns_end>(
-      U{}, {x.q + at * along, along, x.kt, kGradK, x.p, kGradK, rows, nk, s.dim, false, nullptr, shift});
-  product<false, Trim::columns_end>(
-      U{}, {x.dout + at * along, along, x.vt, kGradK, x.ds, kGradK, rows, nk, s.dim, false, nullptr, shift});
+  product<false, Trim::columns_end, Into::set>(
+      U{}, {x.q + at * along, along, x.kt, kGradK, x.p, kGradK, rows, nk, s.dim, shift});
+  product<false, Trim::columns_end, Into::set>(
+      U{}, {x.dout + at * along, along, x.vt, kGradK, x.ds, kGradK, rows, nk, s.dim, shift});
   if (s.segments || s.key_mask || t0 + rows - k0 > s.window) mask_grad(s, t0, rows, k0, nk, x.p);
   if (s.drop) {
     drop_factors<kGradK>(s, h, t0, rows, k0, nk, x.factors);
@@ -187,15 +194,15 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
   pair_scores(U{}, x.ds, kGradK, rows, nk, x.ds_pairs);
   const float *q = x.q_pairs + at / U::kPer * width, *dout = x.dout_pairs + at / U::kPer * width;
   if (g.dv)
-    product<true, Trim::depth_begin>(
-        U{}, {x.p_pairs, ldp, dout, width, x.dv, width, nk, width, rows, true, nullptr, shift});
+    sum_product<true, Trim::depth_begin>(!fresh, U{},
+                                         {x.p_pairs, ldp, dout, width, x.dv, width, nk, width, rows, shift});
   if (g.dk)
-    product<true, Trim::depth_begin>(
-        U{}, {x.ds_pairs, ldp, q, width, x.dk, width, nk, width, rows, true, nullptr, shift});
+    sum_product<true, Trim::depth_begin>(!fresh, U{},
+                                         {x.ds_pairs, ldp, q, width, x.dk, width, nk, width, rows, shift});
   if (g.dq)
-    product<false, Trim::depth_end>(
-        U{}, {x.ds_rows, kGradK / U::kPer, x.keys, width, g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row, rows,
-              s.dim, nk, !(g.set_dq && k0 == window_tile(s, t0, g.key_begin, kGradK)), nullptr, shift});
+    sum_product<false, Trim::depth_end>(!(g.set_dq && k0 == window_tile(s, t0, g.key_begin, kGradK)), U{},
+                                        {x.ds_rows, kGradK / U::kPer, x.keys, width,
+                                         g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row, rows, s.dim, nk, shift});
 }
 
 // to = the rows of keys or values, transposed.
@@ -222,11 +229,15 @@ void bwd_keys(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
   if (g.dq) pair_rows(U{}, k, s.k_row, nk, s.dim, kLater ? 1.0f : s.scale, x.keys);
   if (g.dk) fetch_rows(g.dk + k0 * g.dk_row, g.dk_row, nk, s.dim);
   if (g.dv) fetch_rows(g.dv + k0 * g.dv_row, g.dv_row, nk, s.dim);
-  for (int64_t i = 0; i < nk * width; ++i) x.dk[i] = x.dv[i] = 0.0f;
+  bool fresh = true;
   for (int64_t t0 = begin; t0 < end; t0 += kGradQ) {
     const int64_t rows = smaller(kGradQ, end - t0), seen = s.causal ? smaller(nk, t0 + rows - k0) : nk;
-    if (seen > 0 && !left_behind(s, t0, k0 + nk)) bwd_pair<U>(s, g, h, t0, rows, t0 - begin, k0, seen, x);
+    if (seen <= 0 || left_behind(s, t0, k0 + nk)) continue;
+    bwd_pair<U>(s, g, h, t0, rows, t0 - begin, k0, seen, fresh, x);
+    for (int64_t i = seen * width; fresh && i < nk * width; ++i) x.dk[i] = x.dv[i] = 0.0f;
+    fresh = false;
   }
+  for (int64_t i = 0; fresh && i < nk * width; ++i) x.dk[i] = x.dv[i] = 0.0f;  // keys before every window
   // What the queries carry beyond the factor of dS.
   const float left = !kLater && s.activation == Scores::softmax ? 1.0f / kLog2e : 1.0f;
   if (g.dk) put_rows(x.dk, nk, s.dim, left, first && g.set_dk, g.dk + k0 * g.dk_row, g.dk_row);

@@ -68,30 +68,41 @@ template <class U>
 void turn_queries(const AttentionSlice& s, const QueryTile& tile, const Rows& rows, int64_t r0, float* rowwise,
                   float* qt) {
   const int64_t times = tile.end - tile.begin, ld = row_words<U>(s.dim);
-  for (int64_t r = 0; r < rows.count; ++r) {
-    const int64_t h = tile.head_begin + (r0 + r) / times, t = tile.begin + (r0 + r) % times;
-    copy_words(U{}, s.q + (t * s.q_row + h * s.q_head), s.q_row, 1, s.dim, score_factor(s), rowwise + r * ld);
+  const auto query = [&](int64_t r) {
+    return s.q + ((tile.begin + (r0 + r) % times) * s.q_row + (tile.head_begin + (r0 + r) / times) * s.q_head);
+  };
+  if constexpr (U::kPer == 1) {
+    with_numbers(s.q, [&](auto* q) {
+      using Row = decltype(q);
+      turn([&](int64_t r) { return static_cast<Row>(query(r).data); }, rows.count, s.dim, score_factor(s), qt, kQ);
+    });
+  } else {
+    for (int64_t r = 0; r < rows.count; ++r)
+      copy_words(U{}, query(r), s.q_row, 1, s.dim, score_factor(s), rowwise + r * ld);
+    turn([&](int64_t r) { return static_cast<const float*>(rowwise + r * ld); }, rows.count, words_of<U>(s.dim),
+         qt, kQ);
   }
-  turn([&](int64_t r) { return static_cast<const float*>(rowwise + r * ld); }, rows.count, words_of<U>(s.dim), qt,
-       kQ);
 }
 
-// The keys [k0, k0 + nk) and the queries of `rows`; A: the keys as the products read them.
+// The keys [k0, k0 + nk) and the queries of `rows`; A: the keys as the products read them. fresh: acc has no sums
+// yet.
 template <class U>
 void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, const float* a, int64_t lda,
-              const float* qt, const ForwardScratch<U>& x, float* acc, float* highest, float* sum) {
+              const float* qt, bool fresh, const ForwardScratch<U>& x, float* acc, float* highest, float* sum) {
   const int64_t width = round_up(s.dim), shift = tile_shift(s, rows, k0);
   const bool softmax = s.activation == Scores::softmax;
-  product<false, Trim::columns_begin>(
-      U{}, {a, lda, qt, kQ, x.scores, kQ, nk, rows.lanes, s.dim, false, nullptr, shift});
+  product<false, Trim::columns_begin, Into::set>(U{},
+                                                 {a, lda, qt, kQ, x.scores, kQ, nk, rows.lanes, s.dim, shift});
   mask(s, rows, k0, nk, x.scores);
   const float later = U::kPer > 1 ? score_factor(s) : 1.0f;  // rounded queries do not carry it
   if (softmax) soften<U>(rows, shift, nk, later, x.scores, highest, sum, x.rescale);
   else activate_scores<U>(rows, shift, nk, s.activation, later, x.scores, sum);
   if (s.drop) drop_scores(s, rows, k0, nk, x.scores);
   const int64_t ldp = pair_scores(U{}, x.scores, kQ, nk, rows.lanes, x.pairs);
-  product<true, Trim::depth_end>(U{}, {x.pairs, ldp, x.values, width, acc, width, rows.count, width, nk, true,
-                                       softmax ? x.rescale : nullptr, shift});
+  const Product pv{x.pairs, ldp, x.values, width, acc, width, rows.count, width, nk, shift, x.rescale};
+  if (fresh) product<true, Trim::depth_end, Into::set>(U{}, pv);
+  else if (softmax) product<true, Trim::depth_end, Into::scaled_add>(U{}, pv);
+  else product<true, Trim::depth_end, Into::add>(U{}, pv);
 }
 
 template <class U>
@@ -101,15 +112,15 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
   constexpr int64_t kParts = kQueries / kQ;
   const int64_t width = round_up(s.dim);
   Rows rows[kParts];
-  int64_t parts = 0, count = 0;
+  bool fresh[kParts];
+  int64_t parts = 0;
   for (int64_t i = 0; i < kParts; ++i) {
     rows[i] = tile_rows(s, tile, i * kQ);
     if (rows[i].count == 0) break;
     turn_queries<U>(s, tile, rows[i], i * kQ, x.acc, x.qt[i]);
-    count += rows[i].count, ++parts;
+    fresh[i] = true, ++parts;
   }
   for (int64_t r = 0; r < kQueries; ++r) x.highest[r] = kNothing, x.sum[r] = 0.0f;
-  for (int64_t i = 0; i < count * width; ++i) x.acc[i] = 0.0f;
   const int64_t last = s.causal ? smaller(s.keys, s.first_query + tile.end) : s.keys;
   const bool in_place = U::kPer == 1 && s.k.type == DType::f32;
   const int64_t begin = window_tile(s, s.first_query + tile.begin, 0, kK);
@@ -126,7 +137,8 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
       const int64_t seen = s.causal && part.one_head ? clamp(part.first + part.count - k0, 0, nk) : nk;
       if (seen == 0 || (part.one_head && left_behind(s, part.first, k0 + nk))) continue;
       fwd_pair<U>(s, part, k0, seen, in_place ? k.f32() : x.keys, in_place ? s.k_row : row_words<U>(s.dim),
-                  x.qt[i], x, x.acc + i * kQ * width, x.highest + i * kQ, x.sum + i * kQ);
+                  x.qt[i], fresh[i], x, x.acc + i * kQ * width, x.highest + i * kQ, x.sum + i * kQ);
+      fresh[i] = false;
     }
   }
   for (int64_t i = 0; i < parts; ++i)

@@ -30,9 +30,9 @@ inline void with_numbers(ConstCells c, Body body) {
   else body(c.f32());
 }
 
-// dst[d * ld + r] = word d of row r, at at(r), for r < n and d < count; zeros up to the next vector.
-template <class At>
-inline void turn(At at, int64_t n, int64_t count, float* dst, int64_t ld) {
+// dst[d * ld + r] = edit(word d of row r), at at(r), for r < n and d < count; zeros up to the next vector.
+template <class At, class Edit>
+inline void turn_edited(At at, int64_t n, int64_t count, Edit edit, float* dst, int64_t ld) {
   for (int64_t r0 = 0; r0 < n; r0 += kL) {
     decltype(at(r0)) rows[kL];
     for (int64_t r = 0; r < kL; ++r) rows[r] = r0 + r < n ? at(r0 + r) : nullptr;
@@ -40,11 +40,21 @@ inline void turn(At at, int64_t n, int64_t count, float* dst, int64_t ld) {
       const int left = static_cast<int>(smaller(count - d, kL));
       Vec block[kL];
 #pragma GCC unroll 16
-      for (int r = 0; r < kL; ++r) block[r] = rows[r] ? load(rows[r] + d, left) : Vec::zero();
+      for (int r = 0; r < kL; ++r) block[r] = rows[r] ? edit(load(rows[r] + d, left)) : Vec::zero();
       transpose(block);
       for (int c = 0; c < left; ++c) block[c].store(dst + (d + c) * ld + r0);
     }
   }
+}
+// The words as they are, or numbers times `factor`.
+template <class At>
+inline void turn(At at, int64_t n, int64_t count, float* dst, int64_t ld) {
+  turn_edited(at, n, count, [](Vec v) MUDD_BODY { return v; }, dst, ld);
+}
+template <class At>
+inline void turn(At at, int64_t n, int64_t count, float factor, float* dst, int64_t ld) {
+  const Vec by = Vec::set1(factor);
+  turn_edited(at, n, count, [&](Vec v) MUDD_BODY { return v * by; }, dst, ld);
 }
 
 // Rows of an operand along the sum: dst row r = the numbers src[r * stride ...] times factor, zeros behind them.

@@ -1,8 +1,8 @@
 // The small matrix products inside one pair of tiles, all operands in L1 or L2. Included by kernel-inl.h only.
 //
 // C[i, j] = sum over s of A[i, s] B[s, j], one chain of the unit's steps over s in order from zero, then added to
-// what C held (times row_scale[i] where given; tiles-inl.h goes on from C where it is not). So the bits of an
-// element do not depend on how the tile was cut into registers.
+// what C held, as Into says (tiles-inl.h goes on from C where it is not scaled). So the bits of an element do not
+// depend on how the tile was cut into registers.
 #pragma once
 
 #include <utility>
@@ -30,6 +30,9 @@ enum class Trim {
   depth_begin,  // rows are keys, the sum is over queries: it begins at the strip's first visible query
 };
 
+// What C becomes. Known to the compiler: with a choice at run time gcc 12 loads all of C before it and spills.
+enum class Into { set, add, scaled_add };  // the sums; C + sums; C times its row's factor + sums
+
 // Strides of A and B and places s count words; depth and shift count numbers.
 struct Product {
   const float* a = nullptr;  // A[i, s] at a[i * lda + s], or when turned as pair_scores of the unit lays it
@@ -39,9 +42,8 @@ struct Product {
   float* c = nullptr;
   int64_t ldc = 0;
   int64_t rows = 0, cols = 0, depth = 0;  // cols may end inside a vector; B is then padded up to it
-  bool add = false;                       // add to C ...
-  const float* row_scale = nullptr;       // ... times row_scale[i] where given
   int64_t shift = kAllVisible;
+  const float* row_scale = nullptr;  // of scaled_add: the factor of row i
 };
 
 // What the products multiply. A unit (Wide: fp32 by fma; dot-inl.h, tiles-inl.h: pairs of bf16) gives
@@ -79,12 +81,13 @@ inline MUDD_BODY void unroll(Body body) {
 
 // MR x NV vectors of C; whole: all lanes of the last one count, else the first `tail`. Where the depth is trimmed,
 // the steps that a strip leaves out could only turn a sum of -0 into +0, so all do that.
-template <class U, int MR, int NV, bool kTurned, bool kWhole, Trim kTrim>
+template <class U, int MR, int NV, bool kTurned, bool kWhole, Trim kTrim, Into kInto>
 inline void registers(const Product& p, int64_t i, int64_t j, int64_t s_begin, int64_t s_end, int tail) {
   Vec acc[MR * NV];
   float* c = p.c + i * p.ldc + j;
   const int64_t ldc = p.ldc, lda = p.lda, ldb = p.ldb;
-  if (p.add) unroll<MR>([&](auto r) MUDD_BODY { __builtin_prefetch(c + r.value * ldc, 1, 3); });
+  if constexpr (kInto != Into::set)
+    unroll<MR>([&](auto r) MUDD_BODY { __builtin_prefetch(c + r.value * ldc, 1, 3); });
   unroll<MR * NV>([&](auto n) MUDD_BODY { acc[n.value] = Vec::zero(); });
   const float* a = kTurned ? p.a + i + s_begin * lda : p.a + i * lda + s_begin;
   const float* b = p.b + j + s_begin * ldb;
@@ -106,18 +109,17 @@ inline void registers(const Product& p, int64_t i, int64_t j, int64_t s_begin, i
     const float* at = c + r.value * ldc + v.value * kL;
     return v.value + 1 == NV && !kWhole ? Vec::load_n(at, tail) : Vec::load(at);
   };
-  if (p.add && p.row_scale) {
+  if constexpr (kInto == Into::scaled_add)
     unroll<MR>([&](auto r) MUDD_BODY {
       const Vec scale = Vec::set1(p.row_scale[i + r.value]);
       unroll<NV>([&](auto v) MUDD_BODY {
         acc[r.value * NV + v.value] = fma(old(r, v), scale, acc[r.value * NV + v.value]);
       });
     });
-  } else if (p.add) {
+  if constexpr (kInto == Into::add)
     unroll<MR>([&](auto r) MUDD_BODY {
       unroll<NV>([&](auto v) MUDD_BODY { acc[r.value * NV + v.value] = old(r, v) + acc[r.value * NV + v.value]; });
     });
-  }
   unroll<MR>([&](auto r) MUDD_BODY {
     unroll<NV>([&](auto v) MUDD_BODY {
       float* at = c + r.value * ldc + v.value * kL;
@@ -144,35 +146,35 @@ inline Kept kept(const Product& p, int64_t i, int64_t rows) {
   return {begin, end, first / U::kDepth * (U::kDepth / U::kPer), words_of<U>(last)};
 }
 
-template <class U, int MR, bool kTurned, Trim kTrim>
+template <class U, int MR, bool kTurned, Trim kTrim, Into kInto>
 inline void strip(const Product& p, int64_t i) {
   const Kept part = kept<U, kTrim>(p, i, MR);
   const int64_t s_begin = part.s_begin, s_end = part.s_end, cols = part.end;
   int64_t j = part.begin;
   constexpr int kWide = kPanel * kL;
   for (; j + kWide <= cols; j += kWide)
-    registers<U, MR, kPanel, kTurned, true, kTrim>(p, i, j, s_begin, s_end, kL);
+    registers<U, MR, kPanel, kTurned, true, kTrim, kInto>(p, i, j, s_begin, s_end, kL);
   const int64_t left = cols - j;
   if (left <= 0) return;
   if constexpr (kTrim == Trim::columns_end) {  // whole vectors fit C
-    if (left > kL) registers<U, MR, kPanel, kTurned, true, kTrim>(p, i, j, s_begin, s_end, kL);
-    else registers<U, MR, 1, kTurned, true, kTrim>(p, i, j, s_begin, s_end, kL);
+    if (left > kL) registers<U, MR, kPanel, kTurned, true, kTrim, kInto>(p, i, j, s_begin, s_end, kL);
+    else registers<U, MR, 1, kTurned, true, kTrim, kInto>(p, i, j, s_begin, s_end, kL);
   } else {
     if (left > kL)
-      registers<U, MR, kPanel, kTurned, false, kTrim>(p, i, j, s_begin, s_end, static_cast<int>(left - kL));
-    else if (left == kL) registers<U, MR, 1, kTurned, true, kTrim>(p, i, j, s_begin, s_end, kL);
-    else registers<U, MR, 1, kTurned, false, kTrim>(p, i, j, s_begin, s_end, static_cast<int>(left));
+      registers<U, MR, kPanel, kTurned, false, kTrim, kInto>(p, i, j, s_begin, s_end, static_cast<int>(left - kL));
+    else if (left == kL) registers<U, MR, 1, kTurned, true, kTrim, kInto>(p, i, j, s_begin, s_end, kL);
+    else registers<U, MR, 1, kTurned, false, kTrim, kInto>(p, i, j, s_begin, s_end, static_cast<int>(left));
   }
 }
 
-template <bool kTurned, Trim kTrim, class U>
+template <bool kTurned, Trim kTrim, Into kInto, class U>
 __attribute__((noinline)) void product(U, const Product& p) {
   int64_t i = 0;
-  for (; i + kStrip <= p.rows; i += kStrip) strip<U, kStrip, kTurned, kTrim>(p, i);
+  for (; i + kStrip <= p.rows; i += kStrip) strip<U, kStrip, kTurned, kTrim, kInto>(p, i);
   if constexpr (kStrip > 8)
-    for (; i + 8 <= p.rows; i += 8) strip<U, 8, kTurned, kTrim>(p, i);
-  for (; i + 4 <= p.rows; i += 4) strip<U, 4, kTurned, kTrim>(p, i);
-  for (; i < p.rows; ++i) strip<U, 1, kTurned, kTrim>(p, i);
+    for (; i + 8 <= p.rows; i += 8) strip<U, 8, kTurned, kTrim, kInto>(p, i);
+  for (; i + 4 <= p.rows; i += 4) strip<U, 4, kTurned, kTrim, kInto>(p, i);
+  for (; i < p.rows; ++i) strip<U, 1, kTurned, kTrim, kInto>(p, i);
 }
 
 }  // namespace

@@ -55,16 +55,17 @@ inline void load_rows(Tiles& t, const float* a, int64_t lda, int64_t rows) {
 // `rows` x `cols` of C from (i, j) on, at most two by two registers 0 .. 3. The sum begins with C where C is added
 // unscaled; a factor of its rows is applied after the sum.
 // whole: C may be read and written up to whole registers to the right.
+template <Into kInto>
 inline void tile_block(const Product& p, int64_t i, int64_t j, int64_t rows, int64_t cols, const Kept& part,
                        bool whole) {
   Tiles t;
-  const bool low = rows > kTileRows, right = cols > kTileWords, scaled = p.add && p.row_scale;
+  const bool low = rows > kTileRows, right = cols > kTileWords, scaled = kInto == Into::scaled_add;
   const bool direct = !scaled && rows % kTileRows == 0 && (whole || cols % kTileWords == 0);
   float* c = p.c + i * p.ldc + j;
   alignas(64) float sums[4 * kTileRows * kTileWords];
   float* at = direct ? c : sums;
   const int64_t ld = direct ? p.ldc : 2 * kTileWords;
-  if (p.add && !scaled) {
+  if (kInto == Into::add) {
     for (int64_t r = 0; !direct && r < rows; ++r)
       over_row(cols, [&](int64_t k, int n) { load(c + r * p.ldc + k, n).store(sums + r * ld + k); });
     load_sums(t, at, ld, low, right);
@@ -92,14 +93,14 @@ inline void tile_block(const Product& p, int64_t i, int64_t j, int64_t rows, int
   }
 }
 
-template <bool kTurned, Trim kTrim>
+template <bool kTurned, Trim kTrim, Into kInto>
 __attribute__((noinline)) void product(Tiled, const Product& p) {
   constexpr int64_t kRows = 2 * kTileRows, kCols = 2 * kTileWords;
   for (int64_t i = 0; i < p.rows; i += kRows) {
     const int64_t rows = smaller(kRows, p.rows - i);
     const Kept part = kept<Tiled, kTrim>(p, i, rows);
     for (int64_t j = part.begin; j < part.end; j += kCols)
-      tile_block(p, i, j, rows, smaller(kCols, part.end - j), part, kTrim == Trim::columns_end);
+      tile_block<kInto>(p, i, j, rows, smaller(kCols, part.end - j), part, kTrim == Trim::columns_end);
   }
 }
 
