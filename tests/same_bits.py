@@ -25,7 +25,6 @@ import build_trees  # noqa: E402
 RECORD = ROOT / "bench" / "results" / "same_bits.json"
 PAGE = ROOT / "docs" / "same-bits.md"
 GOLDENS = ROOT / "tests" / "goldens" / "losses" / "fp32"
-TARGETS = ("_core_testing", *build_trees.op_suites())
 DIGITS, SHOWN = 16, 12  # of a hash, in the record and in the table
 _PART = re.compile(r"<!-- same bits -->\n.*?<!-- end of the same bits -->", re.DOTALL)
 # Names of families by their golden file.
