@@ -20,6 +20,7 @@ __all__ = [
     "branch",
     "embedding",
     "head",
+    "head_norm",
     "layer_norm",
     "linear",
     "parameter",
@@ -141,6 +142,13 @@ def rms_norm(x: Like, name: str, *, eps: float) -> Like:
     """RMSNorm with the learned gain `<name>.gain`, ones."""
     with part(name):
         made: Like = ops.rms_norm(x, _gain(x.shape[-1]), eps=eps)
+    return made
+
+
+def head_norm(x: Like, name: str, heads: int, *, eps: float) -> Like:
+    """RMSNorm of each of the heads [B, T, H*hd] alone, with one learned gain `<name>.gain` [hd], ones."""
+    with part(name):
+        made: Like = ops.rms_norm(x, _gain(x.shape[-1] // heads), eps=eps, heads=heads)
     return made
 
 

@@ -41,16 +41,22 @@ std::vector<float> rows_of(const std::vector<float>& x, int64_t time, int64_t be
   return part;
 }
 
+OptionValues windowed(int64_t window) {
+  auto given = options();
+  given["window"] = window;
+  return given;
+}
+
 // Output of feeding the rows in pieces of the given sizes through one cache.
 std::vector<float> decoded(const Data& data, int64_t time, const std::vector<int64_t>& pieces,
-                           const Value& key_mask) {
+                           const Value& key_mask, int64_t window = 0) {
   const int64_t room = time + 3, size = kBatch * kGroups * room * kDim;
   Value k_cache({kBatch, kGroups, room, kDim}, std::vector<float>(static_cast<size_t>(size), kPoison));
   Value v_cache = k_cache;
   std::vector<float> all(data.q.size());
   int64_t done = 0;
   for (const int64_t n : pieces) {
-    HeadNode node("attention", options(),
+    HeadNode node("attention", windowed(window),
                   {Value({kBatch, n, kHeads * kDim}, rows_of(data.q, time, done, done + n)),
                    Value({kBatch, n, kGroups * kDim}, rows_of(data.k, time, done, done + n)),
                    Value({kBatch, n, kGroups * kDim}, rows_of(data.v, time, done, done + n)), Value(), key_mask,
@@ -156,6 +162,75 @@ TEST_CASE(
   auto two = data.values(time, 0);
   two.insert(two.end(), {Value(), Value(), k_cache, v_cache});
   CHECK_THROWS_AS(HeadNode("attention", ring, two, false).forward(0), Error);  // more rows than the ring has
+}
+
+TEST_CASE("a window over several chunks of backward: the reference, any threads, chunks that are left out") {
+  const int64_t time = 900;
+  const Data data(time);
+  for (const int64_t window : {1, 40, 289, 600}) {
+    HeadNode node("attention", windowed(window), data.values(time, 3));
+    const auto o = node.forward();
+    const auto grads = node.backward(data.dout, 3, false);
+    reference::AttentionCase c;
+    c.batch = kBatch, c.time = time, c.heads = kHeads, c.kv_heads = kGroups, c.dim = kDim;
+    c.scale = 1 / std::sqrt(double(kDim)), c.window = window;
+    std::vector<double> want(o.size());
+    reference::attention<double>(c, widen(data.q).data(), widen(data.k).data(), widen(data.v).data(), want.data(),
+                                 nullptr);
+    CHECK(distance(o, want, o.size()) <= tolerance("attention.sums"));
+    for (const int threads : {1, 2, 3}) {
+      set_num_threads(threads);
+      HeadNode other("attention", windowed(window), data.values(time, 0));
+      CHECK(other.forward() == o);
+      CHECK(other.backward(data.dout, 3, false) == grads);
+    }
+    set_num_threads(0);
+    // A change beyond the window changes neither the row's output nor, through it, a gradient.
+    Data moved = data;
+    const int64_t at = 100 * kGroups * kDim;  // key 100 of sample 0
+    moved.k[static_cast<size_t>(at)] += 1, moved.v[static_cast<size_t>(at)] += 1;
+    HeadNode changed("attention", windowed(window), moved.values(time, 0));
+    const auto p = changed.forward();
+    const auto more = changed.backward(data.dout, 3, false);
+    for (int64_t t = 0; t < time; ++t) {
+      const auto row = [&](const std::vector<float>& x) { return rows_of(x, time, t, t + 1); };
+      const bool sees = t >= 100 && t - 100 < window;
+      CHECK((row(p) == row(o)) != sees);
+      if (window > 1) CHECK((row(more[0]) == row(grads[0])) != sees);
+    }
+  }
+  HeadNode all("attention", windowed(time), data.values(time, 0));
+  HeadNode none("attention", options(), data.values(time, 0));
+  CHECK(all.forward() == none.forward());
+  CHECK(all.backward(data.dout, 3, false) == none.backward(data.dout, 3, false));
+}
+
+TEST_CASE("decoding keeps the window: the bits of the full pass, and in a ring the last tokens alone") {
+  const int64_t time = 150, width = kHeads * kDim;
+  const Data data(time);
+  for (const int64_t window : {1, 9, 64, 100}) {
+    const auto o = HeadNode("attention", windowed(window), data.values(time, 0)).forward();
+    CHECK(decoded(data, time, std::vector<int64_t>(time, 1), {}, window) == o);
+    CHECK(decoded(data, time, {63, 2, 1, 70, 14}, {}, window) == o);
+    CHECK(decoded(data, time, {1, 100, 49}, {}, window) == o);
+  }
+  const int64_t room = 40, window = 9, size = kBatch * kGroups * room * kDim;
+  const auto o = HeadNode("attention", windowed(window), data.values(time, 0)).forward();
+  Value k_cache({kBatch, kGroups, room, kDim}, std::vector<float>(static_cast<size_t>(size), 0.0f));
+  Value v_cache = k_cache;
+  auto ring = windowed(window);
+  ring["ring"] = true;
+  for (int64_t done = 0; done < time; ++done) {
+    HeadNode node("attention", ring,
+                  {Value({kBatch, 1, width}, rows_of(data.q, time, done, done + 1)),
+                   Value({kBatch, 1, kGroups * kDim}, rows_of(data.k, time, done, done + 1)),
+                   Value({kBatch, 1, kGroups * kDim}, rows_of(data.v, time, done, done + 1)), Value(), Value(),
+                   k_cache, v_cache},
+                  false);
+    const auto got = node.forward(done), want = rows_of(o, time, done, done + 1);
+    k_cache = node.input(5), v_cache = node.input(6);
+    CHECK(distance(got, widen(want), got.size()) <= tolerance("attention.sums"));
+  }
 }
 
 TEST_CASE("decoding through a cache gives the bits of the full pass, however the rows come") {

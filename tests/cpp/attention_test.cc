@@ -111,7 +111,7 @@ void check_row(const AttentionKernels& kernels, const AttentionCase& c, bool sma
       const int64_t row_at = (b * c.heads + g * group) * c.time;
       AttentionSlice s;
       s.group = group, s.dim = c.dim, s.queries = s.keys = c.time;
-      s.causal = c.causal, s.scale = static_cast<float>(c.scale);
+      s.causal = c.causal, s.window = c.window, s.scale = static_cast<float>(c.scale);
       s.activation = c.activation, s.divisor = static_cast<float>(c.divisor), s.eps = static_cast<float>(c.eps);
       s.q = from[0] + q_at, s.k = from[1] + k_at, s.v = from[2] + k_at, s.o = o.data() + q_at;
       s.q_row = s.o_row = wide, s.q_head = s.o_head = c.dim, s.k_row = s.v_row = narrow;
@@ -168,8 +168,10 @@ AttentionCase small(int64_t time, int64_t heads, int64_t kv_heads, int64_t dim) 
 TEST_CASE("the analytic gradients of this test equal the complex step on the reference") {
   AttentionCase c = small(5, 4, 2, 3);
   const std::vector<int32_t> segments = {1, 1, 2, 2, 0}, mask = {1, 0, 1, 1, 1};
-  c.segments = segments.data(), c.key_mask = mask.data();
   for (const Scores a : kScores) {
+    const bool windowed = a == Scores::elu;
+    c.segments = windowed ? nullptr : segments.data(), c.key_mask = windowed ? nullptr : mask.data();
+    c.window = windowed ? 2 : kNoWindow;
     c.activation = a, c.divisor = 7, c.eps = 0.25;
     if (a == kScores[0]) c.drop = Dropout(0.4, 9, "place", 3, 5);
     const Numbers n = numbers_of(c);
@@ -255,6 +257,30 @@ TEST_CASE("attention rows: segments, hidden keys, empty rows, no causality") {
       }
     }
   });
+}
+
+TEST_CASE("attention rows with a window equal the reference, whichever tiles it leaves out") {
+  for (const DType compute : {DType::f32, DType::bf16})
+    for_each_row(attention_rows(compute), [&](const auto& row) {
+      const bool pairs = std::string(row.name) == "attention_bf16";
+      const Kind kind = pairs ? Kind::pairs : compute == DType::bf16 ? Kind::bf16 : Kind::f32;
+      const int64_t tile = row.kernels->query_tile;
+      for (const int64_t time : {int64_t{1}, int64_t{17}, int64_t{193}, 2 * tile + 7})
+        for (const int64_t window : {1, 2, 63, 64, 65, 96, 97, 130, 600}) {
+          AttentionCase c = small(time, 4, 2, 12);
+          c.window = window;
+          check_row(*row.kernels, c, window % 2 == 0, kind);
+          if (time > tile) continue;
+          std::vector<int32_t> segments, mask;
+          for (int64_t i = 0; i < time; ++i) {
+            segments.push_back(static_cast<int32_t>(i / 71));
+            mask.push_back(number(9, static_cast<uint64_t>(i)) > -0.3f);
+          }
+          c.segments = segments.data(), c.key_mask = mask.data();
+          c.activation = Scores::norm_sqrelu, c.eps = 1e-2;
+          check_row(*row.kernels, c, true, kind);
+        }
+    });
 }
 
 TEST_CASE("bf16 inputs: rows that widen them, and rows that multiply pairs") {

@@ -77,7 +77,7 @@ TEST_CASE("rope") {
     b.x_head = b.y_head = b.dim, b.x_row = b.y_row = b.heads * b.dim;
     Floats table = plane(b.end * 2 * b.pairs), y = draw.floats(b.end * b.x_row);
     const Floats x = draw.floats(b.end * b.x_row);
-    rope_table(b.end, b.pairs, 1e4, table.data());
+    rope_table(b.end, b.pairs, {}, table.data());
     b.table = table.data(), b.x = x.data(), b.y = y.data();
     k.rotate(b);
     return joined({table, y});

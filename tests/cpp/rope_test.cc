@@ -12,9 +12,9 @@ using namespace mudd::test;
 namespace {
 
 std::vector<double> wanted(const std::vector<float>& x, const std::vector<int32_t>& positions, int64_t heads,
-                           int64_t dim, int64_t pairs, double base) {
+                           int64_t dim, int64_t pairs, const RopeFrequencies& f) {
   std::vector<double> y(x.size());
-  reference::rope<double>(static_cast<int64_t>(positions.size()), heads, dim, pairs, base, positions.data(),
+  reference::rope<double>(static_cast<int64_t>(positions.size()), heads, dim, pairs, f, positions.data(),
                           widen(x).data(), y.data());
   return y;
 }
@@ -34,10 +34,10 @@ TEST_CASE("rope rows equal the reference on every edge of the lanes, in place an
       for (int64_t pairs : {int64_t{0}, dim / 4, dim / 2}) {
         const int64_t rows = 5, heads = 3, n = rows * heads * dim;
         std::vector<float> table(64 * 2 * pairs + 1);
-        rope_table(64, pairs, 10000.0, table.data());
+        rope_table(64, pairs, {}, table.data());
         const std::vector<int32_t> positions = {0, 63, 7, 7, 31};
         const auto x = numbers(1, n);
-        const auto want = wanted(x, positions, heads, dim, pairs, 10000.0);
+        const auto want = wanted(x, positions, heads, dim, pairs, {});
         RopeBlock block;
         block.end = rows, block.heads = heads, block.dim = dim, block.pairs = pairs;
         block.positions = positions.data(), block.table = table.data();
@@ -64,7 +64,7 @@ TEST_CASE("rope nodes: index, positions, cache length, four axes, gradients, thr
   const auto x = numbers(2, batch * time * heads * dim), dy = numbers(3, x.size());
   HeadNode plain("rope", {{"n_head", heads}}, {Value({batch, time, heads * dim}, x, 7)});
   const auto y = plain.forward();
-  CHECK(distance(y, wanted(x, counted(batch, time), heads, dim, dim / 2, 1e4), y.size()) <= tolerance("rope.y"));
+  CHECK(distance(y, wanted(x, counted(batch, time), heads, dim, dim / 2, {}), y.size()) <= tolerance("rope.y"));
   HeadNode axes("rope", {}, {Value({batch, time, heads, dim}, x, 4)});
   CHECK(axes.forward() == y);
   for (int threads : {1, 2, 3}) {
@@ -86,16 +86,50 @@ TEST_CASE("rope nodes: index, positions, cache length, four axes, gradients, thr
   HeadNode given("rope", {{"n_head", heads}, {"max_positions", int64_t{101}}, {"fraction", 0.5}, {"base", 500.0}},
                  {Value({batch, time, heads * dim}, x), Value({batch, time}, positions)});
   const auto yp = given.forward();
-  CHECK(distance(yp, wanted(x, positions, heads, dim, dim / 4, 500.0), yp.size()) <= tolerance("rope.y"));
+  CHECK(distance(yp, wanted(x, positions, heads, dim, dim / 4, {.base = 500}), yp.size()) <= tolerance("rope.y"));
   given.input(1).ints[5] = 101;
   CHECK_THROWS_AS(given.forward(), Error);
 
   HeadNode decode("rope", {{"n_head", heads}, {"max_positions", int64_t{200}}},
                   {Value({batch, time, heads * dim}, x)});
   const auto later = decode.forward(130);
-  CHECK(distance(later, wanted(x, counted(batch, time, 130), heads, dim, dim / 2, 1e4), y.size()) <=
+  CHECK(distance(later, wanted(x, counted(batch, time, 130), heads, dim, dim / 2, {}), y.size()) <=
         tolerance("rope.y"));
   CHECK_THROWS_AS(decode.forward(131), Error);
+}
+
+TEST_CASE("scaled frequencies equal the reference, in each part of llama3's ramp") {
+  const int64_t batch = 2, time = 90, heads = 2, dim = 32;
+  const auto x = numbers(5, batch * time * heads * dim);
+  const RopeFrequencies ramp{.base = 500, .scaling = RopeScaling::llama3, .factor = 8, .original = 64};
+  int64_t parts[3] = {};
+  for (int64_t i = 0; i < dim / 2; ++i) {
+    const double turns = 64 * std::pow(500.0, -double(i) / (dim / 2)) / (2 * std::acos(-1.0));
+    ++parts[turns < ramp.low_freq ? 0 : turns > ramp.high_freq ? 2 : 1];
+  }
+  for (const int64_t count : parts) CHECK(count > 0);
+  const RopeFrequencies linear{.scaling = RopeScaling::linear, .factor = 3};
+  const RopeFrequencies bounds{.scaling = RopeScaling::llama3, .factor = 4, .low_freq = 2, .high_freq = 3};
+  const char* names[] = {"none", "linear", "llama3"};
+  const auto plain = wanted(x, counted(batch, time), heads, dim, dim / 2, {});
+  for (const RopeFrequencies& f : {ramp, linear, bounds}) {
+    HeadNode node("rope",
+                  {{"n_head", heads},
+                   {"base", f.base},
+                   {"scaling", std::string(names[static_cast<int>(f.scaling)])},
+                   {"factor", f.factor},
+                   {"low_freq", f.low_freq},
+                   {"high_freq", f.high_freq},
+                   {"original", f.original}},
+                  {Value({batch, time, heads * dim}, x)});
+    const auto y = node.forward();
+    const auto expected = wanted(x, counted(batch, time), heads, dim, dim / 2, f);
+    CHECK(distance(y, expected, y.size()) <= tolerance("rope.y"));
+    CHECK(distance(y, plain, y.size()) > 0.01);  // not the table of another node
+  }
+  CHECK_THROWS_AS(HeadNode("rope", {{"n_head", heads}, {"scaling", std::string("llama3")}, {"low_freq", 4.0}},
+                           {Value({batch, time, heads * dim}, x)}),
+                  Error);
 }
 
 TEST_CASE("rope refuses what it cannot rotate") {

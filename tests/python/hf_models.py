@@ -26,10 +26,25 @@ SHARED = {
     "eos_token_id": None,
     "pad_token_id": None,
 }
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+WINDOW = {"use_sliding_window": True, "sliding_window": 4}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {**SHARED, "rope_theta": 500.0}),
     "llama_tied": ("Llama", {**SHARED, "tie_word_embeddings": True, "num_key_value_heads": H}),
     "llama_biases": ("Llama", {**SHARED, "head_dim": 6, "attention_bias": True, "mlp_bias": True}),
+    "llama3": ("Llama", {**SHARED, "rope_parameters": {"rope_theta": 500.0, **LLAMA3}}),
+    "mistral": ("Mistral", {**SHARED, "head_dim": 6, "sliding_window": 5}),
+    "qwen2": (
+        "Qwen2",
+        {**SHARED, "tie_word_embeddings": True, **WINDOW, "max_window_layers": 1},
+    ),
+    "qwen3": ("Qwen3", {**SHARED, "head_dim": 10, "attention_bias": True, "num_key_value_heads": 1}),
     "gpt2": (
         "GPT2",
         {

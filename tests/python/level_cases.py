@@ -49,6 +49,8 @@ def attention(draw: Draw) -> Call:
         options["divisor"] = length
     elif draw.flag():
         options |= {"dropout": 0.3, "purpose": "here"}
+    if options["causal"] and draw.flag():
+        options["window"] = draw.pick((1, 7, 64, 100))
     masks = attention_masks(draw, samples, length)
     q = draw.array(samples, length, groups * repeats * width)
     k, v = (draw.array(samples, length, groups * width) for _ in range(2))
@@ -203,6 +205,8 @@ def rope(draw: Draw) -> Call:
         "fraction": draw.pick((1.0, 0.5) if width % 4 == 0 else (1.0,)),
     }
     options["max_positions"] = 200 if positions is not None else 0
+    if (scaling := draw.pick(choices("rope", "scaling"))) != "none":
+        options |= {"scaling": scaling, "factor": 8.0, "original": 64}
     return [draw.array(samples, length, heads * width), positions], options
 
 

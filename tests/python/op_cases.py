@@ -54,20 +54,22 @@ def linear_case(activation: str, transposed: bool, bias: bool, residual: bool) -
     return Case("linear", inputs, {"activation": activation, "transposed": transposed}, forward, backward)
 
 
-def rope_case(four_axes: bool, positions: bool, fraction: float) -> Case:
+def rope_case(four_axes: bool, positions: bool, fraction: float, scaling: ref.Scaling | None = None) -> Case:
     heads, dim, rotary = 3, 8, int(8 * fraction)
 
     def split(x: Any) -> Any:
         return np.asarray(x, np.float64).reshape(2, 7, heads, dim)
 
     def forward(x: Any, p: Any) -> Any:
-        return ref.rope(split(x), p, 500.0, rotary).reshape(x.shape)
+        return ref.rope(split(x), p, 500.0, rotary, scaling).reshape(x.shape)
 
     def backward(dy: Any, x: Any, p: Any) -> Any:
-        return ref.rope_backward(split(dy), p, 500.0, rotary).reshape(x.shape), None
+        return ref.rope_backward(split(dy), p, 500.0, rotary, scaling).reshape(x.shape), None
 
     shape = (2, 7, heads, dim) if four_axes else (2, 7, heads * dim)
     options = {"n_head": heads, "base": 500.0, "fraction": fraction, "max_positions": 40 if positions else 0}
+    if scaling is not None:
+        options |= dict(zip(("scaling", "factor", "low_freq", "high_freq", "original"), scaling, strict=True))
     return Case(
         "rope", [normal(*shape), integers(40, 2, 7) if positions else None], options, forward, backward
     )
@@ -79,6 +81,7 @@ def attention_case(
     segments: bool,
     mask: bool,
     scores: tuple[str, int, float] = ("softmax", 0, 0.0),
+    window: int = 0,
 ) -> Case:
     B, T, H, d = 2, 11, 4, 8
 
@@ -87,12 +90,12 @@ def attention_case(
 
     def forward(q: Any, k: Any, v: Any, s: Any, m: Any) -> Any:
         return numpy_attention.attention(
-            heads(q, H), heads(k, groups), heads(v, groups), scale or None, s, m, scores
+            heads(q, H), heads(k, groups), heads(v, groups), scale or None, s, m, scores, window
         ).reshape(q.shape)
 
     def backward(dy: Any, q: Any, k: Any, v: Any, s: Any, m: Any) -> Any:
         grads = numpy_attention.attention_backward(
-            heads(dy, H), heads(q, H), heads(k, groups), heads(v, groups), scale or None, s, m, scores
+            heads(dy, H), heads(q, H), heads(k, groups), heads(v, groups), scale or None, s, m, scores, window
         )
         return *(g.reshape(x.shape) for g, x in zip(grads, (q, k, v), strict=True)), None, None
 
@@ -103,7 +106,7 @@ def attention_case(
         np.sort(integers(3, B, T)) if segments else None,
         integers(2, B, T) if mask else None,
     ]
-    options = {"n_head": H, "n_kv_head": groups, "scale": scale}
+    options = {"n_head": H, "n_kv_head": groups, "scale": scale, "window": window}
     options.update({"activation": scores[0], "divisor": scores[1], "eps": scores[2]} if scores[1] else {})
     return Case("attention", inputs, options, forward, backward)
 
@@ -227,6 +230,8 @@ def cases() -> list[Case]:
         rope_case(False, False, 1.0),
         rope_case(True, True, 1.0),
         rope_case(False, True, 0.5),
+        rope_case(False, True, 1.0, ("linear", 3.0, 1.0, 4.0, 8192)),
+        rope_case(False, True, 1.0, ("llama3", 8.0, 1.0, 4.0, 50)),
         attention_case(4, 0.0, False, False),
         *(
             attention_case(2, 0.7, True, False, (a, 9, 0.1))
@@ -235,6 +240,8 @@ def cases() -> list[Case]:
         *update_cases(),
         attention_case(2, 0.7, True, False),
         attention_case(1, 0.0, True, True),
+        attention_case(2, 0.0, False, False, window=3),
+        attention_case(1, 0.0, True, True, ("elu", 9, 0.1), window=1),
         loss_case(False),
         loss_case(True),
         biased_loss_case(),

@@ -74,15 +74,35 @@ def _sum_rows(x: F64) -> F64:
 # ---------------------------------------------------------------- rope
 
 
-def _rope_angles(positions: Ints, pairs: int, base: float) -> tuple[F64, F64]:
-    """cos and sin [B, T, 1, pairs] of positions * base^(-i / pairs)."""
+Scaling = tuple[str, float, float, float, int]  # kind, factor, low and high frequency factor, original length
+
+
+def _scaled(theta: F64, scaling: Scaling) -> F64:
+    """Frequencies of linear scaling, or those of llama3 as transformers writes them."""
+    kind, factor, low, high, original = scaling
+    if kind == "linear":
+        return theta / factor
+    wavelength = 2 * np.pi / theta
+    smooth = (original / wavelength - low) / (high - low)
+    between = (1 - smooth) * theta / factor + smooth * theta
+    slow = np.where(wavelength > original / low, theta / factor, between)
+    return np.where(wavelength < original / high, theta, slow)
+
+
+def _rope_angles(positions: Ints, pairs: int, base: float, scaling: Scaling | None) -> tuple[F64, F64]:
+    """cos and sin [B, T, 1, pairs] of positions * base^(-i / pairs), or of scaled frequencies."""
     theta = base ** (-np.arange(pairs, dtype=np.float64) / pairs)
+    theta = theta if scaling is None else _scaled(theta, scaling)
     angle = f64(positions)[..., None, None] * theta
     return np.cos(angle), np.sin(angle)
 
 
 def rope(
-    x: ArrayLike, positions: Ints | None = None, base: float = 10000.0, rotary: int | None = None
+    x: ArrayLike,
+    positions: Ints | None = None,
+    base: float = 10000.0,
+    rotary: int | None = None,
+    scaling: Scaling | None = None,
 ) -> F64:
     """Rotary positions, half layout: the two halves of the first `rotary` dims of a head form the pairs.
 
@@ -91,18 +111,22 @@ def rope(
     x_ = f64(x)
     pos = np.arange(x_.shape[1])[None, :] if positions is None else np.asarray(positions)
     r = x_.shape[-1] if rotary is None else rotary
-    cos, sin = _rope_angles(pos, r // 2, base)
+    cos, sin = _rope_angles(pos, r // 2, base, scaling)
     x1, x2, rest = x_[..., : r // 2], x_[..., r // 2 : r], x_[..., r:]
     return np.concatenate([x1 * cos - x2 * sin, x2 * cos + x1 * sin, rest], -1)
 
 
 def rope_backward(
-    dy: ArrayLike, positions: Ints | None = None, base: float = 10000.0, rotary: int | None = None
+    dy: ArrayLike,
+    positions: Ints | None = None,
+    base: float = 10000.0,
+    rotary: int | None = None,
+    scaling: Scaling | None = None,
 ) -> F64:
     """dx [B, T, H, d]: the rotation is orthogonal, so its gradient is the rotation by the negative angle."""
     dy_ = f64(dy)
     pos = np.arange(dy_.shape[1])[None, :] if positions is None else np.asarray(positions)
-    return rope(dy_, -pos, base, rotary)
+    return rope(dy_, -pos, base, rotary, scaling)
 
 
 # ---------------------------------------------------------------- activations

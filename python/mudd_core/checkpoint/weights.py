@@ -16,7 +16,7 @@ from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.load import load_step
 from mudd_core.checkpoint.state_part import is_weight
 from mudd_core.checkpoint.steps import MANIFEST, step_of
-from mudd_core.checkpoint.weights_index import indexed_files
+from mudd_core.checkpoint.weights_index import indexed_files, require_indexed
 
 SHARDED = (
     "a checkpoint of torch_xla (.metadata, *.distcp) is not read, as its index is a pickle: load it in that program, "
@@ -43,6 +43,7 @@ def load_weights(path: Path | str, *, keep_bf16: bool = False) -> dict[str, Arra
         return weights if keep_bf16 else {name: _widened(array) for name, array in weights.items()}
     warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=2)
     weights = read_tensors(files)
+    require_indexed(path, weights)
     return weights if keep_bf16 else {name: _widened(array) for name, array in weights.items()}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
@@ -24,15 +24,38 @@ def indexed_files(folder: Path) -> list[Path] | None:
     FormatError for an index that is damaged, UserError for one that names files elsewhere or missing files.
     """
     index = folder / NAME
-    if not index.is_file():
+    places = _places(index)
+    if places is None:
         return None
-    try:
-        names = sorted(set(json.loads(read_text(index))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise FormatError(str(index), 0, f"not an index of safetensors files ({error})") from error
-    for name in names:
+    for name in (names := sorted(set(places.values()))):
         if not isinstance(name, str) or "/" in name or not local(name, f"{index}: file").name:
             raise UserError(f"{index}: expected names of files beside it, got {name!r}")
         if not (folder / name).is_file():
             raise UserError(f"{index} names a file '{name}' that is not in {folder}")
     return [folder / name for name in names]
+
+
+def require_indexed(folder: Path, found: Collection[str]) -> None:
+    """FormatError for a tensor of a folder's index that no file of it has. found: the names in the files."""
+    index = folder / NAME
+    places = _places(index) or {}
+    if absent := sorted(set(places) - set(found)):
+        name = absent[0]
+        raise FormatError(
+            str(index),
+            0,
+            f"tensor '{name}' should be in '{places[name]}', which does not have it ({len(absent)} absent); "
+            "copy the folder again",
+        )
+
+
+def _places(index: Path) -> dict[str, str] | None:
+    """Name of the file by tensor; None where there is no index."""
+    if not index.is_file():
+        return None
+    try:
+        places = json.loads(read_text(index))["weight_map"]
+        _ = sorted(set(places.values()))  # strings alone
+        return dict(places)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FormatError(str(index), 0, f"not an index of safetensors files ({error})") from error

@@ -1,8 +1,9 @@
 """Floating-point operations of a training step by formula, for the percentage of the measured peak.
 
 Per token: 6 times the weights that enter a matmul (two forward, four backward; the head once, tied or
-not; an embedding's lookup is none), plus 6 L T d for causal attention over sequences of T tokens. Where weights are
-frozen (train.trainable), Engine.flops_per_token scales this by the matmuls that its graph still has.
+not; an embedding's lookup is none), plus 6 L T d for causal attention over sequences of T tokens, less in
+layers with a sliding window. Where weights are frozen (train.trainable), Engine.flops_per_token scales this
+by the matmuls that its graph still has.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import math
 from functools import cache
 
 from mudd_core.config import ModelConfig, head_width
-from mudd_core.config.families import own_family
+from mudd_core.config.families import TransformerPPConfig, own_family
+from mudd_core.config.families.windows import layers_of
 
 
 def matrix_weights(model: ModelConfig, vocab_size: int) -> int:
@@ -35,7 +37,11 @@ def _declared_matrices(model: ModelConfig) -> int:
 def flops_per_token(model: ModelConfig, vocab_size: int, seq_len: int) -> float:
     """Operations of forward and backward for one trained token."""
     attention_width = model.n_head * head_width(model)
-    return 6.0 * matrix_weights(model, vocab_size) + 6.0 * model.n_layer * seq_len * attention_width
+    keys = float(model.n_layer * seq_len)  # twice the mean of what a query sees, over all layers
+    if isinstance(model, TransformerPPConfig) and 0 < (window := model.sliding_window) < seq_len:
+        windowed = len(layers_of(model.sliding_layers, model.n_layer))
+        keys -= windowed * (seq_len - 2 * window + window * window / seq_len)
+    return 6.0 * matrix_weights(model, vocab_size) + 6.0 * keys * attention_width
 
 
 def peak_flops(precision: str, tries: int = 20) -> float:

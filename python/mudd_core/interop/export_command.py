@@ -26,6 +26,7 @@ from mudd_core.config.families import own_family
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
+from mudd_core.interop.imported import imported_settings, imported_tokenizer
 from mudd_core.run.store.best_step import BEST, step_asked
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run, run_and_step
@@ -71,10 +72,10 @@ def main(words: Sequence[str]) -> int:
         print(f"{len(model.parameters)} tensors in {folder}, by the names of the model; mc.load opens it")
         return 0
     system, settings, weights = first_exported(systems, model)
-    files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
-    if tokenizer is not None and system == "hf":
-        settings |= special_ids(tokenizer)
-        files["generation_config.json"] = _generation(tokenizer)
+    if system == "hf":
+        settings, files = _of_hugging_face(settings, model, tokenizer, run, kept=args.tokenizer is None)
+    else:
+        files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
     write_folder(folder, settings, weights, shard_bytes=args.shard_mb << 20, files=files)
     difference, largest = compare(system, folder, model)
     if difference != 0.0:
@@ -126,6 +127,22 @@ def _exported(system: str, model: Model) -> tuple[JsonObject, dict[str, Array]]:
     for note in notes:
         print(f"note: {note.message}", file=sys.stderr)
     return settings, weights
+
+
+def _of_hugging_face(
+    settings: JsonObject, model: Model, tokenizer: Tokenizer | None, run: RunFolder, *, kept: bool
+) -> tuple[JsonObject, dict[str, bytes]]:
+    """config.json and the tokenizer's files: those that an imported run came with where they still fit, else made.
+
+    kept: the run's own tokenizer is exported.
+    """
+    theirs, files = imported_settings(run, model.config), imported_tokenizer(run) if kept else {}
+    settings = settings if theirs is None else theirs
+    if tokenizer is None or (files and theirs is not None and "generation_config.json" in files):
+        return settings, files
+    ids = {} if files and theirs is not None else special_ids(tokenizer)
+    made = {} if files else tokenizer_files(tokenizer, model.config.max_seq_len)
+    return {**settings, **ids}, {"generation_config.json": _generation(tokenizer), **made, **files}
 
 
 def _generation(tokenizer: Tokenizer) -> bytes:

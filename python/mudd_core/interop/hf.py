@@ -1,4 +1,4 @@
-"""Hugging Face transformers: Llama, GPT-2 and Mixtral, their tensor names, batches and losses.
+"""Hugging Face transformers: Llama, Mistral, Qwen2, Qwen3, GPT-2 and Mixtral, their tensor names, batches, losses.
 
 Names may come in any of the spellings that are in use: GPT-2 with or without the prefix "transformer.", Mixtral's
 experts one by one or fused over experts (transformers 5 in memory), a tied head stored or left out. What comes back
@@ -25,6 +25,7 @@ from mudd_core.config.families import (
     kv_heads,
 )
 from mudd_core.interop import hf_settings
+from mudd_core.interop.hf_original import original_config
 from mudd_core.interop.hf_settings import HfModel
 from mudd_core.interop.layout import Entry
 from mudd_core.interop.settings import Settings
@@ -62,15 +63,20 @@ def _product(ours: str, theirs: str, fan_in: int, fan_out: int, biased: bool) ->
 
 
 def _rotary_block(model: TransformerPPConfig | MixtralConfig, block: str, layer: str) -> Iterator[Part]:
-    """Norms and attention of Llama and Mixtral."""
+    """Norms and attention of the models with rotary positions."""
     D, width = model.d_model, head_width(model)
     q, kv = model.n_head * width, kv_heads(model) * width
     yield Entry(f"{block}.attn.norm.gain", f"{layer}.input_layernorm.weight"), (D,)
     yield Entry(f"{block}.ffn.norm.gain", f"{layer}.post_attention_layernorm.weight"), (D,)
-    biased = isinstance(model, TransformerPPConfig) and model.attn_bias
+    options = None if isinstance(model, MixtralConfig) else model
+    o_bias = options is not None and options.attn_bias
+    qkv_bias = o_bias or (options is not None and options.qkv_bias)
     for name, fan_in, fan_out in (("q", D, q), ("k", D, kv), ("v", D, kv), ("o", q, D)):
-        theirs = f"{layer}.self_attn.{name}_proj"
+        theirs, biased = f"{layer}.self_attn.{name}_proj", o_bias if name == "o" else qkv_bias
         yield from _product(f"{block}.attn.{name}", theirs, fan_in, fan_out, biased)
+    if options is not None and options.qk_norm:
+        for name in ("q_norm", "k_norm"):
+            yield Entry(f"{block}.attn.{name}.gain", f"{layer}.self_attn.{name}.weight"), (width,)
 
 
 def _experts(model: MixtralConfig, block: str, layer: str, fused: bool) -> Iterator[Part]:
@@ -163,7 +169,7 @@ def _components(model: HfModel, spelling: Spelling) -> Iterator[Part]:
 
 
 class HuggingFace(System[HfModel]):
-    """The three models of transformers, in one spelling."""
+    """The models of transformers, in one spelling."""
 
     normalize = "valid"
     families = hf_settings.FAMILIES
@@ -196,7 +202,7 @@ class HuggingFace(System[HfModel]):
 
     def original_config(self, model: HfModel) -> JsonObject:
         """config.json for a config of ours."""
-        return hf_settings.original_config(model)
+        return original_config(model)
 
     def entries(self, model: HfModel, config: Settings) -> Sequence[Entry]:
         """Every parameter of ours and its place in theirs."""

@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from mudd_core.config import (
 from mudd_core.config.fields import replace_path, with_fields
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.interop.import_tokenizer import given_tokenizer, require_own_tokenizer
+from mudd_core.interop.imported import imported_files, keep_imported
 from mudd_core.interop.settings import Settings
 from mudd_core.run.build.recipe import printable, recipe_note
 from mudd_core.run.records.event_names import EventName
@@ -70,7 +71,11 @@ def main(words: Sequence[str]) -> int:
         if tokenizer is None and not args.tokenizer:  # its ids are bytes
             config = replace_path(config, "data.recipe_tokenizer", "")
     check_config(config)
-    _save(config, _stored(config, model, source), workdir, tokenizer)
+    kept = {}
+    if args.system == "hf":
+        theirs = not args.tokenizer and (source / "tokenizer.json").is_file()
+        kept = imported_files(source, settings, tokenizer=theirs)
+    _save(config, _stored(config, model, source), workdir, tokenizer, kept)
     print(f"{model.config.family}, {model.n_parameters:,} parameters: {RunFolder(workdir).step_folder(0)}")
     rate = model.original_config.get("attention_dropout")
     if isinstance(rate, int | float) and rate:
@@ -210,7 +215,9 @@ def _stored(config: Config, model: Model, source: Path) -> Model:
     return result
 
 
-def _save(config: Config, model: Model, workdir: Path, tokenizer: Path | None) -> None:
+def _save(
+    config: Config, model: Model, workdir: Path, tokenizer: Path | None, kept: Mapping[str, bytes]
+) -> None:
     from mudd_core.engine.engine import Engine
     from mudd_core.run.store.run_store import RunStore
 
@@ -221,6 +228,7 @@ def _save(config: Config, model: Model, workdir: Path, tokenizer: Path | None) -
         store.begin({}, engine.state_parts(writable=True))
         if tokenizer is not None:  # not before the folder is ours, and not behind the checkpoint
             _copy(tokenizer, workdir / "tokenizer.json")
+        keep_imported(kept, RunFolder(workdir))
         state: JsonObject = {
             "step": 0,
             "skipped_steps": [],

@@ -12,7 +12,17 @@ from mudd_core.graph.recording import Like
 from mudd_core.models.hidden import Batch, Cache
 from mudd_core.models.unfused import ScoreOptions, attention_weights, weighted_values
 
-__all__ = ["attend", "seen"]
+__all__ = ["Rotation", "attend", "seen"]
+
+
+class Rotation(TypedDict, total=False):
+    """The options of ops.rope that scale its frequencies."""
+
+    scaling: str
+    factor: float
+    low_freq: float
+    high_freq: float
+    original: int
 
 
 class Seen(TypedDict, total=False):

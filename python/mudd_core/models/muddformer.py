@@ -75,9 +75,7 @@ def attention(config: Config, inputs: Streams, batch: Batch, cache: Cache | None
 def rotated(config: Config, x: Like, name: str, heads: int, batch: Batch) -> Like:
     """Queries or keys, normalised by head where asked, at their positions."""
     if config.qk_norm:
-        width = head_width(config)
-        gain = nn.parameter(f"{name}.gain", (width,), role="gain", fan_in=width, fan_out=width, init="ones")
-        x = ops.rms_norm(x, gain, eps=config.norm_eps, heads=heads)
+        x = nn.head_norm(x, name, heads, eps=config.norm_eps)
     made: Like = ops.rope(
         x,
         batch.positions,

@@ -1,4 +1,5 @@
-"""Transformer++ (Llama): RMSNorm, rotary positions, SwiGLU, grouped key and value heads; biases by option.
+"""Transformer++ (Llama, Mistral, Qwen2, Qwen3): RMSNorm, rotary positions, SwiGLU, grouped key and value heads.
+By option: biases, norms of each query and key head, scaled rotary frequencies, sliding windows.
 
 Maths: docs/maths/transformer.md, 2. Shape letters: B samples, T positions, D width, H query heads, G key and
 value heads, hd head width, F feed-forward width.
@@ -6,11 +7,13 @@ value heads, hd head width, F feed-forward width.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from mudd_core import nn, ops
 from mudd_core.config.families import MixtralConfig, head_width, kv_heads
 from mudd_core.config.families import TransformerPPConfig as Config
 from mudd_core.graph.recording import Like
-from mudd_core.models.attention import attend
+from mudd_core.models.attention import Rotation, attend
 from mudd_core.models.hidden import Batch, Cache, Hidden
 
 __all__ = ["Config", "model"]
@@ -23,10 +26,39 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     x_BTD = nn.sow("embed.out", x_BTD)
     for layer in range(config.n_layer):
         with nn.part(f"blocks.{layer}"):
-            x_BTD = nn.sow("mid", attention(config, x_BTD, batch, cache, layer, biased=config.attn_bias))
+            options = AttentionOptions.of(config, layer)
+            x_BTD = nn.sow("mid", attention(config, x_BTD, batch, cache, layer, options))
             x_BTD = nn.sow("out", feed_forward(config, x_BTD))
     h_BTD = nn.rms_norm(x_BTD, "final_norm", eps=config.norm_eps)
     return Hidden(nn.sow("final_norm.out", h_BTD), nn.head(config, std=std))
+
+
+@dataclass(frozen=True)
+class AttentionOptions:
+    """What the attention of a layer has beside the plain form."""
+
+    qkv_bias: bool = False
+    o_bias: bool = False
+    qk_norm: bool = False
+    window: int = 0
+    rotation: Rotation = field(default_factory=Rotation)
+
+    @classmethod
+    def of(cls, config: Config, layer: int) -> AttentionOptions:
+        """The options of a layer, counted from 0."""
+        rotation = Rotation(
+            scaling=config.rope_scaling,
+            factor=config.rope_factor,
+            low_freq=config.rope_low_freq,
+            high_freq=config.rope_high_freq,
+            original=config.rope_original_len,
+        )
+        biased = config.attn_bias
+        window = config.layer_window(layer)
+        return cls(biased or config.qkv_bias, biased, config.qk_norm, window, rotation)
+
+
+PLAIN = AttentionOptions()
 
 
 def attention(
@@ -35,32 +67,31 @@ def attention(
     batch: Batch,
     cache: Cache | None,
     layer: int,
-    *,
-    biased: bool = False,
+    options: AttentionOptions = PLAIN,
 ) -> Like:
-    """x + Attn(rms_norm(x)). biased: the four projections have biases."""
+    """x + Attn(rms_norm(x))."""
     heads, groups, width, std = config.n_head, kv_heads(config), head_width(config), config.init_std
     with nn.part("attn"):
         a_BTD = nn.sow("in", nn.rms_norm(x_BTD, "norm", eps=config.norm_eps))
         q, k, v = (
-            nn.sow(name, nn.linear(a_BTD, name, count * width, std=std, bias=biased))
+            nn.sow(name, nn.linear(a_BTD, name, count * width, std=std, bias=options.qkv_bias))
             for name, count in (("q", heads), ("k", groups), ("v", groups))
         )
-        q = ops.rope(
-            q, batch.positions, n_head=heads, base=config.rope_base, max_positions=batch.max_positions(config)
+        if options.qk_norm:
+            q = nn.head_norm(q, "q_norm", heads, eps=config.norm_eps)
+            k = nn.head_norm(k, "k_norm", groups, eps=config.norm_eps)
+        longest, base = batch.max_positions(config), config.rope_base
+        q, k = (
+            ops.rope(x, batch.positions, n_head=n, base=base, max_positions=longest, **options.rotation)
+            for x, n in ((q, heads), (k, groups))
         )
-        k = ops.rope(
-            k,
-            batch.positions,
-            n_head=groups,
-            base=config.rope_base,
-            max_positions=batch.max_positions(config),
-        )
-        o = attend(q, k, v, batch, cache, layer, n_head=heads, n_kv_head=groups)
+        o = attend(q, k, v, batch, cache, layer, n_head=heads, n_kv_head=groups, window=options.window)
         return nn.branch(
             "out",
             x_BTD,
-            lambda residual: nn.linear(o, "o", config.d_model, std=std, bias=biased, residual=residual),
+            lambda residual: nn.linear(
+                o, "o", config.d_model, std=std, bias=options.o_bias, residual=residual
+            ),
         )
 
 

@@ -24,6 +24,7 @@ class ScoreOptions(TypedDict, total=False):
     n_kv_head: int
     scale: float
     causal: bool
+    window: int
     activation: str
     divisor: int
     eps: float

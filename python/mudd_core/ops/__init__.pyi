@@ -58,12 +58,12 @@ def add_backward(dy: Given, a: Given, b: Given) -> tuple[Float32, Float32]:
     """Gradients (da, db) of add; None for absent inputs."""
 
 @overload
-def attention(q: Array, k: Array, v: Array, segments: Array | None = None, key_mask: Array | None = None, k_cache: Array | None = None, v_cache: Array | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> Float32:
+def attention(q: Array, k: Array, v: Array, segments: Array | None = None, key_mask: Array | None = None, k_cache: Array | None = None, v_cache: Array | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, window: int = 0, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> Float32:
     """softmax(scale q k^T + mask) v by tiles, never T x T (Dao et al. 2022).
 
     q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask int32 [B, T]: a
-    query sees keys of its own segment whose mask is 1, and none after itself if causal. A row that sees nothing
-    gives zeros. k_cache, v_cache [B, G, Tmax, hd]: decoding; the keys and values of this call are stored after the
+    query sees keys of its own segment whose mask is 1, and none after itself if causal. window: only itself and the
+    window - 1 keys before it; tiles outside are left out. A row that sees nothing gives zeros. k_cache, v_cache [B, G, Tmax, hd]: decoding; the keys and values of this call are stored after the
     cached ones (scopes.cached(length) says how many those are), and all of them are seen. dropout: where gradients are
     wanted, a probability is zero with this chance, else divided by 1 - dropout.
     activation of the scores s: softmax; sqrelu relu(s)^2 / divisor; elu (elu(s) + 1) / divisor; norm_sqrelu and
@@ -74,6 +74,7 @@ def attention(q: Array, k: Array, v: Array, segments: Array | None = None, key_m
         n_kv_head: heads of k and v; 0: n_head. Values: at least 0.
         scale: factor of the scores; 0: 1 / sqrt(hd). Values: a number >= 0.
         causal: no query sees a key after itself.
+        window: keys that a query sees, itself included; 0: all. Values: at least 0.
         activation: function of the scores. Values: softmax, sqrelu, elu, norm_sqrelu, norm_elu.
         divisor: of sqrelu and elu; 0: T. Values: at least 0.
         eps: added to the sum of norm_sqrelu and norm_elu. Values: a number >= 0.
@@ -81,11 +82,11 @@ def attention(q: Array, k: Array, v: Array, segments: Array | None = None, key_m
         dropout: probability of dropping a score. Values: a number in [0, 1).
         purpose: key of the random draws."""
 @overload
-def attention(q: Given, k: Given, v: Given, segments: Given | None = None, key_mask: Given | None = None, k_cache: Given | None = None, v_cache: Given | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> Tensor: ...
+def attention(q: Given, k: Given, v: Given, segments: Given | None = None, key_mask: Given | None = None, k_cache: Given | None = None, v_cache: Given | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, window: int = 0, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> Tensor: ...
 @overload
-def attention(q: T, k: T, v: T, segments: Like | None = None, key_mask: Like | None = None, k_cache: T | None = None, v_cache: T | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> T: ...
+def attention(q: T, k: T, v: T, segments: Like | None = None, key_mask: Like | None = None, k_cache: T | None = None, v_cache: T | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, window: int = 0, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> T: ...
 
-def attention_backward(do: Given, q: Given, k: Given, v: Given, segments: Given | None = None, key_mask: Given | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> tuple[Float32, Float32, Float32, None, None]:
+def attention_backward(do: Given, q: Given, k: Given, v: Given, segments: Given | None = None, key_mask: Given | None = None, *, n_head: int = 0, n_kv_head: int = 0, scale: float = 0.0, causal: bool = True, window: int = 0, activation: str = 'softmax', divisor: int = 0, eps: float = 1e-05, ring: bool = False, dropout: float = 0.0, purpose: str = 'dropout') -> tuple[Float32, Float32, Float32, None, None]:
     """Gradients (dq, dk, dv, None, None) of attention; None for absent inputs."""
 
 @overload
@@ -348,7 +349,7 @@ def rms_norm_backward(dy: Given, x: Given, gain: Given | None = None, *, eps: fl
     """Gradients (dx, dgain) of rms_norm; None for absent inputs."""
 
 @overload
-def rope(x: Array, positions: Array | None = None, *, n_head: int = 0, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> Float32:
+def rope(x: Array, positions: Array | None = None, *, n_head: int = 0, base: float = 10000.0, scaling: str = 'none', factor: float = 1.0, low_freq: float = 1.0, high_freq: float = 4.0, original: int = 8192, fraction: float = 1.0, max_positions: int = 0) -> Float32:
     """Rotary positions in the half layout (Su et al. 2021).
 
     x [B, T, H*hd], positions int32 [B, T] or 0..T-1.
@@ -356,14 +357,19 @@ def rope(x: Array, positions: Array | None = None, *, n_head: int = 0, base: flo
     Options:
         n_head: heads of x; 0: the third of its four axes. Values: at least 0.
         base: wavelength of the slowest pair. Values: a number > 0.
+        scaling: of the frequencies: none, linear (divided by factor), llama3 (the slow ones alone). Values: none, linear, llama3.
+        factor: divisor of scaled frequencies. Values: a number > 0.
+        low_freq: llama3: turns within original, below which a frequency is divided by factor. Values: a number > 0.
+        high_freq: llama3: turns within original, above which a frequency is kept. Values: a number > 0.
+        original: llama3: positions of the first training. Values: at least 1.
         fraction: part of each head that is rotated. Values: a number in [0, 1].
         max_positions: largest position + 1; 0: T. Values: 0 to 16777216."""
 @overload
-def rope(x: Given, positions: Given | None = None, *, n_head: int = 0, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> Tensor: ...
+def rope(x: Given, positions: Given | None = None, *, n_head: int = 0, base: float = 10000.0, scaling: str = 'none', factor: float = 1.0, low_freq: float = 1.0, high_freq: float = 4.0, original: int = 8192, fraction: float = 1.0, max_positions: int = 0) -> Tensor: ...
 @overload
-def rope(x: T, positions: Like | None = None, *, n_head: int = 0, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> T: ...
+def rope(x: T, positions: Like | None = None, *, n_head: int = 0, base: float = 10000.0, scaling: str = 'none', factor: float = 1.0, low_freq: float = 1.0, high_freq: float = 4.0, original: int = 8192, fraction: float = 1.0, max_positions: int = 0) -> T: ...
 
-def rope_backward(dy: Given, x: Given, positions: Given | None = None, *, n_head: int = 0, base: float = 10000.0, fraction: float = 1.0, max_positions: int = 0) -> tuple[Float32, None]:
+def rope_backward(dy: Given, x: Given, positions: Given | None = None, *, n_head: int = 0, base: float = 10000.0, scaling: str = 'none', factor: float = 1.0, low_freq: float = 1.0, high_freq: float = 4.0, original: int = 8192, fraction: float = 1.0, max_positions: int = 0) -> tuple[Float32, None]:
     """Gradients (dx, None) of rope; None for absent inputs."""
 
 @overload

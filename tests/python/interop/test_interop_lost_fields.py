@@ -43,7 +43,7 @@ BASES: list[tuple[str, Any]] = [
     ("muddformer_jax", dataclasses.replace(MUDD, postnorm=True, prenorm=True)),
     ("muddformer_torch", dataclasses.replace(MUDD, mix="none")),
 ]
-OTHER = {"hidden": "5,9", "streams": "qk", "qk_scale": 0.3, "rope_fraction": 0.5}
+OTHER = {"sliding_layers": "0", "hidden": "5,9", "streams": "qk", "qk_scale": 0.3, "rope_fraction": 0.5}
 # A change of the first field alone gives a model that lacks what the other program has in the second.
 COUPLED = {"block": "rope_fraction", "mix": "first_norms", "norm_gains_type": "norm_gains"}
 

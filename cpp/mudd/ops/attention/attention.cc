@@ -26,6 +26,7 @@ std::span<const KernelRow<AttentionKernels>> attention_rows(DType compute) {
 Attention::Attention(const Attributes& a)
     : heads_(a.integer("n_head")),
       kv_heads_(a.integer("n_kv_head")),
+      window_(a.integer("window") ? a.integer("window") : kNoWindow),
       scale_(a.number("scale")),
       causal_(a.flag("causal")),
       ring_(a.flag("ring")),
@@ -72,6 +73,7 @@ void Attention::infer(Inference& io) {
   cached_ = io.has_input(kKeyCache);
   check(causal_ || !cached_, "attention", "k_cache: expected causal attention");
   check(cached_ || !ring_, "attention", "ring: needs k_cache");
+  check(causal_ || window_ == kNoWindow, "attention", "window: expected causal attention");
   q_ = head_shape("attention", "q", io.input(kQuery), heads_);
   k_ = head_shape("attention", "k", io.input(kKey), kv_heads_ ? kv_heads_ : heads_);
   const HeadShape v = head_shape("attention", "v", io.input(kValue), k_.heads);
@@ -83,9 +85,15 @@ void Attention::infer(Inference& io) {
   check(q_.heads % k_.heads == 0, "attention", "n_kv_head: expected a divisor of ", q_.heads, ", got ", k_.heads);
   check_caches(io);
   check_masks(io);
+  if (ring_ && window_ < cache_rows_) {
+    check(!io.has_input(kKeyMask), "attention", "key_mask: not together with ring and a window below Tmax");
+    ring_mask_.assign(static_cast<size_t>(cache_rows_), 0);
+  }
   io.output(io.input(kQuery));
-  // Scores and their product with v; causal attention counts the half that is seen, once.
-  const double seen = causal_ && !cached_ ? 0.5 : 1.0, keys = static_cast<double>(cached_ ? cache_rows_ : k_.time);
+  // Scores and their product with v; causal attention counts the half that is seen, once, and a window its keys.
+  const double keys = static_cast<double>(cached_ ? cache_rows_ : k_.time);
+  const double inside = std::min(1.0, static_cast<double>(window_) / std::max(keys, 1.0));
+  const double seen = causal_ && !cached_ ? inside - 0.5 * inside * inside : inside;
   flops_ = 4 * seen * keys * static_cast<double>(q_.rows() * q_.heads * q_.dim);
   // All three gradients come out of one pass: it computes the same whichever of them are wanted.
   const bool trains = io.wants_gradient(kQuery) || io.wants_gradient(kKey) || io.wants_gradient(kValue);
@@ -128,8 +136,8 @@ const OpSpec& attention_op() {
       .help = R"(softmax(scale q k^T + mask) v by tiles, never T x T (Dao et al. 2022).
 
 q [B, T, H*hd], k and v [B, T, G*hd]; head h reads group h // (H / G). segments and key_mask int32 [B, T]: a
-query sees keys of its own segment whose mask is 1, and none after itself if causal. A row that sees nothing
-gives zeros. k_cache, v_cache [B, G, Tmax, hd]: decoding; the keys and values of this call are stored after the
+query sees keys of its own segment whose mask is 1, and none after itself if causal. window: only itself and the
+window - 1 keys before it; tiles outside are left out. A row that sees nothing gives zeros. k_cache, v_cache [B, G, Tmax, hd]: decoding; the keys and values of this call are stored after the
 cached ones (scopes.cached(length) says how many those are), and all of them are seen. dropout: where gradients are
 wanted, a probability is zero with this chance, else divided by 1 - dropout.
 activation of the scores s: softmax; sqrelu relu(s)^2 / divisor; elu (elu(s) + 1) / divisor; norm_sqrelu and
@@ -146,6 +154,7 @@ norm_elu the same over (eps + their sum over the visible keys) (docs/maths/mup.m
                   option::integer("n_kv_head", 0, at_least(0), "heads of k and v; 0: n_head"),
                   option::number("scale", 0, at_least(0), "factor of the scores; 0: 1 / sqrt(hd)"),
                   option::flag("causal", true, "no query sees a key after itself"),
+                  option::integer("window", 0, at_least(0), "keys that a query sees, itself included; 0: all"),
                   option::word("activation", "softmax", {"softmax", "sqrelu", "elu", "norm_sqrelu", "norm_elu"},
                                "function of the scores"),
                   option::integer("divisor", 0, at_least(0), "of sqrelu and elu; 0: T"),

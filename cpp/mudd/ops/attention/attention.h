@@ -12,9 +12,10 @@
 //   that of the oldest one, and the query sees all rows.
 // Output: o, shape of q. Saved per row, f32 [B, H, T] (not with cache): softmax: log2 of its sum of
 // 2^(score log2 e); the others: the factor f of P = A(s) f.
-// Visible: key index <= query index (option causal), and same segment, and key_mask[key] != 0.
-// A row that sees nothing has zero output and gradient.
-// With a cache, give divisor the model's longest sequence, because T changes while decoding.
+// Visible: key index <= query index (option causal), and same segment, and key_mask[key] != 0; with option window
+// w also query index - key index < w. Tiles that lie outside all windows are left out, forward and backward; with
+// a cache, keys that left the window stay in it unseen. A row that sees nothing has zero output and gradient. With
+// a cache, give divisor the model's longest sequence, because T changes while decoding.
 //
 // Backward, with P the probabilities and delta_t = sum_d do[t,d] o[t,d]:
 //   dv = P^T do,   dS = P * (do v^T - delta) * scale,   dq = dS k,   dk = dS^T q.
@@ -46,12 +47,15 @@ namespace mudd {
 enum class Scores : uint8_t { softmax, sqrelu, elu, norm_sqrelu, norm_elu };
 constexpr bool has_row_sum(Scores a) { return a != Scores::sqrelu && a != Scores::elu; }
 
+constexpr int64_t kNoWindow = int64_t{1} << 40;
+
 // One sample and one key/value head with its group of query heads. Strides count numbers: _row from one position
 // to the next, _head from one query head to the next.
 struct AttentionSlice {
   int64_t group = 1, dim = 0, queries = 0, keys = 0;
   int64_t first_query = 0;  // index of query 0 among the keys
   bool causal = true;
+  int64_t window = kNoWindow;  // keys that a query sees, itself included
   float scale = 1.0f;
   Scores activation = Scores::softmax;
   float divisor = 1.0f, eps = 0.0f;

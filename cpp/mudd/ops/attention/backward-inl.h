@@ -83,10 +83,11 @@ void grad_scores(const AttentionSlice& a, int64_t rows, int64_t shift, int64_t n
   });
 }
 
-// Scores that segments or the key mask hide become -inf; the causal ones are left out by the trims.
+// Scores that segments, the key mask or the window hide become -inf; the causal ones are left out by the trims.
 inline void mask_grad(const AttentionSlice& s, int64_t t0, int64_t rows, int64_t k0, int64_t nk, float* scores) {
   for (int64_t r = 0; r < rows; ++r) {
     float* row = scores + r * kGradK;
+    for (int64_t kk = 0; kk < smaller(nk, t0 + r - k0 - s.window + 1); ++kk) row[kk] = kMinusInf;
     if (s.segments) {
       const int32_t segment = s.segments[t0 + r], *keys = s.segments + k0;
       for (int64_t kk = 0; kk < nk; ++kk) row[kk] = keys[kk] == segment ? row[kk] : kMinusInf;
@@ -174,7 +175,7 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
       U{}, {x.q + at * along, along, x.kt, kGradK, x.p, kGradK, rows, nk, s.dim, false, nullptr, shift});
   product<false, Trim::columns_end>(
       U{}, {x.dout + at * along, along, x.vt, kGradK, x.ds, kGradK, rows, nk, s.dim, false, nullptr, shift});
-  if (s.segments || s.key_mask) mask_grad(s, t0, rows, k0, nk, x.p);
+  if (s.segments || s.key_mask || t0 + rows - k0 > s.window) mask_grad(s, t0, rows, k0, nk, x.p);
   if (s.drop) {
     drop_factors<kGradK>(s, h, t0, rows, k0, nk, x.factors);
     multiply_rows<kGradK>(x.factors, rows, nk, x.ds);
@@ -194,7 +195,7 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
   if (g.dq)
     product<false, Trim::depth_end>(
         U{}, {x.ds_rows, kGradK / U::kPer, x.keys, width, g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row, rows,
-              s.dim, nk, !(g.set_dq && k0 == g.key_begin), nullptr, shift});
+              s.dim, nk, !(g.set_dq && k0 == window_tile(s, t0, g.key_begin, kGradK)), nullptr, shift});
 }
 
 // to = the rows of keys or values, transposed.
@@ -224,7 +225,7 @@ void bwd_keys(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
   for (int64_t i = 0; i < nk * width; ++i) x.dk[i] = x.dv[i] = 0.0f;
   for (int64_t t0 = begin; t0 < end; t0 += kGradQ) {
     const int64_t rows = smaller(kGradQ, end - t0), seen = s.causal ? smaller(nk, t0 + rows - k0) : nk;
-    if (seen > 0) bwd_pair<U>(s, g, h, t0, rows, t0 - begin, k0, seen, x);
+    if (seen > 0 && !left_behind(s, t0, k0 + nk)) bwd_pair<U>(s, g, h, t0, rows, t0 - begin, k0, seen, x);
   }
   // What the queries carry beyond the factor of dS.
   const float left = !kLater && s.activation == Scores::softmax ? 1.0f / kLog2e : 1.0f;
@@ -249,7 +250,8 @@ void bwd(const AttentionSlice& s, const AttentionGrad& g, float* scratch) {
       }
       for (int64_t k0 = g.key_begin; k0 < g.key_end && (!s.causal || k0 < end); k0 += kGradK) {
         const bool first = h == 0 && (begin == g.query_begin || (s.causal && begin <= k0));
-        bwd_keys<U>(s, g, h, begin, end, k0, smaller(kGradK, g.key_end - k0), first, x);
+        const int64_t nk = smaller(kGradK, g.key_end - k0);
+        if (first || !left_behind(s, begin, k0 + nk)) bwd_keys<U>(s, g, h, begin, end, k0, nk, first, x);
       }
     }
 }

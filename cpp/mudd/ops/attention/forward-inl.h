@@ -112,8 +112,9 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
   for (int64_t i = 0; i < count * width; ++i) x.acc[i] = 0.0f;
   const int64_t last = s.causal ? smaller(s.keys, s.first_query + tile.end) : s.keys;
   const bool in_place = U::kPer == 1 && s.k.type == DType::f32;
-  read_ahead(s, 0, smaller(kK, last));
-  for (int64_t k0 = 0; k0 < last; k0 += kK) {
+  const int64_t begin = window_tile(s, s.first_query + tile.begin, 0, kK);
+  read_ahead(s, begin, smaller(begin + kK, last));
+  for (int64_t k0 = begin; k0 < last; k0 += kK) {
     const int64_t nk = smaller(kK, last - k0);
     const ConstCells k = s.k + k0 * s.k_row, v = s.v + k0 * s.v_row;
     if (!in_place) copy_words(U{}, k, s.k_row, nk, s.dim, 1.0f, x.keys);
@@ -123,7 +124,7 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
       const int64_t next = k0 + nk, ahead = smaller(kK, last - next);  // each part asks for its share of them
       read_ahead(s, next + ahead * i / parts, next + ahead * (i + 1) / parts);
       const int64_t seen = s.causal && part.one_head ? clamp(part.first + part.count - k0, 0, nk) : nk;
-      if (seen == 0) continue;
+      if (seen == 0 || (part.one_head && left_behind(s, part.first, k0 + nk))) continue;
       fwd_pair<U>(s, part, k0, seen, in_place ? k.f32() : x.keys, in_place ? s.k_row : row_words<U>(s.dim),
                   x.qt[i], x, x.acc + i * kQ * width, x.highest + i * kQ, x.sum + i * kQ);
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "mudd/graph/node.h"
 #include "mudd/ops/attention/attention.h"
@@ -37,6 +38,8 @@ class Attention : public Node {
   void book(Inference& io);
   AttentionSlice slice(const Run& run, int64_t b, int64_t g) const;
   void extend_cache(const Run& run) const;
+  void mask_ring(const Run& run);
+  int64_t waves() const;
   BackwardScratch backward_scratch(std::byte* base) const;
   Tensor gradient_sums(const Run& run, int input, const BackwardScratch& scratch) const;
   void narrow_gradient(const Run& run, int input, const BackwardScratch& scratch) const;
@@ -46,7 +49,7 @@ class Attention : public Node {
   void backward_pair(const Run& run, int64_t slice_index, int64_t keys, int64_t queries,
                      const BackwardScratch& scratch, float* own) const;
 
-  int64_t heads_, kv_heads_;
+  int64_t heads_, kv_heads_, window_;
   double scale_;
   bool causal_, cached_, ring_;
   Scores activation_;
@@ -56,6 +59,7 @@ class Attention : public Node {
   bool drops_ = false;
   HeadShape q_, k_;
   int64_t cache_rows_ = 0;                 // Tmax
+  std::vector<int32_t> ring_mask_;         // [Tmax]: rows of a full ring that the window holds
   int64_t slots_ = 1;                      // workers that scratch was booked for
   int64_t fwd_bytes_ = 0, bwd_bytes_ = 0;  // per worker
   int64_t sum_floats_[3] = {};             // of gradients that are stored in bf16

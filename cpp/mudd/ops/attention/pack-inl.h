@@ -11,6 +11,7 @@ namespace mudd::MUDD_ISA {
 namespace {
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
 inline int64_t round_up(int64_t n) { return (n + kL - 1) / kL * kL; }
 // `numbers` and the zeros behind them that a product reads along the sum.
 template <class U>

@@ -28,6 +28,7 @@ AttentionSlice Attention::slice(const Run& run, int64_t b, int64_t g) const {
   s.dim = q_.dim;
   s.queries = s.keys = q_.time;
   s.causal = causal_;
+  s.window = window_;
   s.scale = static_cast<float>(scale_ > 0 ? scale_ : 1.0 / math::sqrt(static_cast<double>(q_.dim)));
   s.activation = activation_;
   s.divisor = static_cast<float>(divisor_ > 0 ? divisor_ : q_.time);
@@ -52,6 +53,11 @@ AttentionSlice Attention::slice(const Run& run, int64_t b, int64_t g) const {
   s.first_head = g * s.group;
   if (drops_) s.drop = Dropout(dropout_, run.step().seed, purpose_, run.step().step, run.step().first_sample + b);
   if (run.has_in(kSegments)) s.segments = run.in(kSegments).i32() + b * q_.time;
+  if (!ring_mask_.empty() &&
+      run.step().cache_length >= cache_rows_) {  // in their order in the ring no window helps
+    s.window = kNoWindow;
+    s.key_mask = ring_mask_.data();
+  }
   if (run.has_in(kKeyMask)) s.key_mask = run.in(kKeyMask).i32() + b * (cached_ ? cache_rows_ : q_.time);
   return s;
 }
@@ -86,9 +92,17 @@ void Attention::extend_cache(const Run& run) const {
   for (int64_t i = 0; i < slices; ++i) extend(i, 0);
 }
 
+// A full ring keeps the newest token at row length mod Tmax and the older ones before it.
+void Attention::mask_ring(const Run& run) {
+  const int64_t newest = run.step().cache_length % cache_rows_;
+  for (int64_t row = 0; row < cache_rows_; ++row)
+    ring_mask_[static_cast<size_t>(row)] = (newest - row + cache_rows_) % cache_rows_ < window_ ? 1 : 0;
+}
+
 void Attention::forward(const Run& run) {
   if (q_.rows() == 0) return;
   if (cached_) extend_cache(run);
+  if (!ring_mask_.empty()) mask_ring(run);
   const int64_t group = q_.heads / k_.heads, rows = kernels_->query_tile;
   const int64_t together = std::min(group, std::max<int64_t>(1, rows / q_.time));  // heads in one tile
   const int64_t head_tiles = ceil_div(group, together), time_tiles = ceil_div(q_.time, rows);
@@ -120,7 +134,7 @@ void Attention::backward(const Run& run) {
   if (shares_gradient(run)) {
     backward_slices(run, scratch);
   } else {
-    for (int64_t wave = 0; wave < ceil_div(q_.time, kChunk); ++wave) backward_wave(run, wave, scratch);
+    for (int64_t wave = 0; wave < waves(); ++wave) backward_wave(run, wave, scratch);
   }
   for (const int input : {kQuery, kKey, kValue}) narrow_gradient(run, input, scratch);
 }
@@ -151,13 +165,18 @@ bool Attention::shares_gradient(const Run& run) const {
   return run.wants(kQuery) && (same(kKey) || same(kValue));
 }
 
+// Waves of backward whose pairs of chunks have a key within the window of a query.
+int64_t Attention::waves() const {
+  return std::min(ceil_div(q_.time, kChunk), ceil_div(std::min(window_, q_.time) + kChunk - 1, kChunk));
+}
+
 // All pairs of a slice in order by one worker: where two gradients are one, pairs of a wave would write the same
 // rows.
 void Attention::backward_slices(const Run& run, const BackwardScratch& scratch) const {
   const int64_t chunks = ceil_div(q_.time, kChunk);
   tasks_with_scratch(q_.batch * k_.heads, slots_, scratch.workers, bwd_bytes_,
                      [&](int64_t slice_index, float* own) {
-                       for (int64_t wave = 0; wave < chunks; ++wave)
+                       for (int64_t wave = 0; wave < waves(); ++wave)
                          for (int64_t keys = 0; keys < (causal_ ? chunks - wave : chunks); ++keys)
                            backward_pair(run, slice_index, keys, (keys + wave) % chunks, scratch, own);
                      });

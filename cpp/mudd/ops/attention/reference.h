@@ -17,6 +17,7 @@ struct AttentionCase {
   int64_t batch = 1, time = 0, heads = 1, kv_heads = 1, dim = 0;
   double scale = 1.0;
   bool causal = true;
+  int64_t window = kNoWindow;
   const int32_t* segments = nullptr;  // [batch, time]
   const int32_t* key_mask = nullptr;  // [batch, time]
   Scores activation = Scores::softmax;
@@ -29,7 +30,8 @@ struct AttentionCase {
   }
 
   bool visible(int64_t b, int64_t t, int64_t key) const {
-    return (!causal || key <= t) && (!segments || segments[b * time + t] == segments[b * time + key]) &&
+    return (!causal || key <= t) && t - key < window &&
+           (!segments || segments[b * time + t] == segments[b * time + key]) &&
            (!key_mask || key_mask[b * time + key] != 0);
   }
 };

@@ -68,11 +68,22 @@ inline int64_t tile_shift(const AttentionSlice& s, const Rows& rows, int64_t k0)
   return s.causal && rows.one_head ? k0 - rows.first : kAllVisible;
 }
 
+// The first key of the first tile, counted from `begin`, that the window of the query at index `query` reaches.
+inline int64_t window_tile(const AttentionSlice& s, int64_t query, int64_t begin, int64_t tile) {
+  return begin + larger(0, query - s.window + 1 - begin) / tile * tile;
+}
+
+// Whether the windows of all queries from index `query` on begin after key `end` - 1.
+inline bool left_behind(const AttentionSlice& s, int64_t query, int64_t end) {
+  return query - end + 1 >= s.window;
+}
+
 // Scores of hidden keys become -inf. S is [key][kQ].
 inline void mask(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, float* scores) {
   const int64_t shift = tile_shift(s, rows, k0);
   const bool compare = s.causal && !rows.one_head;
-  if (!compare && !s.segments && !s.key_mask && nk + shift <= 1) return;  // all are visible
+  const bool leaves = s.first_query + s.queries - k0 > s.window;  // some query's window begins after k0
+  if (!compare && !s.segments && !s.key_mask && !leaves && nk + shift <= 1) return;  // all are visible
   for (int64_t kk = 0; kk < nk; ++kk) {
     float* row = scores + kk * kQ;
     const int32_t key = static_cast<int32_t>(k0 + kk);
@@ -80,6 +91,8 @@ inline void mask(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t 
     for (int64_t r = 0; r < hidden; ++r) row[r] = kMinusInf;
     if (compare && key > s.first_query)
       for (int64_t r = 0; r < rows.lanes; ++r) row[r] = rows.index[r] < key ? kMinusInf : row[r];
+    if (leaves)
+      for (int64_t r = 0; r < rows.lanes; ++r) row[r] = rows.index[r] - key >= s.window ? kMinusInf : row[r];
     if (s.segments) {
       const int32_t segment = s.segments[key];
       for (int64_t r = 0; r < rows.lanes; ++r) row[r] = rows.segment[r] == segment ? row[r] : kMinusInf;

@@ -20,9 +20,25 @@ std::span<const KernelRow<RopeKernels>> rope_rows() {
   return rows;
 }
 
-void rope_table(int64_t positions, int64_t pairs, double base, float* table) {
+namespace {
+
+// theta by the scaling.
+double scaled(double theta, const RopeFrequencies& f) {
+  if (f.scaling == RopeScaling::none) return theta;
+  if (f.scaling == RopeScaling::linear) return theta / f.factor;
+  constexpr double kTurn = 6.283185307179586476925286766559;
+  const double turns = static_cast<double>(f.original) * theta / kTurn;  // within the first training's positions
+  if (turns > f.high_freq) return theta;
+  if (turns < f.low_freq) return theta / f.factor;
+  const double kept = (turns - f.low_freq) / (f.high_freq - f.low_freq);
+  return (1 - kept) * theta / f.factor + kept * theta;
+}
+
+}  // namespace
+
+void rope_table(int64_t positions, int64_t pairs, const RopeFrequencies& f, float* table) {
   for (int64_t i = 0; i < pairs; ++i) {
-    const double theta = math::pow(base, -static_cast<double>(i) / static_cast<double>(pairs));
+    const double theta = scaled(math::pow(f.base, -static_cast<double>(i) / static_cast<double>(pairs)), f);
     for (int64_t p = 0; p < positions; ++p) {
       const double angle = static_cast<double>(p) * theta;
       table[p * 2 * pairs + i] = static_cast<float>(math::cos(angle));
@@ -38,15 +54,15 @@ constexpr int64_t kMostPositions = 1ll << 24;  // a table of more would not fit 
 using Table = std::shared_ptr<const std::vector<float>>;
 
 // One table for all nodes of a process that ask for the same one (every layer's q and k do).
-Table shared_table(int64_t positions, int64_t pairs, double base) {
+Table shared_table(int64_t positions, int64_t pairs, const RopeFrequencies& f) {
   static std::mutex mutex;
-  static std::map<std::tuple<int64_t, int64_t, double>, std::weak_ptr<const std::vector<float>>> known;
+  static std::map<std::tuple<int64_t, int64_t, RopeFrequencies>, std::weak_ptr<const std::vector<float>>> known;
   const std::lock_guard<std::mutex> lock(mutex);
-  auto& slot = known[{positions, pairs, base}];
+  auto& slot = known[{positions, pairs, f}];
   Table table = slot.lock();
   if (table) return table;
   std::vector<float> fresh(static_cast<size_t>(positions * 2 * pairs));
-  rope_table(positions, pairs, base, fresh.data());
+  rope_table(positions, pairs, f, fresh.data());
   table = std::make_shared<const std::vector<float>>(std::move(fresh));
   slot = table;
   return table;
@@ -56,7 +72,12 @@ class Rope : public Node {
  public:
   explicit Rope(const Attributes& a)
       : heads_(a.integer("n_head")),
-        base_(a.number("base")),
+        frequencies_{.base = a.number("base"),
+                     .scaling = a.choice<RopeScaling>("scaling"),
+                     .factor = a.number("factor"),
+                     .low_freq = a.number("low_freq"),
+                     .high_freq = a.number("high_freq"),
+                     .original = a.integer("original")},
         fraction_(a.number("fraction")),
         max_positions_(a.integer("max_positions")) {}
 
@@ -68,6 +89,8 @@ class Rope : public Node {
 
   void infer(Inference& io) override {
     const TensorSpec& x = io.input(kX);
+    check(frequencies_.scaling != RopeScaling::llama3 || frequencies_.low_freq < frequencies_.high_freq, "rope",
+          "high_freq: expected more than low_freq, ", frequencies_.low_freq, ", got ", frequencies_.high_freq);
     shape_ = head_shape("rope", "x", x, heads_);
     pairs_ = static_cast<int64_t>(fraction_ * static_cast<double>(shape_.dim) + 1e-9) / 2;
     check(static_cast<double>(2 * pairs_) > fraction_ * static_cast<double>(shape_.dim) - 1e-6, "rope",
@@ -78,7 +101,7 @@ class Rope : public Node {
             "positions: expected i32[", shape_.batch, ", ", shape_.time, "], got ", p.text());
     }
     known_ = max_positions_ ? max_positions_ : shape_.time;
-    table_ = shared_table(known_, pairs_, base_);
+    table_ = shared_table(known_, pairs_, frequencies_);
     io.output(x);
     kernels_ = &choose(rope_rows());
   }
@@ -133,7 +156,8 @@ class Rope : public Node {
   }
 
   int64_t heads_;
-  double base_, fraction_;
+  RopeFrequencies frequencies_;
+  double fraction_;
   int64_t max_positions_;
   int64_t pairs_ = 0, known_ = 0;  // known_: positions in the table
   HeadShape shape_;
@@ -153,6 +177,15 @@ x [B, T, H*hd], positions int32 [B, T] or 0..T-1.)",
       .outputs = {{"y"}},
       .options = {option::integer("n_head", 0, at_least(0), "heads of x; 0: the third of its four axes"),
                   option::number("base", 10000, above(0), "wavelength of the slowest pair"),
+                  option::word(
+                      "scaling", "none", {"none", "linear", "llama3"},
+                      "of the frequencies: none, linear (divided by factor), llama3 (the slow ones alone)"),
+                  option::number("factor", 1, above(0), "divisor of scaled frequencies"),
+                  option::number("low_freq", 1, above(0),
+                                 "llama3: turns within original, below which a frequency is divided by factor"),
+                  option::number("high_freq", 4, above(0),
+                                 "llama3: turns within original, above which a frequency is kept"),
+                  option::integer("original", 8192, at_least(1), "llama3: positions of the first training"),
                   option::number("fraction", 1, from_to(0, 1), "part of each head that is rotated"),
                   option::integer("max_positions", 0, from_to(0, kMostPositions), "largest position + 1; 0: T")},
       .make = make<Rope>,

@@ -4,11 +4,19 @@
 // rotary/2]); with angle = position * base^(-2i/rotary):
 //   y1 = x1 cos - x2 sin,   y2 = x2 cos + x1 sin;   the other dims pass through.
 //
+// Option scaling changes the frequencies theta_i = base^(-2i/rotary) for sequences beyond those of the first
+// training:
+//   linear  theta / factor (Chen et al. 2023, arXiv 2306.15595)
+//   llama3  by the wavelength 2 pi / theta: below original / high_freq as it is, above original / low_freq divided
+//   by
+//           factor, linear in 1 / wavelength between them (Llama 3.1, as transformers computes it)
+//
 // Inputs: x [B, T, H*hd] or [B, T, H, hd] fp32 (any row stride), positions i32 [B, T] (optional: cache_length +
 // t). Output: y as x; it may take over x's memory. Saves nothing: backward rotates dy by the negative angle.
 // Positions are in [0, max_positions); other positions are an Error.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 #include "mudd/base/kernel_table.h"
@@ -39,7 +47,19 @@ MUDD_DECLARE_KERNELS(RopeKernels, rope_f32)
 
 std::span<const KernelRow<RopeKernels>> rope_rows();
 
-// Fills table[positions][2][pairs] with cos and sin of p * base^(-i/pairs), computed in double (base/math.h).
-void rope_table(int64_t positions, int64_t pairs, double base, float* table);
+enum class RopeScaling : uint8_t { none, linear, llama3 };
+
+// What decides the frequencies of a table. original: positions of the first training.
+struct RopeFrequencies {
+  double base = 10000;
+  RopeScaling scaling = RopeScaling::none;
+  double factor = 1, low_freq = 1, high_freq = 4;
+  int64_t original = 8192;
+
+  auto operator<=>(const RopeFrequencies&) const = default;
+};
+
+// Fills table[positions][2][pairs] with cos and sin of p * theta_i, computed in double (base/math.h).
+void rope_table(int64_t positions, int64_t pairs, const RopeFrequencies& f, float* table);
 
 }  // namespace mudd

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
 from mudd_core.config.families.sizes import HeadSizes
-from mudd_core.config.fields import opt
+from mudd_core.config.families.windows import layers_of, spans_of
+from mudd_core.config.fields import LONGEST, opt, with_defaults
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,36 @@ class TransformerPPConfig(HeadSizes):
     init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0, effect="start")
     attn_bias: bool = opt(False, "the four projections of attention have biases")
     mlp_bias: bool = opt(False, "the three projections of the feed-forward block have biases")
+    qkv_bias: bool = opt(False, "queries, keys and values have biases, the output does not", later=True)
+    qk_norm: bool = opt(
+        False, "RMSNorm of each query and key head with one learned gain, before rotation", later=True
+    )
+    rope_scaling: str = opt(
+        "none",
+        "frequencies for long texts: linear = all divided by rope_factor, llama3 = the slow ones alone",
+        choices=("none", "linear", "llama3"),
+        later=True,
+    )
+    rope_factor: float = opt(1.0, "divisor of scaled frequencies", low=1.0, later=True)
+    rope_low_freq: float = opt(
+        1.0,
+        "llama3: frequencies of fewer turns in rope_original_len are divided",
+        "turns",
+        low=1e-6,
+        later=True,
+    )
+    rope_high_freq: float = opt(
+        4.0, "llama3: frequencies of more turns in rope_original_len are kept", "turns", low=1e-6, later=True
+    )
+    rope_original_len: int = opt(
+        8192, "llama3: longest sequence of the first training", "tokens", low=1, high=LONGEST, later=True
+    )
+    sliding_window: int = opt(
+        0, "keys that a query sees, its own included; 0 = all before it", "keys", low=0, later=True
+    )
+    sliding_layers: str = opt(
+        "", "layers with the sliding window, as spans such as 0-3,7; empty = all", "layers", later=True
+    )
 
     def matrix_weights(self) -> int:
         """Weights of the blocks that enter a matmul for every token."""
@@ -28,7 +59,20 @@ class TransformerPPConfig(HeadSizes):
 
     def settled(self) -> TransformerPPConfig:
         """The same model with zeros resolved, and with fields that have no effect here at their defaults."""
-        return with_heads(self)
+        inert = []
+        if self.rope_scaling == "none":
+            inert.append("rope_factor")
+        if self.rope_scaling != "llama3":
+            inert += ["rope_low_freq", "rope_high_freq", "rope_original_len"]
+        if self.attn_bias:
+            inert.append("qkv_bias")
+        windowed = layers_of(self.sliding_layers, self.n_layer) if self.sliding_window else frozenset()
+        spans = spans_of(windowed, self.n_layer) if windowed else ""
+        return with_defaults(with_heads(replace(self, sliding_layers=spans)), inert)
+
+    def layer_window(self, layer: int) -> int:
+        """Keys that a query of a layer sees, counted from 0; 0 = all before it."""
+        return self.sliding_window if layer in layers_of(self.sliding_layers, self.n_layer) else 0
 
     def faults(self) -> list[str]:
         """Broken rules between fields, one message each."""
@@ -37,4 +81,13 @@ class TransformerPPConfig(HeadSizes):
             faults.append(
                 f"model.d_head: expected an even width for rotary positions, got {head_width(self)}"
             )
+        if self.rope_scaling == "llama3" and not self.rope_low_freq < self.rope_high_freq:
+            faults.append(
+                f"model.rope_high_freq: expected more than model.rope_low_freq ({self.rope_low_freq:g}), got "
+                f"{self.rope_high_freq:g}"
+            )
+        try:
+            layers_of(self.sliding_layers, self.n_layer)
+        except ValueError as error:
+            faults.append(f"model.sliding_layers: {error}")
         return faults

@@ -48,7 +48,13 @@ _KINDS = {
         run_folder.SOURCE_TOKENIZER,
         *COPIES.values(),
     ],
-    stat.S_IFDIR: [run_folder.CHECKPOINTS, run_folder.BOARD, run_folder.STAGED, run_folder.UNFINISHED],
+    stat.S_IFDIR: [
+        run_folder.CHECKPOINTS,
+        run_folder.BOARD,
+        run_folder.IMPORTED,
+        run_folder.STAGED,
+        run_folder.UNFINISHED,
+    ],
 }
 # What a run may have left before its config was saved; anything else in a folder without one is somebody's.
 _UNSTARTED = (run_folder.OUTPUT, run_folder.REMOTE, run_folder.SOURCE_TOKENIZER)

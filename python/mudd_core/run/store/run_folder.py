@@ -24,6 +24,7 @@ LOCK, LEASE, STOP = ".lock", ".lease", "STOP"
 REMOTE = "remote.json"  # names the storage that the folder is a copy of
 STAGED, UNFINISHED = ".fetch", ".fetch.part"  # of a fetch from a storage (run/store/fetch.py)
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
+IMPORTED = "imported"  # the files that came with imported weights
 TRACES = ("plugins", "plugins/profile")  # folders of traces, whose loss ends no run: links alone are refused
 _ARGUMENT = "[arguments] --workdir"
 
@@ -133,6 +134,11 @@ class RunFolder:
     def source_tokenizer_file(self) -> Path:
         """The tokenizer of the weights that the run started from."""
         return self.path / SOURCE_TOKENIZER
+
+    @property
+    def imported_folder(self) -> Path:
+        """The files that came with the weights that were imported."""
+        return self.path / IMPORTED
 
     @property
     def board_folder(self) -> Path:

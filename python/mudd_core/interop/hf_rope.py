@@ -1,0 +1,97 @@
+"""Rotary positions in a config.json of transformers: plain, linear or llama3, as version 4 or 5 writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+from mudd_core.base.types import JsonObject
+from mudd_core.config.families import MixtralConfig, TransformerPPConfig
+from mudd_core.interop.settings import Reader, Settings
+
+_NAMES = {  # of theirs by ours, for each kind
+    "none": {},
+    "linear": {"rope_factor": "factor"},
+    "llama3": {
+        "rope_factor": "factor",
+        "rope_low_freq": "low_freq_factor",
+        "rope_high_freq": "high_freq_factor",
+        "rope_original_len": "original_max_position_embeddings",
+    },
+}
+_ALWAYS = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
+
+
+class RopeFields(TypedDict, total=False):
+    """Fields of ours that scale the frequencies."""
+
+    rope_scaling: str
+    rope_factor: float
+    rope_low_freq: float
+    rope_high_freq: float
+    rope_original_len: int
+
+
+def rope_base(settings: Settings, default: float) -> float:
+    """The base of the wavelengths: beside the scaling, or a setting of its own."""
+    _, table = _table(settings)
+    return Reader("hf", table).number("rope_theta", Reader("hf", settings).number("rope_theta", default))
+
+
+def rope_scaling(settings: Settings, longest: int) -> RopeFields:
+    """How the frequencies are scaled; ValueError for another kind. longest: the model's longest sequence."""
+    name, table = _table(settings)
+    read = Reader("hf", {f"{name}.{key}": value for key, value in table.items()})
+    given = table.get("rope_type", table.get("type")) or "default"
+    kind = "none" if given == "default" else given
+    if not isinstance(kind, str) or kind not in _NAMES:
+        raise read.refusal(f"{name}.rope_type", "one of default, linear, llama3", kind)
+    names = _NAMES[kind]
+    for place, value in (
+        (f"{name}.partial_rotary_factor", table.get("partial_rotary_factor")),
+        ("partial_rotary_factor", settings.get("partial_rotary_factor")),
+    ):
+        if value not in (None, 1):
+            raise read.refusal(place, "1.0", value)
+    for key, value in table.items():
+        if value is not None and key not in _ALWAYS and key not in names.values():
+            raise read.refusal(f"{name}.{key}", f"no such setting of rope_type {given}", value)
+    if kind == "none":
+        return {}
+    for key in names.values():
+        if table.get(key) is None and key != "original_max_position_embeddings":
+            raise ValueError(f"[hf] {name}.{key} is missing")
+    found = RopeFields(rope_scaling=kind, rope_factor=read.number(f"{name}.factor", 1.0))
+    if kind == "llama3":
+        found["rope_low_freq"] = read.number(f"{name}.low_freq_factor", 1.0)
+        found["rope_high_freq"] = read.number(f"{name}.high_freq_factor", 4.0)
+        original = read.whole(f"{name}.original_max_position_embeddings", longest)
+        # transformers lets the setting outside win.
+        found["rope_original_len"] = Reader("hf", settings).whole(
+            "original_max_position_embeddings", original
+        )
+    return found
+
+
+def rope_settings(model: TransformerPPConfig | MixtralConfig) -> JsonObject:
+    """Base and scaling under the names of version 4 and of version 5."""
+    scaling = model.rope_scaling if isinstance(model, TransformerPPConfig) else "none"
+    values = {theirs: getattr(model, ours) for ours, theirs in _NAMES[scaling].items()}
+    table = {"rope_type": "default" if scaling == "none" else scaling, **values}
+    both: JsonObject = {
+        "rope_theta": model.rope_base,
+        "rope_parameters": {"rope_theta": model.rope_base, **table},
+    }
+    return both if scaling == "none" else {**both, "rope_scaling": table}
+
+
+def _table(settings: Settings) -> tuple[str, Settings]:
+    """The object of the scaling and its name; that of version 4 counts first, as in transformers."""
+    for name in ("rope_scaling", "rope_parameters"):
+        given = settings.get(name)
+        if not given:
+            continue
+        if not isinstance(given, Mapping):
+            raise Reader("hf", settings).refusal(name, "an object", given)
+        return name, given
+    return "rope_parameters", {}

@@ -1,0 +1,131 @@
+"""Every setting of the config classes of the installed transformers: computed, without effect, or refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from hf_models import transformers
+from mudd_core.interop import hf_fields, hf_settings
+
+KINDS = hf_fields.FIELDS
+# Another value of each computed setting, where it is not twice the default or the other flag.
+OTHERS: dict[str, Any] = {
+    "activation_function": "gelu",
+    "hidden_act": "gelu",
+    "layer_types": ["sliding_attention"] * 31 + ["full_attention"],
+    "partial_rotary_factor": 0.5,
+    "rope_parameters": {"rope_type": "linear", "factor": 2.0},
+    "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+    "rope_theta": 77.0,
+    "head_dim": 64,
+    "n_inner": 64,
+    "num_key_value_heads": 16,
+    "sliding_window": 100,
+    "max_window_layers": 3,
+    "use_sliding_window": True,
+    "output_router_logits": True,
+    "router_jitter_noise": 0.5,
+    "capacity_factor": 1.5,
+    "num_experts": 4,
+}
+# Settings that decide something only beside others.
+BESIDE: dict[str, dict[str, Any]] = {
+    "layer_types": {"use_sliding_window": True},
+    "max_window_layers": {"use_sliding_window": True},
+    "sliding_window": {"use_sliding_window": True},
+    "router_aux_loss_coef": {"output_router_logits": True},
+}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+BESIDE["original_max_position_embeddings"] = {"rope_scaling": LLAMA3}
+ALIASES = ("n_ctx", "attention_dropout")  # an older name of n_positions; noted by `import`
+
+
+def defaults(kind: str) -> dict[str, Any]:
+    values: dict[str, Any] = getattr(transformers, f"{KINDS[kind].title}Config")().to_dict()
+    return values
+
+
+def other(given: Any) -> Any:
+    return not given if isinstance(given, bool) else 2 * (given or 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_setting_of_a_config_class_is_unknown(kind: str) -> None:
+    cls = getattr(transformers, f"{KINDS[kind].title}Config")
+    names = {field.name for field in dataclasses.fields(cls)} | set(defaults(kind)) | set(cls.attribute_map)
+    for name in names - set(cls.attribute_map):
+        hf_fields.require_known({name: defaults(kind).get(name)}, kind)
+    hf_fields.require_known(defaults(kind), kind)
+    unknown = names - set(cls.attribute_map) - KINDS[kind].computed - set(KINDS[kind].fixed)
+    for name in sorted(unknown):  # each of these is on the list of settings without effect
+        hf_fields.require_known({name: "a value"}, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_absent_settings_take_the_defaults_of_transformers(kind: str) -> None:
+    bare = hf_settings.model_config({"model_type": kind})
+    assert bare.settled() == hf_settings.model_config(defaults(kind)).settled()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_computed_setting_is_never_ignored(kind: str) -> None:
+    base = {"model_type": kind}
+    for name in sorted(KINDS[kind].computed - set(ALIASES)):
+        beside = {k: v for k, v in BESIDE.get(name, {}).items() if k in KINDS[kind].computed}
+        if kind == "mixtral" and "rope_scaling" in beside:
+            continue  # refused itself
+        before = hf_settings.model_config({**base, **beside}).settled()
+        given = defaults(kind).get(name)
+        value = OTHERS[name] if name in OTHERS else other(given)
+        try:
+            after = hf_settings.model_config({**base, **beside, name: value}).settled()
+        except ValueError as error:
+            assert name.split("_")[0] in str(error)
+            continue
+        assert after != before, (kind, name, value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_computed_is_refused_with_its_value(kind: str) -> None:
+    for name, allowed in KINDS[kind].fixed.items():
+        for value in allowed:
+            hf_fields.require_known({name: value}, kind)
+        with pytest.raises(ValueError, match=f"{name}.*'other'"):
+            hf_settings.model_config({"model_type": kind, name: "other"})
+    with pytest.raises(ValueError, match=r"attention_sink: expected a setting of transformers.*got 4"):
+        hf_settings.model_config({"model_type": kind, "attention_sink": 4})
+    assert hf_settings.model_config({"model_type": kind, "attention_sink": None})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_scaling.rope_type.*llama3.*'yarn'"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "rope_scaling.rope_type.*'dynamic'"),
+        ({"rope_scaling": {"type": "linear"}}, "rope_scaling.factor is missing"),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 2.0, "beta_fast": 3}},
+            "rope_scaling.beta_fast.*got 3",
+        ),
+        ({"rope_scaling": {**LLAMA3, "factor": "wide"}}, "rope_scaling.factor.*'wide'"),
+        ({"rope_parameters": {"rope_type": "default", "mrope_section": [1, 2]}}, "mrope_section"),
+        ({"rope_scaling": "linear"}, "rope_scaling: expected an object, got 'linear'"),
+        ({"use_sliding_window": True, "layer_types": ["full_attention"]}, "layer_types: expected 32 of"),
+        ({"layer_types": ["sliding_attention"] * 32}, "use_sliding_window"),
+        ({"layer_types": ["chunked_attention"] * 32}, "layer_types"),
+        ({"use_sliding_window": True, "sliding_window": 0, "max_window_layers": 0}, "sliding_window"),
+    ],
+)
+def test_settings_of_qwen_that_we_do_not_compute(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        hf_settings.model_config({"model_type": "qwen3", **change})
+
+
+def test_an_unknown_type_is_answered_with_those_that_are_read() -> None:
+    with pytest.raises(ValueError, match="llama, mistral, qwen2, qwen3, gpt2, mixtral, got 'phi3'"):
+        hf_settings.model_config({"model_type": "phi3"})
+    with pytest.raises(ValueError, match="layer_types: expected null: all layers of a Mistral are alike"):
+        hf_settings.model_config({"model_type": "mistral", "layer_types": ["full_attention"] * 32})

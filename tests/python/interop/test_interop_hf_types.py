@@ -1,0 +1,177 @@
+"""Llama, Mistral, Qwen2 and Qwen3 with settings drawn from their config classes, against transformers itself."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import mudd_core as mc
+from hf_models import transformers
+from mudd_core import interop
+from mudd_core.checkpoint.weights_folder import write_folder
+from test_interop_hf import close, theirs
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
+TITLES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
+DRAWS = 12
+TYPES = ("float32", "bfloat16", "float16")
+T = 24
+
+
+def drawn(kind: str, number: int) -> dict[str, Any]:
+    """Settings number `number` of a type: the sizes, and each option on in some of them."""
+    rng = np.random.default_rng([sorted(TITLES).index(kind), number])
+
+    def pick(*values: Any) -> Any:
+        return values[int(rng.integers(len(values)))]
+
+    heads, layers = pick(2, 4, 6), pick(1, 2, 3, 4)
+    settings: dict[str, Any] = {
+        "vocab_size": pick(61, 130, 257),
+        "hidden_size": heads * pick(4, 6, 8),
+        "intermediate_size": pick(16, 24, 40),
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": pick(1, 2, heads),
+        "max_position_embeddings": pick(32, 48),
+        "rms_norm_eps": pick(1e-6, 1e-5),
+        "tie_word_embeddings": pick(False, True),
+        "rope_parameters": rope(pick),
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+    }
+    if (width := pick(None, 4, 10, 16)) is not None:
+        settings["head_dim"] = width
+    if kind == "llama":
+        settings |= {"attention_bias": pick(False, True), "mlp_bias": pick(False, True)}
+    if kind == "mistral":
+        settings["sliding_window"] = pick(None, 1, 3, 9, 32, 4096)
+    if kind.startswith("qwen") and number % 3:
+        settings |= {"use_sliding_window": True, "sliding_window": pick(1, 2, 7, 20)}
+        if number % 3 == 1:
+            names = ("full_attention", "sliding_attention")
+            settings["layer_types"] = [pick(*names) for _ in range(layers)]
+        else:
+            settings["max_window_layers"] = pick(0, 1, layers)
+    if kind == "qwen3":
+        settings["attention_bias"] = pick(False, True)
+    return settings
+
+
+def rope(pick: Any) -> dict[str, Any]:
+    """Rotary parameters of one of the kinds that are computed."""
+    base = {"rope_theta": pick(1e4, 500.0, 1e6)}
+    kind = pick("default", "linear", "llama3")
+    if kind == "linear":
+        return {**base, "rope_type": kind, "factor": pick(2.0, 3.5)}
+    if kind == "llama3":
+        own = {
+            "factor": pick(8.0, 32.0),
+            "low_freq_factor": pick(1.0, 0.5),
+            "high_freq_factor": pick(4.0, 2.0),
+        }
+        return {**base, "rope_type": kind, **own, "original_max_position_embeddings": pick(8, 16, 64)}
+    return {**base, "rope_type": kind}
+
+
+def made(kind: str, number: int, folder: Path) -> Any:
+    """A random model of transformers, saved in one of the types, in one file or several."""
+    torch.manual_seed(number)
+    stored = getattr(torch, TYPES[number % 3])
+    config = getattr(transformers, f"{TITLES[kind]}Config")(**drawn(kind, number))
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.normal_(1.0 if p.dim() == 1 and "bias" not in name else 0.0, 0.2)
+            p.copy_(p.to(stored).float())
+    shards = {"max_shard_size": "4KB"} if number % 2 else {}
+    copy.deepcopy(model).to(stored).save_pretrained(folder, **shards)
+    assert (folder / "model.safetensors.index.json").exists() == bool(number % 2)
+    return model.eval()
+
+
+def batch(vocab: int) -> dict[str, Any]:
+    rng = np.random.default_rng(5)
+    tokens = rng.integers(0, vocab, (2, T))
+    mask = np.ones((2, T), np.int64)
+    mask[1, T - 5 :] = 0
+    return {"tokens": tokens, "labels": np.where(mask == 0, -100, tokens), "attention_mask": mask}
+
+
+@pytest.mark.parametrize("number", range(DRAWS))
+@pytest.mark.parametrize("kind", TITLES)
+def test_drawn_settings_compute_what_transformers_computes(kind: str, number: int, tmp_path: Path) -> None:
+    model = made(kind, number, tmp_path / "hf")
+    ours = interop.load_original("hf", tmp_path / "hf", tmp_path / "hf")
+    data = batch(ours.config.vocab_size)
+    out = theirs(model, data)
+    seen = data["attention_mask"].astype(bool)
+    close(ours.logits(data)[seen], out.logits.detach().numpy()[seen], "logits")
+    loss, gradients = ours.loss_and_gradients(data)
+    assert loss == pytest.approx(out.loss.item(), abs=1e-5)
+    out.loss.backward()
+    want = {k: p.grad.numpy() for k, p in model.named_parameters()}
+    assert set(want) <= set(gradients)
+    for key, gradient in want.items():
+        if not key.endswith("k_proj.bias"):  # zero in exact arithmetic but for rotations
+            close(gradients[key], gradient, key, 2e-4)
+        else:
+            assert np.abs(gradients[key] - gradient).max() <= 2e-5
+    greedy(model, ours, data["tokens"][:1, :5])
+    written_back(kind, ours, model, data["tokens"], tmp_path)
+
+
+def greedy(model: Any, ours: Any, prompt: Any) -> None:
+    """Decoding beyond every drawn window gives transformers' tokens; its own cache keeps all keys of a window of 1."""
+    count = ours.config.max_seq_len - prompt.shape[1]
+    want = model.generate(torch.tensor(prompt), max_new_tokens=count, do_sample=False, use_cache=False)
+    assert list(ours.generate(prompt[0], max_tokens=count)) == want[0, prompt.shape[1] :].tolist()
+
+
+def written_back(kind: str, ours: Any, model: Any, tokens: Any, folder: Path) -> None:
+    """transformers loads the weights back as the same type, with and without the settings they came with."""
+    plain = mc.Model(ours.config, initialize=False)
+    for name, value in ours.parameters.items():
+        plain.set_parameter(name, value)
+    want = model(torch.tensor(tokens)).logits
+    for place, exported in (("same", ours), ("own", plain)):
+        settings, weights = interop.export_original("hf", exported)
+        write_folder(folder / place, {**settings, "dtype": "float32"}, weights, shard_bytes=1 << 20)
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            folder / place, attn_implementation="eager"
+        )
+        is_llama = place == "own" and kind == "mistral" and not ours.config.sliding_window
+        assert loaded.config.model_type == ("llama" if is_llama else kind)
+        assert torch.equal(loaded.eval()(torch.tensor(tokens)).logits, want)
+        again = interop.load_original("hf", folder / place, folder / place)
+        assert again.config.settled() == ours.config.settled()
+
+
+def test_draws_have_every_option() -> None:
+    for kind in TITLES:
+        all_of = [drawn(kind, number) for number in range(DRAWS)]
+        assert {s["rope_parameters"]["rope_type"] for s in all_of} == {"default", "linear", "llama3"}, kind
+        assert {s["tie_word_embeddings"] for s in all_of} == {True, False}
+        assert any(s.get("head_dim", 0) * s["num_attention_heads"] > s["hidden_size"] for s in all_of)
+        assert any(s["num_key_value_heads"] < s["num_attention_heads"] for s in all_of)
+        windows = [s.get("sliding_window") for s in all_of]
+        assert kind == "llama" or any(w is not None and w < T for w in windows), kind
+
+
+def test_a_longer_window_changes_the_logits(tmp_path: Path) -> None:
+    number = next(n for n in range(DRAWS) if drawn("mistral", n)["sliding_window"] in (1, 3, 9))
+    made("mistral", number, tmp_path / "hf")
+    settings = json.loads((tmp_path / "hf" / "config.json").read_text())
+    ids = batch(settings["vocab_size"])["tokens"]
+    narrow = interop.load_original("hf", settings, tmp_path / "hf")
+    wide = interop.load_original("hf", {**settings, "sliding_window": None}, tmp_path / "hf")
+    window = settings["sliding_window"]
+    same = np.abs(narrow.logits(ids) - wide.logits(ids)).max(-1).max(0)
+    assert same[:window].max() == 0 and same[window:].min() > 1e-4
