@@ -23,6 +23,7 @@ namespace {
 std::unique_ptr<Executor> make_executor(Graph& graph, ParamStore& store, std::vector<ValueId> losses,
                                         std::vector<ValueId> keep, int runs_per_step, bool reuse, bool recompute,
                                         int64_t shift, bool poison, bool check_finite, bool gradient_rows,
+                                        bool cut_gradients,
                                         std::optional<std::reference_wrapper<NodeGradients>> gradients) {
   check(!graph.values().empty(), "executor", "graph: empty, or taken by an earlier executor");
   ExecutorOptions o;
@@ -31,6 +32,7 @@ std::unique_ptr<Executor> make_executor(Graph& graph, ParamStore& store, std::ve
   o.poison = poison;
   o.check_finite = check_finite;
   o.gradient_rows = gradient_rows;
+  if (cut_gradients) o.bucket_bytes = gradients ? gradients->get().bucket_bytes() : NodeGradients::kBucketBytes;
   if (gradients) o.gradient_memory = gradients->get().memory();
   const Busy busy = bind::in_use(store);  // it may ask for packed copies
   py::gil_scoped_release release;         // ranks that share weights construct theirs together
@@ -46,6 +48,7 @@ py::object summed_gradient(const Executor& e, const std::string& name) {
   std::fill_n(out, p.size(), 0.0f);
   std::vector<float> copy;
   const GradientSums& sums = e.gradients();
+  check(!sums.cut(), "gradient", name, ": only its owners have the sums");
   for (int use = 0; use < sums.uses(i); ++use) {
     const RowTotal* rows = sums.rows(i, use);
     copy.resize(static_cast<size_t>(rows ? p.size() : 0));
@@ -64,8 +67,9 @@ using ProfileRows = py::typing::List<py::typing::Tuple<py::str, py::str, py::int
 
 BufferRows memory_table(const Executor& e) {
   BufferRows rows;
-  for (const Buffer& b : e.plan().buffers)
-    rows.append(py::make_tuple(b.what, mudd::name_of(b.kind), b.bytes, b.first, b.last, b.offset));
+  for (const std::vector<Buffer>* buffers : {&e.plan().buffers, &e.plan().weights})
+    for (const Buffer& b : *buffers)
+      rows.append(py::make_tuple(b.what, mudd::name_of(b.kind), b.bytes, b.first, b.last, b.offset));
   return rows;
 }
 
@@ -120,7 +124,8 @@ void bind_executor(py::module_& m) {
       .def(py::init(&make_executor), py::arg("graph"), py::arg("store"), py::kw_only(), py::arg("losses"),
            py::arg("keep"), py::arg("runs_per_step") = 1, py::arg("reuse") = true, py::arg("recompute") = false,
            py::arg("shift") = 0, py::arg("poison") = false, py::arg("check_finite") = false,
-           py::arg("gradient_rows") = true, py::arg("gradients") = py::none(), bind::Keeps<3>(), bind::Keeps<13>())
+           py::arg("gradient_rows") = true, py::arg("cut_gradients") = false, py::arg("gradients") = py::none(),
+           bind::Keeps<3>(), bind::Keeps<14>())
       .def("set",
            [](Executor& e, const std::string& name, const py::object& array) {
              const Busy busy = bind::in_use(e.store());
@@ -196,6 +201,9 @@ void bind_executor(py::module_& m) {
       .def("text", [](const Executor& e) { return e.graph().text(); })
       .def("memory_table", &memory_table, "(what, kind, bytes, first, last, offset) per buffer.")
       .def_property_readonly("arena_bytes", [](const Executor& e) { return e.plan().arena_bytes; })
+      .def_property_readonly(
+          "weight_bytes", [](const Executor& e) { return e.plan().weight_bytes; },
+          "Of the weights that a run gathers, in memory that a node shares.")
       .def_property_readonly("gradient_bytes", [](const Executor& e) { return e.gradients().bytes(); })
       .def(
           "release",

@@ -26,7 +26,8 @@ void bind_graph(py::module_& m) {
       .def("parameter",
            [](Graph& g, ParamStore& s, const std::string& name) {
              const int i = bind::index_of(s, name);
-             return g.parameter(name, {s.parameters().at(i).shape, DType::f32}, i, s.parameters().at(i).trainable);
+             const Parameter& p = s.parameters().at(i);
+             return g.parameter(name, {p.shape, DType::f32}, i, p.trainable, s.gathers(i), p.stored);
            })
       .def("apply",
            [](Graph& g, const std::string& op, const py::dict& options, const std::vector<ValueId>& inputs,

@@ -11,6 +11,7 @@
 #include "bind/class.h"
 #include "bind/numpy.h"
 #include "bind/store.h"
+#include "mudd/train/cut_step.h"
 #include "mudd/train/shared_step.h"
 #include "mudd/train/step.h"
 
@@ -154,7 +155,7 @@ void bind_step(py::module_& m) {
           py::init([](Executor& e, ValueId loss, ValueId count, std::vector<UpdateGroup> groups, double eps,
                       double clip, const std::string& normalize, double peak_lr, std::vector<int> moment_planes,
                       uint64_t seed, ValueId aux, std::vector<ValueId> metrics, Gradients gradients,
-                      bool batch_sums, int64_t first_sample, int64_t batch_size) {
+                      bool batch_sums, int64_t first_sample, int64_t batch_size, int64_t run_stride) {
             const TrainStepOptions o{.update = {.groups = std::move(groups),
                                                 .eps = eps,
                                                 .peak_lr = peak_lr,
@@ -162,12 +163,14 @@ void bind_step(py::module_& m) {
                                      .clip = clip,
                                      .normalize = parse_normalize(normalize),
                                      .seed = seed,
-                                     .part = {.begin = first_sample, .batch = batch_size}};
+                                     .part = {.begin = first_sample, .batch = batch_size, .step = run_stride}};
             const SummedValues values{.loss = loss, .count = count, .aux = aux, .metrics = std::move(metrics)};
             const Busy busy(e.store().busy(), "train_step");
             py::gil_scoped_release release;  // all ranks construct theirs together
             std::shared_ptr<GradientSync> sync;
-            if (gradients)
+            if (gradients && e.gradients().cut())
+              sync = std::make_shared<CutStep>(e, e.gradients(), gradients->get());
+            else if (gradients)
               sync = std::make_shared<SharedStep>(e, gradients->get(), batch_sums, whole_matrices(o.update));
             return std::make_unique<TrainStep>(e, values, o, std::move(sync));
           }),
@@ -175,10 +178,12 @@ void bind_step(py::module_& m) {
           py::arg("clip"), py::arg("normalize"), py::arg("peak_lr") = 0.0,
           py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0, py::arg("aux") = kAbsent,
           py::arg("metrics") = std::vector<ValueId>{}, py::arg("gradients") = py::none(),
-          py::arg("batch_sums") = false, py::arg("first_sample") = 0, py::arg("batch_size") = 0, bind::Keeps<2>(),
-          bind::Keeps<14>(),
+          py::arg("batch_sums") = false, py::arg("first_sample") = 0, py::arg("batch_size") = 0,
+          py::arg("run_stride") = 0, bind::Keeps<2>(), bind::Keeps<14>(),
           "gradients: of the executor, where ranks share the batch; this one takes the samples of batch_size from "
-          "first_sample on. batch_sums: the graph adds over the batch.")
+          "first_sample on, in each graph run run_stride samples further (0: as many as a run has). batch_sums: "
+          "the "
+          "graph adds over the batch.")
       .def(
           "part",
           [](TrainStep& s, const std::string& name) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "mudd/dist/node_memory.h"
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/params/init.h"
+#include "mudd/train/cut_weights.h"
 
 namespace py = pybind11;
 using namespace mudd;
@@ -39,7 +41,7 @@ NodeShare share_of(std::shared_ptr<dist::NodeMemory> memory) {
 // The shape of a parameter, or of the part of it that a plane holds: rows of a matrix, numbers of a vector.
 std::vector<int64_t> held_shape(const ParamStore& s, int plane, int i) {
   const Parameter& p = s.parameters().at(i);
-  const Part part = s.planes().holds(plane, i) ? s.planes().held(plane, i) : s.parameters().whole(i);
+  const Part part = s.planes().held(plane, i);
   if (part.size() == p.size()) return p.shape;
   if (p.shape.size() < 2) return {part.size()};
   return {part.size() / p.cols(), p.cols()};
@@ -62,9 +64,21 @@ std::string text_of(const std::vector<int64_t>& shape) {
   return text.substr(text.find('['));
 }
 
-void check_shape(const py::object& array, const std::string& name, const std::vector<int64_t>& expected) {
-  const std::vector<int64_t> got = bind::shape_of(array, "set_parameter", name.c_str());
-  check(got == expected, "set_parameter", name, ": expected shape ", text_of(expected), ", got ", text_of(got));
+// The part of `given` that a plane holds of parameter i: all of it, or of a whole parameter some rows or numbers.
+// Error for another shape.
+Tensor held_rows(const ParamStore& s, int plane, int i, Tensor given, const std::vector<int64_t>& shape) {
+  const Parameter& p = s.parameters().at(i);
+  const std::vector<int64_t> expected = held_shape(s, plane, i);
+  if (shape == expected) return given;
+  check(shape == p.shape, "set_parameter", p.name, ": expected shape ", text_of(expected), ", got ",
+        text_of(shape));
+  const Part part = s.planes().held(plane, i);
+  const int64_t row = p.shape.size() < 2 ? part.size() : p.cols();
+  given.data = static_cast<std::byte*>(given.data) +
+               (p.shape.size() < 2 ? part.begin : part.begin / row * given.stride) * size_of(given.dtype);
+  given.rows = row > 0 ? part.size() / row : 0;
+  given.cols = row;
+  return given;
 }
 
 void set_plane(ParamStore& s, int plane, const std::string& name, const py::object& array) {
@@ -76,8 +90,8 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
   check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
   const Cells at = place_of(s, plane, i);
   check(static_cast<bool>(at), "set_parameter", name, ": plane ", plane, " does not hold it");
-  check_shape(array, name, held_shape(s, plane, i));
-  const Tensor t = bind::tensor(array, at.type, "set_parameter", name.c_str(), &hold);
+  const Tensor t = held_rows(s, plane, i, bind::tensor(array, at.type, "set_parameter", name.c_str(), &hold),
+                             bind::shape_of(array, "set_parameter", name.c_str()));
   std::byte* to = static_cast<std::byte*>(at.data);
   const int64_t item = size_of(at.type);
   // memmove: a checkpoint may have been read into this very memory.
@@ -97,8 +111,8 @@ int64_t set_values(ParamStore& s, const std::string& name, const py::object& arr
   const Busy busy = bind::in_use(s);
   py::object hold;
   check(!s.booked_only(), "set_parameter", name, ": this model is only booked, for planning");
-  check_shape(array, name, s.parameters().at(i).shape);
-  const Tensor t = bind::tensor(array, DType::f32, "set_parameter", name.c_str(), &hold);
+  const Tensor t = held_rows(s, 0, i, bind::tensor(array, DType::f32, "set_parameter", name.c_str(), &hold),
+                             bind::shape_of(array, "set_parameter", name.c_str()));
   std::vector<float> back(static_cast<size_t>(t.cols));
   int64_t rounded = 0;
   for (int64_t r = 0; r < t.rows; ++r) {
@@ -113,11 +127,11 @@ int64_t set_values(ParamStore& s, const std::string& name, const py::object& arr
   return rounded;
 }
 
-// The fp32 values of a weight, in memory of their own.
+// The fp32 values of what is held of a weight, in memory of their own.
 py::object values(const ParamStore& s, const std::string& name) {
   const Tensor w = s.planes().weights(bind::index_of(s, name));
   check(s.allocated() && !s.booked_only(), "parameters", "not allocated yet, or only booked for planning");
-  py::object all = bind::empty(s.parameters().at(bind::index_of(s, name)).shape, DType::f32);
+  py::object all = bind::empty(held_shape(s, 0, bind::index_of(s, name)), DType::f32);
   copy_wide(w.rows * w.cols, w.cells(), bind::writable(all, DType::f32, "parameters", "values").f32());
   return all;
 }
@@ -193,6 +207,29 @@ void bind_store(py::module_& m) {
           py::arg("booked_only") = false, py::arg("memory") = py::none(),
           "memory: of the ranks of a node, which share one copy of the weights.")
       .def(
+          "hold",
+          [](ParamStore& s, const std::string& name, int64_t begin, int64_t end) {
+            const Busy busy = bind::in_use(s);
+            s.parameters().hold(bind::index_of(s, name), begin, end);
+          },
+          py::arg("name"), py::arg("begin"), py::arg("end"),
+          "Before allocate: of this parameter only elements [begin, end), whole rows, are here.")
+      .def(
+          "cut",
+          [](ParamStore& s, int owners, int owner, const std::vector<std::string>& whole, bool holds_slices) {
+            const Busy busy = bind::in_use(s);
+            const std::set<std::string> names(whole.begin(), whole.end());
+            Slices slices(s.parameters(), owners, [&](const Parameter& p) { return names.contains(p.name); });
+            s.set_cut({.slices = std::move(slices), .owner = owner}, holds_slices);
+          },
+          py::arg("owners"), py::arg("owner"), py::arg("whole"), py::arg("holds_slices"),
+          "Before allocate: gradients and state are cut over so many owners, holds_slices: the weights too, of "
+          "which "
+          "only those of `owner` are here. whole: names whose matrices have one owner each.")
+      .def_property_readonly(
+          "holds_all", [](const ParamStore& s) { return s.parameters().holds_all(); },
+          "Whether all weights are here; otherwise graphs gather them, and all ranks run the same ones together.")
+      .def(
           "share_packs", [](ParamStore& s, bool on) { s.packs().share(on); }, py::arg("on"),
           "Whether packed copies asked for from now on are the node's; then all of its ranks ask for the same "
           "ones.")
@@ -249,9 +286,10 @@ void bind_store(py::module_& m) {
       .def(
           "holds",
           [](const ParamStore& s, int plane, const std::string& name) {
-            return plane >= 0 && plane < s.planes().count() && s.planes().holds(plane, bind::index_of(s, name));
+            return plane >= 0 && plane < s.planes().count() &&
+                   s.planes().held(plane, bind::index_of(s, name)).size() > 0;
           },
-          py::arg("plane"), py::arg("name"), "Whether the plane has memory for this parameter.")
+          py::arg("plane"), py::arg("name"), "Whether the plane has memory for some of this parameter.")
       .def(
           "held",
           [](const ParamStore& s, int plane, const std::string& name) {
@@ -259,9 +297,12 @@ void bind_store(py::module_& m) {
             return py::make_tuple(part.begin, part.end);
           },
           py::arg("plane"), py::arg("name"), "(begin, end): the elements that a plane has of a parameter.")
-      .def_property_readonly(
-          "shared", [](const ParamStore& s) { return s.share().size > 1; },
-          "Whether the ranks of a node have one copy of the weights.")
+      .def(
+          "shared",
+          [](const ParamStore& s, const std::string& name) {
+            return s.share().size > 1 && s.parameters().of_node(bind::index_of(s, name));
+          },
+          py::arg("name"), "Whether the ranks of a node have one copy of a weight.")
       .def_property_readonly("planes", [](const ParamStore& s) { return s.planes().count(); })
       .def_property_readonly("elements", [](const ParamStore& s) { return s.parameters().elements(); })
       .def_property_readonly("trained_elements",
@@ -269,4 +310,11 @@ void bind_store(py::module_& m) {
       .def_property_readonly("plane_bytes", [](const ParamStore& s) { return s.planes().weight_bytes(); })
       .def_property_readonly("state_bytes", [](const ParamStore& s) { return s.planes().state_bytes(); })
       .def_property_readonly("packed_bytes", [](const ParamStore& s) { return s.packs().bytes(); });
+  bind::Class<CutWeights>(m, "CutWeights",
+                          "Brings weights of which each rank holds a slice to the graphs that read them.")
+      .def(py::init([](ParamStore& store, dist::Comm& comm) {
+             py::gil_scoped_release release;  // all ranks construct theirs together
+             return std::make_unique<CutWeights>(store, comm);
+           }),
+           py::arg("store"), py::arg("comm"), bind::Keeps<2>(), bind::Keeps<3>());
 }

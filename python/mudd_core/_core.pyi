@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -167,6 +167,10 @@ class ParamStore:
         """
         memory: of the ranks of a node, which share one copy of the weights.
         """
+    def cut(self, owners: int, owner: int, whole: collections.abc.Sequence[str], holds_slices: bool) -> None:
+        """
+        Before allocate: gradients and state are cut over so many owners, holds_slices: the weights too, of which only those of `owner` are here. whole: names whose matrices have one owner each.
+        """
     def declare(self, name: str, shape: collections.abc.Sequence[int], *, role: str, fan_in: int, fan_out: int, init: str, init_scale: float = 0.0, trainable: bool = True, stored: str = 'float32') -> int:
         ...
     def describe(self, name: str) -> dict[str, typing.Any]:
@@ -179,9 +183,13 @@ class ParamStore:
         """
         (begin, end): the elements that a plane has of a parameter.
         """
+    def hold(self, name: str, begin: int, end: int) -> None:
+        """
+        Before allocate: of this parameter only elements [begin, end), whole rows, are here.
+        """
     def holds(self, plane: int, name: str) -> bool:
         """
-        Whether the plane has memory for this parameter.
+        Whether the plane has memory for some of this parameter.
         """
     def initialize(self, seed: int) -> None:
         """
@@ -205,6 +213,10 @@ class ParamStore:
         """
         Whether packed copies asked for from now on are the node's; then all of its ranks ask for the same ones.
         """
+    def shared(self, name: str) -> bool:
+        """
+        Whether the ranks of a node have one copy of a weight.
+        """
     def train_only(self, names: collections.abc.Sequence[str]) -> None:
         """
         Which parameters train, in graphs recorded and steps made from now on; all others are frozen.
@@ -225,6 +237,11 @@ class ParamStore:
     def elements(self) -> int:
         ...
     @property
+    def holds_all(self) -> bool:
+        """
+        Whether all weights are here; otherwise graphs gather them, and all ranks run the same ones together.
+        """
+    @property
     def pack_requests(self) -> int:
         """
         Packed copies requested so far.
@@ -239,15 +256,16 @@ class ParamStore:
     def planes(self) -> int:
         ...
     @property
-    def shared(self) -> bool:
-        """
-        Whether the ranks of a node have one copy of the weights.
-        """
-    @property
     def state_bytes(self) -> int:
         ...
     @property
     def trained_elements(self) -> int:
+        ...
+class CutWeights:
+    """
+    Brings weights of which each rank holds a slice to the graphs that read them.
+    """
+    def __init__(self, store: ParamStore, comm: Comm) -> None:
         ...
 class Graph:
     """
@@ -273,7 +291,7 @@ class Executor:
     """
     A planned graph with its arena.
     """
-    def __init__(self, graph: Graph, store: ParamStore, *, losses: collections.abc.Sequence[int], keep: collections.abc.Sequence[int], runs_per_step: int = 1, reuse: bool = True, recompute: bool = False, shift: int = 0, poison: bool = False, check_finite: bool = False, gradient_rows: bool = True, gradients: NodeGradients | None = None) -> None:
+    def __init__(self, graph: Graph, store: ParamStore, *, losses: collections.abc.Sequence[int], keep: collections.abc.Sequence[int], runs_per_step: int = 1, reuse: bool = True, recompute: bool = False, shift: int = 0, poison: bool = False, check_finite: bool = False, gradient_rows: bool = True, cut_gradients: bool = False, gradients: NodeGradients | None = None) -> None:
         ...
     def attach(self, name: str, array: typing.Any) -> None:
         """
@@ -329,6 +347,11 @@ class Executor:
     @property
     def runs_per_step(self) -> int:
         ...
+    @property
+    def weight_bytes(self) -> int:
+        """
+        Of the weights that a run gathers, in memory that a node shares.
+        """
 class Call:
     """
     One op applied to NumPy arrays: forward(), then backward(). Used by the tape.
@@ -639,9 +662,9 @@ class TrainStep:
     """
     All micro-batches, clip, update and repacking in one call.
     """
-    def __init__(self, executor: Executor, loss: int, count: int, *, groups: collections.abc.Sequence[UpdateGroup], eps: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, metrics: collections.abc.Sequence[int] = [], gradients: NodeGradients | None = None, batch_sums: bool = False, first_sample: int = 0, batch_size: int = 0) -> None:
+    def __init__(self, executor: Executor, loss: int, count: int, *, groups: collections.abc.Sequence[UpdateGroup], eps: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, metrics: collections.abc.Sequence[int] = [], gradients: NodeGradients | None = None, batch_sums: bool = False, first_sample: int = 0, batch_size: int = 0, run_stride: int = 0) -> None:
         """
-        gradients: of the executor, where ranks share the batch; this one takes the samples of batch_size from first_sample on. batch_sums: the graph adds over the batch.
+        gradients: of the executor, where ranks share the batch; this one takes the samples of batch_size from first_sample on, in each graph run run_stride samples further (0: as many as a run has). batch_sums: the graph adds over the batch.
         """
     def part(self, name: str) -> tuple[int, int]:
         """

@@ -22,7 +22,7 @@ Parameter parameter(const std::string& name, std::vector<int64_t> shape, const s
 
 std::vector<float> values(const Parameter& p, uint64_t seed) {
   std::vector<float> v(static_cast<size_t>(p.size()), 77.0f);
-  initialize(p, seed, v.data());
+  initialize(p, seed, 0, p.size(), v.data());
   return v;
 }
 
@@ -95,4 +95,38 @@ TEST_CASE("constants, the whole store with its packs, refusals") {
 TEST_CASE("last_column: ones there, zeros elsewhere") {
   CHECK(values(parameter("blocks.0.mix.bias", {2, 3}, "last_column", 0), 1) ==
         std::vector<float>{0, 0, 1, 0, 0, 1});
+}
+
+TEST_CASE("a part has the values of the whole, of every kind and in the types that weights are stored in") {
+  const auto widths = [](const char* kind) { return parameter("w", {70, 3000}, kind, 0.5); };
+  for (const char* kind : {"normal", "truncated_normal", "uniform", "constant", "zeros", "ones", "last_column"}) {
+    const std::vector<float> whole = values(widths(kind), 7);
+    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 3000}, {63000, 210000}, {66000, 66000}}) {
+      std::vector<float> part(static_cast<size_t>(end - begin));
+      initialize(widths(kind), 7, begin, end, part.data());
+      CHECK(std::equal(part.begin(), part.end(), whole.begin() + begin));
+    }
+  }
+  ParamStore whole, half;
+  for (ParamStore* store : {&whole, &half}) {
+    store->parameters().declare(parameter("gain", {9000}, "normal", 1));
+    Parameter frozen = parameter("w", {64, 32}, "normal", 0.5);
+    frozen.trainable = false;
+    frozen.stored = DType::bf16;
+    store->parameters().declare(frozen);
+  }
+  half.parameters().hold(0, 4096, 9000);
+  half.parameters().hold(1, 32 * 16, 32 * 48);
+  CHECK_THROWS_AS(half.parameters().hold(1, 5, 64), Error);
+  for (ParamStore* store : {&whole, &half}) {
+    store->allocate();
+    initialize(*store, 3);
+  }
+  CHECK_THROWS_AS(half.parameters().hold(0, 0, 9000), Error);
+  CHECK(*half.planes().master_at(0, 5000) == *whole.planes().master_at(0, 5000));
+  CHECK(half.planes().master(0) == half.planes().master_at(0, 4096));
+  const Tensor w = half.planes().weights(1);
+  CHECK(w.rows == 32);
+  CHECK(std::memcmp(w.data, (whole.planes().weights(1).cells() + 32 * 16).data, 32 * 32 * 2) == 0);
+  CHECK(half.planes().weight_bytes() < whole.planes().weight_bytes() * 2 / 3);
 }

@@ -12,9 +12,11 @@ import numpy as np
 
 import mudd_core as mc
 from mudd_core import _core, dist
+from mudd_core.checkpoint import dtypes, is_weight
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.engine.engine import Engine
+from mudd_core.run.build.planned_model import cut_of
 from tiny_run_config import get_config
 
 Result = TypeVar("Result")
@@ -83,13 +85,17 @@ def batch_of(config: Config, step: int) -> dict[str, Any]:
     return {"inputs": inputs, "targets": targets}
 
 
-def train_as(comm: dist.Comm, config: Config, steps: int = 3) -> tuple[Trained, list[tuple[str, int, bytes]]]:
-    """Train from the config's seed as one rank: what it ends with, and its parts of the moments."""
+def train_as(
+    comm: dist.Comm, config: Config, steps: int = 3, stored: dict[str, str] | None = None
+) -> tuple[Trained, list[tuple[str, int, bytes]]]:
+    """Train from the config's seed as one rank: what it ends with, and its parts of the moments and cut weights."""
     model = mc.Model(
         config.model,
         seed=config.train.seed,
         precision=config.train.precision,
         comm=comm if comm.world > 1 else None,
+        cut=cut_of(config.model, config, comm),
+        stored=stored,
     )
     engine = Engine(config, model)
     done = Trained()
@@ -99,15 +105,22 @@ def train_as(comm: dist.Comm, config: Config, steps: int = 3) -> tuple[Trained, 
         done.losses.append(float(report.loss).hex())
         done.norms.append(float(report.grad_norm).hex())
     done.metrics = engine.metrics()
+    if not model.store.holds_all:
+        return done, [*moments(engine), *weights(engine)]
     done.state = {name: value.tobytes() for name, value in model.parameters.items()}
     return done, moments(engine)
 
 
 def train(
-    config: Config, world: int, steps: int = 3, node_size: int | None = None, **network: Any
+    config: Config,
+    world: int,
+    steps: int = 3,
+    node_size: int | None = None,
+    stored: dict[str, str] | None = None,
+    **network: Any,
 ) -> Trained:
     """Train from the config's seed; the reports of all ranks are equal, or this raises."""
-    results = on_ranks(lambda comm: train_as(comm, config, steps), world, node_size, **network)
+    results = on_ranks(lambda comm: train_as(comm, config, steps, stored), world, node_size, **network)
     first = results[0][0]
     for done, _ in results[1:]:
         assert done == first
@@ -115,6 +128,15 @@ def train(
     for name, _, data in parts:
         first.state[name] = first.state.get(name, b"") + data
     return first
+
+
+def weights(engine: Engine) -> list[tuple[str, int, bytes]]:
+    """The same of the weights, in float32."""
+    return [
+        (part.name, part.begin, dtypes.as_float32(part.array).tobytes())
+        for part in engine.state_parts()
+        if is_weight(part.name)
+    ]
 
 
 def moments(engine: Engine) -> list[tuple[str, int, bytes]]:

@@ -2,28 +2,37 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <new>
 #include <utility>
 
 namespace mudd {
+namespace {
 
+// Where booked arenas begin: no process can map it (not canonical on x86-64, above the user's half on aarch64).
+std::byte* booked_address() { return reinterpret_cast<std::byte*>(uintptr_t{1} << 62); }
+
+}  // namespace
+
+// Booked addresses are not mapped, so that a plan takes nothing of a limited address space (ulimit -v).
 Arena::Arena(int64_t bytes, bool booked_only) : bytes_(bytes) {
   if (bytes == 0) return;
-  const int access = booked_only ? PROT_NONE : PROT_READ | PROT_WRITE;
-  const int kind = MAP_PRIVATE | MAP_ANONYMOUS | (booked_only ? MAP_NORESERVE : 0);
-  void* p = mmap(nullptr, static_cast<size_t>(bytes), access, kind, -1, 0);
+  if (booked_only) {
+    data_ = booked_address();
+    return;
+  }
+  void* p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) throw std::bad_alloc();
-  if (!booked_only)
-    madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a wish: fewer TLB misses; refusal is fine
+  madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a wish: fewer TLB misses; refusal is fine
   data_ = static_cast<std::byte*>(p);
 }
 
 Arena::~Arena() {
-  if (data_) munmap(data_, static_cast<size_t>(bytes_));
+  if (data_ && data_ != booked_address()) munmap(data_, static_cast<size_t>(bytes_));
 }
 
 void Arena::release() {
-  if (data_) madvise(data_, static_cast<size_t>(bytes_), MADV_DONTNEED);
+  if (data_ && data_ != booked_address()) madvise(data_, static_cast<size_t>(bytes_), MADV_DONTNEED);
 }
 
 Arena::Arena(Arena&& other) noexcept

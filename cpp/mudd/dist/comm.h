@@ -32,6 +32,7 @@ class PeerLeftError : public PeerError {
 // What a rank is doing; other ranks print it when it fails or hangs.
 enum class Phase : uint8_t { idle, data, forward, backward, reduce, verdict, update, gather, save, evaluate };
 constexpr int kPhases = 10;
+constexpr int64_t kSameStep = -1;  // of set_phase: that of the call before
 const char* name_of(Phase phase);
 // A kill point of the testing build: phase_<name>.
 void reached(Phase phase);
@@ -132,6 +133,8 @@ class Comm {
 
   // For messages of other ranks: what this rank does from now on, in which step. A sign of life for the watchdog.
   virtual void set_phase(Phase phase, int64_t step) = 0;
+  // The phase of the last call.
+  virtual Phase phase() const { return Phase::idle; }
   // From now on ends the job with exit code 70 when a rank of this node gives no sign of life for so many seconds;
   // 0: never.
   virtual void watch(double seconds) = 0;

@@ -44,7 +44,7 @@ std::byte* NodeStatus::area(int node_rank, uint64_t operation) const {
 
 void NodeStatus::set_phase(Phase phase, int64_t step) {
   RankSlot& slot = mine();
-  slot.step.store(step, std::memory_order_relaxed);
+  if (step != kSameStep) slot.step.store(step, std::memory_order_relaxed);
   slot.phase.store(static_cast<int32_t>(phase), std::memory_order_relaxed);
   slot.beats.fetch_add(1, std::memory_order_relaxed);
 }

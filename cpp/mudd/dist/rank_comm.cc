@@ -123,13 +123,13 @@ Link RankComm::link(Purpose purpose, int member_rank) {
   link.transport = transport_.get();
   for (int n = 0; n < nodes(); ++n) link.ranks.push_back(n * node_size() + member_rank);
   link.me = node();
-  link.tag = next_tag_;
+  link.tag = turns_[purpose] * kPurposes + purpose;
   link.chunk_bytes = options_.chunk_bytes;
   link.meter = &meters_[purpose];
   link.partners = partners_.get();
   link.phase = purpose == kSum ? Phase::reduce : purpose == kGather ? Phase::gather : Phase::verdict;
   link.step = &status_->mine().step;
-  next_tag_ = (next_tag_ + 1) % kTags;
+  turns_[purpose] = (turns_[purpose] + 1) % (kTags / kPurposes);
   return link;
 }
 

@@ -49,6 +49,9 @@ class RankComm final : public Comm {
     status_->set_phase(phase, step);
     reached(phase);
   }
+  Phase phase() const override {
+    return static_cast<Phase>(status_->mine().phase.load(std::memory_order_relaxed));
+  }
   void watch(double seconds) override;
   void fail(int code, const std::string& message) override;
   bool close(double patience) override;
@@ -78,7 +81,7 @@ class RankComm final : public Comm {
   std::unique_ptr<NodeChannel> node_channel_;
   std::array<Meter, kPurposes> meters_;
   std::unique_ptr<Partners> partners_;
-  int next_tag_ = 0;
+  std::array<int, kPurposes> turns_{};  // of links, by purpose: ranks may post those of several in any order
   bool left_ = false, closed_ = false;  // close() was called; all ranks have
   std::unique_ptr<Watchdog> watchdog_;  // last: it reads the status
 };

@@ -85,15 +85,34 @@ Executor::Executor(Graph graph, ParamStore& store, std::vector<ValueId> losses, 
       store_(store),
       options_(options),
       plan_(prepare(graph_, store_, losses, keep, options_)),
-      workspace_(graph_, plan_, store_) {
+      weights_(take_weight_memory()),
+      workspace_(graph_, plan_, store_, weights_) {
   list_reads();
   if (graph_.training())
-    gradients_ = GradientSums(
-        graph_, plan_, store_,
-        {.runs = options_.runs_per_step, .by_rows = options_.gradient_rows, .memory = options_.gradient_memory});
+    gradients_ = GradientSums(graph_, plan_, store_,
+                              {.runs = options_.runs_per_step,
+                               .by_rows = options_.gradient_rows,
+                               .memory = options_.gradient_memory,
+                               .bucket_bytes = options_.bucket_bytes});
+}
+
+std::byte* Executor::take_weight_memory() {
+  if (plan_.weight_bytes == 0) return nullptr;
+  if (store_.booked_only()) {
+    booked_weights_ = Arena(plan_.weight_bytes, true);
+    return booked_weights_.data();
+  }
+  check(store_.source(), "executor", "weights: nobody brings those that the store does not hold");
+  return store_.source()->memory(plan_.weight_bytes);
 }
 
 void Executor::list_reads() {
+  posts_.resize(plan_.schedule.size());
+  awaits_.resize(plan_.schedule.size());
+  for (size_t u = 0; u < plan_.units.size(); ++u) {
+    posts_[plan_.units[u].post].push_back(static_cast<int>(u));
+    awaits_[plan_.units[u].first].push_back(static_cast<int>(u));
+  }
   std::vector<bool> seen(static_cast<size_t>(store_.parameters().count()));
   first_reads_.resize(plan_.schedule.size());
   for (size_t at = 0; at < first_reads_.size(); ++at)
@@ -130,15 +149,28 @@ void Executor::backward(Workspace& workspace, int run, GradientObserver* observe
   workspace.begin_backward();
   for (const GradientUse& u : plan_.gradients)
     gradients_.point(workspace.bound(u.position).sink_[u.input], u.parameter, u.use, run);
-  const bool last = run + 1 == options_.runs_per_step;
+  const bool cut = gradients_.cut();
+  if (!cut && run + 1 < options_.runs_per_step) observer = nullptr;
+  if (cut && observer) observer->begins(run);
   auto use = plan_.gradients.begin();
   for (int i = plan_.backward_begin; i < static_cast<int>(plan_.schedule.size()); ++i) {
+    if (cut && observer) observer->reaches(i);
     time_position(workspace, i);
-    for (; last && observer && use != plan_.gradients.end() && use->position == i; ++use) observer->finished(*use);
+    for (; observer && use != plan_.gradients.end() && use->position == i; ++use) observer->finished(*use);
   }
 }
 
+// A unit is on its way while the one before it is read.
+void Executor::gather(size_t position) {
+  for (int u : posts_[position]) {
+    const WeightUnit& unit = plan_.units[u];
+    store_.source()->post(unit.members, weights_ + plan_.weights[unit.buffer].offset);
+  }
+  for (size_t k = 0; k < awaits_[position].size(); ++k) store_.source()->await();
+}
+
 void Executor::time_position(Workspace& workspace, size_t position) {
+  gather(position);
   for (int parameter : first_reads_[position]) store_.await(parameter);
   if (!profiling_) return run_position(workspace, position);
   const double begin = steady_seconds();

@@ -20,14 +20,20 @@ struct ExecutorOptions {
   bool gradient_rows = true;  // of tables that a step reads few rows of only those are kept; false: all (tests)
   bool check_finite = false;  // after every node; stops with the name of the first non-finite one
   GradientMemory gradient_memory = {};  // of the flat plane of GradientSums
+  int64_t bucket_bytes = 0;             // more than 0, where the store is cut: gradients are, too (GradientSums)
 };
 
-// Learns in the last graph run of a step, while backward goes on, which gradients are final.
+// Learns in the last graph run of a step, where the store is cut in each, while backward goes on, which gradients
+// are final.
 class GradientObserver {
  public:
   virtual ~GradientObserver() = default;
-  // The total of this use is final: nothing in the step writes it again.
+  // The total of this use is final: nothing in the step, where the store is cut in the run, writes it again.
   virtual void finished(const GradientUse& use) = 0;
+  // Where the store is cut: backward of a run begins, and is about to run a position, which may take a bucket's
+  // memory.
+  virtual void begins(int /*run*/) {}
+  virtual void reaches(int /*position*/) {}
 };
 
 class Executor {
@@ -60,6 +66,7 @@ class Executor {
 
   // Gradients of the parameters after the last run of a step.
   const GradientSums& gradients() const { return gradients_; }
+  GradientSums& gradients() { return gradients_; }
 
   // Times every node of the runs that follow, or stops that. Costs two clock readings a node.
   struct Span {
@@ -86,6 +93,8 @@ class Executor {
  private:
   void check_number(int run) const;
   void list_reads();
+  std::byte* take_weight_memory();
+  void gather(size_t position);
   void note_non_finite(const PlanStep& step, const Run& run);
   void run_position(Workspace& workspace, size_t position);
   void time_position(Workspace& workspace, size_t position);
@@ -94,9 +103,12 @@ class Executor {
   ParamStore& store_;
   ExecutorOptions options_;
   Plan plan_;
+  Arena booked_weights_;  // of a store that is only booked
+  std::byte* weights_;    // what is gathered
   Workspace workspace_;
   GradientSums gradients_;
-  std::vector<std::vector<int>> first_reads_;  // by position: parameters that no earlier one reads
+  std::vector<std::vector<int>> first_reads_;     // by position: parameters that no earlier one reads
+  std::vector<std::vector<int>> posts_, awaits_;  // by position: units of weights
   std::string first_non_finite_;
   std::vector<Span> spans_;
   std::vector<TimedCall> calls_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mudd/base/check.h"
+#include "mudd/base/parallel.h"
 #include "mudd/base/shard_tree.h"
 
 namespace mudd {
@@ -19,7 +20,10 @@ GradientSums::GradientSums(const Graph& graph, const Plan& plan, const ParamStor
     : runs_(options.runs), sums_(store.parameters().count()) {
   check(runs_ <= 1 << kMaxGradAdds, "executor", "runs_per_step: expected at most ", 1 << kMaxGradAdds, ", got ",
         runs_);
+  if (options.bucket_bytes > 0) cut_ = store.cut();
+  if (cut_) book_cut(plan, store.parameters(), options.bucket_bytes);
   for (const GradientUse& u : plan.gradients) {
+    if (cut_) break;
     const Node& node = *graph.nodes()[plan.schedule[u.position].node].node;
     auto& uses = sums_[u.parameter];
     if (std::ssize(uses) <= u.use) uses.resize(u.use + 1);
@@ -28,6 +32,7 @@ GradientSums::GradientSums(const Graph& graph, const Plan& plan, const ParamStor
   waiting_ = Arena(waiting_bytes_, store.booked_only());
   if (!options.memory) own_ = Arena(plane_bytes_, store.booked_only());
   plane_ = options.memory ? options.memory(plane_bytes_) : own_.data();
+  if (cut_) place_slices();
   totals_.resize(sums_.size());
   for (size_t i = 0; i < sums_.size(); ++i)
     for (std::vector<Sum>& levels : sums_[i]) {
@@ -57,6 +62,60 @@ void GradientSums::book(std::vector<Sum>& levels, const Parameter& parameter, in
   }
 }
 
+// Buckets that are in memory at one time get memory of their own, as buffers of the arena do.
+void GradientSums::book_cut(const Plan& plan, const Declarations& parameters, int64_t bucket_bytes) {
+  buckets_ = cut_buckets(parameters, plan.gradients, bucket_bytes);
+  std::vector<Buffer> buffers;
+  for (const GradientBucket& b : buckets_) {
+    buffers.push_back({.first = b.first, .last = b.last});
+    for (int u = b.begin; u < b.end; ++u)
+      buffers.back().bytes += aligned(parameters.at(plan.gradients[u].parameter).size() * 4);
+  }
+  plane_bytes_ = buffers.empty() ? 0 : assign_offsets(buffers, {});
+  slices_.resize(sums_.size());
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    int64_t at = buffers[b].offset;
+    for (int u = buckets_[b].begin; u < buckets_[b].end; ++u) {
+      const GradientUse& use = plan.gradients[u];
+      auto& uses = sums_[use.parameter];
+      auto& own = slices_[use.parameter];
+      if (std::ssize(uses) <= use.use) uses.resize(use.use + 1), own.resize(use.use + 1);
+      uses[use.use] = {Sum{.offset = at}};
+      own[use.use].resize(static_cast<size_t>(levels_for(runs_)));
+      at += aligned(parameters.at(use.parameter).size() * 4);
+      waiting_bytes_ += levels_for(runs_) * aligned(cut_->own(use.parameter).size() * 4);
+    }
+  }
+}
+
+void GradientSums::place_slices() {
+  std::byte* at = waiting_.data();
+  for (size_t i = 0; i < slices_.size(); ++i)
+    for (std::vector<float*>& levels : slices_[i])
+      for (float*& level : levels) {
+        level = reinterpret_cast<float*>(at);
+        at += aligned(cut_->own(static_cast<int>(i)).size() * 4);
+      }
+}
+
+// As a GradSink adds: out = add[n-1] + (... + (add[0] + sum)).
+void GradientSums::take(int parameter, int use, int run) {
+  const Part own = cut_->own(parameter);
+  const float* sum = last(parameter, use).all + own.begin;
+  const std::vector<float*>& level = slices_[parameter][use];
+  std::vector<const float*> add;
+  shard_tree::each_waiting(run, runs_, [&](int i) { add.push_back(level[i]); });
+  float* out = level[std::min<size_t>(shard_tree::level_of(run, runs_), level.size() - 1)];
+  constexpr int64_t kPiece = 16384;
+  parallel_for((own.size() + kPiece - 1) / kPiece, [&](int64_t task, int) {
+    for (int64_t i = task * kPiece; i < std::min(own.size(), (task + 1) * kPiece); ++i) {
+      float v = sum[i];
+      for (const float* a : add) v = a[i] + v;
+      out[i] = v;
+    }
+  });
+}
+
 void GradientSums::place(Sum& sum, std::byte* memory) {
   std::byte* at = memory + sum.offset;
   if (sum.rows.capacity == 0) {
@@ -71,6 +130,10 @@ void GradientSums::point(GradSink& sink, int parameter, int use, int run) {
   std::vector<Sum>& level = sums_[parameter][use];
   const auto rows_of = [](Sum& sum) { return sum.all ? nullptr : &sum.rows; };
   sink.n_add = 0;
+  if (cut_) {
+    sink.out = level.back().all;
+    return;
+  }
   shard_tree::each_waiting(run, runs_, [&](int i) {
     sink.add[sink.n_add] = level[i].all;
     sink.add_rows[sink.n_add++] = rows_of(level[i]);

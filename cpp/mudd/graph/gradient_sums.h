@@ -1,6 +1,9 @@
 // Where the gradients of parameters are summed over the runs of a step: per use of a parameter a binary counter of
 // sums (contracts 2), each a whole plane or the rows of a table that runs have touched. The last level of every
 // use, which holds the total, lies in one flat plane, in the order in which the uses become final.
+//
+// Where the store is cut, the plane has the gradients of one run alone, bucket by bucket: memory that processes
+// sum from, and that is taken again while backward goes on. The sums over runs are then of the own slices.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +24,7 @@ struct GradientOptions {
   int runs = 1;                // graph runs of a step, a power of two
   bool by_rows = true;         // tables of which a step reads few rows keep only those
   GradientMemory memory = {};  // empty: an arena of its own
+  int64_t bucket_bytes = 0;    // where the store is cut: see cut_buckets
 };
 
 class GradientSums {
@@ -35,8 +39,16 @@ class GradientSums {
   // After the last run of a step: one total per use that leads to the loss, to be summed in order. It is either
   // whole or given by its rows, the other is null.
   int uses(int parameter) const { return sums_.empty() ? 0 : static_cast<int>(sums_[parameter].size()); }
-  const float* whole(int parameter, int use) const { return last(parameter, use).all; }
+  // Where element 0 of the parameter is, or would be: where the store is cut, only the own slice is there.
+  const float* whole(int parameter, int use) const {
+    return cut_ ? slices_[parameter][use].back() - cut_->own(parameter).begin : last(parameter, use).all;
+  }
   const RowTotal* rows(int parameter, int use) const;
+
+  // Where the store is cut: the buckets, and adds the own slice of what the plane has for run `run` to its sums.
+  bool cut() const { return cut_ != nullptr; }
+  const std::vector<GradientBucket>& buckets() const { return buckets_; }
+  void take(int parameter, int use, int run);
 
   // Where the total of a use lies in the flat plane.
   struct TotalPlace {
@@ -61,6 +73,8 @@ class GradientSums {
 
   void book(std::vector<Sum>& levels, const Parameter& parameter, int64_t rows_per_run, bool by_rows);
   void place(Sum& sum, std::byte* memory);
+  void book_cut(const Plan& plan, const Declarations& parameters, int64_t bucket_bytes);
+  void place_slices();
   const Sum& last(int parameter, int use) const { return sums_[parameter][use].back(); }
 
   int runs_ = 1;
@@ -69,6 +83,9 @@ class GradientSums {
   Arena own_, waiting_;
   std::vector<std::vector<std::vector<Sum>>> sums_;  // [parameter][use][level of the binary counter]
   std::vector<std::vector<RowTotal>> totals_;        // [parameter][use], of those by rows
+  const OwnSlices* cut_ = nullptr;
+  std::vector<GradientBucket> buckets_;
+  std::vector<std::vector<std::vector<float*>>> slices_;  // [parameter][use][level of the binary counter]
 };
 
 }  // namespace mudd

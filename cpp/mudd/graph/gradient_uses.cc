@@ -1,4 +1,4 @@
-// Which position of the schedule finishes the gradient of which use of a parameter.
+// Which position of the schedule finishes the gradient of which use of a parameter, and in which buckets.
 #include <algorithm>
 #include <map>
 
@@ -31,6 +31,27 @@ std::vector<GradientUse> gradient_uses(const Graph& graph, const std::vector<Pla
     u.use = static_cast<int>(std::lower_bound(all.begin(), all.end(), u.use) - all.begin());
   }
   return uses;
+}
+
+std::vector<GradientBucket> cut_buckets(const Declarations& parameters, const std::vector<GradientUse>& uses,
+                                        int64_t bytes) {
+  std::vector<GradientBucket> buckets;
+  GradientBucket next;
+  int64_t taken = 0;
+  for (const GradientUse& use : uses) {
+    taken += parameters.at(use.parameter).size() * 4;
+    ++next.end;
+    if (taken < bytes) continue;
+    buckets.push_back(next);
+    next.begin = next.end;
+    taken = 0;
+  }
+  if (next.begin < next.end) buckets.push_back(next);
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    buckets[b].first = uses[buckets[b].begin].position;
+    buckets[b].last = uses[buckets[std::min(b + 1, buckets.size() - 1)].end - 1].position;
+  }
+  return buckets;
 }
 
 }  // namespace mudd

@@ -28,12 +28,15 @@ ValueId Graph::input(const std::string& name, TensorSpec spec, bool external) {
   return id;
 }
 
-ValueId Graph::parameter(const std::string& name, TensorSpec spec, int slot, bool trainable) {
+ValueId Graph::parameter(const std::string& name, TensorSpec spec, int slot, bool trainable, bool gathered,
+                         DType stored) {
   if (std::ssize(parameters_) <= slot) parameters_.resize(slot + 1, kAbsent);
   if (parameters_[slot] != kAbsent) return parameters_[slot];
   Value value{.spec = std::move(spec), .kind = ValueKind::parameter, .name = name};
   value.slot = slot;
   value.wants_gradient = training_ && trainable;
+  value.gathered = gathered;
+  value.stored = stored;
   return parameters_[slot] = add(std::move(value));
 }
 
@@ -64,6 +67,7 @@ std::vector<ValueId> Graph::apply(std::unique_ptr<Node> node, const std::vector<
     needs.inputs_.push_back(given ? &seen[i] : nullptr);
     const bool parameter = given && values_[v].kind == ValueKind::parameter;
     needs.parameter_.push_back(parameter);
+    needs.gathered_.push_back(parameter && values_[v].gathered);
     needs.wants_.push_back(given && values_[v].wants_gradient);
     wants = wants || needs.wants_.back();
     const auto earlier =

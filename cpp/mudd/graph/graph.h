@@ -24,6 +24,8 @@ struct Value {
   int output = -1;    // result: which output of the producer
   bool wants_gradient = false;
   bool external = false;  // input whose memory is attached by the caller (a KV cache), not in the arena
+  bool gathered = false;  // parameter that graphs gather from its owners, and its type there
+  DType stored = DType::f32;
 };
 
 struct GraphNode {
@@ -42,7 +44,9 @@ class Graph {
 
   ValueId input(const std::string& name, TensorSpec spec, bool external = false);
   // The same parameter may be used many times; `slot` is its index in the ParamStore.
-  ValueId parameter(const std::string& name, TensorSpec spec, int slot, bool trainable);
+  // gathered: graphs gather it from its owners, who store it in the type `stored`.
+  ValueId parameter(const std::string& name, TensorSpec spec, int slot, bool trainable, bool gathered = false,
+                    DType stored = DType::f32);
   std::vector<ValueId> apply(const std::string& op, const Attributes& attributes,
                              const std::vector<ValueId>& inputs, const std::string& label);
   std::vector<ValueId> apply(std::unique_ptr<Node> node, const std::vector<ValueId>& inputs,

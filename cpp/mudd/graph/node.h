@@ -95,8 +95,10 @@ class Inference {
   // that is no parameter. In fp32 also of parameters in a GEMM of many rows: packing costs a few per cent of it,
   // while a copy in the store costs memory, and time whenever the optimizer refreshes it.
   bool packs_when_used(int i, int64_t rows) const {
-    return !parameter_[i] || (compute_ == DType::f32 && rows >= kManyRows);
+    return !may_stay_packed(i) || (compute_ == DType::f32 && rows >= kManyRows);
   }
+  // Whether the store can keep input i packed: a parameter whose weights are here from one run to the next.
+  bool may_stay_packed(int i) const { return parameter_[i] && !gathered_[i]; }
   static constexpr int64_t kManyRows = 256;  // more than a piece of a prompt, fewer than a run of training
   // Asks the parameter store to keep input i packed; a no-op for inputs that are not parameters.
   void pack(int i, Pack how) { packs_.push_back({i, how}); }
@@ -107,7 +109,7 @@ class Inference {
   };
   // Filled by the executor before, read by it after infer().
   std::vector<const TensorSpec*> inputs_;
-  std::vector<bool> parameter_, wants_;
+  std::vector<bool> parameter_, gathered_, wants_;
   bool training_ = false;
   DType compute_ = DType::f32;
   const Shards* shards_ = nullptr;

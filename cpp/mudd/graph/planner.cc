@@ -47,6 +47,7 @@ class Builder {
     }
     plan_.gradients = gradient_uses(graph_, plan_.schedule);
     plan_.arena_bytes = assign_offsets(plan_.buffers, options);
+    plan_gathers(graph_, options, plan_);
     return std::move(plan_);
   }
 
@@ -236,7 +237,7 @@ class Builder {
 }  // namespace
 
 const char* name_of(BufferKind kind) {
-  constexpr const char* kNames[] = {"input", "result", "saved", "scratch", "gradient"};
+  constexpr const char* kNames[] = {"input", "result", "saved", "scratch", "gradient", "weights"};
   return kNames[static_cast<int>(kind)];
 }
 

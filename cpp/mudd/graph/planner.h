@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "mudd/graph/graph.h"
+#include "mudd/params/param_store.h"
 
 namespace mudd {
 
@@ -22,7 +23,7 @@ struct PlanOptions {
 };
 
 // What a buffer holds: a scratch buffer may also be an fp32 copy of a bf16 value.
-enum class BufferKind : uint8_t { input, result, saved, scratch, gradient };
+enum class BufferKind : uint8_t { input, result, saved, scratch, gradient, weights };
 const char* name_of(BufferKind kind);
 
 // A piece of the arena.
@@ -62,12 +63,31 @@ struct GradientUse {
   int use = 0;        // number of this use among those of the parameter, in the order of forward
 };
 
+// Uses [begin, end) of Plan::gradients, which processes sum together once backward has made them. Its memory,
+// where it is not kept until the end of the step, is taken from the position `first` on and given back behind
+// `last`.
+struct GradientBucket {
+  int begin = 0, end = 0;
+  int first = 0, last = 0;
+};
+
+// Weights that a graph gathers from their owners together, and that it then reads between two positions.
+struct WeightUnit {
+  std::vector<WeightSource::Wanted> members;
+  int post = 0;    // position before which the gather begins: a unit ahead
+  int first = 0;   // position before which it must have ended
+  int buffer = 0;  // in Plan::weights; lives from `post` to the last reader
+};
+
 struct Plan {
   std::vector<PlanStep> schedule;
   int backward_begin = 0;              // position at which backward starts; the schedule's size without one
   std::vector<GradientUse> gradients;  // in finishing order
   std::vector<Buffer> buffers;
   int64_t arena_bytes = 0;
+  std::vector<WeightUnit> units;  // in the order in which they are gathered; none where all weights are here
+  std::vector<Buffer> weights;    // their buffers, with offsets in memory of their own, which a node shares
+  int64_t weight_bytes = 0;
   std::vector<int> final_buffer;  // per value: the buffer holding it at the end, -1 if gone or not in the arena
 };
 
@@ -77,6 +97,15 @@ Plan make_plan(const Graph& graph, const std::vector<ValueId>& losses, const std
 
 // The uses of parameters in a schedule, in the order in which their gradients are written.
 std::vector<GradientUse> gradient_uses(const Graph& graph, const std::vector<PlanStep>& schedule);
+
+// Cuts the uses into buckets of at least so many bytes, borders between uses. first and last: a bucket's memory
+// may be taken again when the bucket behind it has been written, too.
+std::vector<GradientBucket> cut_buckets(const Declarations& parameters, const std::vector<GradientUse>& uses,
+                                        int64_t bytes);
+
+// Fills Plan::units, weights and weight_bytes with what the schedule reads of parameters that are gathered: layer
+// by layer, once for forward and once for backward.
+void plan_gathers(const Graph& graph, const PlanOptions& options, Plan& plan);
 
 // Gives every buffer its offset; returns the arena size.
 int64_t assign_offsets(std::vector<Buffer>& buffers, const PlanOptions& options);

@@ -6,10 +6,11 @@
 
 namespace mudd {
 
-Workspace::Workspace(const Graph& graph, const Plan& plan, const ParamStore& store)
+Workspace::Workspace(const Graph& graph, const Plan& plan, const ParamStore& store, std::byte* weights)
     : graph_(graph),
       plan_(plan),
       store_(store),
+      weights_(weights),
       arena_(plan.arena_bytes, store.booked_only()),
       attached_(graph.values().size(), nullptr),
       runs_(plan.schedule.size()) {
@@ -35,6 +36,21 @@ Tensor Workspace::tensor(ValueId v, int buffer) const {
   return t;
 }
 
+// A parameter where it is gathered to for this position; without memory where the position does not read it.
+Tensor Workspace::weights_at(size_t position, ValueId v) const {
+  const Value& value = graph_.values()[v];
+  Tensor t{.rows = value.spec.rows(), .cols = value.spec.cols(), .stride = value.spec.cols()};
+  const int at = static_cast<int>(position);
+  for (const WeightUnit& unit : plan_.units)
+    for (const WeightSource::Wanted& member : unit.members) {
+      const Buffer& buffer = plan_.weights[unit.buffer];
+      if (member.parameter != value.slot || at < unit.first || at > buffer.last) continue;
+      t.data = weights_ + buffer.offset + member.offset;
+      t.dtype = member.dtype;
+    }
+  return t;
+}
+
 void Workspace::bind(size_t position) {
   const PlanStep& step = plan_.schedule[position];
   const GraphNode& n = graph_.nodes()[step.node];
@@ -43,7 +59,8 @@ void Workspace::bind(size_t position) {
   run.step_ = &input_;
   for (size_t j = 0; j < n.inputs.size(); ++j) {
     const ValueId v = n.inputs[j];
-    run.in_.push_back(tensor(v, step.in[j]));
+    const bool gathered = v != kAbsent && graph_.values()[v].gathered;
+    run.in_.push_back(gathered ? weights_at(position, v) : tensor(v, step.in[j]));
     const bool parameter = v != kAbsent && graph_.values()[v].kind == ValueKind::parameter;
     run.packed_plain_.push_back(parameter ? store_.packs().at(graph_.values()[v].slot, Pack::plain) : nullptr);
     run.packed_transposed_.push_back(parameter ? store_.packs().at(graph_.values()[v].slot, Pack::transposed)

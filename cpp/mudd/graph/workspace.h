@@ -14,8 +14,8 @@ namespace mudd {
 
 class Workspace {
  public:
-  // The three outlive it.
-  Workspace(const Graph& graph, const Plan& plan, const ParamStore& store);
+  // The three outlive it. weights: memory for what is gathered.
+  Workspace(const Graph& graph, const Plan& plan, const ParamStore& store, std::byte* weights = nullptr);
   Workspace(const Workspace&) = delete;  // the bound runs point at the fields of the step
   Workspace& operator=(const Workspace&) = delete;
 
@@ -44,11 +44,13 @@ class Workspace {
 
  private:
   void bind(size_t position);
+  Tensor weights_at(size_t position, ValueId v) const;
   void bind_backward(size_t position);
 
   const Graph& graph_;
   const Plan& plan_;
   const ParamStore& store_;
+  std::byte* weights_;  // gathered
   Arena arena_;
   std::vector<void*> attached_;  // per value
   std::vector<Run> runs_;        // one per schedule position

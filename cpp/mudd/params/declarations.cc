@@ -18,12 +18,29 @@ int Declarations::declare(const Parameter& parameter) {
         parameter.name, ": only frozen matrices are stored in 16 bits, and of them no router");
   numbers_.emplace(parameter.name, count());
   parameters_.push_back(parameter);
+  held_.push_back(whole(count() - 1));
+  own_.push_back(false);
   return count() - 1;
 }
 
 int Declarations::find(const std::string& name) const {
   const auto found = numbers_.find(name);
   return found == numbers_.end() ? -1 : found->second;
+}
+
+void Declarations::hold(int i, int64_t begin, int64_t end) {
+  check(!closed_, "parameter", at(i).name, ": held in part only after the parameters were allocated");
+  const int64_t row = at(i).shape.size() < 2 ? 1 : at(i).cols();
+  check(0 <= begin && begin <= end && end <= at(i).size() && begin % row == 0 && end % row == 0, "parameter",
+        at(i).name, ": expected whole rows of ", at(i).size(), " elements to hold, got [", begin, ", ", end, ")");
+  held_[i] = {i, begin, end};
+  own_[i] = true;
+}
+
+bool Declarations::holds_all() const {
+  for (int i = 0; i < count(); ++i)
+    if (!holds_whole(i)) return false;
+  return true;
 }
 
 int64_t Declarations::elements() const {

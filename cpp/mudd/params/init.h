@@ -8,14 +8,14 @@
 
 namespace mudd {
 
-// Fills out[0, parameter.size()) as parameter.init says, with s = parameter.init_scale:
+// Fills out[0, end - begin) with elements [begin, end) as parameter.init says, with s = parameter.init_scale:
 //   normal    mean 0, standard deviation s      uniform   [-s, s)
 //   truncated_normal  the normal distribution cut at two deviations, standard deviation s after the cut
 //   constant  s                                 zeros, ones
 // An unknown kind, or a scale that is negative or not finite where it is a spread, is an Error.
-void initialize(const Parameter& parameter, uint64_t seed, float* out);
+void initialize(const Parameter& parameter, uint64_t seed, int64_t begin, int64_t end, float* out);
 
-// Fills every master of the store and refreshes its packed copies.
+// Fills all weights that the store holds and refreshes its packed copies.
 void initialize(ParamStore& store, uint64_t seed);
 
 }  // namespace mudd

@@ -2,13 +2,17 @@
 // copies that GEMMs read.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "mudd/base/busy.h"
 #include "mudd/params/declarations.h"
 #include "mudd/params/packs.h"
 #include "mudd/params/planes.h"
+#include "mudd/params/slices.h"
 #include "mudd/params/store_memory.h"
 
 namespace mudd {
@@ -19,6 +23,36 @@ class Arrival {
   virtual ~Arrival() = default;
   // Returns when the weights of parameter i are here.
   virtual void await(int i) = 0;
+};
+
+// Brings whole weights of which the processes of a run hold slices. All processes make the same calls in one
+// order.
+class WeightSource {
+ public:
+  // Elements of a parameter that readers get in this type, from `offset` bytes on.
+  struct Wanted {
+    int parameter = 0;
+    int64_t offset = 0;
+    DType dtype = DType::f32;
+  };
+
+  virtual ~WeightSource() = default;
+  // Memory for gathered weights, of all processes of the node; it lives as long as the source. Graphs of which one
+  // runs at a time may get the same.
+  virtual std::byte* memory(int64_t bytes) = 0;
+  // Begins to bring these parameters to `to`, part of memory(), which no process of the node reads any more once
+  // it has made this call.
+  virtual void post(std::span<const Wanted> wanted, std::byte* to) = 0;
+  // Returns when what was posted first, and not awaited yet, is there.
+  virtual void await() = 0;
+};
+
+// How the processes of a run cut weights, gradients and state among them: the slices, and whose this process is.
+struct OwnSlices {
+  Slices slices;
+  int owner = 0;
+
+  Part own(int i) const { return slices.part(i, owner); }
 };
 
 class ParamStore {
@@ -47,6 +81,14 @@ class ParamStore {
   bool booked_only() const { return memory_->booked_only(); }
   const NodeShare& share() const { return memory_->share(); }
 
+  // Gradients and state are cut; holds_slices: the weights too. Before allocate.
+  void set_cut(OwnSlices cut, bool holds_slices);
+  const OwnSlices* cut() const { return cut_ ? &*cut_ : nullptr; }
+  // Whether graphs gather parameter i from its owners.
+  bool gathers(int i) const { return gathers_ && cut_ && parameters_->at(i).size() > 0; }
+  void set_source(WeightSource* source) { source_ = source; }
+  WeightSource* source() const { return source_; }
+
   // arrival: asked before a graph reads a parameter, until it is null again.
   void set_arrival(Arrival* arrival) { arrival_ = arrival; }
   void forget_arrival(const Arrival* arrival) {
@@ -67,6 +109,9 @@ class ParamStore {
   std::unique_ptr<Planes> planes_;
   std::unique_ptr<Packs> packs_;
   Arrival* arrival_ = nullptr;
+  std::optional<OwnSlices> cut_;
+  bool gathers_ = false;
+  WeightSource* source_ = nullptr;
   BusyFlag busy_;
 };
 

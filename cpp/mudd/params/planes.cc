@@ -12,58 +12,67 @@ int64_t padded(int64_t elements) { return (elements + 15) / 16 * 16; }
 
 }  // namespace
 
-void Planes::allocate() {
-  std::vector<Part> all;
-  narrow_offsets_.assign(static_cast<size_t>(parameters_.count()), -1);
-  int64_t narrow = 0;
-  for (int i = 0; i < parameters_.count(); ++i) {
-    if (parameters_.at(i).stored == DType::f32) {
-      all.push_back(parameters_.whole(i));
-      continue;
-    }
-    narrow_offsets_[i] = narrow;
-    narrow += padded(parameters_.at(i).size());
+StoreBlock Planes::place(const std::vector<Part>& parts, int64_t width, bool shared,
+                         std::vector<std::byte*>& places) const {
+  int64_t elements = 0;
+  for (const Part& part : parts) elements += padded(part.size());
+  StoreBlock block = memory_.take(elements * width, shared);
+  std::byte* at = block.data;
+  for (const Part& part : parts) {
+    if (part.size() > 0) places[part.parameter] = at;
+    at += padded(part.size()) * width;
   }
-  if (narrow > 0) narrow_ = memory_.take(narrow * size_of(DType::bf16), true);
-  add(DType::f32, all);
+  return block;
+}
+
+void Planes::allocate() {
+  const size_t count = static_cast<size_t>(parameters_.count());
+  Plane masters{.places = std::vector<std::byte*>(count), .parts = std::vector<Part>(count)};
+  narrow_.resize(count);
+  for (const bool of_node : {true, false}) {
+    std::vector<Part> wide, narrow;
+    for (int i = 0; i < parameters_.count(); ++i) {
+      if (parameters_.of_node(i) != of_node) continue;
+      const bool is_wide = parameters_.at(i).stored == DType::f32;
+      (is_wide ? wide : narrow).push_back(parameters_.held(i));
+      masters.parts[i] = parameters_.held(i);
+    }
+    if (!narrow.empty()) narrow_blocks_.push_back(place(narrow, size_of(DType::bf16), of_node, narrow_));
+    if (!wide.empty()) masters.blocks.push_back(place(wide, size_of(DType::f32), of_node, masters.places));
+  }
+  planes_.push_back(std::move(masters));
 }
 
 int Planes::add(DType dtype, const std::vector<Part>& parts) {
   check(dtype == DType::f32 || dtype == DType::bf16, "parameter", "plane: expected float32 or bfloat16, got ",
         name_of(dtype));
-  Plane plane{.dtype = dtype,
-              .offsets = std::vector<int64_t>(static_cast<size_t>(parameters_.count()), -1),
-              .parts = std::vector<Part>(static_cast<size_t>(parameters_.count()))};
-  int64_t elements = 0;
-  for (const Part& part : parts) {
-    if (part.size() == 0) continue;
-    plane.offsets[part.parameter] = elements;
-    plane.parts[part.parameter] = part;
-    elements += padded(part.size());
-  }
-  plane.block = memory_.take(elements * size_of(dtype), planes_.empty());
+  const size_t count = static_cast<size_t>(parameters_.count());
+  Plane plane{.dtype = dtype, .places = std::vector<std::byte*>(count), .parts = std::vector<Part>(count)};
+  for (const Part& part : parts)
+    if (part.size() > 0) plane.parts[part.parameter] = part;
+  plane.blocks.push_back(place(parts, size_of(dtype), false, plane.places));
   planes_.push_back(std::move(plane));
-  return count() - 1;
+  return this->count() - 1;
 }
 
 Tensor Planes::weights(int i) const {
   const Parameter& p = parameters_.at(i);
-  std::byte* where = narrow_offsets_[i] < 0 ? data(0, i) : narrow_.data + narrow_offsets_[i] * size_of(p.stored);
-  return {.data = where, .rows = p.rows(), .cols = p.cols(), .stride = p.cols(), .dtype = p.stored};
+  std::byte* where = narrow_[i] ? narrow_[i] : data(0, i);
+  const int64_t rows = parameters_.held(i).size() / p.cols();
+  return {.data = where, .rows = rows, .cols = p.cols(), .stride = p.cols(), .dtype = p.stored};
 }
 
 int64_t Planes::weight_bytes() const {
   int64_t n = 0;
-  for (int i = 0; i < parameters_.count(); ++i) {
-    const Parameter& p = parameters_.at(i);
-    n += padded(p.size()) * size_of(p.stored);
-  }
+  for (int i = 0; i < parameters_.count(); ++i)
+    n += padded(parameters_.held(i).size()) * size_of(parameters_.at(i).stored);
   return n;
 }
 
 int64_t Planes::state_bytes() const {
   int64_t bytes = 0;
-  for (int p = 1; p < count(); ++p) bytes += planes_[p].block.bytes;
+  for (int p = 1; p < count(); ++p)
+    for (const StoreBlock& block : planes_[p].blocks) bytes += block.bytes;
   return bytes;
 }
 

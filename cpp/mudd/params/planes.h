@@ -1,6 +1,7 @@
 // Planes: flat memory with a number per element of the parameters. Plane 0 is the fp32 master of all but the
-// frozen parameters that are stored in 16 bits, which have a block of their own; the others hold an optimizer's
-// moments, each with its own dtype and the parts of parameters that need it.
+// frozen parameters that are stored in 16 bits, which have blocks of their own; the others hold an optimizer's
+// moments, each with its own dtype and the parts of parameters that need it. Of the weights a process has what
+// Declarations::held says: a parameter that it holds whole may lie in memory of the node, a part is its own.
 #pragma once
 
 #include <cstddef>
@@ -26,35 +27,37 @@ class Planes {
 
   int count() const { return static_cast<int>(planes_.size()); }
   DType dtype(int p) const { return planes_[p].dtype; }
-  bool holds(int p, int i) const { return planes_[p].offsets[i] >= 0; }
+  bool holds(int p, int i) const { return planes_[p].places[i] != nullptr; }
   Part held(int p, int i) const { return planes_[p].parts[i]; }  // empty where the plane does not hold it
   // The first element of the part that is held; nullptr where the plane does not hold the parameter.
-  std::byte* data(int p, int i) const {
-    const Plane& plane = planes_[p];
-    return holds(p, i) ? plane.block.data + plane.offsets[i] * size_of(plane.dtype) : nullptr;
-  }
+  std::byte* data(int p, int i) const { return planes_[p].places[i]; }
   float* floats(int p, int i) const { return reinterpret_cast<float*>(data(p, i)); }  // of an f32 plane
 
-  float* master(int i) const { return floats(0, i); }  // nullptr for a parameter stored in 16 bits
-  // The weights in the type that they are stored in: f32, or bf16 or f16 of a frozen parameter.
+  float* master(int i) const { return floats(0, i); }  // the first that is held; nullptr if stored in 16 bits
+  // Element `at` of the parameter, which is held.
+  float* master_at(int i, int64_t at) const { return master(i) + (at - parameters_.held(i).begin); }
+  // The rows that are held, in the type that they are stored in: f32, or bf16 or f16 of a frozen parameter.
   Tensor weights(int i) const;
 
-  int64_t weight_bytes() const;  // of all weights as they are stored
+  int64_t weight_bytes() const;  // of the weights that are held, as they are stored
   int64_t state_bytes() const;   // of all planes but the master
 
  private:
   struct Plane {
-    StoreBlock block;
+    std::vector<StoreBlock> blocks;
     DType dtype = DType::f32;
-    std::vector<int64_t> offsets;  // per parameter, in elements; -1: not held
+    std::vector<std::byte*> places;  // per parameter; null: not held
     std::vector<Part> parts;
   };
+  // Takes memory for these parts, numbers of `width` bytes, and writes the address of each.
+  StoreBlock place(const std::vector<Part>& parts, int64_t width, bool shared,
+                   std::vector<std::byte*>& places) const;
 
   const Declarations& parameters_;
   const StoreMemory& memory_;
   std::vector<Plane> planes_;
-  StoreBlock narrow_;                    // weights stored in 16 bits
-  std::vector<int64_t> narrow_offsets_;  // per parameter, in elements; -1: it is in plane 0
+  std::vector<StoreBlock> narrow_blocks_;  // weights stored in 16 bits
+  std::vector<std::byte*> narrow_;         // per parameter; null: it is in plane 0, or nothing of it is held
 };
 
 }  // namespace mudd

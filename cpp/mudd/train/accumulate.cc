@@ -40,7 +40,7 @@ void Accumulate::run(const StepInput& input, const FillRun& fill, GradientSync& 
     executor_.forward(executor_.workspace(), own);
     sync.enter(dist::Phase::backward, input.step);
     executor_.backward(executor_.workspace(), r, &sync);
-    add_run(r, own.loss_scale, totals);
+    add_run(r, own.loss_scale, sync, totals);
   }
 }
 
@@ -73,21 +73,24 @@ double Accumulate::metric_of(const Tensor& metrics, int64_t column) const {
   return total;
 }
 
-void Accumulate::add_run(int run, double scale, StepTotals& totals) {
+void Accumulate::add_run(int run, double scale, GradientSync& sync, StepTotals& totals) {
   const int runs = executor_.runs_per_step();
   const double counted = shards_of(values_.count);
-  totals.loss = losses_.add(run, runs, scale * shards_of(values_.loss));
-  totals.count = counts_.add(run, runs, counted);
   totals.add_count(counted, run == 0);
-  if (values_.aux != kAbsent) totals.aux = aux_losses_.add(run, runs, scale * shards_of(values_.aux));
+  std::vector<double>& sums = run_sums_;
+  sums = {scale * shards_of(values_.loss), counted, values_.aux == kAbsent ? 0.0 : scale * shards_of(values_.aux)};
+  for (ValueId v : values_.metrics) {
+    const Tensor t = executor_.value(v);
+    for (int64_t c = 0; c < t.cols; ++c) sums.push_back(metric_of(t, c));
+  }
+  sync.sum_run(sums);
+  totals.loss = losses_.add(run, runs, sums[0]);
+  totals.count = counts_.add(run, runs, sums[1]);
+  if (values_.aux != kAbsent) totals.aux = aux_losses_.add(run, runs, sums[2]);
+  for (size_t f = 0; f < totals.metrics.size(); ++f) totals.metrics[f] = metrics_[f].add(run, runs, sums[3 + f]);
   if (targets_ != kAbsent) {
     const Tensor targets = executor_.value(targets_);
     totals.slots += static_cast<double>(targets.rows * targets.cols);
-  }
-  size_t at = 0;
-  for (ValueId v : values_.metrics) {
-    const Tensor t = executor_.value(v);
-    for (int64_t c = 0; c < t.cols; ++c, ++at) totals.metrics[at] = metrics_[at].add(run, runs, metric_of(t, c));
   }
 }
 

@@ -35,7 +35,7 @@ class Accumulate {
  private:
   double shards_of(ValueId id) const;
   double metric_of(const Tensor& metrics, int64_t column) const;
-  void add_run(int run, double scale, StepTotals& totals);
+  void add_run(int run, double scale, GradientSync& sync, StepTotals& totals);
   double slots_over_counted() const;
 
   Executor& executor_;
@@ -45,6 +45,7 @@ class Accumulate {
   ValueId targets_;
   shard_tree::Counter<double> losses_, counts_, aux_losses_;
   std::vector<shard_tree::Counter<double>> metrics_;
+  std::vector<double> run_sums_;  // loss, count, auxiliary loss and metrics of a run
 };
 
 }  // namespace mudd

@@ -1,5 +1,5 @@
-// BatchPart: which samples this process takes of every batch, a contiguous part of it that its graph runs cut
-// further.
+// BatchPart: which samples this process takes of every batch: a contiguous part of it that its graph runs cut
+// further, or, where processes sum after each run, its part of the samples of each run.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,12 @@ struct RunSamples {
 struct BatchPart {
   int64_t begin = 0;  // in the batch
   int64_t batch = 0;  // samples of the whole batch; 0: this part is all of it
+  int64_t step = 0;   // samples from the begin of a run to that of the next one; 0: those of a run
 
-  // Graph run `run` of `runs` in step `step`, `count` samples each.
-  RunSamples of(int64_t step, int run, int runs, int64_t count) const {
-    const int64_t whole = batch > 0 ? batch : runs * count, at = begin + run * count;
-    return {.in_batch = at, .first = step * whole + at, .count = count};
+  // Graph run `run` of `runs` in a training step, `count` samples each.
+  RunSamples of(int64_t train_step, int run, int runs, int64_t count) const {
+    const int64_t whole = batch > 0 ? batch : runs * count, at = begin + run * (step > 0 ? step : count);
+    return {.in_batch = at, .first = train_step * whole + at, .count = count};
   }
 };
 

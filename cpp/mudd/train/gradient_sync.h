@@ -15,7 +15,10 @@ class GradientSync : public GradientObserver {
 
   // The elements of parameter i whose gradient is summed, and whose weights are updated, here; begin and end are
   // borders of units (params/units.h).
-  virtual Part part(int i) const { return executor_.store().parameters().whole(i); }
+  virtual Part part(int i) const {
+    const OwnSlices* cut = executor_.gradients().cut() ? executor_.store().cut() : nullptr;
+    return cut ? cut->own(i) : executor_.store().parameters().whole(i);
+  }
   // Of a use whose total is given by its rows: the total over all processes; null: whole in the flat plane.
   virtual const RowTotal* rows(int i, int use) const { return executor_.gradients().rows(i, use); }
 
@@ -23,6 +26,9 @@ class GradientSync : public GradientObserver {
   virtual void enter(dist::Phase /*phase*/, int64_t /*step*/) {}
   // Before each graph run: whether the step ends here, alike everywhere if the graph itself adds over the batch.
   virtual bool stops(bool asked) { return asked; }
+  // After each graph run: makes these numbers of its samples those of all processes, where they sum after each
+  // run.
+  virtual void sum_run(std::span<double> /*values*/) {}
   // How ops of the graph add over the whole batch.
   virtual BatchSum* batch_sum() { return nullptr; }
 

@@ -2,6 +2,7 @@
 // can read. One for each executor.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 
 #include "mudd/dist/comm.h"
@@ -23,6 +24,10 @@ class NodeGradients {
     };
   }
   dist::Comm& comm() const { return comm_; }
+  // From which on a bucket of gradients is full: waiting for it costs little beside summing it, and the last one
+  // of backward is short.
+  static constexpr int64_t kBucketBytes = 4 << 20;
+  int64_t bucket_bytes() const { return std::min(kBucketBytes, comm_.longest_message()); }
   // The plane of a process of the node.
   std::byte* plane(int node_rank) const { return window_->part(node_rank); }
 

@@ -7,24 +7,6 @@
 #include "mudd/kernels/reduce/reduce.h"
 
 namespace mudd {
-namespace {
-
-// Large enough that waiting for a bucket costs little beside summing it, small enough that the last one is short.
-constexpr int64_t kBucketBytes = 4 << 20;
-
-// Numbers of a record before the metrics.
-enum Scalar { kLoss, kCount, kAux, kSlots, kLeast, kMost, kStop, kFlags, kScalars };
-
-// Adds number `at` of every process's record by the tree.
-double tree_of(const std::vector<double>& records, int64_t width, int64_t at) {
-  const int n = static_cast<int>(std::ssize(records) / width);
-  shard_tree::Counter<double> sums;
-  double total = 0;
-  for (int rank = 0; rank < n; ++rank) total = sums.add(rank, n, records[rank * width + at]);
-  return total;
-}
-
-}  // namespace
 
 SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool batch_sums,
                        const std::function<bool(const Parameter&)>& whole)
@@ -32,21 +14,18 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
       gradients_(gradients),
       comm_(gradients.comm()),
       batch_sums_(batch_sums),
-      ownership_(executor.store().parameters(), executor.plan(), comm_.world(), whole,
-                 std::min(kBucketBytes, comm_.longest_message())) {
+      ownership_(executor.store().parameters(), executor.plan(), comm_.world(), whole, gradients.bucket_bytes()),
+      exchange_(executor, comm_, [this](int i, int rank) {
+        return ownership_.part(i, owner(rank / comm_.node_size(), rank % comm_.node_size()));
+      }) {
   read_places();
   book_totals();
   flags_ = comm_.window(std::ssize(ownership_.buckets()) * static_cast<int64_t>(sizeof(uint64_t)));
   arrived_ = comm_.window(std::ssize(ownership_.buckets()) * static_cast<int64_t>(sizeof(uint64_t)));
   homes_.resize(ownership_.buckets().size());
   on_their_way_.resize(homes_.size());
-  int64_t blocks = 0;
-  for (int i = 0; i < executor.store().parameters().count(); ++i) {
+  for (int i = 0; i < executor.store().parameters().count(); ++i)
     if (ownership_.home(i) >= 0) homes_[ownership_.home(i)].push_back(i);
-    const bool trained = executor.gradients().uses(i) > 0;
-    first_block_.push_back(trained ? blocks : -1);
-    if (trained) blocks += norm_blocks(executor.store().parameters().at(i).size());
-  }
 }
 
 // Tells all processes where the totals lie: their planes differ where one has few rows of a table and another
@@ -135,7 +114,7 @@ void SharedStep::finish_gradients(bool dropped) {
 }
 
 void SharedStep::sum_bucket(size_t bucket) {
-  const Ownership::Bucket& b = ownership_.buckets()[bucket];
+  const GradientBucket& b = ownership_.buckets()[bucket];
   for (int u = b.begin; u < b.end; ++u) {
     const GradientUse& use = executor_.plan().gradients[u];
     const Part mine = part_of_nodes(use.parameter);
@@ -157,7 +136,7 @@ bool SharedStep::is_table(const GradientUse& use) const {
 }
 
 // Of tables only rows that some sample has read are sent.
-void SharedStep::sum_between_nodes(const Ownership::Bucket& bucket) {
+void SharedStep::sum_between_nodes(const GradientBucket& bucket) {
   auto* plane = reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()));
   std::vector<dist::OwnedRange> pieces, rows;
   for (int u = bucket.begin; u < bucket.end; ++u) {
@@ -177,85 +156,15 @@ void SharedStep::sum_between_nodes(const Ownership::Bucket& bucket) {
   between_nodes_.push_back(comm_.sum_between_nodes(plane, pieces));
 }
 
-// Calls body(first, count) for each range of norm blocks that an owner has.
-template <class Body>
-void SharedStep::over_blocks(int owner, Body body) const {
-  for (int i = 0; i < executor_.store().parameters().count(); ++i) {
-    const Part p = ownership_.part(i, owner);
-    if (first_block_[i] >= 0 && p.size() > 0) body(first_block_[i] + p.begin / kNormBlock, norm_blocks(p.size()));
-  }
-}
-
-void SharedStep::book_records(const StepTotals& totals) {
-  int64_t most = 0;
-  for (int owner = 0; owner < ownership_.owners(); ++owner) {
-    int64_t blocks = 0;
-    over_blocks(owner, [&](int64_t, int64_t count) { blocks += count; });
-    most = std::max(most, blocks);
-  }
-  record_.resize(kScalars + totals.metrics.size() + static_cast<size_t>(most));
-  records_.resize(record_.size() * static_cast<size_t>(comm_.world()));
-}
-
 void SharedStep::exchange(StepTotals& totals) {
-  if (record_.empty()) book_records(totals);
-  const double scalars[kScalars] = {totals.loss,
-                                    totals.count,
-                                    totals.aux,
-                                    totals.slots,
-                                    totals.least_count,
-                                    totals.most_count,
-                                    totals.stop ? 1.0 : 0.0,
-                                    static_cast<double>(totals.flags)};
-  auto to = std::copy_n(scalars, kScalars, record_.begin());
-  to = std::copy(totals.metrics.begin(), totals.metrics.end(), to);
-  over_blocks(owner(comm_.node(), comm_.node_rank()), [&](int64_t first, int64_t count) {
-    to = std::copy_n(totals.norm_squares.begin() + first, count, to);
-  });
-  comm_.all_gather(record_.data(), std::ssize(record_) * static_cast<int64_t>(sizeof(double)), records_.data());
-  add_records(totals);
+  exchange_.run(totals, false);
   ++step_;
   handed_in_ = 0;
   finished_here_ = summed_ = 0;
 }
 
-void SharedStep::add_records(StepTotals& totals) const {
-  const int64_t width = std::ssize(record_);
-  totals.loss = tree_of(records_, width, kLoss);
-  totals.count = tree_of(records_, width, kCount);
-  totals.aux = tree_of(records_, width, kAux);
-  totals.slots = tree_of(records_, width, kSlots);
-  for (size_t f = 0; f < totals.metrics.size(); ++f)
-    totals.metrics[f] = tree_of(records_, width, kScalars + static_cast<int64_t>(f));
-  for (int rank = 0; rank < comm_.world(); ++rank) {
-    const double* record = records_.data() + rank * width;
-    totals.least_count = std::min(totals.least_count, record[kLeast]);
-    totals.most_count = std::max(totals.most_count, record[kMost]);
-    totals.stop |= record[kStop] != 0;
-    totals.flags |= static_cast<uint32_t>(record[kFlags]);
-    const double* from = record + kScalars + totals.metrics.size();
-    over_blocks(owner(rank / comm_.node_size(), rank % comm_.node_size()), [&](int64_t first, int64_t count) {
-      std::copy_n(from, count, totals.norm_squares.begin() + first);
-      from += count;
-    });
-  }
-}
+bool SharedStep::stops(bool asked) { return batch_sums_ ? exchange_.any(asked) : asked; }
 
-bool SharedStep::any(bool here) {
-  const char mine = here ? 1 : 0;
-  std::vector<char>& all = flags_of_all_;
-  all.resize(static_cast<size_t>(comm_.world()));
-  comm_.all_gather(&mine, 1, all.data());
-  return std::any_of(all.begin(), all.end(), [](char flag) { return flag != 0; });
-}
-
-bool SharedStep::stops(bool asked) { return batch_sums_ ? any(asked) : asked; }
-
-void SharedStep::add(std::span<double> values) {
-  sums_.resize(values.size() * static_cast<size_t>(comm_.world()));
-  comm_.all_gather(values.data(), static_cast<int64_t>(values.size_bytes()), sums_.data());
-  for (size_t k = 0; k < values.size(); ++k)
-    values[k] = tree_of(sums_, std::ssize(values), static_cast<int64_t>(k));
-}
+void SharedStep::add(std::span<double> values) { exchange_.add(values); }
 
 }  // namespace mudd

@@ -14,6 +14,7 @@
 #include "mudd/train/gradient_sync.h"
 #include "mudd/train/node_gradients.h"
 #include "mudd/train/ownership.h"
+#include "mudd/train/totals_exchange.h"
 
 namespace mudd {
 
@@ -42,26 +43,22 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   void await(int i) override;
   void read_places();
   void book_totals();
-  void book_records(const StepTotals& totals);
   // Owners of one number inside their nodes are neighbours, so that what a rank sums for all nodes is one range.
   int owner(int node, int node_rank) const { return node_rank * comm_.nodes() + node; }
   Part part_of_nodes(int i) const;
   bool all_finished(size_t bucket) const;
   void sum_bucket(size_t bucket);
-  void sum_between_nodes(const Ownership::Bucket& bucket);
+  void sum_between_nodes(const GradientBucket& bucket);
   bool is_table(const GradientUse& use) const;
   void send_weights();
   void receive_bucket(size_t bucket);
   std::atomic<uint64_t>& finished_by(int rank, size_t bucket) const;
-  void add_records(StepTotals& totals) const;
-  bool any(bool here);
-  template <class Body>
-  void over_blocks(int owner, Body body) const;
 
   NodeGradients& gradients_;
   dist::Comm& comm_;
   bool batch_sums_;
   Ownership ownership_;
+  TotalsExchange exchange_;
   std::vector<std::vector<GradientSums::TotalPlace>> places_;  // [rank of the node][use of the plan]
   // [parameter][use]; null where all processes have whole planes.
   std::vector<std::vector<std::unique_ptr<RowTotal>>> totals_;
@@ -77,10 +74,6 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   uint64_t step_ = 1;
   int handed_in_ = 0;                      // uses that are final here
   size_t finished_here_ = 0, summed_ = 0;  // buckets
-  std::vector<int64_t> first_block_;       // of each parameter in the totals; -1: no gradient
-  std::vector<double> record_, records_;   // of the exchange: here, and of all processes
-  std::vector<double> sums_;               // of add, of all processes
-  std::vector<char> flags_of_all_;
 };
 
 }  // namespace mudd

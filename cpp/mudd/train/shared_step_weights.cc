@@ -7,7 +7,7 @@ namespace mudd {
 bool SharedStep::finish_update(bool finite) {
   ParamStore& store = executor_.store();
   store.packs().masters_written();
-  const bool all_finite = !any(!finite);
+  const bool all_finite = !exchange_.any(!finite);
   if (comm_.nodes() > 1) {
     send_weights();
     store.set_arrival(this);

@@ -112,7 +112,7 @@ void WeightUpdate::add_matrix(const GradientSync& sync, const Part& part, int64_
   a.cols = (end - begin) / a.rows;
   a.first_row = (begin - s * matrix) / p.cols();
   a.matrix_rows = p.matrix_rows();
-  a.w = store.planes().master(i) + begin;
+  a.w = store.planes().master_at(i, begin);
   a.n_grads = sums.uses(i);
   a.grad_begin = begin;
   for (int use = 0; use < a.n_grads; ++use) {

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared
     from mudd_core.data.tokenize import Tokenizer
     from mudd_core.engine.model import Model
-    from mudd_core.run.build.memory_plan import Place
+    from mudd_core.run.build.place import Place
     from mudd_core.run.records.events import Validation
 
 
@@ -81,7 +81,7 @@ def _look_at(folder: RunFolder) -> None:
 
 def _place(request: Request) -> Place:
     """The ranks that a plan is for."""
-    from mudd_core.run.build.memory_plan import ALONE, Place
+    from mudd_core.run.build.place import ALONE, Place
 
     words = [f"{name}={request.options[name]}" for name in JOB_OPTIONS if name in request.options]
     if not words:

@@ -6,6 +6,7 @@ import contextlib
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.printable import printable
@@ -21,22 +22,23 @@ if TYPE_CHECKING:
     from mudd_core.run.loop.trainer import Trainer
 
 
-def show_sample(trainer: Any, config: Config) -> None:
-    """A run that is done and saved ends well, whatever its sample does."""
+def show_sample(trainer: Any, config: Config, *, shown: bool = True) -> None:
+    """A run that is done and saved ends well, whatever its sample does. shown: else a rank only takes part in it."""
     from mudd_core.run.report.sample import write_text
 
     if trainer.tokenizer is None:  # data that are ids alone
         return
     trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
-    print("\na sample of what it learned:\n" + "-" * 72)
+    say: Callable[[str], None] = write_now if shown else lambda text: None
+    say("\na sample of what it learned:\n" + "-" * 72 + "\n")
     try:
-        write_now(config.sample.prompt)
-        write_text(trainer.model, trainer.tokenizer, config.sample.prompt, config.sample, write_now)
+        say(config.sample.prompt)
+        write_text(trainer.model, trainer.tokenizer, config.sample.prompt, config.sample, say)
     except BrokenPipeError:
         raise
     except Exception as error:
-        print(f"\nwarning: no sample: {error}", end="")
-    print("\n" + "-" * 72)
+        say(f"\nwarning: no sample: {error}")
+    say("\n" + "-" * 72 + "\n")
 
 
 _PROMPT_IDS = 48  # of a held-out row, to take the words of a prompt from

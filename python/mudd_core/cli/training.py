@@ -174,8 +174,9 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
     if sweep:
         progress.say(finish(trainer.engine, config, store.folder, summary.step, sweep, ranks).rstrip())
         store.settle()
+    if ranks.first or config.mesh.cuts_weights(ranks.world):
+        show_sample(trainer, config, shown=ranks.first)
     if ranks.first:
-        show_sample(trainer, config)
         print(ending(summary, store.folder, request, prompt_of(trainer)))
     ranks.barrier()  # the first rank has read weights that all share
     return _code(summary, ranks.first)

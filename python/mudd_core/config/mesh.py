@@ -37,7 +37,8 @@ class MeshConfig:
     tensor: int = opt(1, "ranks that a layer is cut over; not built", "ranks", low=1, free=True)
     zero: int = opt(
         1,
-        "what is cut over fsdp: 1 the optimizer's state; 2 gradients too, 3 weights too (not built yet)",
+        "what is cut over the ranks: 1 the optimizer's state; 3 gradients and weights too, which graphs gather layer "
+        "by layer (ranks of a node share one copy of the weights in any case)",
         "level",
         low=1,
         high=3,
@@ -48,6 +49,10 @@ class MeshConfig:
         "allow a number of ranks that does not divide train.logical_shards; bits then depend on the world",
         free=True,
     )
+
+    def cuts_weights(self, world: int) -> bool:
+        """Whether so many ranks gather weights for each other, and so run each graph together."""
+        return self.zero == 3 and world > 1
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,12 @@ def mesh_faults(mesh: MeshConfig) -> list[str]:
     for name in ("data", "fsdp"):
         if getattr(mesh, name) == 0:
             faults.append(f"[mesh] {name}: expected -1 (what is left) or at least 1, got 0")
-    for name in ("zero", "expert", "pipeline", "context"):
+    if mesh.zero == 2:
+        faults.append(
+            "[mesh] zero=2 is not built: beside zero=1 it saves 4 bytes a parameter and costs a reduce-scatter of the "
+            "gradients in each graph run; use zero=1, or zero=3, which cuts the weights, too (docs/parallel.md)"
+        )
+    for name in ("expert", "pipeline", "context"):
         if (value := getattr(mesh, name)) > 1:
             faults.append(f"[mesh] {name}={value} is not built yet; use {name}=1 (docs/parallel.md)")
     if mesh.tensor > 1:

@@ -18,6 +18,11 @@ class BatchPart:
     samples: int
     shards: int
 
+    def by_runs(self, runs: int, rank: int, world: int) -> tuple[int, int]:
+        """(first sample, samples from a graph run to the next) where all ranks take equal parts of each run."""
+        each = self.samples // runs
+        return (self.first, 0) if runs == 1 else (rank * each, world * each)
+
     @classmethod
     def of(cls, batch_size: int, shards: int, rank: int, world: int) -> BatchPart:
         """Of rank `rank` of `world`, at most `batch_size` of them.

@@ -153,8 +153,9 @@ class Engine:
         optional = self._rows.parts if given is None else [n for n in given if n not in ("inputs", "targets")]
         self.executor.release()  # two of them at once were never asked for
         graphs, planned = self._graphs, self._graphs.plan(tuple(optional), check_finite=True)
+        found = ""
         for run in range(graphs.runs):
-            row = graphs.part.first + run * graphs.samples
+            row = graphs.first_row(run)
             first = step * self.config.train.batch_size + row
             if given is not None:
                 planned.fill({name: array[row : row + graphs.samples] for name, array in given.items()})
@@ -163,9 +164,10 @@ class Engine:
                 assert source is not None  # a step on rows of Python keeps its arrays
                 _core.fill_inputs(source, planned.executor, first)
             planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
-            if planned.executor.first_non_finite():
-                return str(planned.executor.first_non_finite())
-        return BATCH_SUM
+            found = found or str(planned.executor.first_non_finite())
+            if found and self.model.store.holds_all:
+                break  # else the ranks gather weights for every run together
+        return found or BATCH_SUM
 
     def last_batch(self, step: int) -> Mapping[str, Array]:
         """All arrays of the batch of the last step taken, `step`."""
@@ -210,12 +212,13 @@ class Engine:
         return self._graphs.gradient_bytes(gradient_rows=gradient_rows)
 
     def memory_report(self) -> dict[str, int]:
-        """Bytes by kind: weights, moments, gradients, packed copies, arena."""
+        """Bytes by kind: weights, moments, gradients, packed copies, weights gathered (where cut), arena."""
         store, executor = self.model.store, self._planned.executor
         return {
             "weights": store.plane_bytes,
             "moments": store.state_bytes,
             "gradients": executor.gradient_bytes,
             "packed": store.packed_bytes,
+            **({"gathered": executor.weight_bytes} if executor.weight_bytes else {}),
             "arena": executor.arena_bytes + self._step.scratch_bytes,
         }

@@ -33,13 +33,21 @@ class Weights(Mapping[str, Float32]):
         self._trained = trained
         self._store, self._names = store, dict.fromkeys(store.names())
         for name in list(self._names)[:1]:
-            store.view(0, name)  # refuses a model without memory at once
+            if store.holds(0, name) or store.holds_all:
+                store.view(0, name)  # refuses a model without memory at once
 
     def __getitem__(self, name: str) -> Float32:
         if name not in self._names:
             hint = nearest(str(name), self._names) or "; print(model.parameters) lists them"
             raise KeyError(f"[parameters] there is no '{name}'{hint}")
-        if self._store.describe(name)["stored"] == "float32":
+        begin, end = self._store.held(0, name)
+        about = self._store.describe(name)
+        if end - begin != np.prod(about["shape"], dtype=np.int64):
+            raise RuntimeError(
+                f"[parameters] {name}: the ranks have cut it among them (mesh.zero=3), and this one has elements "
+                f"{begin:,} to {end:,}"
+            )
+        if about["stored"] == "float32":
             view: Float32 = self._store.view(0, name)
             return view
         values: Float32 = self._store.values(name)
@@ -88,6 +96,8 @@ def set_weight(store: _core.ParamStore, name: str, value: Array) -> int:
 
     UserError with name and value for a finite one that would become infinite in the 16 bits of its type.
     """
+    if not store.holds(0, name):  # other ranks have all of it
+        return 0
     if np.shape(value) and value.dtype in (dtypes.BF16, np.float16):
         own = weight_view(store, name)
         if value.dtype == own.dtype:

@@ -97,6 +97,24 @@ def available_bytes(root: Path = Path("/sys/fs/cgroup"), groups: str | None = No
     return best
 
 
+def mappable_bytes() -> int | None:
+    """Bytes of address space that this process may still map (ulimit -v); None: it has no limit."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return (
+        None if limit == resource.RLIM_INFINITY else max(0, limit - _fields("self/status").get("VmSize", 0))
+    )
+
+
+def require_mappable(more: int, what: str, advice: Callable[[int], str]) -> None:
+    """UserError if `more` bytes are more than this process may still map; the rest as `require`."""
+    have = mappable_bytes()
+    if have is not None and more > have:
+        raise UserError(
+            f"[memory] {what} needs {bytes_text(more)} more, but the limit on address space (ulimit -v) leaves "
+            f"{bytes_text(have)}; {advice(have)}"
+        )
+
+
 def require(more: int, what: str, advice: Callable[[int], str] | None = None) -> None:
     """UserError if `more` bytes are more than this process may still take.
 

@@ -21,6 +21,7 @@ from mudd_core.dist import Comm
 from mudd_core.engine import immediate, watched
 from mudd_core.engine.argument_check import require_model_config
 from mudd_core.engine.batch_check import OPTIONAL, checked_ids
+from mudd_core.engine.cut import Cut
 from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.generate import Generator, check_sampling, make_generator, ring_positions, sampler
 from mudd_core.engine.inner_values import InnerValues
@@ -44,6 +45,8 @@ class Model(Parameters, InnerValues, Hinted):
     precision: "fp32" (None), or "bf16" for activations and operands of matmuls in bf16; weights themselves stay fp32.
     comm: of the ranks that train together: those of a node share one copy of the weights. All make the same calls.
     stored: "bfloat16" or "float16" for each matrix to be frozen for good and stored so, in half the memory.
+    held: elements [begin, end), whole rows, of the parameters of which this rank has only a part. cut: how the ranks
+    cut weights, gradients and state among them; where it holds slices, all of them run every graph together.
     """
 
     _other_names = MODEL
@@ -58,6 +61,8 @@ class Model(Parameters, InnerValues, Hinted):
         precision: str | None = None,
         comm: Comm | None = None,
         stored: Mapping[str, str] | None = None,
+        held: Mapping[str, tuple[int, int]] | None = None,
+        cut: Cut | None = None,
     ) -> None:
         if isinstance(config, Config):
             seed = config.train.seed if seed is None else seed
@@ -84,8 +89,15 @@ class Model(Parameters, InnerValues, Hinted):
         trained = tuple(name for name in names if name not in (stored or ()))
         self._trained = () if len(trained) == len(names) else trained  # names; empty: all
         self.comm = comm
+        for name, (begin, end) in (held or {}).items():
+            self.store.hold(name, begin, end)
+        self.cut = cut
+        if cut is not None:
+            cut.apply(self.store)
         shared = comm is not None and comm.node_size > 1 and not booked_only
         self.store.allocate(booked_only, _core.NodeMemory(comm.core) if comm and shared else None)
+        if cut is not None and cut.holds_slices and comm is not None and not booked_only:
+            self._source = _core.CutWeights(self.store, comm.core)
         if initialize and not booked_only:
             self.store.initialize(seed)
 

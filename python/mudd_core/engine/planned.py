@@ -22,6 +22,7 @@ class ExecutorOptions(TypedDict, total=False):
     poison: bool
     check_finite: bool
     gradient_rows: bool
+    cut_gradients: bool
     gradients: _core.NodeGradients | None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,7 +48,8 @@ class EngineState:
         """Views of all that is saved. writable: to read a checkpoint into them; `load` must follow."""
         parts = []
         for name in self._store.names():
-            parts.append(self._part(name, 0, name, writable))
+            if self._store.holds(0, name):
+                parts.append(self._part(name, 0, name, writable))
             for moment, plane in self._moments:
                 if self._store.holds(plane, name):
                     parts.append(self._part(f"{moment}/{name}", plane, name, writable))
@@ -65,8 +67,8 @@ class EngineState:
             else self._store.view(plane, name, writable)
         )
         shape = self._store.describe(name)["shape"]
-        shared = plane == 0 and self._store.shared
-        return StatePart(label, shape, self._store.held(plane, name)[0], view, shared)
+        part = StatePart(label, shape, self._store.held(plane, name)[0], view)
+        return replace(part, shared=True) if plane == 0 and self._store.shared(name) else part
 
     def load(self, parts: Iterable[StatePart]) -> None:
         """Take over parts that cover what `parts` gives, copying those that are other memory, and repack."""

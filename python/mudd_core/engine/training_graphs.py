@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class TrainingGraphs:
     """Training graphs of a model under the config of a run.
 
-    part: the rank's samples of a batch. runs: of a graph in a step. samples: sequences of a run.
+    part: the rank's samples of a batch. runs: of a graph in a step. samples: sequences of a run. first, stride: of its
+    first run, and from one to the next (0: as many as a run has).
     """
 
     def __init__(self, config: Config, model: Model) -> None:
@@ -38,6 +39,10 @@ class TrainingGraphs:
             train.batch_size, train.shard_count(), train.micro_batch_size, self.part
         )
         self.samples = self.part.samples // self.runs
+        self._cut = model.cut is not None
+        self.first, self.stride = self.part.first, 0
+        if self._cut:  # gradients are summed over ranks after each run
+            self.first, self.stride = self.part.by_runs(self.runs, self.comm.rank, self.comm.world)
         mixture = mixture_of(model.config)
         self._batch_aux = mixture is not None and mixture.aux_scope == "batch"
         if self.runs > 1 and self._batch_aux:
@@ -58,6 +63,8 @@ class TrainingGraphs:
             check_finite=check_finite or train.debug_nonfinite,
             gradients=_core.NodeGradients(self.comm.core) if shared else None,
         )
+        if self._cut:
+            options["cut_gradients"] = True
         if shared and self.comm.nodes > 1:  # nodes exchange the gradients of whole tables
             options["gradient_rows"] = False
         planned = self._model.plan(
@@ -93,9 +100,14 @@ class TrainingGraphs:
             metrics=[*planned.metrics, planned.outputs[2]],
             gradients=planned.gradients,
             batch_sums=self.comm.world > 1 and self._batch_aux,
-            first_sample=self.part.first,
+            first_sample=self.first,
+            run_stride=self.stride,
             batch_size=train.batch_size,
         )
+
+    def first_row(self, run: int) -> int:
+        """The first sample of a graph run in the batch."""
+        return self.first + run * (self.stride or self.samples)
 
     def gradient_bytes(self, *, gradient_rows: bool) -> int:
         """Bytes of gradients in a training step that keeps those of tables by rows, or whole; for a plan."""

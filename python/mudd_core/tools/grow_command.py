@@ -125,7 +125,7 @@ def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:
         config = replace_path(config, "model.zoom_dim", new.zoom_dim)
     after = Model(new, seed=config.train.seed)
     how = config.start.grow_init
-    for name, value in grow.start_weights(after, source, slot_number=number, how=how).items():
+    for name, value in grow.start_weights(after, source, slot_number=number, how=how):
         after.set_parameter(name, value)
     tokens = text.rows("valid", row_shape(config)).arrays(0, _PROBE_WINDOWS)["inputs"]
     print(

@@ -43,3 +43,14 @@ def test_a_killed_rank_is_named_and_no_bit_is_lost(whole: TinyRun, tiny_text: Pa
         assert re.search(rf"\[ranks\] rank {rank} \(.+\) in step \d+ \({phase}\).* is gone", said), said
     assert kills.finish(whole)
     assert set(window_files()) <= before
+
+
+def test_a_rank_killed_while_weights_are_gathered_is_named_and_no_bit_is_lost(
+    whole: TinyRun, tiny_text: Path, tmp_path: Path
+) -> None:
+    kills = Kills(tmp_path / "run", tiny_text, 2, ("mesh.zero=3", "dist.node=rank"))
+    for rank, instant in [(1, 3), (0, 40), (1, 121)]:  # gathers, of which an update waits for about ten
+        said = kills.kill(rank, f"phase_gather:{instant}")
+        assert f"process rank {rank} " in said, said  # mpirun's: no rank of its node is left to say more
+    assert kills.slowest < 5
+    assert kills.finish(whole)

@@ -68,6 +68,15 @@ def test_ranks_that_are_nodes_of_their_own_have_the_bits_of_one_process(
     assert same(run, whole) and "2 ranks on 2 nodes" in run.output
 
 
+@pytest.mark.parametrize("words", [(), ("dist.node=rank",)])
+def test_ranks_that_cut_weights_have_the_bits_of_one_process(
+    whole: TinyRun, tiny_text: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    run = run_of(tmp_path / "run", tiny_text, "--ranks=2", "mesh.zero=3", *words)
+    assert run.finish() == 0, run.tail
+    assert same(run, whole)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_of_the_launcher_saves_and_another_world_goes_on(
     whole: TinyRun, tiny_text: Path, tmp_path: Path, number: signal.Signals

@@ -35,7 +35,7 @@ def source_of(model: mc.Model) -> Source:
 def grown_model(old: mc.Model, how: str, slot_number: int = -1, slots: int = 45, **options: Any) -> mc.Model:
     new = mc.Model(dataclasses.replace(old.config, slot_num=slots, **options), seed=8)
     weights = grow.start_weights(new, source_of(old), slot_number=slot_number, how=how)
-    for name, value in weights.items():
+    for name, value in weights:
         new.set_parameter(name, value)
     return new
 
@@ -132,16 +132,16 @@ def test_the_slot_number_cuts_what_is_loaded() -> None:
 def test_what_does_not_fit_is_named() -> None:
     small = mc.Model(dataclasses.replace(OLD, slot_num=8))
     with pytest.raises(UserError, match=r"blocks.0.attn.q.key: expected at most 8 slots"):
-        grow.start_weights(small, source_of(old_model()))
+        dict(grow.start_weights(small, source_of(old_model())))
     wide = mc.Model(dataclasses.replace(OLD, d_model=40))
     with pytest.raises(UserError, match="embed: expected shape"):
-        grow.start_weights(wide, source_of(old_model()))
+        dict(grow.start_weights(wide, source_of(old_model())))
     deep = mc.Model(dataclasses.replace(OLD, n_layer=3))
     with pytest.raises(UserError, match=r"'blocks.2.*is missing"):
-        grow.start_weights(deep, source_of(old_model()))
+        dict(grow.start_weights(deep, source_of(old_model())))
     flat = mc.Model(dataclasses.replace(OLD, n_layer=1))
     with pytest.raises(UserError, match=r"'blocks.1.*has no place"):
-        grow.start_weights(flat, source_of(old_model()))
+        dict(grow.start_weights(flat, source_of(old_model())))
 
 
 # ---------------------------------------------------------------- runs and the command

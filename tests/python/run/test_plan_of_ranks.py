@@ -10,10 +10,13 @@ import pytest
 import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
+from mudd_core.config.fields import replace_path
 from mudd_core.engine import memory
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.model_shape import resolved_model
-from mudd_core.run.build.memory_plan import MemoryPlan, Place
+from mudd_core.run.build.memory_plan import MemoryPlan
+from mudd_core.run.build.place import Place
+from mudd_core.run.build.planned_model import cut_of
 from rank_runs import on_ranks
 
 SHARED = ("weights", "packed")  # one copy on a node
@@ -34,6 +37,42 @@ def test_the_plan_of_a_rank_is_what_its_engine_books(world: int, on_a_node: int,
     for kind, count in reports[0].items():
         nodes = world // on_a_node * count if kind in SHARED else sum(report[kind] for report in reports)
         assert world * planned[kind] == pytest.approx(nodes, rel=0.02), kind
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("world", "on_a_node"), [(4, 4), (2, 1), (4, 2)])
+def test_the_plan_of_cut_weights_is_what_the_engine_books(world: int, on_a_node: int, precision: str) -> None:
+    words = [f"train.precision={precision}", "train.threads=1", "mesh.zero=3"]
+    config = mc.load_config("tiny.py", words)
+    shape = resolved_model(config, 4096)
+
+    def work(comm: Any) -> dict[str, int]:
+        model = mc.Model(
+            shape, precision=precision, comm=comm, initialize=False, cut=cut_of(shape, config, comm)
+        )
+        return Engine(config, model).memory_report()
+
+    reports = on_ranks(work, world, on_a_node)
+    planned = MemoryPlan.of(shape, config, Place(world, on_a_node)).bytes()
+    shared = {*SHARED} if on_a_node == world else {"packed", "gathered"}
+    for kind, count in reports[0].items():
+        nodes = world // on_a_node * count if kind in shared else sum(report[kind] for report in reports)
+        assert world * planned[kind] == pytest.approx(nodes, rel=0.05), kind
+    whole = MemoryPlan.of(shape, config).bytes()
+    if on_a_node == 1:
+        assert planned["weights"] + planned["moments"] < 1.1 * (whole["weights"] + whole["moments"]) / world
+
+
+def test_address_space_that_is_too_small_is_refused_naming_zero_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, place = mc.load_config("tiny.py", ["train.batch_size=8"]), Place(4, 1)
+    shape = resolved_model(config, 4096)
+    need = sum(MemoryPlan.of(shape, config, place).bytes().values())
+    monkeypatch.setattr(memory, "mappable_bytes", lambda: need - 1)
+    with pytest.raises(UserError, match=r"address space \(ulimit -v\).*set mesh.zero=3: it then needs"):
+        MemoryPlan.of(shape, config, place).require()
+    MemoryPlan.of(shape, replace_path(config, "mesh.zero", 3), place).require()
+    monkeypatch.setattr(memory, "mappable_bytes", lambda: need)
+    MemoryPlan.of(shape, config, place).require()
 
 
 def test_the_plan_prints_bytes_of_a_rank_and_of_a_node(

@@ -36,8 +36,12 @@ def run(
     return first
 
 
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines()
+
+
 def rows(folder: Path) -> list[dict[str, Any]]:
-    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    lines = map(json.loads, _lines(folder / "metrics.jsonl"))
     return [{name: value for name, value in row.items() if name not in TIMES} for row in lines]
 
 
@@ -84,6 +88,67 @@ def test_nodes_give_the_run_of_one_process(
     want = run(tmp_path / "one", tiny_text, 1)
     assert run(tmp_path / "many", tiny_text, world, on_a_node, SLOW).final_hash == want.final_hash
     assert rows(tmp_path / "many") == rows(tmp_path / "one")
+
+
+@pytest.mark.parametrize(("world", "on_a_node"), [(2, 1), (4, 2), (4, 4)])
+def test_cut_weights_give_the_run_of_one_process(
+    tiny_text: Path, tmp_path: Path, world: int, on_a_node: int
+) -> None:
+    """Validation batches that the ranks cannot share evenly, and texts, which all ranks write together."""
+    fields = {"eval.max_batches": 3, "sample.every": 4}
+    want = run(tmp_path / "one", tiny_text, 1, **fields)
+    got = run(tmp_path / "many", tiny_text, world, on_a_node, SLOW, **{"mesh.zero": 3, **fields})
+    assert (got.final_hash, got.val_loss) == (want.final_hash, want.val_loss)
+    assert rows(tmp_path / "many") == rows(tmp_path / "one")
+    texts = [
+        [one["text"] for one in map(json.loads, _lines(tmp_path / name / "samples.jsonl"))]
+        for name in ("one", "many")
+    ]
+    assert texts[0] == texts[1] and len(texts[0]) == 2
+
+
+def test_cut_weights_resume_whole_ones_and_whole_ones_them(tiny_text: Path, tmp_path: Path) -> None:
+    want = run(tmp_path / "one", tiny_text, 1)
+    for world, on_a_node, zero, stop in (
+        (1, 1, 1, 1),
+        (2, 1, 1, 2),
+        (4, 2, 1, 4),
+        (4, 1, 3, 5),
+        (2, 2, 3, 6),
+        (1, 1, 3, 0),
+    ):
+        got = run(tmp_path / "run", tiny_text, world, on_a_node, **{"mesh.zero": zero, "train.stop_at": stop})
+        assert got.step == (stop or 8)
+    assert got.final_hash == want.final_hash and rows(tmp_path / "run") == rows(tmp_path / "one")
+
+
+@pytest.mark.parametrize("optimizer", [False, True])
+def test_cut_weights_start_from_those_of_another_run(
+    tiny_text: Path, tmp_path: Path, optimizer: bool
+) -> None:
+    run(tmp_path / "old", tiny_text, 1)
+    start = {"start.load_parameters_path": str(tmp_path / "old"), "start.keep_optimizer": optimizer}
+    want = run(tmp_path / "one", tiny_text, 1, **start)
+    assert run(tmp_path / "two", tiny_text, 2, 1, **{"mesh.zero": 3, **start}).final_hash == want.final_hash
+
+
+def test_a_log_that_measures_whole_weights_is_refused_where_no_rank_has_them(
+    tiny_text: Path, tmp_path: Path
+) -> None:
+    def work(comm: Any) -> Exception | None:
+        try:
+            run_config = config_of(tiny_text, **{"mesh.zero": 3, "log.style": "maxtext"})
+            Trainer(run_config, tmp_path / "run", comm=comm).close()
+        except (UserError, ReportedElsewhereError) as error:
+            return error
+        return None
+
+    first, second = on_ranks(work, 2, 1)
+    assert isinstance(first, UserError) and "zero=3 over several nodes: no rank has the whole weights" in str(
+        first
+    )
+    assert isinstance(second, ReportedElsewhereError) and not (tmp_path / "run").exists()
+    assert on_ranks(work, 2, 2) == [None, None]
 
 
 def test_the_log_reads_no_weight_that_has_not_come(tiny_text: Path, tmp_path: Path) -> None:

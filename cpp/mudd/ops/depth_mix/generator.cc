@@ -48,8 +48,8 @@ void MixGenerator::infer(Inference& io, int64_t rows, int64_t width, int64_t cou
   wants_w_ = io.wants_gradient(kMixW1) || io.wants_gradient(kMixW2);
   wants_gain_ = has_gain_ && io.wants_gradient(kMixGeneratorGain);
   compute_ = io.compute();
-  packs_w1_ = !io.input_is_parameter(kMixW1);
-  packs_w2_ = !io.input_is_parameter(kMixW2);
+  packs_w1_ = !io.may_stay_packed(kMixW1);
+  packs_w2_ = !io.may_stay_packed(kMixW2);
   for (const auto& [input, here] : {std::pair{kMixW1, packs_w1_}, std::pair{kMixW2, packs_w2_}}) {
     if (here) continue;
     io.pack(input, Pack::plain);

@@ -46,7 +46,7 @@ void MoeRoute::infer(Inference& io) {
   io.saved(rows * static_cast<int64_t>(sizeof(RouteRow)));
   if (!io.wants_gradient(kX) && !io.wants_gradient(kW)) jitter_ = 0;  // training only
   // A router works in fp32 in every graph; the store's copies are of the graph's compute type.
-  packs_ = !io.input_is_parameter(kW) || io.compute() != DType::f32;
+  packs_ = !io.may_stay_packed(kW) || io.compute() != DType::f32;
   if (!packs_) io.pack(kW, Pack::plain);
   if (!packs_ && io.wants_gradient(kX)) io.pack(kW, Pack::transposed);
   const int64_t packed = packs_ ? std::max(packed_bytes(d_, experts_), packed_bytes(experts_, d_)) : 0;

@@ -18,7 +18,8 @@ from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build import start_warnings
 from mudd_core.run.build.planned_model import plan_model
 from mudd_core.run.build.disk_space import checkpoint_bytes, refuse_full_disk, shortage
-from mudd_core.run.build.memory_plan import ALONE, MemoryPlan, Place
+from mudd_core.run.build.memory_plan import MemoryPlan
+from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.protocols import validated_slots
 from mudd_core.run.build.rows import (
     data_end_note,

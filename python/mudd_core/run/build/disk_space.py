@@ -9,13 +9,14 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
 from mudd_core.checkpoint import space_for
 from mudd_core.config import Config
-from mudd_core.run.build.memory_plan import ALONE, Place
+from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.store.checkpoints import Checkpoints
 
 
 def checkpoint_bytes(report: Mapping[str, int], place: Place = ALONE) -> int:
     """Return the bytes of a checkpoint. report: of MemoryPlan.bytes, for one rank of `place`."""
-    return report["weights"] * place.on_a_node + report["moments"] * place.world
+    weights = report["weights"] * (place.world if "gathered" in report else place.on_a_node)  # slices, or a node's
+    return weights + report["moments"] * place.world
 
 
 def refuse_full_disk(config: Config, checkpoints: Checkpoints | None, each: int) -> None:

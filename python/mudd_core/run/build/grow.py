@@ -8,7 +8,7 @@ model then computes what it computed before), or keys and values of zero (`zero_
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,29 +63,36 @@ def grown(name: str, old: Array, fresh: Array, slot_number: int) -> Array:
 
 def start_weights(
     model: Model, source: Source, *, slot_number: int = -1, how: str = "random"
-) -> dict[str, Array]:
-    """The weights by name that a new model with initial values starts from. how: as start.grow_init."""
-    result = {}
-    names = model.parameters
+) -> Iterator[tuple[str, Array]]:
+    """Names and weights that a new model with initial values starts from, one at a time. how: as start.grow_init.
+
+    UserError where the names of the source are others, and where a shape does not fit.
+    """
+    names = model.store.names()
     extra = sorted(name for name in source.tensors if is_weight(name) and name not in names)
     if extra:
         raise UserError(
             f"[start] {source.path}: '{extra[0]}' has no place in this model ({len(extra)} left over)"
         )
-    for name, initial in names.items():
-        if name not in source.tensors:
-            raise UserError(f"[start] {source.path}: '{name}' is missing")
-        old = source.tensors[name]
-        if not grows(model.config, name):
-            if old.shape != initial.shape:
-                raise UserError(f"[start] {name}: expected shape {initial.shape}, got {old.shape}")
+    if missing := [name for name in names if name not in source.tensors]:
+        raise UserError(f"[start] {source.path}: '{missing[0]}' is missing")
+    for name in names:
+        old, shape = source.tensors[name], tuple(model.store.describe(name)["shape"])
+        if not grows(model.config, name) or (old.shape == shape and slot_number < 0):
+            if old.shape != shape:
+                raise UserError(f"[start] {name}: expected shape {shape}, got {old.shape}")
             half = old.dtype in (dtypes.BF16, np.float16)  # as it is: it may be stored so
-            result[name] = old if half else np.asarray(old, np.float32)
+            yield name, old if half else np.asarray(old, np.float32)
             continue
+        if not model.store.holds_all:
+            raise UserError(
+                "[start] slots grow only where a node has whole weights: begin with mesh.zero=1, and go on with "
+                "mesh.zero=3 from its checkpoint"
+            )
+        initial = model.parameters[name]
         zero = how == "zero_both" or (how == "zero_keys" and not name.endswith(".value"))
         fresh = np.zeros_like(initial) if zero else initial
-        result[name] = grown(name, old, fresh, slot_number)
-    return result
+        yield name, grown(name, old, fresh, slot_number)
 
 
 def take_start(config: Config, model: Model, source: Source) -> str:
@@ -93,7 +100,7 @@ def take_start(config: Config, model: Model, source: Source) -> str:
     start = config.start
     number = start.load_parameters_path_slot_number
     weights = start_weights(model, source, slot_number=number, how=start.grow_init)
-    rounded = sum(set_weight(model.store, name, value) for name, value in weights.items())
+    rounded = sum(set_weight(model.store, name, value) for name, value in weights)
     text = f"started from {source.path}"
     if rounded:
         text += f"; {rounded:,} frozen weights were rounded (train.frozen_dtype={config.train.frozen_dtype})"

@@ -7,45 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from mudd_core.config import Config, ModelConfig, check_config, mesh_of
+from mudd_core.base.units import bytes_text
+from mudd_core.config import Config, MeshConfig, ModelConfig, check_config, mesh_of
+from mudd_core.config.fields import replace_path
 from mudd_core.engine import memory
 from mudd_core.engine.batch_part import BatchPart
+from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.planned_model import plan_model
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
 from mudd_core.run.store.checkpoints import Checkpoints
-
-
-@dataclass(frozen=True)
-class Place:
-    """The ranks that the memory of a run is for: how many in all, and on a node."""
-
-    world: int = 1
-    on_a_node: int = 1
-
-    def text(self, config: Config) -> str:
-        """The ranks in words."""
-        shared = "; a node has one copy of the weights, of which a rank's share is counted"
-        mesh = mesh_of(config, self.world)
-        return f"{self.world} as {mesh}, {self.on_a_node} on a node" + (shared if self.on_a_node > 1 else "")
-
-    def config_of_rank(self, config: Config) -> Config:
-        """A config of one process whose graphs are those of the first rank, which has the most sequences."""
-        train = config.train
-        part = BatchPart.of(train.batch_size, train.shard_count(), 0, self.world)
-        validated = config.eval.batch_size or train.batch_size
-        return replace(
-            config,
-            train=replace(train, batch_size=part.samples, logical_shards=part.shards),
-            eval=replace(config.eval, batch_size=validated),
-        )
-
-    def shared(self, report: Mapping[str, int]) -> dict[str, int]:
-        """A rank's share of what one process would need: a node has one copy of the weights."""
-        cut = {"weights": self.on_a_node, "packed": self.on_a_node, "moments": self.world}
-        return {kind: -(-count // cut.get(kind, 1)) for kind, count in report.items()}
-
-
-ALONE = Place()
 
 
 @dataclass(frozen=True)
@@ -70,10 +40,12 @@ class MemoryPlan:
         if place.world == 1:
             return plan_model(self.shape, config, only=True, stored=self.stored)[2]
         mesh_of(config, place.world)  # a changed config may not fit the ranks
-        _, engine, report = plan_model(self.shape, place.config_of_rank(config), only=True, stored=self.stored)
-        if place.world > place.on_a_node:  # whole tables go between nodes, not the rows that were read
+        own = place.config_of_rank(config)
+        _, engine, report = plan_model(self.shape, own, only=True, stored=self.stored, place=place)
+        if config.mesh.zero < 3 and place.world > place.on_a_node:
+            # Whole tables go between nodes, not the rows that were read.
             report["gradients"] = engine.gradient_bytes(gradient_rows=False)
-        return place.shared(report)
+        return place.shared(report, config.mesh.zero == 3)
 
     def require(self, what: str = "training") -> dict[str, int]:
         """Return the bytes by kind; UserError, with advice, if the ranks of a node do not fit into its memory."""
@@ -84,6 +56,7 @@ class MemoryPlan:
         memory.require(
             self.place.on_a_node * sum(report.values()), what, lambda have: self.advice(report, have)
         )
+        memory.require_mappable(self.place.mapped(report), what, lambda have: self.advice(report, have))
         return report
 
     def advice(self, report: Mapping[str, int], have: int) -> str:
@@ -101,19 +74,23 @@ class MemoryPlan:
         shape, ranks = self.shape, self.place.on_a_node
 
         @cache
-        def least_bytes(own: ModelConfig) -> int:  # no change of the batch changes it
-            return replace(self, shape=own)._least_bytes()
+        def least_bytes(own: ModelConfig, mesh: MeshConfig) -> int:  # no change of the batch changes it
+            return replace(self, shape=own, config=replace(self.config, mesh=mesh))._least_bytes()
 
         def needed(changed: Config) -> int:
             check_config(changed)
             own = dataclasses.replace(
                 changed.model, vocab_size=shape.vocab_size, max_seq_len=shape.max_seq_len
             )
-            least = least_bytes(own)
+            least = least_bytes(own, changed.mesh)
             if least > have:
                 return least
             return ranks * sum(replace(self, shape=own, config=changed).bytes().values())
 
+        if self.place.world > 1 and self.config.mesh.zero == 1:
+            cut = replace_path(self.config, "mesh.zero", 3)
+            if (found := needed(cut)) <= have:
+                return f"set mesh.zero=3: it then needs {bytes_text(found)}, and the training stays the same"
         return advice(self.config, needed, have, settled, rounding)
 
     def _counted(self) -> tuple[int, int]:
@@ -132,4 +109,8 @@ class MemoryPlan:
         """
         weights, trained = self._counted()
         place = self.place
-        return weights + (4 * place.on_a_node + 2) * trained if place.world > 1 else weights + 6 * trained
+        if place.world == 1:
+            return weights + 6 * trained
+        if self.config.mesh.zero == 3:
+            return (weights + 6 * trained) * place.on_a_node // place.world
+        return weights + (4 * place.on_a_node + 2) * trained

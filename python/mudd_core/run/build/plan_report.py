@@ -23,7 +23,8 @@ from mudd_core.run.build.disk_space import (
     refuse_full_disk,
     shortage,
 )
-from mudd_core.run.build.memory_plan import ALONE, MemoryPlan, Place
+from mudd_core.run.build.memory_plan import MemoryPlan
+from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.plan_time import ends_with_data, fraction_of_peak, planned_steps
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.build.rows import row_shape
@@ -40,6 +41,7 @@ _KINDS = {
     "moments": "optimizer moments",
     "gradients": "gradients",
     "packed": "packed copies of the weights",
+    "gathered": "weights gathered for two layers",
     "arena": "activations and scratch",
     "evaluation": "activations of validation",
 }
@@ -147,7 +149,7 @@ def _memory_lines(plan: MemoryPlan, kinds: dict[str, int]) -> list[str]:
     if more > have:
         text = f"DOES NOT FIT: {plan.advice(kinds, have)}"
         lines += textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
-    return lines + [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items()]
+    return lines + [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items() if kind in kinds]
 
 
 def parameter_table(config: Config) -> str:

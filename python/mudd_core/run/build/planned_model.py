@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from mudd_core.config import Config, ModelConfig
 from mudd_core.dist import Comm
+from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Rows
+    from mudd_core.engine.cut import Cut
     from mudd_core.engine.engine import Engine
     from mudd_core.engine.model import Model
 
@@ -23,11 +25,13 @@ def plan_model(
     only: bool = False,
     comm: Comm | None = None,
     stored: StoredTypes | None = None,
+    place: Place = ALONE,
 ) -> tuple[Model, Engine, dict[str, int]]:
     """(model, engine, bytes by kind): all memory reserved, next to none of it touched, the weights zeros.
 
     model: one to train further; it keeps its weights. only: for a plan, of any size; such a model cannot run. comm: the
-    ranks that train it; all make this call. stored: types of the frozen weights; None: found from the config.
+    ranks that train it; all make this call. stored: types of the frozen weights; None: found from the config. place: of
+    the first rank, for a plan of several.
     """
     from mudd_core.data.pipelines import parts_of
     from mudd_core.engine.engine import Engine
@@ -42,8 +46,26 @@ def plan_model(
             precision=config.train.precision,
             comm=comm,
             stored=(stored or stored_in(config)).of(shape, config),
+            cut=cut_of(shape, config, comm, place),
         )
     engine = Engine(config, model, batcher, parts)
     batch = config.eval.batch_size or config.train.batch_size
     evaluation = model.plan_evaluation(batch, config.train.seq_len, optional=parts).executor.arena_bytes
     return model, engine, {**engine.memory_report(), "evaluation": evaluation}
+
+
+def cut_of(shape: ModelConfig, config: Config, comm: Comm | None, place: Place = ALONE) -> Cut | None:
+    """How ranks cut a model under mesh.zero=3; None where they do not, or where there is one.
+
+    comm: of the ranks; None for a plan, which is that of the first rank at `place`.
+    """
+    from mudd_core.engine.cut import Cut, whole_names
+    from mudd_core.engine.model import Model
+    from mudd_core.engine.optimizer_groups import optimizer_groups
+
+    if not config.mesh.cuts_weights(place.world if comm is None else comm.world):
+        return None
+    whole = whole_names(optimizer_groups(Model(shape, booked_only=True).store, config.optim))
+    if comm is not None:
+        return Cut.of(comm, whole)
+    return Cut(place.world, 0, place.world > place.on_a_node, whole)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from mudd_core.engine import memory
 from mudd_core.engine.memory import MIB
-from mudd_core.run.build.memory_plan import MemoryPlan, Place
+from mudd_core.run.build.memory_plan import MemoryPlan
+from mudd_core.run.build.place import Place
 from mudd_core.run.ranks.ranks import Ranks
 
 WINDOW = 64 * MIB  # the least that weights, and packed weights, are given (node_memory.h)

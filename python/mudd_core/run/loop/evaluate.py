@@ -22,6 +22,7 @@ def evaluate(
     bytes_per_target: float,
     stop: Callable[[], bool] = lambda: False,
     ranks: Ranks | None = None,
+    together: bool = False,
     mean: Callable[[Sequence[tuple[float, int]]], float] = token_mean,
     report: Callable[[BatchSums], None] = lambda sums: None,
 ) -> Validation | None:
@@ -29,16 +30,21 @@ def evaluate(
 
     bytes_per_target: bytes of validation text over targets of the whole split, so that a part of the split
     (eval.max_batches) is measured in the same unit. ranks: the batches are dealt out to them, and the sums added in the
-    order of batches, so that the result has the bits of one process. mean: the loss by the sums of all batches. report:
-    called with the sums of each batch, on all ranks alike.
+    order of batches, so that the result has the bits of one process. together: each rank evaluates as many batches as
+    the others, since they gather weights for each other (mesh.zero=3). mean: the loss by the sums of all batches.
+    report: called with the sums of each batch, on all ranks alike.
     """
     ranks = ranks or Ranks()
     begin = time.perf_counter()
     found: list[tuple[float, int, int]] = []
-    for count, own in _dealt(batches, ranks):
+    for count, own, last in _dealt(batches, ranks):
         if stop():
             return None
-        sums = (0.0, 0, 0) if own is None else evaluator.evaluate(own)
+        sums = (0.0, 0, 0)
+        if own is not None:
+            sums = evaluator.evaluate(own)
+        elif last is not None and together:
+            evaluator.evaluate(last)
         for one in ranks.gathered(sums)[:count]:
             found.append(tuple(one))
             report(BatchSums(len(found), *found[-1], time.perf_counter() - begin))
@@ -59,15 +65,16 @@ def evaluate(
 
 def _dealt(
     batches: Iterable[Mapping[str, Array]], ranks: Ranks
-) -> Iterator[tuple[int, Mapping[str, Array] | None]]:
-    """By rounds of a batch a rank: how many batches the round has, and this rank's own, None where it has none."""
+) -> Iterator[tuple[int, Mapping[str, Array] | None, Mapping[str, Array] | None]]:
+    """By rounds of a batch a rank: how many batches the round has, this rank's own (None: it has none), the last."""
     count = 0
     own: Mapping[str, Array] | None = None
+    batch: Mapping[str, Array] | None = None
     for batch in batches:
         own = batch if count == ranks.rank else own
         count += 1
         if count == ranks.world:
-            yield count, own
+            yield count, own, batch
             count, own = 0, None
     if count:
-        yield count, own
+        yield count, own, batch

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from mudd_core.base.errors import UserError
 from mudd_core.config import Config, check_config, mesh_of
 from mudd_core.config.fields import replace_path
 from mudd_core.run.build.components import Components, with_model_of, with_steps
@@ -18,6 +19,7 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.run_log import RunLog
+from mudd_core.run.report.styles import measures_weights
 from mudd_core.run.report.tracker import require_tracker
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.logs import require_metrics_file
@@ -49,6 +51,7 @@ def open_run(
     check_config(asked)
     mesh = ranks.together(lambda: mesh_of(asked, ranks.world))
     ranks.together(lambda: require_tracker(asked.log))
+    ranks.together(lambda: _refuse_measures(asked, ranks))
     ranks.together(lambda: require_metrics_file(asked) if ranks.first else None)
     store = _store(workdir, ranks, asked.storage.map)
     if store is not None:
@@ -77,6 +80,16 @@ def open_run(
     run = Session(config, parts, store, log, ranks, fingerprint or None, changed)
     opened.callback(run.end_rows)
     return run
+
+
+def _refuse_measures(config: Config, ranks: Ranks) -> None:
+    """UserError for logs that measure whole weights, of which no rank has more than its slices."""
+    several = ranks.comm is not None and ranks.comm.nodes > 1
+    if config.mesh.zero == 3 and several and measures_weights(config):
+        raise UserError(
+            "[mesh] zero=3 over several nodes: no rank has the whole weights that log.style and log.weights measure; "
+            "set log.style=ours log.weights=false log.activations=false, or use zero=1"
+        )
 
 
 def _store(workdir: str | Path | Store | None, ranks: Ranks, mounts: str) -> Store | None:

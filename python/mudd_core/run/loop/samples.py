@@ -1,7 +1,7 @@
 """Texts at validations (sample.every): what the model writes with the weights that were just validated.
 
-Rank 0 writes them alone, with the draws of sample.seed: counters, which no other part of a run reads. A text changes no
-bit of the training, and one that fails ends no run.
+Rank 0 writes them alone, or where ranks gather weights for each other with all of them, with the draws of sample.seed:
+counters, which no other part of a run reads. A text changes no bit of the training, and one that fails ends no run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class Samples:
         """Write a text if this step was validated, is due and has none yet; all weights of its update are here."""
         run, step = self._run, self._run.state.step_done
         validation = run.state.last_validation
-        if not run.ranks.first or validation is None or validation.step != step or not self._is_due(step):
+        if validation is None or validation.step != step or not (run.ranks.first or run.cuts_weights):
+            return
+        due = run.ranks.from_first(lambda: self._is_due(step)) if run.cuts_weights else self._is_due(step)
+        if not due:
             return
         try:
             with self._trace.span("sample"):
@@ -40,8 +43,9 @@ class Samples:
         except Exception as error:
             self._say_failed(step, str(error) or type(error).__name__)
             return
-        run.history.sampled(sample)
-        run.log.sampled(sample)
+        if run.ranks.first:
+            run.history.sampled(sample)
+            run.log.sampled(sample)
 
     def _is_due(self, step: int) -> bool:
         every, store = self._run.config.sample.every, self._run.store
@@ -59,7 +63,8 @@ class Samples:
 
         def alive(text: str) -> None:
             run.watch.phase("evaluate", step)
-            if signals.stop_reason() is not None:
+            stopped = signals.stop_reason() is not None
+            if run.ranks.any(stopped) if run.cuts_weights else stopped:
                 raise _StoppedError
 
         run.engine.release()  # packed weights of decoding take its place

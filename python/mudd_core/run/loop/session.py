@@ -57,6 +57,11 @@ class Session:
         """The engine that makes the updates."""
         return self.components.engine
 
+    @property
+    def cuts_weights(self) -> bool:
+        """Whether ranks gather weights for each other, and so run each graph together (mesh.zero=3)."""
+        return self.config.mesh.cuts_weights(self.ranks.world)
+
     def end_with_data(self) -> None:
         """Make the last update the end of the run, whose data end earlier than its config."""
         self.log.say(data_end_note(self.config, self.state.step_done))

@@ -35,6 +35,7 @@ def finish(
         step=step,
         bytes_per_target=text.valid_bytes_per_target,
         ranks=ranks,
+        together=config.mesh.cuts_weights(ranks.world),
     )
     assert result is not None
     row = {**columns, "loss": repr(result.val_loss)}

@@ -85,7 +85,7 @@ class Updates:
         run.history.took_step(record)
         if goes_back:
             self._recovery.go_back(t)
-        if compare_due(run.ranks, run.config.dist.compare_every, record.step):
+        if not run.cuts_weights and compare_due(run.ranks, run.config.dist.compare_every, record.step):
             compare_weights(run.ranks, run.engine.state_parts(), record.step)
         return record
 

@@ -78,6 +78,7 @@ class Validator:
                 bytes_per_target=run.components.bytes_per_target,
                 stop=stop,
                 ranks=run.ranks,
+                together=run.cuts_weights,
                 mean=mean_of(run.config),
                 report=report,
             )

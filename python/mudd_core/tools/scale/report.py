@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text, flops_text
 from mudd_core.config import Config, ModelConfig, mesh_of
-from mudd_core.run.build.memory_plan import MemoryPlan, Place
+from mudd_core.run.build.memory_plan import MemoryPlan
+from mudd_core.run.build.place import Place
 from mudd_core.tools.scale import cost
 from mudd_core.tools.scale.axes import axes
 from mudd_core.tools.scale.models import shape_of

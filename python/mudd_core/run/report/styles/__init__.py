@@ -16,6 +16,7 @@ __all__ = [
     "Style",
     "has_own_start",
     "logs_step",
+    "measures_weights",
     "reads_forward_statistics",
     "reads_weights",
     "style_of",
@@ -50,6 +51,11 @@ def reads_weights(config: Config, step: int) -> bool:
     if has_statistics(config) and (logs_step(config, step) or logs_step(config, step + 1)):
         return True
     return every > 0 and step % every == 0
+
+
+def measures_weights(config: Config) -> bool:
+    """Whether the log counts or measures weights as a whole, at any update."""
+    return config.log.weights or config.log.activations or _class_of(config) is not Style
 
 
 def reads_forward_statistics(config: Config, step: int) -> bool:

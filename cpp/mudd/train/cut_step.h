@@ -1,0 +1,70 @@
+// CutStep: the GradientSync of ranks that cut gradients and state, and where they are on several nodes the weights
+// (mesh.zero=3). In each graph run a bucket is summed as soon as all ranks have finished it: inside a node from
+// the planes of its ranks, between nodes by messages. Its owner keeps the sum over runs of its slice, and the
+// bucket's memory is taken for a later one.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "mudd/train/gradient_sync.h"
+#include "mudd/train/node_gradients.h"
+#include "mudd/train/totals_exchange.h"
+
+namespace mudd {
+
+class CutStep final : public GradientSync, private BatchSum {
+ public:
+  // All processes construct it together. The executor's store is cut over all ranks, and so are its gradients.
+  CutStep(Executor& executor, GradientSums& sums, NodeGradients& gradients);
+
+  Part part(int i) const override { return cut_.own(i); }
+  const RowTotal* rows(int, int) const override { return nullptr; }
+  void enter(dist::Phase phase, int64_t step) override { comm_.set_phase(phase, step); }
+  // Graphs hold messages, so a stop is agreed on before each run.
+  bool stops(bool asked) override { return exchange_.any(asked); }
+  void sum_run(std::span<double> values) override;
+  BatchSum* batch_sum() override { return this; }
+  void begins(int run) override;
+  void reaches(int position) override;
+  void finished(const GradientUse& use) override;
+  void finish_gradients(bool dropped) override;
+  void exchange(StepTotals& totals) override { exchange_.run(totals, true); }
+  bool finish_update(bool finite) override;
+
+ private:
+  // Of a bucket, by the number of the graph run in which it has come so far: written by a rank, and read by it
+  // from all planes of the node.
+  struct Progress {
+    std::atomic<uint64_t> written, read;
+  };
+
+  void add(std::span<double> values) override { exchange_.add(values); }
+  Progress& progress(int node_rank, size_t bucket) const {
+    return reinterpret_cast<Progress*>(progress_->part(node_rank))[bucket];
+  }
+  bool all(size_t bucket, std::atomic<uint64_t> Progress::* count) const;
+  void sum_written();
+  void sum(size_t bucket);
+  void sum_inside_node(size_t bucket);
+  void sum_between_nodes(size_t bucket);
+  void finish(size_t bucket);
+  float* plane(int node_rank, const GradientUse& use) const;
+  bool is_table(const GradientUse& use) const;
+
+  GradientSums& sums_;
+  NodeGradients& gradients_;
+  dist::Comm& comm_;
+  const OwnSlices& cut_;
+  TotalsExchange exchange_;
+  std::shared_ptr<dist::Window> progress_;
+  std::vector<std::vector<std::shared_ptr<dist::Pending>>> between_nodes_;  // of each bucket
+  int run_ = 0;                                                             // of the step
+  uint64_t count_ = 0;                                                      // of graph runs so far
+  int written_uses_ = 0;                                                    // in this run
+  size_t written_ = 0, summed_ = 0, finished_ = 0;  // buckets in this run: written here, being summed, taken
+};
+
+}  // namespace mudd
