@@ -18,12 +18,13 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#55
 
 @dataclass(frozen=True)
 class Axis:
-    """A range and its name; log: logarithmic, the range positive."""
+    """A range and its name; log: logarithmic, the range positive. whole: of steps or tokens, ticks are whole."""
 
     low: float
     high: float
     label: str
     log: bool = False
+    whole: bool = False
 
     def share(self, value: float) -> float:
         """Place of a value between 0 (low) and 1 (high)."""
@@ -35,10 +36,14 @@ class Axis:
 
     def ticks(self, wanted: int = 6) -> list[float]:
         """About `wanted` round numbers in the range."""
-        return _log_ticks(self.low, self.high, wanted) if self.log else _ticks(self.low, self.high, wanted)
+        if self.log:
+            return _log_ticks(self.low, self.high, wanted)
+        return _ticks(self.low, self.high, wanted, self.whole)
 
 
-def axis(values: Iterable[float], label: str, *, log: bool = False, margin: float = 0.04) -> Axis:
+def axis(
+    values: Iterable[float], label: str, *, log: bool = False, whole: bool = False, margin: float = 0.04
+) -> Axis:
     """An axis that holds all values up to 1e30 (of a logarithmic one, those above 1e-30) with a margin."""
     kept = [v for v in values if abs(v) <= 1e30 and (v >= 1e-30 or not log)]
     low, high = (min(kept), max(kept)) if kept else (0.0, 1.0)
@@ -46,13 +51,15 @@ def axis(values: Iterable[float], label: str, *, log: bool = False, margin: floa
         room = max(high / low, 1.1) ** margin if kept else 1.0
         return Axis((low or 1.0) / room, (high or 1.0) * room, label, True)
     room = margin * max(high - low, 1e-6 * max(abs(low), abs(high))) or margin
-    return Axis(low - (room if low else 0.0), high + room, label)
+    return Axis(low - (room if low else 0.0), high + room, label, whole=whole)
 
 
-def _ticks(low: float, high: float, wanted: int) -> list[float]:
+def _ticks(low: float, high: float, wanted: int, whole: bool = False) -> list[float]:
     rough = (high - low) / wanted or 1.0
+    rough = max(rough, 1.0) if whole else rough
     unit = 10.0 ** math.floor(math.log10(rough))
-    step = next(unit * m for m in (1, 2, 2.5, 5, 10) if unit * m >= rough * (1 - 1e-9))
+    factors = (1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)
+    step = next(unit * m for m in factors if unit * m >= rough * (1 - 1e-9))
     return [i * step for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
@@ -67,10 +74,26 @@ def _log_ticks(low: float, high: float, wanted: int) -> list[float]:
 
 def number(value: float) -> str:
     """A tick as people write it: 0.25, 40, 15k, 2M."""
+    size = abs(float(f"{value:.4g}"))  # 999,999 is 1M
     for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if unit * 9.9 <= abs(value) < 1e12 or (unit > 1e3 and unit <= abs(value) < 1e12):
+        if (9900 if unit == 1e3 else unit) <= size < 1e12:
             return f"{value / unit:.4g}{letter}"
     return f"{value:.4g}"
+
+
+def tick_labels(ticks: Sequence[float]) -> list[str]:
+    """The ticks as `number` writes them, with as many digits as tell different ones apart."""
+    labels = [number(tick) for tick in ticks]
+    for digits in range(5, 16):
+        if len(set(labels)) == len(set(ticks)):
+            break
+        labels = [f"{tick:.{digits}g}" for tick in ticks]
+    return labels
+
+
+def labelled(ticks: Sequence[float]) -> list[tuple[float, str]]:
+    """Each tick with its label."""
+    return list(zip(ticks, tick_labels(ticks), strict=True))
 
 
 class Chart:
@@ -105,14 +128,14 @@ class Chart:
         )
 
     def _axes(self) -> None:
-        for value in self._y.ticks():
+        for value, words in labelled(self._y.ticks()):
             at = self.y(value)
             self.parts.append(f'<path d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}" stroke="{GRID}"/>')
-            self.text(LEFT - 8, at + 4, number(value), anchor="end")
-        for value in self._x.ticks(7):
+            self.text(LEFT - 8, at + 4, words, anchor="end")
+        for value, words in labelled(self._x.ticks(7)):
             at = self.x(value)
             self.parts.append(f'<path d="M{at:.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="{GRID}"/>')
-            self.text(at, HEIGHT - BOTTOM + 18, number(value), anchor="middle")
+            self.text(at, HEIGHT - BOTTOM + 18, words, anchor="middle")
         self.parts.append(f'<path d="M{LEFT} {HEIGHT - BOTTOM}H{WIDTH - RIGHT}" stroke="{INK}"/>')
         self.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, self._x.label, anchor="middle")
         self.parts.append(f'<g transform="rotate(-90 18 {HEIGHT / 2})">')

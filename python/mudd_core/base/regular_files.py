@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from mudd_core.base.errors import UserError, write_error
+from mudd_core.base.errors import SaveError, UserError, write_error
 
 _ALWAYS = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 AnyPath = str | bytes | Path
@@ -86,7 +87,10 @@ def open_to_append(path: AnyPath, *, buffering: int = -1) -> BinaryIO:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Replace a file, or make it; a crash leaves the old one or the new one. UserError for a link or a FIFO there."""
+    """Replace a file, or make it; a crash leaves the old one or the new one.
+
+    UserError for a link or a FIFO there; SaveError where it cannot be written.
+    """
     from mudd_core import _core
 
     try:
@@ -96,6 +100,11 @@ def write_file(path: Path, data: bytes) -> None:
             raise UserError(f"[save] {path}: {what}; move it away")
         _core.replace_file(str(path), data)
     except OSError as error:
+        if error.errno == errno.ENOENT and not path.parent.exists():
+            raise SaveError(
+                f"[save] {path}: the folder {path.parent} does not exist; make it: "
+                f"{shlex.join(['mkdir', '-p', str(path.parent)])}"
+            ) from error
         raise write_error(path, error) from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from mudd_core.base.chart import Axis, Point, number
+from mudd_core.base.chart import Axis, Point, tick_labels
 
 COLUMNS, ROWS = 64, 14  # of the area inside the axes
 FINE = ""  # the mark of a series that is drawn as a line of braille dots
@@ -33,9 +33,8 @@ def text_chart(
     width: columns of the whole chart; 0: an area of COLUMNS. meeting: the mark where several series meet. A series
     with the mark FINE is a line of braille dots, which fits a terminal with UTF-8 alone.
     """
-    labels = {0: number(y.high), ROWS // 2: number((y.low + y.high) / 2), ROWS - 1: number(y.low)}
-    if y.log:
-        labels[ROWS // 2] = number(math.sqrt(y.low * y.high))
+    middle = math.sqrt(y.low * y.high) if y.log else (y.low + y.high) / 2
+    labels = dict(zip((0, ROWS // 2, ROWS - 1), tick_labels((y.high, middle, y.low)), strict=True))
     margin = max(map(len, labels.values()))
     columns = max(_LEAST_COLUMNS, width - margin - 2) if width else COLUMNS
     cells = [[" "] * columns for _ in range(ROWS)]
@@ -48,8 +47,10 @@ def text_chart(
             met = meeting and owners.setdefault((column, row), index) != index
             cells[row][column] = meeting if met else mark
     lines = [title, *(f"{labels.get(i, ''):>{margin}} |{''.join(row)}" for i, row in enumerate(cells))]
-    first, last = number(x.low), number(x.high)
+    first, last = tick_labels((x.low, x.high))
     under = f"{first}{x.label:^{columns - len(first) - len(last)}}{last}"
+    if x.low == x.high:  # all points are in the middle
+        under = f"{f'{x.label} {first}':^{columns}}".rstrip()
     return "\n".join(
         [*(line.rstrip() for line in lines), f"{'':>{margin}} +{'-' * columns}", f"{'':>{margin + 2}}{under}"]
     )

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.paths import local
-from mudd_core.base.printable import beginning_of
-from mudd_core.base.terminal import screen
-from mudd_core.base.units import duration
 from mudd_core.cli.corrected import other_names
 from mudd_core.cli.ending import write_now
 from mudd_core.cli.job import requested_job
@@ -18,12 +13,9 @@ from mudd_core.cli.request import Request
 from mudd_core.cli.sampling import OPTIONS as TEXT_OPTIONS
 from mudd_core.cli.sampling import Asked, write_samples
 from mudd_core.cli.training import say_notes, train
-from mudd_core.config import Config, config_hash, mesh_of
-from mudd_core.config.describe import listing
-from mudd_core.config.pipelines import spec_of
+from mudd_core.config import Config, mesh_of
 from mudd_core.grammars.explain import explained, origins_of_words
 from mudd_core.run.build.recipe import recipe_note
-from mudd_core.run.store.metrics import Row
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run
 
@@ -32,7 +24,6 @@ if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
     from mudd_core.engine.model import Model
     from mudd_core.run.build.place import Place
-    from mudd_core.run.records.events import Validation
 
 
 def run(request: Request) -> int:
@@ -155,83 +146,18 @@ def data(request: Request) -> int:
 
 def report(request: Request) -> int:
     """What a work directory holds."""
-    from mudd_core.run.records.bits import bits_text
-    from mudd_core.run.report.last_rows import NOT_FINITE, curve_and_last_rows, shown_number
-    from mudd_core.run.store.best_step import best_step
-    from mudd_core.run.store.checkpoints import Checkpoints
-    from mudd_core.run.store.json_files import facts_of
-    from mudd_core.run.store.metrics import rows_of, samples_of
+    from mudd_core.cli.report import print_report, write_page
 
     config, folder = _saved_run(request)
     if "--html" in request.options:
-        return _write_page(config, folder, request.options["--html"])
-    print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {folder}")
-    if facts := facts_of(folder):
-        print(bits_text(facts))
-    rows = list(rows_of(folder))
-    train_rows = [row for row in rows if "val_loss" not in row]
-    without_bits = any("val_loss" in row and row.get("val_bits_per_byte") is None for row in rows)
-    text_bytes = _text_bytes_per_target(request, config, folder) if without_bits else 0.0
-    # Rows of cut documents, and of a reader, which is not run here, may be text.
-    unknown = "no text" if spec_of(config.data.pipeline).ids_alone else "unknown"
-    print("\n   step    val loss   bits/byte")
-    for row in rows:
-        if "val_loss" in row:
-            loss = shown_number(row, "val_loss", ".4f")
-            bits = shown_number(row, "val_bits_per_byte", ".4f")
-            if row.get("val_bits_per_byte") is None and loss != NOT_FINITE:
-                bits = format(row["val_loss"] / math.log(2) / text_bytes, ".4f") if text_bytes else unknown
-            print(f"{row['step']:>7}  {loss:>10}  {bits:>10}")
-    for line in curve_and_last_rows(config.name, rows, screen()):
-        print(line)
-    if train_rows:
-        last = train_rows[-1]
-        loss, rate = shown_number(last, "loss", ".4f"), shown_number(last, "tokens_per_second", ",.0f")
-        share, seconds = shown_number(last, "peak_share", ".0%"), _duration_of(last)
-        print(f"\nlast row: step {last['step']} of {config.train.steps}, loss {loss}, ", end="")
-        print(f"{rate} tokens/s, {share} of peak, {seconds}")
-    if samples := samples_of(folder):
-        print(f"last sample: step {samples[-1].step}, {beginning_of(samples[-1].prompt + samples[-1].text)}")
-    best = best_step(folder)
-    steps = [f"{step}{' (best validation)' * (step == best)}" for step in Checkpoints(folder).steps()]
-    print(f"checkpoints: {', '.join(steps) or 'none'}")
+        write_page(config, folder, request.options["--html"])
+    else:
+        print_report(config, folder, request.options.get("--tokenizer"))
     return 0
-
-
-def _write_page(config: Config, folder: RunFolder, name: str) -> int:
-    """Write the page of a run to the file of --html, by default into its folder, and print where it is."""
-    from mudd_core.run.report.page.run_page import FILE, write_page
-
-    file = local(name, "[arguments] --html") if name else folder.path / FILE
-    write_page(folder, config, file)
-    print(f"page  {file}")
-    return 0
-
-
-def _text_bytes_per_target(request: Request, config: Config, folder: RunFolder) -> float:
-    """Bytes of held-out text for each target, where --tokenizer decodes the ids of a run; else 0."""
-    from mudd_core.run.build.rows import validation_batches
-    from mudd_core.run.build.run_tokenizer import asked_tokenizer, text_bytes_per_target
-    from mudd_core.run.build.saved_model import load_run
-
-    if "--tokenizer" not in request.options:
-        return 0.0
-    text, model, _ = load_run(config, folder)
-    tokenizer = asked_tokenizer(request.options["--tokenizer"], config, model.config.vocab_size)
-    return text_bytes_per_target(tokenizer, validation_batches(config, text))
-
-
-def _duration_of(row: Row) -> str:
-    seconds = row.get("seconds")
-    return duration(seconds) if isinstance(seconds, int | float) else "?"
 
 
 def validate(request: Request) -> int:
     """Loss and bits per byte of a checkpoint on the held-out text, or on the rows for a test."""
-    from mudd_core.run.build.protocols import mean_of, whole_split
-    from mudd_core.run.build.rows import test_batches, validation_batches
-    from mudd_core.run.loop.evaluate import evaluate
-
     if request.config is not None:
         from mudd_core.cli.evaluation import evaluate_named
 
@@ -239,21 +165,15 @@ def validate(request: Request) -> int:
     split = request.options.get("--split", "valid")
     if split not in ("valid", "test"):
         raise UserError(f"[arguments] --split: expected valid or test, got '{split}'")
-    batches = test_batches if split == "test" else validation_batches
     config, text, model, step = _loaded(request)
     if request.resolved is not None and request.resolved.tags and split == "valid":
         from mudd_core.cli.evaluation import evaluate_checkpoint
 
-        result: Validation | None = evaluate_checkpoint(request, config, text, model, step)
+        result = evaluate_checkpoint(request, config, text, model, step)
     else:
-        result = evaluate(
-            model,
-            batches(whole_split(config), text),
-            step=step,
-            bytes_per_target=text.valid_bytes_per_target,
-            mean=mean_of(config),
-        )
-    assert result is not None
+        from mudd_core.cli.evaluation import evaluate_split
+
+        result = evaluate_split(config, text, model, step, split)
     print(
         f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, "
         f"{result.precise_text}, ",

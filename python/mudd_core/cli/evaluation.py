@@ -1,4 +1,4 @@
-"""MaxText's only_eval=True: weights that load_parameters_path names, and the tags of an evaluation."""
+"""What `validate` evaluates: a split, or for MaxText's only_eval=True weights that load_parameters_path names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from mudd_core.cli.request import Request
 from mudd_core.config import Config
 from mudd_core.data.pipelines import Prepared
 from mudd_core.engine.model import Model
+from mudd_core.run.build.protocols import batch_count, batches_of, mean_of, whole_split
+from mudd_core.run.build.rows import held_out_rows
 from mudd_core.run.loop import signals
+from mudd_core.run.loop.evaluate import evaluate
 from mudd_core.run.loop.start_evaluation import add_evaluation, evaluate_run, evaluate_start
 from mudd_core.run.records.events import Validation
+from mudd_core.run.report.validation_line import ValidationLine
 
 
 def evaluate_named(request: Request, config: Config) -> int:
@@ -36,6 +40,26 @@ def evaluate_named(request: Request, config: Config) -> int:
         f"{result.targets:,} targets, {result.seconds:.1f} s"
     )
     return 0
+
+
+def evaluate_split(config: Config, text: Prepared, model: Model, step: int, split: str) -> Validation:
+    """Evaluate a checkpoint on the split `valid` or `test`; a terminal shows how far it is."""
+    whole = whole_split(config)
+    rows = held_out_rows(whole, text, split)
+    line = ValidationLine(batch_count(whole, rows.rows))
+    try:
+        result = evaluate(
+            model,
+            batches_of(whole, rows, text.tokenizer),
+            step=step,
+            bytes_per_target=text.valid_bytes_per_target,
+            mean=mean_of(config),
+            report=line.batch,
+        )
+    finally:
+        line.close()
+    assert result is not None
+    return result
 
 
 def evaluate_checkpoint(

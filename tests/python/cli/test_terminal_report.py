@@ -141,6 +141,7 @@ def test_a_run_without_validations_has_a_curve_without_dots(trained: Path, tmp_p
     run = changed(trained, tmp_path, lambda rows: [row for row in rows if "loss" in row])
     printed = report(run)
     assert ". loss\n" in printed and "o validation" not in printed and "last row: step 8" in printed
+    assert "val loss" not in printed and "val loss" in report(trained)
 
 
 def test_a_running_run_is_shown_up_to_its_last_whole_row(trained: Path, tmp_path: Path) -> None:

@@ -73,6 +73,17 @@ def test_a_run_ends_saved_after_validations_without_a_better_loss(tmp_path: Path
     assert steps_in(tmp_path) == [12]
 
 
+def test_the_last_step_of_a_run_that_ends_early_has_a_row(tmp_path: Path) -> None:
+    rare = trained(tmp_path / "rare", "train.log_every=100")
+    often = trained(tmp_path / "often", "train.log_every=1")
+    assert rare.final_hash == often.final_hash
+    (row,) = (row for row in rows_of(tmp_path / "rare") if "loss" in row)
+    assert row == [row for row in rows_of(tmp_path / "often") if "loss" in row][-1] and row["step"] == 12
+    with scripted(tmp_path / "stopped", 0, "train.log_every=100", "train.stop_at=3") as trainer:
+        assert trainer.fit().stopped
+    assert [row for row in rows_of(tmp_path / "stopped") if "loss" in row] == []
+
+
 def test_a_run_that_reaches_its_last_step_ends_by_that(tmp_path: Path) -> None:
     summary = trained(tmp_path, "train.patience=4")
     assert (summary.step, summary.out_of_patience, summary.best_step) == (20, False, 14)

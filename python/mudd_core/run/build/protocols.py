@@ -68,12 +68,7 @@ def batches_of(config: Config, rows: Rows, tokenizer: Tokenizer | None) -> Itera
             "[data.eval_path] expected validation files, got none; give data.eval_path, or data.eval_match=TEXT "
             "(eval_split=TEXT in MaxText's commands) for those of data.path whose path holds it"
         )
-    count = _batches(
-        protocol, min(rows.rows, limit) if limit and _row_is_document(protocol) else rows.rows, size
-    )
-    batches = (
-        rows.arrays(index * size, size) for index in range(min(count, config.eval.max_batches or count))
-    )
+    batches = (rows.arrays(index * size, size) for index in range(batch_count(config, rows.rows)))
     if limit and _row_is_document(protocol):
         return _first_rows(batches, limit)
     if limit and PROTOCOLS[protocol].counts == "ends" and tokenizer is not None:
@@ -81,18 +76,24 @@ def batches_of(config: Config, rows: Rows, tokenizer: Tokenizer | None) -> Itera
     return batches
 
 
+def batch_count(config: Config, rows: int) -> int:
+    """Return how many batches a validation of so many held-out rows has at most: at least one."""
+    protocol, limit = protocol_of(config), config.eval.documents
+    if limit and _row_is_document(protocol):
+        rows = min(rows, limit)
+    count = _batches(protocol, rows, validation_batch(config))
+    return min(count, config.eval.max_batches or count)
+
+
 def validated_slots(config: Config, rows: int, documents: int) -> int:
     """Return how many slots (rows times T) a validation of so many held-out rows and documents computes.
 
     eval.documents of joined text is an estimate by the mean length of a document. documents: 0 if unknown.
     """
-    protocol, size, limit = protocol_of(config), validation_batch(config), config.eval.documents
-    if limit and _row_is_document(protocol):
-        rows = min(rows, limit)
-    elif limit and PROTOCOLS[protocol].counts == "ends" and documents:
+    limit = config.eval.documents
+    if limit and PROTOCOLS[protocol_of(config)].counts == "ends" and documents:
         rows = min(rows, math.ceil(rows * limit / documents))
-    count = _batches(protocol, rows, size)
-    return min(count, config.eval.max_batches or count) * size * config.train.seq_len
+    return batch_count(config, rows) * validation_batch(config) * config.train.seq_len
 
 
 def _row_is_document(protocol: str) -> bool:

@@ -66,9 +66,17 @@ def data_end_note(config: Config, steps: int) -> str:
     )
 
 
+def held_out_rows(config: Config, text: Prepared, split: str = "valid") -> Rows:
+    """The rows of the validation split, or of the split `test`; UserError for data without one."""
+    from mudd_core.data.pipelines import test_rows
+
+    shape = row_shape(config)
+    return test_rows(config, text, shape) if split == "test" else text.rows("valid", shape)
+
+
 def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Array]]:
     """Batches (arrays by name) of the held-out rows, by the protocol of the pipeline."""
-    return batches_of(config, text.rows("valid", row_shape(config)), text.tokenizer)
+    return batches_of(config, held_out_rows(config, text), text.tokenizer)
 
 
 _MATCH = (
@@ -93,10 +101,3 @@ def no_validation(config: Config) -> str:
         )
     why = f"no path of {data.path} holds {data.eval_match!r} (data.eval_match)" if data.eval_match else ""
     return f"the run trains without validation: {why or 'neither data.eval_path nor data.eval_match is set'}"
-
-
-def test_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Array]]:
-    """Batches of the test split; UserError for data without one."""
-    from mudd_core.data.pipelines import test_rows
-
-    return batches_of(config, test_rows(config, text, row_shape(config)), text.tokenizer)

@@ -61,7 +61,7 @@ class Curve:
     def _axes(self) -> tuple[Axis, Axis]:
         points = [point for part in (*self.lines.values(), *self.dots.values()) for point in part]
         finite = [y for _, y in points if np.isfinite(y)]
-        return axis([x for x, _ in points], "step", margin=0.0), axis(finite, self.label)
+        return axis([x for x, _ in points], "step", whole=True, margin=0.0), axis(finite, self.label)
 
     def _repr_html_(self) -> str:
         return f'<div style="max-width:760px">{self.svg()}</div>'

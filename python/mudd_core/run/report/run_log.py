@@ -9,12 +9,9 @@ from dataclasses import asdict, replace
 
 from mudd_core.base.errors import SaveError
 from mudd_core.base.printable import beginning_of
-from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, Mesh, TrainConfig
-from mudd_core.engine.memory import peak_bytes
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.event_names import EventName
 from mudd_core.run.records.events import (
     BatchSums,
     Rewind,
@@ -24,7 +21,7 @@ from mudd_core.run.records.events import (
     Summary,
     Validation,
 )
-from mudd_core.run.records.machine import MACHINE, PEAK_MEMORY, machine_facts
+from mudd_core.run.report.folder_log import FolderLog
 from mudd_core.run.report.mllog import BenchmarkLog
 from mudd_core.run.report.progress import Progress, step_fields
 from mudd_core.run.report.screen import Screen
@@ -48,13 +45,12 @@ class RunLog:
         fields: Mapping[str, object] | None = None,
     ) -> None:
         """fields: of another program's config, by name, for the first lines of its style."""
-        self._progress, self._store, self._train = progress, store, config.train
-        self._screen = Screen(progress, waits=has_own_start(config))
-        self._beside: Progress | None = None  # the progress line of a style whose lines are another program's
+        self._store, self._train = store, config.train
         self._prints = ranks.first
+        self._screen = Screen(progress, waits=has_own_start(config), prints=ranks.first)
         self._fields = fields or {}
-        self._job: JsonObject = {"ranks": ranks.world, "mesh": str(mesh)} if ranks.world > 1 else {}
-        self._warned: list[str] = []
+        self._files = FolderLog(store, {"ranks": ranks.world, "mesh": str(mesh)} if ranks.world > 1 else {})
+        self._unlogged: StepRecord | None = None  # the last update, where it was not one to log
         self._style: Style | None = None
         self._tracker: Tracker | None = None
         self._benchmark: BenchmarkLog | None = None
@@ -69,41 +65,24 @@ class RunLog:
         """Print in the style of the run's config from here on."""
         self._style = style_of(replace(facts, fields=self._fields)) if self._prints else None
         if self._style is not None and not self._style.ours:
-            self._beside = self._progress.on_errors()
+            self._screen.leave_lines_to_style()
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self._wipe()
         self._screen.say(text)
 
     def _say_all(self, lines: list[str]) -> None:
         for line in lines:
             self.say(line)
 
-    def _wipe(self) -> None:
-        """Remove the progress line on standard error, which the next step draws again."""
-        if self._beside is not None:
-            self._beside.wipe()
-
     def warn(self, texts: tuple[str, ...]) -> None:
         """Lines on standard error, each once in a run of this process, and events once there is a file for them."""
         for text in texts:
-            if self._prints and text not in self._warned:
-                self._warned.append(text)
-                self._wipe()
-                self._screen.warn(text)
-
-    def _log_warnings(self, store: Store) -> None:
-        for text in self._warned:
-            store.event(EventName.WARNING, text=text)
+            self._screen.warn(text)
 
     def started(self) -> None:
         """A new run."""
-        if self._store is not None:
-            self._store.event(EventName.STARTED, **self._job, **{MACHINE: machine_facts()})
-            self._log_warnings(self._store)
-            if self._style is not None and (texts := self._style.texts()):
-                self._store.add_to_board(0, {}, texts)
+        self._files.started(self._screen.warned, {} if self._style is None else self._style.texts())
         self._begin(0)
 
     def _begin(self, step: int) -> None:
@@ -127,11 +106,7 @@ class RunLog:
         if not self._screen.waits:  # the line of the schedule says it
             fields = ", ".join(f"{change.path}={change.asked}" for change in changed)
             self.say(f"resumed from step {found.step} ({found.path})" + (f" with {fields}" if fields else ""))
-        if self._store is not None:
-            names: JsonObject = {"changed": [str(change) for change in changed]}
-            machine = {MACHINE: machine_facts()}
-            self._store.event(EventName.RESUMED, step=found.step, **names, **self._job, **machine)
-            self._log_warnings(self._store)
+        self._files.resumed(found.step, changed, self._screen.warned)
         if self._style is not None:
             self._say_all(self._style.restored(found))
         self._begin(found.step)
@@ -140,11 +115,11 @@ class RunLog:
         """The start has succeeded: print its lines where the style is ours, and what waited for them."""
         if not self._screen.waits:
             return
-        if not self._prints or self._progress.quiet:
+        if self._screen.shows:
+            found = start()
+            self._screen.open(start_lines(found), detail_lines(found))
+        else:
             self._screen.open((), ())
-            return
-        found = start()
-        self._screen.open(start_lines(found), detail_lines(found))
 
     def restored(self, found: SavedStep) -> None:
         """The style's lines about the checkpoint that a run continues from."""
@@ -162,32 +137,33 @@ class RunLog:
         if self._benchmark is not None:
             self._benchmark.took_step(record)
         style = self._style
-        shown = self._progress if style is None or style.ours else self._beside
-        if shown is not None:
-            fields = step_fields(record.row(), train.steps, seconds_left)
-            shown.step(fields, logged=logged and shown is self._progress)
-        if logged and self._store is not None:
-            self._store.log(record.row(), record.statistics)
+        self._screen.step(step_fields(record.row(), train.steps, seconds_left), logged=logged)
+        self._unlogged = None if logged else record
+        if logged:
+            self._files.step(record)
         if style is not None:
             self._say_all(style.step(record))
             written = dict(numbers_of("train", record.row())) if logged else {}  # by the store
             tags = {name: value for name, value in style.scalars(record).items() if name not in written}
-            if self._store is not None and tags:
-                self._store.add_to_board(record.step, tags)
-            if self._store is not None:
-                self._store.log_object(style.object(record))
+            self._files.tags(record.step, tags)
+            self._files.object(style.object(record))
             if logged and self._tracker is not None:
                 self._tracker.log(style.tracked(record), record.step)
         return logged
+
+    def _log_last_step(self) -> None:
+        """Log the last update of a run that ends before train.steps, which is none of train.log_every."""
+        record, self._unlogged = self._unlogged, None
+        if record is not None:
+            self._files.step(record)
+            if self._style is not None and self._tracker is not None:
+                self._tracker.log(self._style.tracked(record), record.step)
 
     def source_lost(self, step: int, error: OSError, retry: int, seconds: float) -> None:
         """The data of a step could not be read; the run waits and tries again."""
         place, reason = str(error.filename or "the data"), os.strerror(error.errno or 0)
         self.say(f"warning: step {step}: {place}: {reason}; retry {retry} in {seconds:.0f} s")
-        if self._store is not None:
-            self._store.event(
-                EventName.SOURCE_LOST, step=step, file=place, reason=reason, retry=retry, wait=seconds
-            )
+        self._files.source_lost(step, place, reason, retry, seconds)
 
     def skipped(self, step: int, reason: str, where: str) -> None:
         """An update that does not count; where: the first number that is not finite, '' if not searched."""
@@ -195,8 +171,7 @@ class RunLog:
             f"step {step}: {reason}; the update is skipped"
             + (f"; the first bad number is in {where}" if where else "")
         )
-        if self._store is not None:
-            self._store.event(EventName.SKIPPED, step=step, reason=reason, where=where)
+        self._files.skipped(step, reason, where)
 
     def rewound(self, rewind: Rewind, count: int, allowed: int) -> None:
         """A run that went back to a checkpoint."""
@@ -204,8 +179,8 @@ class RunLog:
             f"step {rewind.from_step + 1}: back to the checkpoint of step {rewind.to_step} (rewind {count} of "
             f"{allowed}); batches {rewind.first_batch} to {rewind.last_batch} are left out"
         )
-        if self._store is not None:
-            self._store.event(EventName.REWOUND, **asdict(rewind))
+        self._unlogged = None
+        self._files.rewound(rewind)
 
     def validating(self, step: int) -> None:
         """A validation that is due begins."""
@@ -223,15 +198,12 @@ class RunLog:
         """A validation that was due."""
         if self._benchmark is not None:
             self._benchmark.validated(result)
-        if self._store is not None:
-            self._store.log(result.row())
+        self._files.validated(result)
         style = self._style
         if style is not None:
             self._say_all(style.validated(result))
-            if self._store is not None:
-                if tags := style.eval_scalars(result):
-                    self._store.add_to_board(result.step, tags)
-                self._store.log_result(style.result(result))
+            self._files.tags(result.step, style.eval_scalars(result))
+            self._files.result(style.result(result))
             if self._tracker is not None:
                 self._tracker.log(style.eval_tracked(result), result.step)
             if not style.ours:
@@ -243,22 +215,18 @@ class RunLog:
 
     def sampled(self, sample: Sample) -> None:
         """A text of sample.every: in our own style one line, its beginning."""
-        if self._store is not None:
-            self._store.log_sample(sample)
+        self._files.sampled(sample)
         if self._style is not None and self._style.ours:
             self.say(f"step {sample.step}: sample {beginning_of(sample.prompt + sample.text)}")
 
     def not_sampled(self, step: int, reason: str) -> None:
         """A text that was due and failed; the run goes on."""
         self.say(f"note: step {step}: no sample: {reason}")
-        if self._store is not None:
-            self._store.event(EventName.NO_SAMPLE, step=step, reason=reason)
+        self._files.not_sampled(step, reason)
 
     def saved(self, step: int, seconds: float) -> None:
         """A checkpoint was committed. seconds: that it took."""
-        if self._store is not None:
-            memory = {PEAK_MEMORY: peak_bytes()}
-            self._store.event(EventName.SAVED, step=step, seconds=seconds, **memory)
+        self._files.saved(step, seconds)
         if self._style is not None and self._store is not None:
             self._say_all(self._style.saved(step))
 
@@ -272,18 +240,13 @@ class RunLog:
         if self._benchmark is not None:
             self._benchmark.ended(summary)
             self._end_benchmark()
-        if self._store is not None:
-            name = EventName.STOPPED if summary.stopped else EventName.FINISHED
-            reason, memory = summary.stopped, {PEAK_MEMORY: peak_bytes()}
-            if summary.out_of_patience:
-                reason = "train.patience"
-            self._store.event(name, step=summary.step, reason=reason, **memory)
-            self._store.finish(summary)
+        if not summary.stopped:
+            self._log_last_step()
+        self._files.ended(summary)
         if self._tracker is not None:
             self._tracker.finish(asdict(summary))
             self._tracker = None
-        self._wipe()
-        self._progress.close()
+        self._screen.close()
 
     def close(self) -> None:
         """End the tracking of a run that did not reach its end; SaveError if the MLPerf log cannot be written."""
@@ -294,7 +257,7 @@ class RunLog:
 
     def broke_off(self) -> None:
         """A call of fit() that an error has ended."""
-        self._wipe()
+        self._screen.wipe()
         with contextlib.suppress(SaveError):  # the error that is on its way counts
             self._end_benchmark()
 

@@ -70,17 +70,17 @@ def _chart(title: str, name: str, runs: Sequence[ComparedRun], tables: Sequence[
     Empty where not every run has two values.
     """
     over_tokens = len({run.tokens_per_step for run in runs}) > 1
-    curves = [
-        means(_points(table, name, run.tokens_per_step if over_tokens else 1), width)
+    logged = [
+        _points(table, name, run.tokens_per_step if over_tokens else 1)
         for run, table in zip(runs, tables, strict=True)
     ]
+    curves = [means(points, width) for points in logged]
     if any(len(points) < 2 for points in curves):
         return ""
     values = np.sort([up for points in curves for _, up in points])
     shown = values[values <= values[0] + _FALL * (np.median(values) - values[0] or 1.0)]
-    across = axis(
-        (x for points in curves for x, _ in points), "tokens" if over_tokens else "step", margin=0.0
-    )
+    label = "tokens" if over_tokens else "step"
+    across = axis((x for points in logged for x, _ in points), label, whole=True, margin=0.0)
     legend = "   ".join(f"{run.letter} {name}" for run, name in zip(runs, short_names(runs), strict=True))
     return text_chart(
         f"{title}   {legend}   {_MEETING} several",

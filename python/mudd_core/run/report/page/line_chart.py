@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mudd_core.base.chart import Axis, axis, number
+from mudd_core.base.chart import Axis, axis, labelled
 from mudd_core.base.types import Float64, Json
 from mudd_core.run.report.page.elements import data, short
-from mudd_core.run.report.page.records import ACROSS, Places
+from mudd_core.run.report.page.records import ACROSS, WHOLE, Places
 from mudd_core.run.report.page.thinning import kept_rows
 
 Rows: TypeAlias = "Sequence[tuple[float, str]]"  # values with a line across the picture, and their labels
@@ -77,7 +77,7 @@ def line_chart(
         return ""
     finite = np.concatenate([one.values[np.isfinite(one.values)] for one in shown])
     up = axis([float(finite.min()), float(finite.max())], unit, log=log)
-    rows = _labels(up.ticks(4))
+    rows: Rows = labelled(up.ticks(4))
     if lanes:
         up, rows = Axis(-0.5, len(shown) - 0.5, ""), [(float(one.values[0]), one.name) for one in shown]
     across = {name: _range(shown, marks, ends, name) for name in ACROSS}
@@ -94,20 +94,12 @@ def line_chart(
     )
 
 
-def _labels(ticks: Sequence[float]) -> Rows:
-    """The ticks with their labels, with as many digits as tell them apart."""
-    labels = [number(tick) for tick in ticks]
-    for digits in range(5, 16):
-        if len(set(labels)) == len(ticks):
-            break
-        labels = [f"{tick:.{digits}g}" for tick in ticks]
-    return list(zip(ticks, labels, strict=True))
-
-
 def _range(series: Sequence[Series], marks: Sequence[Mark], ends: Places | None, name: str) -> Axis:
     found = [float(one.places[name][place]) for one in series for place in (0, -1) if len(one.values)]
     more = [] if ends is None else ends[name].tolist()
-    return axis([*found, *more, *(mark.places[name] for mark in marks)], name, margin=0.0)
+    return axis(
+        [*found, *more, *(mark.places[name] for mark in marks)], name, whole=name in WHOLE, margin=0.0
+    )
 
 
 def _view(series: Sequence[Series], marks: Sequence[Mark], name: str, x: Axis, y: Axis, rows: Rows) -> str:
@@ -122,7 +114,8 @@ def _view(series: Sequence[Series], marks: Sequence[Mark], name: str, x: Axis, y
         path = _dots(one, name, x, y) if one.dots else _line(one, name, x, y)
         parts.append(f'<path class="{kind} c{_color(one, index)}" d="{path}"/>')
     labels = "".join(
-        f'<span style="left:{100 * x.share(tick):.1f}%">{number(tick)}</span>' for tick in x.ticks(5)
+        f'<span style="left:{100 * x.share(tick):.1f}%">{words}</span>'
+        for tick, words in labelled(x.ticks(5))
     )
     return (
         f'<div class="view by-{name}"><svg viewBox="0 0 {_SIZE} {_SIZE}" preserveAspectRatio="none" '

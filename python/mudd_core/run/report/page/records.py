@@ -28,6 +28,7 @@ from mudd_core.run.store.running import is_running
 Places: TypeAlias = "Mapping[str, Float64]"
 # What a chart can have across, by the word of the page's switch; the first one is shown first.
 ACROSS = ("steps", "tokens", "minutes")
+WHOLE = ACROSS[:2]  # whose values are whole numbers
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,91 @@
+"""What `report` prints of a run, and the page that it writes instead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from mudd_core.base.paths import local
+from mudd_core.base.printable import beginning_of
+from mudd_core.base.terminal import screen
+from mudd_core.base.units import duration
+from mudd_core.config import Config, config_hash
+from mudd_core.config.describe import listing
+from mudd_core.config.pipelines import spec_of
+from mudd_core.run.records.bits import bits_text
+from mudd_core.run.report.last_rows import NOT_FINITE, curve_and_last_rows, shown_number
+from mudd_core.run.store.best_step import best_step
+from mudd_core.run.store.checkpoints import Checkpoints
+from mudd_core.run.store.json_files import facts_of
+from mudd_core.run.store.metrics import Row, rows_of, samples_of
+from mudd_core.run.store.run_folder import RunFolder
+
+
+def print_report(config: Config, folder: RunFolder, tokenizer: str | None) -> None:
+    """Print the config of a run, its validations, the curve, the last rows and its checkpoints.
+
+    tokenizer: of --tokenizer, which decodes the ids of a run without one.
+    """
+    print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {folder}")
+    if facts := facts_of(folder):
+        print(bits_text(facts))
+    rows = list(rows_of(folder))
+    validations = [row for row in rows if "val_loss" in row]
+    if validations:
+        without_bits = any(row.get("val_bits_per_byte") is None for row in validations)
+        text_bytes = 0.0
+        if without_bits and tokenizer is not None:
+            text_bytes = _text_bytes_per_target(config, folder, tokenizer)
+        _print_validations(config, validations, text_bytes)
+    for line in curve_and_last_rows(config.name, rows, screen()):
+        print(line)
+    if updates := [row for row in rows if "val_loss" not in row]:
+        last = updates[-1]
+        loss, rate = shown_number(last, "loss", ".4f"), shown_number(last, "tokens_per_second", ",.0f")
+        share, seconds = shown_number(last, "peak_share", ".0%"), _duration_of(last)
+        print(f"\nlast row: step {last['step']} of {config.train.steps}, loss {loss}, ", end="")
+        print(f"{rate} tokens/s, {share} of peak, {seconds}")
+    if samples := samples_of(folder):
+        print(f"last sample: step {samples[-1].step}, {beginning_of(samples[-1].prompt + samples[-1].text)}")
+    best = best_step(folder)
+    steps = [f"{step}{' (best validation)' * (step == best)}" for step in Checkpoints(folder).steps()]
+    print(f"checkpoints: {', '.join(steps) or 'none'}")
+
+
+def write_page(config: Config, folder: RunFolder, name: str) -> None:
+    """Write the page of a run to the file of --html, by default into its folder, and print where it is."""
+    from mudd_core.run.report.page.run_page import FILE
+    from mudd_core.run.report.page.run_page import write_page as write
+
+    file = local(name, "[arguments] --html") if name else folder.path / FILE
+    write(folder, config, file)
+    print(f"page  {file}")
+
+
+def _print_validations(config: Config, rows: Sequence[Row], text_bytes: float) -> None:
+    """Print the table of all validations. text_bytes: of held-out text for each target; 0 if unknown."""
+    # Rows of cut documents, and of a reader, which is not run here, may be text.
+    unknown = "no text" if spec_of(config.data.pipeline).ids_alone else "unknown"
+    print("\n   step    val loss   bits/byte")
+    for row in rows:
+        loss = shown_number(row, "val_loss", ".4f")
+        bits = shown_number(row, "val_bits_per_byte", ".4f")
+        if row.get("val_bits_per_byte") is None and loss != NOT_FINITE:
+            bits = format(row["val_loss"] / math.log(2) / text_bytes, ".4f") if text_bytes else unknown
+        print(f"{row['step']:>7}  {loss:>10}  {bits:>10}")
+
+
+def _text_bytes_per_target(config: Config, folder: RunFolder, name: str) -> float:
+    """Bytes of held-out text for each target, where the tokenizer of this name decodes the ids of a run."""
+    from mudd_core.run.build.rows import validation_batches
+    from mudd_core.run.build.run_tokenizer import asked_tokenizer, text_bytes_per_target
+    from mudd_core.run.build.saved_model import load_run
+
+    text, model, _ = load_run(config, folder)
+    tokenizer = asked_tokenizer(name, config, model.config.vocab_size)
+    return text_bytes_per_target(tokenizer, validation_batches(config, text))
+
+
+def _duration_of(row: Row) -> str:
+    seconds = row.get("seconds")
+    return duration(seconds) if isinstance(seconds, int | float) else "?"
