@@ -2,7 +2,8 @@
 
 FOLDER has what Debian's packages g++-aarch64-linux-gnu, qemu-user and mmdebstrap, and pip, make:
 
-    mmdebstrap --variant=extract --architectures=arm64 --include=python3,libpython3.11-dev,libgomp1 bookworm FOLDER/root
+    mmdebstrap --variant=extract --architectures=arm64 --include=python3,libpython3.11-dev,libgomp1,libstdc++6 \\
+      bookworm FOLDER/root
     pip download numpy --no-deps --platform manylinux_2_28_aarch64 --python-version 3.11 --only-binary=:all: -d FOLDER
     (mkdir FOLDER/site && cd FOLDER/site && python3 -m zipfile -e ../numpy*.whl .)
     cmake -G Ninja -B FOLDER/build -DCMAKE_TOOLCHAIN_FILE=cpp/cmake/aarch64.cmake -DMUDD_MPI=OFF \\

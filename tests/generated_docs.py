@@ -1,4 +1,4 @@
-"""What the pages in docs/ have from the code: commands, keys, tested items, layers, ops, tables of scale.
+"""What the pages in docs/ have from the code: commands, keys, tested items, layers, ops, tables of scale, hashes.
 
 Also tests/data/page_commands.txt, the table of all commands of the pages.
 
@@ -16,6 +16,7 @@ import covered
 import key_tables
 import op_tables
 import page_commands
+import same_bits
 from mudd_core.tools.scale.page import tables
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -32,6 +33,7 @@ def pages() -> dict[Path, str]:
         architecture.redrawn(architecture.PAGE.read_text(encoding="utf-8"))
     )
     found[op_tables.PAGE] = op_tables.drawn(op_tables.PAGE.read_text(encoding="utf-8"))
+    found[same_bits.PAGE] = same_bits.drawn(same_bits.PAGE.read_text(encoding="utf-8"))
     scale = DOCS / "scale.md"
     before, rest = scale.read_text(encoding="utf-8").split(_BEGIN)
     found[scale] = f"{before}{_BEGIN}\n{tables()}\n{_END}{rest.split(_END)[1]}"

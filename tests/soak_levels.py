@@ -1,7 +1,12 @@
-"""The long form of the tests of levels: ./run soak levels [cases]; a log in bench/results.
+"""The long form of the tests of levels: ./run soak levels [cases] [--compiler C++]; a log in bench/results.
 
 1. `cases` random cases (2,000) of every op, drawn by hypothesis: all levels of this CPU give the same bits.
-2. Every family at 9 million parameters, sequences of 512 tokens, 20 steps: one hash at AVX2 and at the CPU's own level.
+2. The goldens' runs of every family at each level: the committed bits. Their hashes go to bench/results/same_bits.json.
+3. Every family at 9 million parameters, sequences of 512 tokens: one hash at AVX2 and at the CPU's own level after 20
+   steps; on a CPU whose own level is AVX2, at the portable level and at AVX2 after 3 steps.
+
+With --compiler, its modules are built in build/<compiler>: 1 compares them with those of ./run, 2 uses them, and 3 is
+left out. The same command continues a log that has no end.
 """
 
 from __future__ import annotations
@@ -12,43 +17,73 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("tests", "tests/python", "python")
+FOLDERS = ("tests", "tests/python", "python", "bench")
 sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
-os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[: len(FOLDERS)])
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[: len(FOLDERS) - 1])
+os.environ["OMP_NUM_THREADS"] = "1"
 
+import build_trees  # noqa: E402
+import same_bits  # noqa: E402
 from level_check import check  # noqa: E402
 from level_results import CASES  # noqa: E402
-from level_workers import Workers, levels  # noqa: E402
-from mudd_core import _core  # noqa: E402
-from soak_log import Log  # noqa: E402
+from level_workers import Worker, Workers, levels  # noqa: E402
+from shapes import commit  # noqa: E402
+from soak_log import END, Log  # noqa: E402
 
 
-def ops_at_levels(cases: int, log: Log) -> bool:
-    """Compare the ops; False if a level differs."""
+def ops_at_levels(cases: int, tree: str, log: Log) -> bool:
+    """Compare the ops that the log does not have yet; False if a level differs."""
     settings.register_profile(
         "soak", derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
     )
     settings.load_profile("soak")
     good = True
-    with Workers() as workers:
+    others = [Worker(level, f"{level}, {tree}", tree=tree) for level in levels()] if tree else []
+    with Workers(others=others) as workers:
         for case in CASES:
+            if any(line.startswith(f"{case}: {cases} cases, equal") for line in log.earlier):
+                continue
             begin, found = time.monotonic(), "equal"
             try:
-                check(workers, case, cases)
+                check(workers, case, cases, progress(case, cases))
             except AssertionError as error:
                 good, found = False, f"DIFFER: {error}"
             log.say(f"{case}: {cases} cases, {found}, {time.monotonic() - begin:.0f} s")
     return good
 
 
+def progress(case: str, cases: int) -> Callable[[int], None]:
+    """Return a callback that says on standard error, each 30 s, how many cases of an op are done."""
+    last = time.monotonic()
+
+    def done(count: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= 30:
+            last = time.monotonic()
+            print(f"  {case}: {count} of {cases} cases", file=sys.stderr, flush=True)
+
+    return done
+
+
+def families_at_levels(tree: str, log: Log) -> bool:
+    """Train the goldens' runs and keep their hashes; False if bits differ from the committed ones."""
+    good = True
+    for level, differ in same_bits.measure(tree):
+        good &= not differ
+        log.say(f"families at {level}: {f'DIFFER: {differ}' if differ else 'the committed bits'}")
+    return good
+
+
 def models_at_levels(log: Log) -> bool:
     """Compare the weights of whole models; False if they differ."""
-    words = ["--programs=ours", "--seq-len=512", "--batch=4", "--levels", "avx2", "highest"]
+    pair = ["avx2", "highest"] if levels()[-1] != "avx2" else ["portable", "avx2", "--steps=3"]
+    words = ["--programs=ours", "--seq-len=512", "--batch=4", "--levels", *pair]
     command = [sys.executable, str(ROOT / "bench" / "bench_levels.py"), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     log.say(done.stdout.strip() or done.stderr.strip())
@@ -56,17 +91,25 @@ def models_at_levels(log: Log) -> bool:
 
 
 def main() -> int:
-    """Run both parts; 0 if every level agrees."""
+    """Run all parts; 0 if every level agrees."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("cases", type=int, nargs="?", default=2000)
+    parser.add_argument("--compiler", default="", help="another compiler, as clang++")
     parser.add_argument("--log", type=Path)
     asked = parser.parse_args()
     begin, today = time.monotonic(), datetime.datetime.now(datetime.UTC).date()
-    log = Log(asked.log or ROOT / "bench" / "results" / f"soak_levels_{today}.log")
-    log.say(f"soak levels: {today}, {_core.cpu_name()}, levels {', '.join(levels())}")
-    good = ops_at_levels(asked.cases, log)
-    good &= models_at_levels(log)
-    log.say(f"{time.monotonic() - begin:.0f} s; {'all levels agree' if good else 'LEVELS DIFFER'}")
+    tree = build_trees.build(asked.compiler) if asked.compiler else ""
+    names = [build_trees.compiler_of(build_trees.BUILD / name) for name in (build_trees.OWN, tree) if name]
+    head = (
+        f"soak levels: commit {commit()}, {same_bits.cpu()}, levels {', '.join(levels())}, {', '.join(names)}"
+    )
+    name = f"soak_levels_{tree}_{today}.log" if tree else f"soak_levels_{today}.log"
+    log = Log(asked.log or ROOT / "bench" / "results" / name, head)
+    good = ops_at_levels(asked.cases, tree, log)
+    good &= families_at_levels(tree, log)
+    if not tree:
+        good &= models_at_levels(log)
+    log.say(f"{END}{time.monotonic() - begin:.0f} s; {'all levels agree' if good else 'LEVELS DIFFER'}")
     return 0 if good else 1
 
 

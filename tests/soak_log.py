@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+END = "end: "  # the last line of a log that may be continued
+
 
 class Log:
     """Lines for the screen and the file."""
 
-    def __init__(self, path: Path) -> None:
-        if path.exists():
+    def __init__(self, path: Path, head: str = "") -> None:
+        """Start a log; one that has this head and no end is continued. SystemExit where the file is another log."""
+        self.earlier: list[str] = path.read_text().splitlines() if path.exists() else []
+        if self.earlier and (self.earlier[0] != head or self.earlier[-1].startswith(END)):
             raise SystemExit(f"{path} is there, and a kept log is not overwritten; give --log=FILE")
-        self._file = path.open("w")
+        self._file = path.open("a")
+        if head and not self.earlier:
+            self.say(head)
 
     def say(self, text: str) -> None:
         """Print and keep a line."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,15 +12,20 @@ from level_results import results
 from level_workers import Workers, differences
 
 
-def check(workers: Workers, case: str, examples: int) -> None:
-    """AssertionError with the smallest case that two levels compute differently."""
+def check(
+    workers: Workers, case: str, examples: int, progress: Callable[[int], None] = lambda count: None
+) -> None:
+    """AssertionError with the smallest case that two levels compute differently. progress: gets the cases so far."""
+    done = 0
 
     @settings(max_examples=examples, deadline=None)
     @given(st.data())
     def equal(data: st.DataObject) -> None:
+        nonlocal done
         draw = Draw(lambda count: data.draw(st.integers(0, count - 1)))
         results(case, draw)
         found = differences(workers.hashes(case, draw.picks))
         assert not found, f"{case} {draw.picks}: " + "; ".join(found)
+        progress(done := done + 1)
 
     equal()

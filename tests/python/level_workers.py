@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from mudd_core import _core
-from places import HELPERS, ROOT
+from places import HELPERS, ROOT, TESTS
 
 
 def levels() -> tuple[str, ...]:
@@ -31,12 +31,20 @@ class Worker:
     """A process at one level."""
 
     def __init__(
-        self, level: str, name: str = "", python: Sequence[str] = (sys.executable,), path: str = ""
+        self,
+        level: str,
+        name: str = "",
+        python: Sequence[str] = (sys.executable,),
+        path: str = "",
+        tree: str = "",
     ) -> None:
-        """python: the command of the interpreter. path: folders before those of the checkout."""
-        paths = (path, str(ROOT / "python"), str(HELPERS), os.environ.get("PYTHONPATH", ""))
+        """python: the command of the interpreter. path: folders before those of the checkout. tree: build/<tree>."""
+        testing = str(TESTS / "testing_build") if tree else ""
+        paths = (path, testing, str(ROOT / "python"), str(HELPERS), os.environ.get("PYTHONPATH", ""))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MUDD_")}
         environment |= {"MUDD_MAX_ISA": level, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        if tree:
+            environment["TESTED_TREE"] = tree
         self.name = name or level
         self._process = subprocess.Popen(
             [*python, __file__, "--serve"],

@@ -94,12 +94,17 @@ def lines(cache: str) -> Iterator[str]:
                 yield f"{config.name} hash {trainer.final_hash()}"
 
 
-def lines_at(level: str, cache: str) -> dict[Path, list[str]]:
-    """Return the lines of a level by file, from a process of its own: the level is chosen once a process."""
+def lines_at(level: str, cache: str, tree: str = "") -> dict[Path, list[str]]:
+    """Return the lines of a level by file, from a process of its own: the level is chosen once a process.
+
+    tree: take the modules of build/<tree>, another compiler's.
+    """
     paths = [str(TESTS / "testing_build"), str(ROOT / "python"), str(HELPERS), str(TESTS)]
     paths += [os.environ[name] for name in ("PYTHONPATH",) if name in os.environ]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MUDD_")}
     environment |= {"PYTHONPATH": os.pathsep.join(paths), **levels()[level]}
+    if tree:
+        environment["TESTED_TREE"] = tree
     process = subprocess.run(
         [sys.executable, __file__, cache], env=environment, capture_output=True, text=True, check=False
     )

@@ -1,10 +1,12 @@
 """Import the testing build's mudd_core._core; this folder is on PYTHONPATH of the tests and of what they start.
 
-It has the objects of the product and emulated levels, kill points and planted faults (cpp/testing).
+It has the objects of the product and emulated levels, kill points and planted faults (cpp/testing). TESTED_TREE=clang
+takes it from build/clang, the tree of another compiler, in place of build/run.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 _NAME = "mudd_core._core"
-_FOLDER = Path(__file__).resolve().parents[2] / "build" / "run" / "testing"
+_FOLDER = Path(__file__).resolve().parents[2] / "build" / os.environ.get("TESTED_TREE", "run") / "testing"
 MODULE = _FOLDER / f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 import generated_docs
+import same_bits
 
 
 def test_every_page_is_what_run_docs_writes() -> None:
     pages = generated_docs.pages()
-    assert len(pages) == 10
+    assert len(pages) == 11
     for path, text in pages.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: ./run docs writes it anew"
 
@@ -27,3 +28,10 @@ def test_a_page_that_is_stale_is_written_anew(
     assert stale.read_text(encoding="utf-8") != whole
     generated_docs.main()
     assert capsys.readouterr().out == f"written: {page.name}\n" and stale.read_text(encoding="utf-8") == whole
+
+
+def test_the_table_of_hashes_has_the_bits_of_the_goldens() -> None:
+    rows, committed = same_bits.rows(), same_bits.committed()
+    assert rows and set(committed) == set(same_bits.FAMILIES)
+    for row in rows:
+        assert all(hashes == committed for hashes in row["hashes"].values()), row["cpu"]

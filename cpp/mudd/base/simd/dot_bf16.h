@@ -4,9 +4,13 @@
 #include "mudd/base/simd/inline.h"
 #include "mudd/base/simd/vec.h"
 
+#if defined(__AMX_BF16__) || defined(__AMXBF16__)  // the second: clang 14
+#define MUDD_AMX_TILES
+#endif
+
 namespace mudd::MUDD_ISA {
 
-#if !defined(__AVX512BF16__) || !defined(__AMX_BF16__)
+#if !defined(__AVX512BF16__) || !defined(MUDD_AMX_TILES)
 
 // The units read denormals as zeros and give zeros for them, whatever the mode of the thread.
 inline float flushed(float x) {

@@ -8,7 +8,7 @@ namespace mudd::MUDD_ISA {
 
 constexpr int kTileRows = 16, kTileWords = 16;
 
-#if defined(__AMX_BF16__)
+#if defined(MUDD_AMX_TILES)
 
 // Eight registers of one shape, held by the thread from construction to destruction.
 class TileSession {

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kSums = 4 * kTileRows * kTileWords;
 
 float multiply_add_tiles(int64_t rounds) {
-  const TileSession session;
+  [[maybe_unused]] const TileSession session;
   Tiles t;
   float numbers[kSums];
   std::fill_n(numbers, kSums, kPeakPair);
