@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fake_engine import FakeEngine
 from fake_runs import make
 from mudd_core import _core
 from mudd_core.cli import main
@@ -68,6 +69,27 @@ def test_a_run_that_saved_no_step_takes_the_order_without_a_note(
     run_to(5, tmp_path / "run")
     assert "the bits of this run change" not in capsys.readouterr().err
     assert facts_of(tmp_path / "run") == {bits.FP32_ORDER: 16}
+
+
+def test_a_rewind_behind_the_change_lowers_its_step(tmp_path: Path) -> None:
+    run, streak = tmp_path / "run", frozenset(range(9, 19))
+    run_to(8, run)
+    as_of_earlier_version(run)
+    with make(run, FakeEngine(bad=streak), "train.stop_at=9") as trainer:
+        trainer.fit()
+    assert facts_of(run) == {bits.FP32_ORDER: 16, bits.SINCE: 8}
+    with make(run, FakeEngine(bad=streak)) as trainer:
+        assert trainer.fit().rewinds == 1
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert [event["to_step"] for event in events if event["event"] == "rewound"] == [5]
+    assert facts_of(run) == {bits.FP32_ORDER: 16, bits.SINCE: 5}
+
+
+@pytest.mark.parametrize(("step", "since"), [(9, 7), (7, 7), (3, 3), (0, None)])
+def test_a_start_before_the_change_lowers_its_step(step: int, since: int | None) -> None:
+    facts = {bits.FP32_ORDER: 16}
+    found, note = bits.change_of_bits(facts | {bits.SINCE: 7}, facts, step)
+    assert found == (facts if since is None else facts | {bits.SINCE: since}) and not note
 
 
 def test_a_run_in_bf16_records_its_unit_and_notes_another_one(

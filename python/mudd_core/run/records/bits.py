@@ -33,22 +33,29 @@ def bits_facts(precision: str) -> JsonObject:
 
 
 def change_of_bits(saved: Mapping[str, Json], now: Mapping[str, Json], step: int) -> tuple[JsonObject, str]:
-    """Return what a start after this step adds to run.json, and a note where the bits change there, else ''.
+    """Return run.json for a start after this step, and a note where the bits change there, else ''.
 
     saved: run.json. now: as bits_facts.
     """
-    if all(saved.get(name) == value for name, value in now.items()):
-        return {}, ""
-    if step == 0:
-        return dict(now), ""
     changed = {name for name, value in now.items() if saved.get(name) != value}
+    if step == 0 or not changed:
+        return {**bits_back_at(saved, step), **now}, ""
     if BF16_UNIT in changed and BF16_UNIT in saved:
         why = f"its bf16 matmuls used another unit ({saved[BF16_UNIT]}, now {now[BF16_UNIT]})"
     elif FP32_ORDER in saved:
         why = f"its fp32 sums had another order ({saved[FP32_ORDER]} lanes, now {now[FP32_ORDER]})"
     else:
         why = "it began with an earlier version, whose bits depend on the CPU's instruction set level"
-    return {**now, SINCE: step}, f"the bits of this run change after step {step}: {why}"
+    return {**saved, **now, SINCE: step}, f"the bits of this run change after step {step}: {why}"
+
+
+def bits_back_at(saved: Mapping[str, Json], step: int) -> JsonObject:
+    """Return run.json of a run that goes back to this step: all later steps get the bits of the present."""
+    facts = dict(saved)
+    since = facts.pop(SINCE, None)
+    if not isinstance(since, int) or step == 0:
+        return facts
+    return {**facts, SINCE: min(since, step)}
 
 
 def bits_text(facts: Mapping[str, Json]) -> str:

@@ -11,7 +11,7 @@ from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference
-from mudd_core.run.records.bits import change_of_bits
+from mudd_core.run.records.bits import bits_back_at, change_of_bits
 from mudd_core.run.records.event_names import EventName
 from mudd_core.run.records.events import Sample, Summary
 from mudd_core.run.store import own_code
@@ -142,10 +142,13 @@ class RunStore:
     def record_bits(self, facts: Mapping[str, Json], step: int) -> str:
         """Write what decides the bits from this step on to run.json; a note where that changes, else ''."""
         saved = self.saved_facts()
-        fresh, note = change_of_bits(saved, facts, step)
-        if fresh:
-            write_facts(self.folder, {**saved, **fresh})
+        now, note = change_of_bits(saved, facts, step)
+        self._replace_facts(saved, now)
         return note
+
+    def _replace_facts(self, saved: JsonObject, now: JsonObject) -> None:
+        if now != saved:
+            write_facts(self.folder, now)
 
     def open_logs(self, step: int) -> None:
         """The last part of `begin`: rows behind the step are cut off."""
@@ -171,7 +174,7 @@ class RunStore:
         return found
 
     def drop_after(self, step: int) -> None:
-        """The second part of `rewind`: later checkpoints go, and rows."""
+        """The second part of `rewind`: later checkpoints go, and rows; run.json follows."""
         try:
             # Checkpoints before rows: a resume from one of these needs its rows.
             self._checkpoints.drop_after(step, self.run_id)
@@ -180,6 +183,8 @@ class RunStore:
             self._logs.close_rows()
         except OSError as error:
             raise write_error(self.folder, error) from error
+        saved = self.saved_facts()
+        self._replace_facts(saved, bits_back_at(saved, step))
         self.open_logs(step)
 
     def validations(self, step: int) -> RecordedValidations:
