@@ -5,10 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
+import mudd_core as mc
+from mudd_core import _core
 from mudd_core.config import Config, MeshConfig, OptimConfig
-from rank_runs import train
+from mudd_core.dist import Comm
+from mudd_core.engine.engine import Engine
+from mudd_core.run.build.planned_model import cut_of
+from rank_runs import batch_of, on_ranks, train
 from test_ranks import FAMILIES, LARGE, config_of
 
 # Ranks, ranks of a node: several nodes, where weights are gathered, and one, where they stand once.
@@ -92,3 +98,44 @@ def test_a_slow_network_changes_no_bit(family: str) -> None:
 def test_any_world_is_equal_run_to_run() -> None:
     config = cut_config("llama_gqa", model=LARGE | {"d_ff": 400, "n_kv_head": 2}, batch_size=9)
     assert train(config, 3, node_size=1) == train(config, 3, node_size=1)
+
+
+def engine_of(config: Config, comm: Comm) -> Engine:
+    model = mc.Model(config.model, seed=5, comm=comm, cut=cut_of(config.model, config, comm))
+    return Engine(config, model)
+
+
+@pytest.mark.parametrize("node_size", [1, 2])
+def test_a_stop_drops_the_step_on_all_ranks_or_on_none(node_size: int) -> None:
+    config = cut_config("llama_gqa", micro_batch_size=1)
+
+    def work(comm: Comm) -> list[bool]:
+        engine = engine_of(config, comm)
+        stopped = []
+        for step in range(6):
+            comm.barrier()
+            if comm.rank == 1:
+                _core.request_stop()
+            stopped.append(bool(engine.train_step(step, 1e-3, batch_of(config, step)).stopped))
+            comm.barrier()
+            if comm.rank == 1:
+                _core.clear_requests()
+            comm.barrier()
+        return stopped
+
+    first, second = on_ranks(work, 2, node_size)
+    assert first == second and any(first)
+
+
+def test_a_bad_number_of_one_owner_skips_the_update_of_all_and_is_found() -> None:
+    config = cut_config("llama_gqa", micro_batch_size=2)
+
+    def work(comm: Comm) -> tuple[bool, str]:
+        engine = engine_of(config, comm)
+        for part in engine.state_parts(writable=True):
+            if part.name == "blocks.1.ffn.up.w" and part.begin == 0:  # its owner
+                part.array.reshape(-1)[:1] = np.nan
+        report = engine.train_step(0, 1e-3, batch_of(config, 0))
+        return bool(report.finite), engine.first_nonfinite(0)
+
+    assert on_ranks(work, 2, 1) == [(False, "blocks.1.ffn.up:linear (forward)")] * 2

@@ -39,7 +39,7 @@ def test_layers_are_gathered_once_forward_and_once_backward() -> None:
 def test_a_layer_is_on_its_way_while_the_one_before_is_read() -> None:
     found = spans()
     for (_, _, begin, last, _), (_, _, next_begin, next_last, _) in itertools.pairwise(found):
-        assert begin <= next_begin <= last + 1 <= next_last
+        assert begin <= next_begin <= last < next_last
 
 
 def test_buffers_that_live_at_one_time_do_not_overlap() -> None:
