@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from mudd_core.base.errors import ReportedElsewhereError
 from mudd_core.base.types import Array
@@ -54,7 +53,7 @@ def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int) -> None
     raise reported_once(RuntimeError(message)) if ranks.first else ReportedElsewhereError(0, INTERNAL)
 
 
-def _faults_of_experts(found: list[list[Any]]) -> list[str]:
+def _faults_of_experts(found: Sequence[tuple[str, Sequence[str], Mapping[str, str]]]) -> list[str]:
     """As compare_weights says it, of parts that several ranks have anywhere. found: by rank (host, ..., digests)."""
     faults = []
     for label in sorted({label for one in found for label in one[2]}):
