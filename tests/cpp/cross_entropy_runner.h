@@ -62,6 +62,7 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   Inference needs;
   for (const TensorSpec& s : specs) needs.inputs_.push_back(&s);
   needs.parameter_ = {false, c.parameter, false};
+  needs.gathered_ = {false, false, false};
   needs.wants_ = {true, true, false};
   needs.training_ = c.training;
   needs.shards_ = &shards;

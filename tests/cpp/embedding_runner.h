@@ -45,6 +45,7 @@ class Runner {
               {{c.samples, c.positions, c.d}, DType::f32}};
     needs_.inputs_ = {c.learned_positions ? nullptr : &specs_[0], &specs_[1], c.residual ? &specs_[2] : nullptr};
     needs_.parameter_ = {false, true, false};
+    needs_.gathered_ = {false, false, false};
     needs_.wants_ = {false, true, c.residual};
     needs_.shards_ = &shards_;
     node_->infer(needs_);
