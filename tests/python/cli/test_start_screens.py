@@ -68,7 +68,7 @@ def test_a_full_disk_is_one_line(tiny_text: Path, tmp_path: Path, capsys: pytest
 
 def test_lines_of_a_start_wait_until_it_has_succeeded(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress()
-    screen = Screen(progress, waits=True)
+    screen = Screen(progress, waits=True, prints=True)
     screen.say("a note")
     screen.warn("a fault")
     assert capsys.readouterr() == ("", "")
