@@ -12,7 +12,7 @@ import same_bits
 
 def test_every_page_is_what_run_docs_writes() -> None:
     pages = generated_docs.pages()
-    assert len(pages) == 11
+    assert len(pages) == 10
     for path, text in pages.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: ./run docs writes it anew"
 
