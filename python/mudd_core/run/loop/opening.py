@@ -84,16 +84,17 @@ def open_run(
 
 def _refuse_measures(config: Config, ranks: Ranks) -> None:
     """UserError for logs that measure whole weights, of which no rank has more than its slices."""
-    several = ranks.comm is not None and ranks.comm.nodes > 1
-    if config.mesh.zero == 3 and several and measures_weights(config):
+    mesh = config.mesh
+    if mesh.zero == 3 and ranks.comm is not None and ranks.comm.nodes > 1:
+        asked, whole = "zero=3 over several nodes", "zero=1"
+    elif mesh.expert > 1:
+        asked, whole = f"expert={mesh.expert}", "expert=1"
+    else:
+        return
+    if measures_weights(config):
         raise UserError(
-            "[mesh] zero=3 over several nodes: no rank has the whole weights that log.style and log.weights measure; "
-            "set log.style=ours log.weights=false log.activations=false, or use zero=1"
-        )
-    if config.mesh.expert > 1 and measures_weights(config):
-        raise UserError(
-            f"[mesh] expert={config.mesh.expert}: no rank has the whole weights that log.style and log.weights "
-            "measure; set log.style=ours log.weights=false log.activations=false, or use expert=1"
+            f"[mesh] {asked}: no rank has the whole weights that log.style and log.weights measure; "
+            f"set log.style=ours log.weights=false log.activations=false, or use {whole}"
         )
 
 
