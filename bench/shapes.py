@@ -81,11 +81,13 @@ def peak_rss_mib() -> float:
 
 
 def cpu_name() -> str:
-    """Model name of the first CPU."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown CPU"
+    """Model name of the first CPU; a name without a number gets family and model, or two CPUs would share a page."""
+    fields = (line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines())
+    facts = {key.strip(): value.strip() for key, value in fields}
+    name = facts.get("model name", "unknown CPU")
+    if any(letter.isdigit() for letter in name) or "cpu family" not in facts:
+        return name
+    return f"{name} (family {facts['cpu family']}, model {facts.get('model', '?')})"
 
 
 def cpu_flags() -> set[str]:
