@@ -54,6 +54,11 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--plan": ("", "print parameters, FLOPs, memory and time; train nothing", ("train",)),
     "--ranks": ("N", "train by N processes, started by mpirun; docs/parallel.md", ("train",)),
     "--hosts": ("A,B", "hosts that the ranks are dealt out to; default this one", ("train",)),
+    "--node-memory": (
+        "GIB",
+        "with --plan: memory of each machine in GiB; default what this one has free",
+        ("train",),
+    ),
     "--max-restarts": (
         "K",
         "start the ranks again so often after a lost rank or host; default 0",

@@ -8,6 +8,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.fields import opt
 
 LARGEST_FSDP = 64  # of the default mesh: more ranks than this are data
+MOST_RANKS = 1024  # logical shards of a run, of which each rank has one at least
 UNIT = 4096  # numbers of a parameter that have one owner (contracts 25)
 
 
@@ -20,7 +21,7 @@ class MeshConfig:
         "groups of fsdp ranks, each of which may hold all of the optimizer's state; -1 = what is left",
         "ranks",
         low=-1,
-        high=1024,
+        high=MOST_RANKS,
         free=True,
     )
     fsdp: int = opt(
@@ -29,7 +30,7 @@ class MeshConfig:
         f"largest divisor of the world up to {LARGEST_FSDP}",
         "ranks",
         low=-1,
-        high=1024,
+        high=MOST_RANKS,
         free=True,
     )
     expert: int = opt(
@@ -37,7 +38,7 @@ class MeshConfig:
         "neighbours among the ranks that hold the experts of a mixture between them; divides their number and n_expert",
         "ranks",
         low=1,
-        high=1024,
+        high=MOST_RANKS,
         free=True,
     )
     pipeline: int = opt(1, "stages that the layers are cut into; not built yet", "ranks", low=1, free=True)

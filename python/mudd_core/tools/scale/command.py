@@ -16,12 +16,11 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.config import Config, load_config
+from mudd_core.config.mesh import MOST_RANKS
 from mudd_core.config.tool_arguments import ToolArguments, positive_number, whole_number
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import config_of_run, run_and_step
 from mudd_core.tools.scale.networks import ASSUMED, network_of
-
-_MOST_RANKS = 1024  # logical shards of a run
 
 
 def main(words: Sequence[str]) -> int:
@@ -34,9 +33,9 @@ def main(words: Sequence[str]) -> int:
         return 0
     if not (asked.config or asked.workdir):
         parser.require("--config")
-    if asked.nodes * asked.ranks_per_node > _MOST_RANKS:
+    if asked.nodes * asked.ranks_per_node > MOST_RANKS:
         raise UserError(
-            f"[scale] --nodes: expected at most {_MOST_RANKS} ranks in all, "
+            f"[scale] --nodes: expected at most {MOST_RANKS} ranks in all, "
             f"got {asked.nodes} x {asked.ranks_per_node}"
         )
     network = network_of(asked.net)
@@ -86,7 +85,7 @@ def _parser() -> ToolArguments:
         "--config", metavar="FILE", help="config file, as for training; default that of the run"
     )
     parser.add_argument(
-        "--nodes", type=whole_number(1, _MOST_RANKS), default=1, metavar="N", help="machines (default 1)"
+        "--nodes", type=whole_number(1, MOST_RANKS), default=1, metavar="N", help="machines (default 1)"
     )
     parser.add_argument(
         "--net",
@@ -96,7 +95,7 @@ def _parser() -> ToolArguments:
     )
     parser.add_argument(
         "--ranks-per-node",
-        type=whole_number(1, _MOST_RANKS),
+        type=whole_number(1, MOST_RANKS),
         default=1,
         metavar="M",
         help="ranks of a node (default 1)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mudd_core.config import Config, ModelConfig, head_width, kv_heads, mixture_of
-from mudd_core.engine.flops import flops_per_token
+from mudd_core.engine.flops import expert_weights, flops_per_token
 from mudd_core.engine.model import Model
 from mudd_core.engine.trainable import choose_trained
 from mudd_core.tools.scale.axes import Shape
@@ -28,8 +28,6 @@ def shape_of(config: Config, model: ModelConfig) -> Shape:
     """What the axes cut."""
     flops = flops_per_token(model, model.vocab_size, config.train.seq_len)
     keys = kv_heads(model) * head_width(model)
-    experts = chosen = 0
-    if mixture := mixture_of(model):
-        experts = 3 * mixture.d_model * mixture.d_ff * mixture.n_expert * mixture.n_layer
-        chosen = mixture.top_k
+    mixture = mixture_of(model)
+    experts, chosen = expert_weights(model), mixture.top_k if mixture else 0
     return Shape(_weights(config, model), flops, model.d_model, model.n_layer, keys, experts, chosen)
