@@ -44,6 +44,8 @@ def test_the_plan_of_experts_on_ranks_is_what_their_engines_book(world: int, on_
     booked -= world // on_a_node * (on_a_node - 1) * dense
     kinds = reports[0].keys()
     assert world * sum(planned[kind] for kind in kinds) == pytest.approx(booked, rel=0.1)
+    for kind in ("moments", "gradients"):  # of each rank alone
+        assert world * planned[kind] == pytest.approx(sum(report[kind] for report in reports), rel=0.02), kind
     assert planned["weights"] < whole["weights"] and (planned.get("exchange", 0) > 0) == (world > on_a_node)
     assert plan.least_bytes() < on_a_node * sum(planned.values())
 
