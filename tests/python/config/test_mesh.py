@@ -155,6 +155,23 @@ def test_a_typed_mesh_must_have_the_size_of_the_world() -> None:
     assert "data 3 does not divide" in refusal(8, "mesh.data=3")
 
 
+def test_micro_means_of_unequally_many_targets_are_refused_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mean = ("loss.normalize=micro_mean", "train.micro_batch_size=1")
+    assert refusal(2, *mean, "data.pipeline=rows") == (
+        "[mesh] loss.normalize=micro_mean over 2 ranks needs equally many targets in each micro-batch, and rows of "
+        "data.pipeline=rows may leave some out; use loss.normalize=valid, or one process"
+    )
+    uneven = ("loss.normalize=micro_mean", "train.batch_size=9", "train.logical_shards=4")
+    assert "needs a train.batch_size that they divide, got 9" in refusal(2, *uneven)
+    config = mc.load_config("tiny.py", mean)  # plain text counts all targets
+    assert mesh_of(config, 2).world == 2 and mesh_of(mc.load_config("tiny.py", [*mean, "data.pipeline=rows"]), 1)
+    words = ["--config=tiny.py", "--ranks=2", "--plan", f"--workdir={tmp_path / 'run'}", *mean, "data.pipeline=rows"]
+    assert main([*words, "data.path=README.md"]) == 2 and not list(tmp_path.iterdir())
+    assert "micro_mean over 2 ranks" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("word", ["mesh.zero=2", "mesh.tensor=2", "mesh.fsdp=2"])
 def test_nothing_is_written_for_a_refused_mesh(
     word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
