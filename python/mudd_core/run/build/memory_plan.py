@@ -17,7 +17,7 @@ from mudd_core.run.build.planned_model import expert_group, plan_model
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
 from mudd_core.run.store.checkpoints import Checkpoints
 
-_STACK = 3  # axes of a layer's experts
+EXPERT_AXES = 3  # axes of a layer's experts
 BUCKET = 4 * memory.MIB  # of gradients, from which on one is summed (node_gradients.h)
 
 
@@ -112,7 +112,7 @@ class MemoryPlan:
         sizes = {True: [0], False: [0]}  # of the weights that train: of dealt out experts, and others
         for about in map(store.describe, store.names()):
             if about["trainable"]:
-                sizes[group is not None and len(about["shape"]) == _STACK].append(math.prod(about["shape"]))
+                sizes[group is not None and len(about["shape"]) == EXPERT_AXES].append(math.prod(about["shape"]))
         held = store.expert_bytes([])["weights"] if group else 0
         return _Counted(store.plane_bytes - held, sum(sizes[False]), held, sum(sizes[True]), *map(max, sizes.values()))
 
