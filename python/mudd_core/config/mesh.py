@@ -203,9 +203,10 @@ def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, bat
         fsdp = max(size for size in range(1, min(world, LARGEST_FSDP) + 1) if world % size == 0)
     given, size = ("fsdp", fsdp) if data == -1 else ("data", data)
     if -1 in (data, fsdp) and world % size:
+        ranks = "rank that was" if world == 1 else f"{world} ranks that were"
         raise UserError(
-            f"[mesh] {given} {size} does not divide the {world} rank{'s' * (world > 1)} that {'were' if world > 1 else 'was'} "
-            f"started: start a multiple of {size} (--ranks={size}), or set mesh.{given}=-1, which takes what is left"
+            f"[mesh] {given} {size} does not divide the {ranks} started: start a multiple of {size} "
+            f"(--ranks={size}), or set mesh.{given}=-1, which takes what is left"
         )
     found = Mesh(world // fsdp if data == -1 else data, world // data if fsdp == -1 else fsdp, mesh.expert)
     if found.world != world:

@@ -69,7 +69,9 @@ _ALL = (
         cursor_members=frozenset({"batch", "epoch", "file", "number", "held", "taken"}),
         leaves_out=True,
     ),
-    PipelineSpec("features", protocol="counted", earlier_protocol="features", ids_alone=True, leaves_out=True),
+    PipelineSpec(
+        "features", protocol="counted", earlier_protocol="features", ids_alone=True, leaves_out=True
+    ),
     PipelineSpec(
         "blocks",
         protocol="blocks",

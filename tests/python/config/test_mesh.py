@@ -141,12 +141,12 @@ def test_more_ranks_than_sequences_or_shards_are_refused() -> None:
 
 def test_a_typed_mesh_must_have_the_size_of_the_world() -> None:
     assert refusal(8, "mesh.data=2", "mesh.fsdp=3") == (
-        "[mesh] data 2 x fsdp 3 = 6, but 8 ranks were started: start --ranks=6, or set mesh.data=-1, which takes what is "
-        "left"
+        "[mesh] data 2 x fsdp 3 = 6, but 8 ranks were started: start --ranks=6, or set mesh.data=-1, which takes what "
+        "is left"
     )
     assert refusal(1, "mesh.data=1", "mesh.fsdp=2") == (
-        "[mesh] data 1 x fsdp 2 = 2, but 1 rank was started: start --ranks=2, or set mesh.data=-1, which takes what is "
-        "left"
+        "[mesh] data 1 x fsdp 2 = 2, but 1 rank was started: start --ranks=2, or set mesh.data=-1, which takes what "
+        "is left"
     )
     assert refusal(8, "mesh.fsdp=3") == (
         "[mesh] fsdp 3 does not divide the 8 ranks that were started: start a multiple of 3 (--ranks=3), or set "
@@ -166,8 +166,17 @@ def test_micro_means_of_unequally_many_targets_are_refused_at_the_start(
     uneven = ("loss.normalize=micro_mean", "train.batch_size=9", "train.logical_shards=4")
     assert "needs a train.batch_size that they divide, got 9" in refusal(2, *uneven)
     config = mc.load_config("tiny.py", mean)  # plain text counts all targets
-    assert mesh_of(config, 2).world == 2 and mesh_of(mc.load_config("tiny.py", [*mean, "data.pipeline=rows"]), 1)
-    words = ["--config=tiny.py", "--ranks=2", "--plan", f"--workdir={tmp_path / 'run'}", *mean, "data.pipeline=rows"]
+    assert mesh_of(config, 2).world == 2 and mesh_of(
+        mc.load_config("tiny.py", [*mean, "data.pipeline=rows"]), 1
+    )
+    words = [
+        "--config=tiny.py",
+        "--ranks=2",
+        "--plan",
+        f"--workdir={tmp_path / 'run'}",
+        *mean,
+        "data.pipeline=rows",
+    ]
     assert main([*words, "data.path=README.md"]) == 2 and not list(tmp_path.iterdir())
     assert "micro_mean over 2 ranks" in capsys.readouterr().err
 

@@ -43,10 +43,21 @@ def small(config: Config, **sizes: Any) -> Config:
     return replace(config, model=model, train=short, loss=loss, optim=replace(config.optim, lr=1e-3))
 
 
+SLOTS = {"slot_num": 16, "proj_slot_num": 16, "ffn_slot_num": 16}
 CASES: dict[str, tuple[str, tuple[str, ...], tuple[int, int, int, int], dict[str, Any]]] = {
     "muP rows": (MU, ("n_mesh_rows=4",), (1, 4, 1, 3), {"d_head": 32, "d_base": 32}),
-    "muP rows and columns": (MU, ("n_mesh_rows=2", "n_mesh_cols=2"), (1, 4, 1, 3), {"d_head": 32, "d_base": 32}),
-    "MUDDFormer fsdp": ("base_v2.yml", (*MUDD, "ici_fsdp_parallelism=2"), (-1, 2, 1, 3), {"d_ff": 256, "n_kv_head": 2}),
+    "muP rows and columns": (
+        MU,
+        ("n_mesh_rows=2", "n_mesh_cols=2"),
+        (1, 4, 1, 3),
+        {"d_head": 32, "d_base": 32},
+    ),
+    "MUDDFormer fsdp": (
+        "base_v2.yml",
+        (*MUDD, "ici_fsdp_parallelism=2"),
+        (-1, 2, 1, 3),
+        {"d_ff": 256, "n_kv_head": 2},
+    ),
     "MUDDFormer experts": (
         "base_v2.yml",
         (*MUDD, *EXPERTS, "ici_expert_parallelism=2", "ici_data_parallelism=2", "ici_fsdp_parallelism=1"),
@@ -57,9 +68,9 @@ CASES: dict[str, tuple[str, tuple[str, ...], tuple[int, int, int, int], dict[str
         "tokenformer.yml",
         (*TOKENS, "ici_tensor_parallelism=2", "dcn_fsdp_parallelism=2", "ici_fsdp_parallelism=1"),
         (-1, 4, 1, 3),
-        {"slot_num": 16, "proj_slot_num": 16, "ffn_slot_num": 16},
+        SLOTS,
     ),
-    "TokenFormer data": ("tokenformer.yml", (*TOKENS, "dcn_data_parallelism=2"), (2, -1, 1, 3), {"slot_num": 16, "proj_slot_num": 16, "ffn_slot_num": 16}),
+    "TokenFormer data": ("tokenformer.yml", (*TOKENS, "dcn_data_parallelism=2"), (2, -1, 1, 3), SLOTS),
     "benchmark tensor": ("clm", ("tensor_parallelism=2",), (-1, -1, 1, 3), {"d_ff": 64, "n_kv_head": 2}),
     "benchmark experts": ("clm", ("+mesh.expert=4",), (-1, -1, 4, 1), {"d_ff": 64, "n_kv_head": 2}),
 }
@@ -74,7 +85,9 @@ def test_a_mesh_of_an_original_trains_on_four_ranks(name: str) -> None:
     taken = [note for note in result.notes if ": taken as mesh." in note]
     assert len(taken) == (0 if name == "benchmark experts" else 1)  # a field of ours needs no note
     assert ("tensor multiplies fsdp" in "".join(taken)) == ("tensor" in name)
-    assert mesh_of(result.config if result.config.train.batch_size >= 4 else small(result.config), 4).world == 4
+    assert (
+        mesh_of(result.config if result.config.train.batch_size >= 4 else small(result.config), 4).world == 4
+    )
     config = small(result.config, **sizes)
     one = replace(config, mesh=replace(mesh, data=-1, fsdp=-1, expert=1, zero=1))
     assert train(config, 4, steps=2) == train(one, 1, steps=2)

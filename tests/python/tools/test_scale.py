@@ -78,18 +78,24 @@ def test_bytes_between_nodes_are_those_of_a_step() -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(("zero", "expert", "nodes"), [(3, 1, 2), (3, 1, 4), (1, 2, 2), (1, 2, 4), (1, 4, 4)])
-def test_bytes_of_each_axis_are_those_of_the_formula(zero: int, expert: int, nodes: int, precision: str) -> None:
+def test_bytes_of_each_axis_are_those_of_the_formula(
+    zero: int, expert: int, nodes: int, precision: str
+) -> None:
     # A token chooses all of the experts, so that a rank sends the same rows whatever its router says.
     sizes = ["model.d_model=64", "model.n_head=4", "model.n_kv_head=2", "model.d_ff=128", "model.n_layer=3"]
     words = [*sizes, "model.top_k=8", "model.vocab_size=512", "train.seq_len=16", "train.batch_size=8"]
     mesh = [f"mesh.zero={zero}", f"mesh.expert={expert}", "train.threads=1", f"train.precision={precision}"]
-    config = mc.load_config("mixtral/tiny.py", [*words, *mesh, *(["train.micro_batch_size=1"] if zero == 3 else [])])
+    config = mc.load_config(
+        "mixtral/tiny.py", [*words, *mesh, *(["train.micro_batch_size=1"] if zero == 3 else [])]
+    )
     config = dataclasses.replace(config, model=resolved_model(config, 512))
 
     def work(comm: Any) -> dict[str, tuple[int, int]]:
         group = comm.expert_group(expert) if expert > 1 else None
         cut = cut_of(config.model, config, comm)
-        engine = Engine(config, mc.Model(config.model, comm=comm, precision=precision, experts=group, cut=cut))
+        engine = Engine(
+            config, mc.Model(config.model, comm=comm, precision=precision, experts=group, cut=cut)
+        )
         engine.train_step(0, 1e-3, batch_of(config, 0))
         before = comm.counters()
         engine.train_step(1, 1e-3, batch_of(config, 1))
@@ -110,7 +116,9 @@ def test_experts_and_cut_weights_wait_for_their_messages() -> None:
     dense = cost.Training(25_000_000, 5_000_000, 2e9, passes=(1e8, 8e7), layers=10)
     cut = cost.step(dense, 500, 1e12, NET, 2, cost.Layout(3))
     # A third of a second of forward hides 50 ms of gathers but the table; backward hides 40 + 50 ms of 667.
-    assert cut.exposed == pytest.approx(0.011 + 0.011 + cut.totals) and cut.gather == pytest.approx(0.09 + 0.024)
+    assert cut.exposed == pytest.approx(0.011 + 0.011 + cut.totals) and cut.gather == pytest.approx(
+        0.09 + 0.024
+    )
     few = cost.step(dense, 5, 1e12, NET, 2, cost.Layout(3))
     assert few.exposed == pytest.approx(cut.gather + cut.sums - 0.01 + few.totals)
     experts = cost.Training(25_000_000, 5_000_000, 2e9, experts=20_000_000, rows=4e5, layers=10)
@@ -131,7 +139,9 @@ def test_meshes_are_ranked_and_the_best_is_a_command_that_runs(capsys: pytest.Ca
     assert main([*words, "--memory=0.105"]) == 0
     text = capsys.readouterr().out
     assert "mesh.zero=3 --ranks=4 --hosts=$HOSTS" in text and "more than 107.5 MiB a node" in text
-    line = shlex.split(next(line for line in text.splitlines() if "$HOSTS" in line).replace("$HOSTS", "a,b,c,d"))
+    line = shlex.split(
+        next(line for line in text.splitlines() if "$HOSTS" in line).replace("$HOSTS", "a,b,c,d")
+    )
     assert main([*line[line.index("--config=tiny.py") :], "--plan", "--workdir=none"]) == 0
     assert "mesh.zero=3" in capsys.readouterr().out
     assert main([*words, "--memory=0.01"]) == 0
@@ -143,7 +153,10 @@ def test_each_family_says_which_axes_it_has(tmp_path: Path, capsys: pytest.Captu
     text = capsys.readouterr().out.strip()
     begin, end = "<!-- launch.py scale --axes -->", "<!-- end of the axes -->"
     assert PAGE.read_text().split(begin)[1].split(end)[0].strip() == text
-    assert "| Transformer++, muP, GPT-2, TokenFormer, MUDDFormer | built | built | refused: no experts; use mesh" in text
+    assert (
+        "| Transformer++, muP, GPT-2, TokenFormer, MUDDFormer | built | built | refused: no experts; use"
+        in text
+    )
     assert "| Mixtral, MUDDFormer with experts | built | built | built | " in text
 
 

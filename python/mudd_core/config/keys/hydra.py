@@ -57,7 +57,10 @@ _RUN = (
         note=lambda values: note("tensor_parallelism", of_tensor(values), tensor=True),
     ),
     refused(_G, "context_parallelism", 1, way_out("context")),
-    *(refused(_G, f"{name}_parallelism", 1, way_out("pipeline")) for name in ("pipeline", "virtual_pipeline")),
+    *(
+        refused(_G, f"{name}_parallelism", 1, way_out("pipeline"))
+        for name in ("pipeline", "virtual_pipeline")
+    ),
 )
 _BATCH = "global = per device times --devices unless it is given"
 _TRAINING = (

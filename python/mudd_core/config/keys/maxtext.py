@@ -35,6 +35,7 @@ _INSTEAD = {
     "pretrain_4k": "take dataset_type=pile with dataset_path=FOLDER of the TFRecord files",
 }
 
+
 def _name(values: Values) -> dict[str, Scalar]:
     last = posixpath.basename(posixpath.normpath(str(values[RUN] or "run"))).lstrip(".")
     return {"name": last or "run"}

@@ -35,7 +35,9 @@ def of_maxtext(values: Values) -> dict[str, Scalar]:
         return {}
     data, expert = (_sizes(values, (axis,)) for axis in ("data", "expert"))
     if expert == LEFT:
-        raise ValueError(f"{axis_key('ici', 'expert')}: expected the number of ranks, -1 is for data and fsdp alone")
+        raise ValueError(
+            f"{axis_key('ici', 'expert')}: expected the number of ranks, -1 is for data and fsdp alone"
+        )
     fsdp = _sizes(values, _CUT)
     return _fields(data, fsdp, expert)
 
@@ -46,7 +48,7 @@ def of_rows(rows: int, cols: int) -> dict[str, Scalar]:
 
 
 def of_tensor(values: Values) -> dict[str, Scalar]:
-    """The fields of the benchmark's mesh, (devices / tensor) x tensor: all ranks cut each weight, whatever tensor is."""
+    """The fields of the benchmark's mesh, (devices / tensor) x tensor: all ranks cut each weight."""
     return {"mesh.zero": 3} if whole("tensor_parallelism", values["tensor_parallelism"], 1) > 1 else {}
 
 

@@ -128,7 +128,10 @@ def _parser() -> ToolArguments:
         help="instead: FLOP/s of a node in training, as --plan counts",
     )
     parser.add_argument(
-        "--memory", type=positive_number, metavar="GIB", help="memory of a node in GiB; default: any mesh fits"
+        "--memory",
+        type=positive_number,
+        metavar="GIB",
+        help="memory of a node in GiB; default: any mesh fits",
     )
     parser.add_argument("--axes", action="store_true", help="print which axes of a mesh each family has")
     parser.add_argument("--tables", action="store_true", help="print the tables of docs/scale.md")

@@ -129,7 +129,9 @@ def step(
     backward, forward = BACKWARD * compute / training.runs, (1 - BACKWARD) * compute / training.runs
     exchange = 0.0
     if layout.group(nodes) > 1:
-        exchange = sent.exchange / network.bandwidth + _ROUNDS * training.layers * training.runs * network.latency
+        exchange = (
+            sent.exchange / network.bandwidth + _ROUNDS * training.layers * training.runs * network.latency
+        )
     if layout.zero == 3:
         each = training.runs * 2 * (training.layers + 2) * rounds  # a layer is a gather of its own
         sums = training.runs * rounds + sent.sums / network.bandwidth

@@ -44,7 +44,9 @@ def ranked(
     return sorted(found, key=lambda row: (not row.fits, row.step.seconds, row.choice.node_bytes))
 
 
-def lines(rows: Sequence[Ranked], asked: Config, name: str, words: Sequence[str], node_memory: int) -> list[str]:
+def lines(
+    rows: Sequence[Ranked], asked: Config, name: str, words: Sequence[str], node_memory: int
+) -> list[str]:
     """The table of ranked meshes, and the command of the first one.
 
     asked: the config as it was given, by this name and these fields.

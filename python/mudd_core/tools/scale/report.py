@@ -156,8 +156,8 @@ def _advice(rows: list[Row], config: Config, least: float, tokens: float) -> lis
     best = max((row for row in rows if row.efficiency >= _WORTH), key=lambda row: row.nodes)
     last, length = rows[-1], config.train.seq_len
     text = [
-        f"best: {best.nodes:,} nodes, mesh {best.mesh}, zero {config.mesh.zero}: the most that keep {100 * _WORTH:.0f} % of linear; "
-        "any data x fsdp moves as many bytes",
+        f"best: {best.nodes:,} nodes, mesh {best.mesh}, zero {config.mesh.zero}: the most that keep "
+        f"{100 * _WORTH:.0f} % of linear; any data x fsdp moves as many bytes",
     ]
     if last.nodes > 1:
         step = last.step
