@@ -68,9 +68,7 @@ class MemoryPlan:
     def advice(self, report: Mapping[str, int], have: int) -> str:
         """Return what to change so that a run whose ranks need `report` fits into `have` bytes."""
         ranks = self.place.on_a_node
-        # The gradients are at least as large as the weights that train.
-        trained = self._counted().trained
-        settled = (report["weights"] + 4 * trained + report["moments"]) * ranks
+        settled = (report["weights"] + report["moments"]) * ranks + self._least_gradients(self._counted())
         whole = self.config.optim.moment_dtype == "fp32"  # half of the first of two moments
         return self._settings_for(have, settled, report["moments"] // 4 * ranks if whole else 0)
 
@@ -122,12 +120,17 @@ class MemoryPlan:
         Planning the updates of a model far too large takes seconds; counting its weights does not.
         """
         found, place, mesh = self._counted(), self.place, self.config.mesh
-        ranks, share = place.on_a_node, place.on_a_node / place.world
-        experts = ranks * (found.expert_weights + 4 * found.expert_trained // mesh.expert)
+        share = place.on_a_node / place.world
         moments = int(2 * share * (found.trained + found.expert_trained))
-        if mesh.zero == 3 and place.world > 1:
-            return experts + moments + int(share * (found.weights + 4 * found.trained))
-        return experts + moments + found.weights + 4 * ranks * found.trained
+        dense = int(share * found.weights) if mesh.zero == 3 else found.weights
+        return dense + place.on_a_node * found.expert_weights + moments + self._least_gradients(found)
+
+    def _least_gradients(self, found: _Counted) -> int:
+        """Bytes of a node's gradients with one graph run a step, without the buckets of mesh.zero=3."""
+        place, mesh = self.place, self.config.mesh
+        experts = place.on_a_node * 4 * found.expert_trained // mesh.expert
+        each = 4 * found.trained // (place.world if mesh.zero == 3 else 1)
+        return experts + place.on_a_node * each
 
     def _exchange_bytes(self, gathered: int) -> int:
         """Buffers of a rank for messages to other nodes, at most; gathered: its share of the weights of two layers.
