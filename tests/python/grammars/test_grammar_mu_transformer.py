@@ -72,7 +72,7 @@ _OTHER = """
     hftr_tokenizer_instance=gpt2 hfds_identifier=wikitext hfds_config=fr hfds_datacol=body
     hfds_buffer_size=7 sow_intermediates=true sow_param_info=true sampling_method=topk sampling_nucleus=0.7
     sampling_topk=7 sampling_temp=0.7 sampling_max_len=7 sampling_prompt_len=7 rng_seed=7 seed=7
-    rng_fold=true wb_enabled=true wb_run=abc
+    rng_fold=true wb_enabled=true wb_run=abc n_mesh_rows=2 n_mesh_cols=2
 """
 OTHER = dict(pair.split("=") for pair in _OTHER.split())
 BESIDE = {

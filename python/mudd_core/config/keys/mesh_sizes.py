@@ -31,9 +31,12 @@ def way_out(axis: str) -> str:
 
 def of_maxtext(values: Values) -> dict[str, Scalar]:
     """The fields of the sizes of ici_* and dcn_*; none where all of them are 1 or what is left."""
-    if all(_size(values, network, axis) in (1, LEFT) for network in _NETWORKS for axis in AXES):
-        return {}
     data, expert = (_sizes(values, (axis,)) for axis in ("data", "expert"))
+    if (
+        all(_size(values, network, axis) in (1, LEFT) for network in _NETWORKS for axis in AXES)
+        and expert == 1
+    ):
+        return {}
     if expert == LEFT:
         raise ValueError(
             f"{axis_key('ici', 'expert')}: expected the number of ranks, -1 is for data and fsdp alone"
