@@ -15,7 +15,7 @@ from mudd_core.engine import memory
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.build.memory_plan import MemoryPlan
-from mudd_core.run.build.mesh_search import choices, meshes, nearest
+from mudd_core.run.build.mesh_search import meshes
 from mudd_core.run.build.place import Place
 from rank_runs import on_ranks
 
@@ -63,13 +63,13 @@ def test_every_built_mesh_is_tried_the_nearest_first() -> None:
 def test_the_nearest_mesh_keeps_the_nodes_where_it_can() -> None:
     config = mc.load_config("tiny.py", ["model.n_layer=24"])
     plan = MemoryPlan.of(resolved_model(config, 512), config, Place(4, 1))
-    one, three = [choice.node_bytes for choice in choices(plan)]
+    one, three = [choice.node_bytes for choice in plan.choices()]
     assert three < one
-    found = nearest(plan, three)
+    found = plan.nearest(three)
     assert found is not None and (found.words, found.place.world) == ("mesh.zero=3", 4)
-    further = nearest(plan, three - 1)
+    further = plan.nearest(three - 1)
     assert further is not None and further.place == Place(8, 1) and further.node_bytes < three
-    assert nearest(plan, 1000) is None
+    assert plan.nearest(1000) is None
 
 
 def test_a_plan_that_does_not_fit_prints_a_command_that_does(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config, ModelConfig, check_config, mesh_of
+from mudd_core.config.mesh import MOST_RANKS
 from mudd_core.engine import memory
 from mudd_core.engine.batch_part import BatchPart
+from mudd_core.run.build.mesh_search import Choice, meshes
 from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.planned_model import expert_group, plan_model
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
@@ -75,7 +78,6 @@ class MemoryPlan:
     def _settings_for(self, have: int, settled: int, rounding: int = 0) -> str:
         """As `advice`; settled: bytes of a node that no batch changes; rounding: those that a bf16 moment saves."""
         from mudd_core.run.build.memory_advice import advice
-        from mudd_core.run.build.mesh_search import choices
 
         shape, ranks = self.shape, self.place.on_a_node
 
@@ -93,9 +95,34 @@ class MemoryPlan:
                 return least
             return ranks * sum(replace(self, shape=own, config=changed).bytes().values())
 
-        if (mesh := next(choices(self, have), None)) is not None:
+        if (mesh := next(self.choices(have), None)) is not None:
             return f"set {mesh.words}: it then needs {bytes_text(mesh.node_bytes)}, and the training stays the same"
         return advice(self.config, needed, have, settled, rounding)
+
+    def choices(self, most: int | None = None) -> Iterator[Choice]:
+        """What the built meshes of these ranks need, the nearest first; only those of at most `most` bytes a node."""
+        for config in meshes(self.config, self.place.world):
+            other = replace(self, config=config)
+            if most is not None and other.least_bytes() > most:
+                continue
+            try:
+                found = Choice(config, self.place, sum(other.bytes().values()))
+            except UserError:
+                continue  # its graphs do not go with this mesh
+            if most is None or found.node_bytes <= most:
+                yield found
+
+    def nearest(self, have: int) -> Choice | None:
+        """The nearest mesh whose nodes need at most `have` bytes: of these nodes, else of twice as many each time.
+
+        None where the batch and its shards allow no such number of ranks.
+        """
+        place = self.place
+        while place.world <= MOST_RANKS:
+            if found := next(replace(self, place=place).choices(have), None):
+                return found
+            place = Place(2 * place.world, place.on_a_node)
+        return None
 
     def _counted(self) -> _Counted:
         from mudd_core.engine.model import Model

@@ -1,14 +1,11 @@
-"""The meshes that a run may take: what each needs, and the nearest one whose nodes have the memory for it."""
+"""The meshes that a run may take, the nearest to its own first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, MeshConfig, check_config, mesh_of, mixture_of
-from mudd_core.config.mesh import MOST_RANKS
-from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.build.place import Place
 
 
@@ -61,30 +58,3 @@ def _is_built(config: Config, world: int) -> bool:
     except UserError:
         return False
     return True
-
-
-def choices(plan: MemoryPlan, most: int | None = None) -> Iterator[Choice]:
-    """What the built meshes of a plan's ranks need, the nearest first; only those of at most `most` bytes a node."""
-    for config in meshes(plan.config, plan.place.world):
-        other = replace(plan, config=config)
-        if most is not None and other.least_bytes() > most:
-            continue
-        try:
-            found = Choice(config, plan.place, sum(other.bytes().values()))
-        except UserError:
-            continue  # its graphs do not go with this mesh
-        if most is None or found.node_bytes <= most:
-            yield found
-
-
-def nearest(plan: MemoryPlan, have: int) -> Choice | None:
-    """The mesh nearest to a plan's whose nodes need at most `have` bytes: of its nodes, else of twice as many each time.
-
-    None where the batch and its shards allow no such number of ranks.
-    """
-    place = plan.place
-    while place.world <= MOST_RANKS:
-        if found := next(choices(replace(plan, place=place), have), None):
-            return found
-        place = Place(2 * place.world, place.on_a_node)
-    return None

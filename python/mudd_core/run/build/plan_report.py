@@ -25,7 +25,7 @@ from mudd_core.run.build.disk_space import (
     shortage,
 )
 from mudd_core.run.build.memory_plan import MemoryPlan
-from mudd_core.run.build.mesh_search import Choice, choices, nearest
+from mudd_core.run.build.mesh_search import Choice
 from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.plan_time import ends_with_data, fraction_of_peak, planned_steps
 from mudd_core.run.build.recipe import recipe_note
@@ -177,7 +177,7 @@ def _mesh_lines(
     """What each mesh of so many ranks needs; where the one of the plan does not fit, the nearest that does."""
     ranks, program = plan.place.on_a_node, kinds["program"]
     lines = [f"  {'meshes':<28}{'a rank':>12}{'a node':>12}"]
-    for choice in choices(plan):
+    for choice in plan.choices():
         node = choice.node_bytes + ranks * program
         now = " <- this plan" if choice.config.mesh == plan.config.mesh else ""
         note = now if choice.node_bytes <= have else f" does not fit{now}"
@@ -186,7 +186,7 @@ def _mesh_lines(
         )
     if fits:
         return lines
-    if (found := nearest(plan, have)) is None:
+    if (found := plan.nearest(have)) is None:
         return lines + _indented(f"DOES NOT FIT on any mesh of this batch: {plan.advice(kinds, have)}")
     nodes = found.place.world // found.place.on_a_node
     return [

@@ -10,7 +10,7 @@ from mudd_core.base.surroundings import program
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
 from mudd_core.run.build.memory_plan import MemoryPlan
-from mudd_core.run.build.mesh_search import Choice, choices
+from mudd_core.run.build.mesh_search import Choice
 from mudd_core.tools.scale import cost
 
 
@@ -36,7 +36,7 @@ def ranked(
     tokens: of a node in a step. speed: FLOP/s of a node. node_memory: bytes of a node for a run; 0: any.
     """
     place, found = plan.place, list[Ranked]()
-    for choice in choices(plan):
+    for choice in plan.choices():
         mesh = choice.config.mesh
         layout = cost.Layout(mesh.zero, mesh.expert, place.on_a_node)
         step = cost.step(training, tokens, speed, network, place.world // place.on_a_node, layout)
