@@ -27,7 +27,7 @@ std::byte* CutWeights::memory(int64_t bytes) {
   return windows_.back()->part(0);
 }
 
-void CutWeights::wait_for_node(std::atomic<uint64_t> Progress::* count, uint64_t at_least) {
+void CutWeights::wait_for_node(std::atomic<uint64_t> Progress::*count, uint64_t at_least) {
   for (int r = 0; r < comm_.node_size(); ++r)
     comm_.wait([&] { return (progress(r).*count).load(std::memory_order_acquire) >= at_least; });
 }
@@ -61,14 +61,12 @@ void CutWeights::copy_own(const Wanted& wanted, std::byte* to) const {
 }
 
 void CutWeights::await() {
-  const dist::Phase before = comm_.phase();
-  comm_.set_phase(dist::Phase::gather, dist::kSameStep);
+  const dist::InnerPhase phase(comm_, dist::Phase::gather);
   const auto first = on_their_way_.front();
   comm_.wait([&] { return first->done(); });
   on_their_way_.pop_front();
   const uint64_t turn = progress(comm_.node_rank()).arrived.fetch_add(1, std::memory_order_acq_rel) + 1;
   wait_for_node(&Progress::arrived, turn);
-  comm_.set_phase(before, dist::kSameStep);
 }
 
 }  // namespace mudd
