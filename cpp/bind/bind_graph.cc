@@ -24,9 +24,7 @@ void bind_graph(py::module_& m) {
            py::arg("compute") = "float32", py::arg("expert_ranks") = 1, py::arg("expert_room") = 0.0)
       .def("input",
            [](Graph& g, const std::string& name, std::vector<int64_t> shape, const std::string& dtype,
-              bool external) {
-             return g.input(name, {std::move(shape), bind::parse_dtype(dtype)}, external);
-           })
+              bool external) { return g.input(name, {std::move(shape), bind::parse_dtype(dtype)}, external); })
       .def("parameter",
            [](Graph& g, ParamStore& s, const std::string& name) {
              const int i = bind::index_of(s, name);

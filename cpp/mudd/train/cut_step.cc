@@ -48,7 +48,7 @@ void CutStep::finished(const GradientUse&) {
   sum_written();
 }
 
-bool CutStep::all(size_t bucket, std::atomic<uint64_t> Progress::*count) const {
+bool CutStep::all(size_t bucket, std::atomic<uint64_t> Progress::* count) const {
   for (int r = 0; r < comm_.node_size(); ++r)
     if ((progress(r, bucket).*count).load(std::memory_order_acquire) < count_) return false;
   return true;

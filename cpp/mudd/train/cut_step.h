@@ -47,7 +47,7 @@ class CutStep final : public GradientSync, private BatchSum {
   Progress& progress(int node_rank, size_t bucket) const {
     return reinterpret_cast<Progress*>(progress_->part(node_rank))[bucket];
   }
-  bool all(size_t bucket, std::atomic<uint64_t> Progress::*count) const;
+  bool all(size_t bucket, std::atomic<uint64_t> Progress::* count) const;
   void sum_written();
   void sum(size_t bucket);
   void sum_inside_node(size_t bucket);

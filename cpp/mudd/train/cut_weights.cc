@@ -27,7 +27,7 @@ std::byte* CutWeights::memory(int64_t bytes) {
   return windows_.back()->part(0);
 }
 
-void CutWeights::wait_for_node(std::atomic<uint64_t> Progress::*count, uint64_t at_least) {
+void CutWeights::wait_for_node(std::atomic<uint64_t> Progress::* count, uint64_t at_least) {
   for (int r = 0; r < comm_.node_size(); ++r)
     comm_.wait([&] { return (progress(r).*count).load(std::memory_order_acquire) >= at_least; });
 }
