@@ -128,7 +128,7 @@ class MemoryPlan:
         from mudd_core.engine.model import Model
         from mudd_core.engine.trainable import choose_trained
 
-        group = expert_group(self.config.mesh.expert, None)
+        group = expert_group(self.config.mesh, None, self.place)
         model = Model(
             self.shape, booked_only=True, stored=self.stored.of(self.shape, self.config), experts=group
         )

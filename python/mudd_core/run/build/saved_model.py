@@ -84,7 +84,7 @@ def model_of_run(
         precision=precision or config.train.precision,
         stored=stored,
         comm=comm,
-        experts=None if comm is None else expert_group(config.mesh.expert, comm),
+        experts=None if comm is None else expert_group(config.mesh, comm),
         cut=cut_of(shape, config, comm),
     )
     found = _read_weights(model, checkpoints, run_id_of(folder, facts), step, ranks)
