@@ -63,16 +63,13 @@ def test_a_rank_killed_while_rows_of_experts_are_exchanged_is_named_and_no_bit_i
     whole = run_of(tmp_path / "whole", tiny_text, *steps, config=MIXTURE)
     assert whole.finish() == 0, whole.tail
     kills = Kills(tmp_path / "run", tiny_text, 2, (*steps, "mesh.expert=2"), MIXTURE)
-    for rank, instant, step in [
-        (1, 1, 1),
-        (0, 58, 6),
-    ]:  # ten exchanges a step; the second begins at step 0 or 4
+    # Ten exchanges a step: rows of the first layer, and the sixth step.
+    for rank, instant in [(1, 3), (0, 58)]:
         said = kills.kill(rank, f"phase_exchange:{instant}")
         assert said.count("is gone: its process was killed") == 1, said
         assert re.search(
             rf"\[ranks\] rank {rank} \(.+\) in step \d+ \(exchange, mesh\.expert\).* is gone", said
         ), said
-    assert kills.slowest < 5
     assert kills.finish(whole)
     too_many = job_of(
         tmp_path / "small", tiny_text, 2, *steps, "mesh.expert=2", "mesh.expert_room=1", config=MIXTURE
