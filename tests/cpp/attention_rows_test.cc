@@ -152,7 +152,7 @@ TEST_CASE("an infinity or NaN reaches the rows that see it, and only those, at a
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
   constexpr int64_t kAt = 45;  // the key or query with the number
   for (const Scores activation : {Scores::softmax, Scores::norm_elu})
-    for (Floats Sequence::*operand : {&Sequence::q, &Sequence::k, &Sequence::v, &Sequence::dout})
+    for (Floats Sequence::* operand : {&Sequence::q, &Sequence::k, &Sequence::v, &Sequence::dout})
       for (const float number : {kInf, kNaN}) {
         Sequence x(100, 1, 17);
         x.activation = activation;

@@ -200,10 +200,10 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
     sum_product<true, Trim::depth_begin>(
         !fresh, U{}, {x.ds_pairs, ldp, q, width, x.dk, width, nk, width, rows, shift, nullptr, skip_zeros});
   if (g.dq)
-    sum_product<false, Trim::depth_end>(!(g.set_dq && k0 == window_tile(s, t0, g.key_begin, kGradK)), U{},
-                                        {x.ds_rows, kGradK / U::kPer, x.keys, width,
-                                         g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row, rows, s.dim, nk, shift,
-                                         nullptr, skip_zeros});
+    sum_product<false, Trim::depth_end>(
+        !(g.set_dq && k0 == window_tile(s, t0, g.key_begin, kGradK)), U{},
+        {x.ds_rows, kGradK / U::kPer, x.keys, width, g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row, rows, s.dim,
+         nk, shift, nullptr, skip_zeros});
 }
 
 // to = the rows of keys or values, transposed.
@@ -267,7 +267,8 @@ void bwd(const AttentionSlice& s, const AttentionGrad& g, float* scratch) {
       for (int64_t k0 = g.key_begin; k0 < g.key_end && (!s.causal || k0 < end); k0 += kGradK) {
         const bool first = h == 0 && (begin == g.query_begin || (s.causal && begin <= k0));
         const int64_t nk = smaller(kGradK, g.key_end - k0);
-        if (first || !left_behind(s, begin, k0 + nk)) bwd_keys<U>(s, g, h, begin, end, k0, nk, first, finite_rows, x);
+        if (first || !left_behind(s, begin, k0 + nk))
+          bwd_keys<U>(s, g, h, begin, end, k0, nk, first, finite_rows, x);
       }
     }
 }
