@@ -64,7 +64,9 @@ def outputs(command: list[str]) -> tuple[int, list[str]]:
     """Run a suite at the portable level; its exit code and the lines with hashes of portable rows or of no row."""
     environment = {**os.environ, "MUDD_MAX_ISA": "portable", "OMP_NUM_THREADS": "2"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    found = re.findall(r"^ *((?:\w+(?:\.portable)?: )?outputs (?!0{16})[0-9a-f]{16})$", done.stdout, re.MULTILINE)
+    found = re.findall(
+        r"^ *((?:\w+(?:\.portable)?: )?outputs (?!0{16})[0-9a-f]{16})$", done.stdout, re.MULTILINE
+    )
     if done.returncode:
         print(done.stdout[-2000:], done.stderr[-500:], file=sys.stderr)
     return done.returncode, found
