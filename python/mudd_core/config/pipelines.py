@@ -21,7 +21,7 @@ class PipelineSpec:
     their runs keep it. ids_alone: needs no tokenizer. shuffles: with data.shuffle=auto. cursor_members: of the place of
     a stream in a checkpoint; empty where data.cache=stream is not supported. by_number: a stream reads documents in an
     order of its own. endless: has no end of an epoch. plain_text: reads plain files of text in one place too.
-    folder: which files of a folder are taken.
+    conversations: records hold messages, not a text. folder: which files of a folder are taken.
     """
 
     name: str
@@ -34,6 +34,7 @@ class PipelineSpec:
     endless: bool = False
     plain_text: bool = False
     needs_validation: bool = True
+    conversations: bool = False
     folder: Literal["all", "tfrecord", "c4"] = "all"
 
     @property
@@ -73,6 +74,7 @@ _ALL = (
         cursor_members=frozenset({"batch", "epoch", "draws", "read", "ended", "slots", "origin"}),
         folder="c4",
     ),
+    PipelineSpec("chat", protocol="chat", shuffles=True, conversations=True),
     PipelineSpec("synthetic", ids_alone=True, endless=True),
 )
 PIPELINES = {one.name: one for one in _ALL}
