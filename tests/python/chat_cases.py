@@ -7,6 +7,7 @@ import json
 import random
 from pathlib import Path
 
+from mudd_core.config import Config, load_config
 from mudd_core.data.tokenize import train_bpe
 
 Turn = dict[str, str]
@@ -25,7 +26,8 @@ _TEMPLATES = {
         "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}"
     ),
     "qwen": (
-        "{%- if messages[0].role == 'system' %}\n    {{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}\n"
+        "{%- if messages[0].role == 'system' %}\n"
+        "    {{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}\n"
         "{%- else %}\n    {{- '<|im_start|>system\\nYou are helpful.<|im_end|>\\n' }}\n{%- endif %}\n"
         "{%- for t in messages %}\n    {%- if t.role == 'user' or (t.role == 'system' and not loop.first) %}\n"
         "        {{- '<|im_start|>' + t.role + '\\n' + t.content + '<|im_end|>\\n' }}\n"
@@ -55,14 +57,18 @@ _SPECIAL = (
     "<start_of_turn>", "<end_of_turn>",
 )  # fmt: skip
 _WORDS = (
-    "cat", "the", "Zug", "fährt", "漢字", "👩‍💻", "é", " ", "\n", "\n\n", "\t", "return", "{x}", "<|im_start|>", "naïve",
-    "1.5", "...", "ß", "\u00a0", "end",
+    "cat", "the", "Zug", "fährt", "漢字", "👩‍💻", "é", " ", "\n", "\n\n", "\t", "return", "{x}", "<|im_start|>",
+    "naïve", "1.5", "...", "ß", "\u00a0", "end",
 )  # fmt: skip
 
 
 def template(form: str, *, marks: bool) -> str:
     """The template of a form. marks: with {% generation %} around what counts."""
-    tags = ("{%- generation %}", "{%- endgeneration %}") if form == "qwen" else ("{% generation %}", "{% endgeneration %}")
+    tags = (
+        ("{%- generation %}", "{%- endgeneration %}")
+        if form == "qwen"
+        else ("{% generation %}", "{% endgeneration %}")
+    )
     begin, end = tags if marks else ("", "")
     return _TEMPLATES[form].replace("MARK", begin).replace("END", end)
 
@@ -82,11 +88,47 @@ def write_folder(folder: Path, form: str, *, marks: bool = False) -> Path:
     """A tokenizer's folder with a chat template."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_bytes(tokenizer_json())
-    names = {"bos_token": "<|begin_of_text|>", "eos_token": "</s>", "chat_template": template(form, marks=marks)}
+    names = {
+        "bos_token": "<|begin_of_text|>",
+        "eos_token": "</s>",
+        "chat_template": template(form, marks=marks),
+    }
     (folder / "tokenizer_config.json").write_text(
         json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **names})
     )
     return folder
+
+
+def turns(*contents: str) -> list[Turn]:
+    """Turns of user and assistant."""
+    return [
+        {"role": ("user", "assistant")[at % 2], "content": content} for at, content in enumerate(contents)
+    ]
+
+
+def chat_config(folder: Path, data: Path, *words: str) -> Config:
+    """A config on a file of conversations, with the tokenizer of folder/tokenizer."""
+    return load_config(
+        "tiny.py",
+        [
+            "data.pipeline=chat",
+            f"data.path={data}",
+            f"data.tokenizer={folder}/tokenizer",
+            f"data.cache_dir={folder}/cache",
+            "model.d_model=16",
+            "model.n_layer=1",
+            "model.n_head=2",
+            "model.d_ff=32",
+            "train.steps=6",
+            "train.batch_size=4",
+            "train.seq_len=64",
+            "train.eval_every=3",
+            "train.save_every=2",
+            "train.logical_shards=4",
+            "train.threads=1",
+            *words,
+        ],
+    )
 
 
 def random_chat(draw: random.Random) -> list[Turn]:
@@ -99,7 +141,9 @@ def random_chat(draw: random.Random) -> list[Turn]:
     turns = [{"role": "system", "content": text(0)}] if draw.random() < 0.3 else []
     role = "user"
     for _ in range(draw.randint(1, 5)):
-        turns.append({"role": role, "content": text(0 if role == "user" else 1) + "x" * (role == "assistant")})
+        turns.append(
+            {"role": role, "content": text(0 if role == "user" else 1) + "x" * (role == "assistant")}
+        )
         role = role if draw.random() < 0.1 else "assistant" if role == "user" else "user"
     if all(turn["role"] != "assistant" for turn in turns):
         turns.append({"role": "assistant", "content": text(1) + "."})

@@ -60,7 +60,9 @@ def compare(folder: Path, form: str, conversations: list[list[Turn]], *, marks: 
         for number, messages in enumerate(conversations):
             expected = _expected(oracle, template(form, marks=True), messages)
             try:
-                chat = renderer.render(conversation_of({"messages": [*messages]}, "messages"), f"example {number}")
+                chat = renderer.render(
+                    conversation_of({"messages": [*messages]}, "messages"), f"example {number}"
+                )
                 [(ids, places)] = tokenizer.encode_with_places([chat.text])
                 one = example_of(chat, ids, places, tokenizer.bos_id, tokenizer.eos_id)
             except RefusedError as error:
@@ -72,7 +74,9 @@ def compare(folder: Path, form: str, conversations: list[list[Turn]], *, marks: 
                     result.refused += 1
                 continue
             assert not isinstance(expected, str), (messages, expected)
-            text = oracle.apply_chat_template(messages, chat_template=template(form, marks=marks), tokenize=False)
+            text = oracle.apply_chat_template(
+                messages, chat_template=template(form, marks=marks), tokenize=False
+            )
             assert chat.text == text
             assert (one.ids.tolist(), one.counts.astype(int).tolist()) == expected, messages
             result.equal += 1

@@ -38,7 +38,7 @@ class Build:
     total: int = 0
 
     def entries(self) -> Iterator[Entry]:
-        """The examples in the order of the files. UserError at the end where some are refused and that is not allowed."""
+        """The examples in the order of the files. UserError at the end where some are refused and not to be dropped."""
         renderer = Renderer(self.template, self.settings.loss_on)
         try:
             ready = self._rendered(renderer)
@@ -52,7 +52,9 @@ class Build:
     def _rendered(self, renderer: Renderer) -> Iterator[tuple[RenderedChat, int, str, bytes, bool]]:
         """Text, number, words about its place, digest of each conversation, and whether its file is for validation."""
         column = MESSAGES if self.settings.column == "text" else self.settings.column
-        files = [(file, held) for held, some in enumerate((self.found.train, self.found.valid)) for file in some]
+        files = [
+            (file, held) for held, some in enumerate((self.found.train, self.found.valid)) for file in some
+        ]
         for done, (file, held) in enumerate(files):
             for number, record in enumerate(records(file, self.found.format, column), 1):
                 self.total += 1
@@ -70,7 +72,9 @@ class Build:
 
     def _tokenized(self, group: list[tuple[RenderedChat, int, str, bytes, bool]]) -> Iterator[Entry]:
         assert isinstance(self.tokenizer, WithPlaces)
-        found: list[tuple[Int64, Int64]] = self.tokenizer.encode_with_places([chat.text for chat, *_ in group])
+        found: list[tuple[Int64, Int64]] = self.tokenizer.encode_with_places(
+            [chat.text for chat, *_ in group]
+        )
         for (chat, number, place, digest, held), (ids, places) in zip(group, found, strict=True):
             try:
                 one = example_of(chat, ids, places, self.tokenizer.bos_id, self.tokenizer.eos_id)

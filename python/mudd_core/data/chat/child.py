@@ -91,12 +91,14 @@ def compiled(source: str) -> Template:
     class Generation(Extension):
         """The tag {% generation %}: its body between two private characters."""
 
-        tags = {"generation"}
+        tags = frozenset({"generation"})  # type: ignore[assignment]  # looked up only
 
         def parse(self, parser: Parser) -> CallBlock:
             line = next(parser.stream).lineno
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return nodes.CallBlock(self.call_method("_marked"), [], [], body).set_lineno(line)
+            block = nodes.CallBlock(self.call_method("_marked"), [], [], body)
+            block.set_lineno(line)
+            return block
 
         def _marked(self, caller: Callable[[], str]) -> str:
             return f"{_OPEN}{caller()}{_CLOSE}"
@@ -153,11 +155,13 @@ def renderer(template: Template, variables: dict[str, str], tools: Plain = None)
     return render
 
 
-def counted(render: Render, messages: list[Message], loss_on: str, marked: bool) -> tuple[str, list[tuple[int, int]]]:
+def counted(
+    render: Render, messages: list[Message], loss_on: str, marked: bool
+) -> tuple[str, list[tuple[int, int]]]:
     """The text of a conversation, and the spans of its characters that count.
 
     marked: whether the template has generation marks. Without them a turn of the assistant is what the text up to it
-    has beyond the text before it with the generation prompt. RefusedError where one of the two is no beginning of the other.
+    has beyond the text before it with the generation prompt. RefusedError where a text is no beginning of the next.
     """
     whole = render(messages, False)
     if loss_on == "all":

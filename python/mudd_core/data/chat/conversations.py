@@ -76,7 +76,9 @@ def _json(text: str) -> Json:
     try:
         value: Json = json.loads(text)
     except (ValueError, RecursionError):
-        raise RefusedError("not a conversation", "tools: expected a list, got a text that is not JSON") from None
+        raise RefusedError(
+            "not a conversation", "tools: expected a list, got a text that is not JSON"
+        ) from None
     return value
 
 
@@ -104,12 +106,19 @@ def _require_turns(turns: list[JsonObject]) -> None:
         role, content = turn.get("role"), turn.get("content", "")
         if role not in ROLES:
             raise RefusedError(
-                "an unknown role", f"turn {number}: expected one of {', '.join(ROLES)} as role, got {role!r:.80}"
+                "an unknown role",
+                f"turn {number}: expected one of {', '.join(ROLES)} as role, got {role!r:.80}",
             )
         if not isinstance(content, str | list):
-            raise RefusedError("not a conversation", f"turn {number}: expected a text as content, got {_kind(content)}")
+            raise RefusedError(
+                "not a conversation", f"turn {number}: expected a text as content, got {_kind(content)}"
+            )
         calls = turn.get("tool_calls")
-        if role == "assistant" and not calls and not (content.strip() if isinstance(content, str) else content):
+        if (
+            role == "assistant"
+            and not calls
+            and not (content.strip() if isinstance(content, str) else content)
+        ):
             raise RefusedError("an empty answer", f"turn {number}: the answer is empty")
     if all(turn["role"] != "assistant" for turn in turns):
         raise RefusedError("no answer", "it has no turn of the assistant")

@@ -21,7 +21,9 @@ class Faults:
     def add(self, example: str, error: RefusedError) -> None:
         """Count one. example: its number and file."""
         self.counts[error.kind] = self.counts.get(error.kind, 0) + 1
-        self.first.setdefault(error.kind, "\n".join([f"{example}: {error.reason}", *shown_texts(error.texts)]))
+        self.first.setdefault(
+            error.kind, "\n".join([f"{example}: {error.reason}", *shown_texts(error.texts)])
+        )
 
     def text(self) -> str:
         """How many of each kind; empty without any."""
@@ -53,7 +55,10 @@ def shown_texts(texts: list[str]) -> list[str]:
     if len(texts) < 2:
         return [f"  text    {_cut(one, 0)}" for one in texts]
     same = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
-    return [f"  {name:<7} {_cut(one, max(0, same - _BEFORE))}" for name, one in zip(("first", "second"), texts, strict=True)]
+    return [
+        f"  {name:<7} {_cut(one, max(0, same - _BEFORE))}"
+        for name, one in zip(("first", "second"), texts, strict=True)
+    ]
 
 
 def _cut(text: str, first: int) -> str:

@@ -110,7 +110,9 @@ def write_kept(
                     out.write(content)
                     out.flush()
                     os.fsync(out.fileno())
-            folder.commit(MANIFEST, json.dumps({"format": FORMAT, "files": hashes, **facts()}, indent=1) + "\n")
+            folder.commit(
+                MANIFEST, json.dumps({"format": FORMAT, "files": hashes, **facts()}, indent=1) + "\n"
+            )
         finally:
             del folder
     except OSError as error:
@@ -139,8 +141,9 @@ def open_kept(folder: Path) -> Kept:
         if not (folder / name).is_file() or _hash_of(folder / name) != hashes[name]:
             raise _damage(folder / name, "it does not match its checksum")
     table: Array = np.frombuffer(read_bytes(folder / TABLE), "<i4").astype(np.int64).reshape(-1, _COLUMNS)
-    columns = [np.ascontiguousarray(table[:, at]) for at in range(_COLUMNS)]
-    return Kept(folder, *columns, facts, hashlib.sha256(manifest).hexdigest())
+    lengths, heads, numbers, held, counted = (np.ascontiguousarray(table[:, at]) for at in range(_COLUMNS))
+    seal = hashlib.sha256(manifest).hexdigest()
+    return Kept(folder, lengths, heads, numbers, held, counted, facts, seal)
 
 
 def _hash_of(file: Path) -> str:

@@ -37,11 +37,15 @@ def example_of(chat: RenderedChat, ids: Int64, places: Int64, bos_id: int | None
             at = a if first[cut[0]] < a else b
             sides = [chat.text[max(0, at - _AROUND) : at], chat.text[at : at + _AROUND]]
             raise RefusedError(
-                "a border inside a token", "a turn begins or ends inside a token, so no mask is certain", sides
+                "a border inside a token",
+                "a turn begins or ends inside a token, so no mask is certain",
+                sides,
             )
         counts |= inside
     if bos_id is not None and ids.size > 1 and ids[0] == ids[1] == bos_id:
-        raise RefusedError("BOS twice", "its text begins with BOS twice: take it out of the template or the data")
+        raise RefusedError(
+            "BOS twice", "its text begins with BOS twice: take it out of the template or the data"
+        )
     if (twice := np.flatnonzero((ids[1:] == eos_id) & (ids[:-1] == eos_id))).size:
         reason = "EOS follows EOS: take one out of the template or the data"
         raise RefusedError("EOS twice", reason, [chat.text[: int(end[twice[0]])]])

@@ -35,11 +35,11 @@ class RenderedChat:
 class Renderer:
     """A process that renders by one template. UserError where jinja2 is missing or the template is none."""
 
-    def __init__(self, template: ChatTemplate, loss_on: str, seconds: float = SECONDS) -> None:
+    def __init__(self, template: ChatTemplate, loss_on: str) -> None:
         _require_jinja()
-        self._template, self._seconds = template, seconds
+        self._template, self._seconds = template, SECONDS
         self._child = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(SCRIPT), str(MEMORY), str(seconds), *sys.path],
+            [sys.executable, "-I", "-S", str(SCRIPT), str(MEMORY), str(SECONDS), *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the run, which then ends this
@@ -71,7 +71,9 @@ class Renderer:
         except OSError:
             line = b""
         if not line:
-            raise UserError(f"{_ARGUMENT} {self._template.name}: {self._death()}{example}; name another template")
+            raise UserError(
+                f"{_ARGUMENT} {self._template.name}: {self._death()}{example}; name another template"
+            )
         answer: Answer = json.loads(line)
         return answer
 

@@ -25,7 +25,10 @@ def segment_lines(row: Mapping[str, Array], decode: Decode) -> Iterator[str]:
     for segment in range(1, int(segments.max()) + 1):
         here = segments == segment
         inputs, targets = row["inputs"][here].tolist(), row["targets"][here].tolist()
-        after = [target if target >= 0 else number for number, target in zip([*inputs[1:], -1], targets, strict=True)]
+        after = [
+            target if target >= 0 else number
+            for number, target in zip([*inputs[1:], -1], targets, strict=True)
+        ]
         ids, counts = [inputs[0], *after], [False, *(target >= 0 for target in targets)]
         if ids[-1] < 0:  # the last id of an example is no input
             ids, counts = ids[:-1], counts[:-1]

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, TypeAlias
 from mudd_core.base.packages import needed
 from mudd_core.base.types import Int64, JsonObject
 from mudd_core.data.formats.bounded import CappedFile
-from mudd_core.data.formats.columnar import GroupReader, checked, damage_found, in_groups, objects_of, records_of
+from mudd_core.data.formats.columnar import (
+    GroupReader,
+    checked,
+    damage_found,
+    in_groups,
+    objects_of,
+    records_of,
+)
 from mudd_core.data.formats.format import ByNumber, Columns, Format, Reader, Record
 
 if TYPE_CHECKING:

@@ -85,7 +85,14 @@ def _is_plain(kind: pyarrow.DataType) -> bool:
         return _is_plain(kind.value_type)
     if types.is_struct(kind):
         return all(_is_plain(kind.field(i).type) for i in range(kind.num_fields))
-    checks = (types.is_string, types.is_large_string, types.is_integer, types.is_floating, types.is_boolean, types.is_null)
+    checks = (
+        types.is_string,
+        types.is_large_string,
+        types.is_integer,
+        types.is_floating,
+        types.is_boolean,
+        types.is_null,
+    )
     return any(check(kind) for check in checks)
 
 

@@ -103,7 +103,9 @@ class ChatData:
                 f"than train.seq_len + 1 = {self.config.train.seq_len + 1:,} tokens (data.too_long)"
             )
         if train.cut or valid.cut:
-            lines.append(f"warning     cut from the left: {train.cut:,} training, {valid.cut:,} validation examples")
+            lines.append(
+                f"warning     cut from the left: {train.cut:,} training, {valid.cut:,} validation examples"
+            )
         return lines
 
     def shown(self) -> list[str]:
@@ -111,8 +113,8 @@ class ChatData:
         one = self.rows("train", RowShape(self.config.train.seq_len, 1, 0)).first()
         text = marked(one.ids.tolist(), one.counts.tolist(), self.tokenizer.decode)
         return [
-            f"{self.counted_share:.1%} of the targets count (data.loss_on={self.config.data.loss_on}); the first example, "
-            f"with what counts between {{+ and +}}:\n  {text}"
+            f"{self.counted_share:.1%} of the targets count (data.loss_on={self.config.data.loss_on}); the first "
+            f"example, with what counts between {{+ and +}}:\n  {text}"
         ]
 
 
@@ -200,8 +202,8 @@ def _tokenizer_of(config: Config) -> TokenizerSource:
     found = find_tokenizer(config.data.tokenizer, config.data.vocab_size, Access.of(config))
     if found.kind not in ("json", "bytes"):
         raise UserError(
-            f"[data.tokenizer] data.pipeline=chat needs a tokenizer.json, which says where its tokens are in a text, got "
-            f"{config.data.tokenizer} ({found.kind}); name the folder of the model that is trained"
+            f"[data.tokenizer] data.pipeline=chat needs a tokenizer.json, which says where its tokens are in a text, "
+            f"got {config.data.tokenizer} ({found.kind}); name the folder of the model that is trained"
         )
     return found.reading_names()
 

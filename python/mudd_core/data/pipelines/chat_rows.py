@@ -36,9 +36,9 @@ def chosen(kept: Kept, split: Split, seq_len: int, too_long: str) -> Chosen:
     if too_long == "fail" and long.any():
         first = int(np.flatnonzero(long)[0])
         raise UserError(
-            f"[data.too_long] example {kept.numbers[places[first]]} has {lengths[first]:,} tokens, and {long.sum():,} of "
-            f"{places.size:,} {split} examples more than train.seq_len + 1 = {seq_len + 1:,}; raise train.seq_len, or set "
-            "data.too_long=drop (left out) or cut (from the left)"
+            f"[data.too_long] example {kept.numbers[places[first]]} has {lengths[first]:,} tokens, and {long.sum():,} "
+            f"of {places.size:,} {split} examples have more than train.seq_len + 1 = {seq_len + 1:,}; raise "
+            "train.seq_len, or set data.too_long=drop (left out) or cut (from the left)"
         )
     heads = kept.heads[places]
     fits = ~long if too_long != "cut" else ~long | ((heads >= 0) & (heads < seq_len))
@@ -65,7 +65,9 @@ class ChatRows:
     core = None
     parts = PARTS
 
-    def __init__(self, kept: Kept, found: Chosen, split: Split, shape: RowShape, shuffled: bool, bos_id: int | None) -> None:
+    def __init__(
+        self, kept: Kept, found: Chosen, split: Split, shape: RowShape, shuffled: bool, bos_id: int | None
+    ) -> None:
         self.shape, self._kept, self._bos_id = shape, kept, bos_id
         self._wraps, self._shuffled = split == "train", shuffled and split == "train"
         order = falling(found.slots)
