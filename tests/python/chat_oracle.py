@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from chat_cases import Turn, random_chat, template, write_folder
 from mudd_core.config import DataConfig
@@ -35,9 +35,9 @@ class Compared:
 
 def theirs(folder: Path) -> PreTrainedTokenizerFast:
     """The tokenizer of a folder in transformers."""
-    from transformers import AutoTokenizer
+    from transformers import PreTrainedTokenizerFast
 
-    return cast("PreTrainedTokenizerFast", AutoTokenizer.from_pretrained(folder))
+    return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
 def chats(seed: int, count: int) -> list[list[Turn]]:

@@ -55,7 +55,7 @@ def tool_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
     return None, list(words)
 
 
-_TRAINING = ("train", "bakeoff")
+_TRAINING = ("train", "bakeoff", "tune")
 _NO_TRAINING = ("--plan", "--params", "--help", "-h", "--version", "-V")
 
 
@@ -79,8 +79,12 @@ def asks_for_multirun(words: Sequence[str]) -> bool:
 
 
 def starts_ranks(words: Sequence[str]) -> bool:
-    """Whether the arguments ask for a training whose ranks this process is to start."""
-    return trains(words) and any(argument(word).option in JOB_OPTIONS for word in words)
+    """Whether the arguments ask for a training whose ranks this process is to start; tune trains after other work."""
+    return (
+        trains(words)
+        and tool_in(words)[0] != "tune"
+        and any(argument(word).option in JOB_OPTIONS for word in words)
+    )
 
 
 # Options of some commands, and fields of the config for the others.

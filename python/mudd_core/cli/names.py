@@ -15,6 +15,10 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.interop.import_command",
         "a run out of a Hugging Face folder or another program's weights",
     ),
+    "tune": (
+        "mudd_core.cli.tune.command",
+        "train a model of Hugging Face further on conversations",
+    ),
     "export": ("mudd_core.interop.export_command", "a run's weights as a Hugging Face folder"),
     "mup": (
         "mudd_core.tools.scaling.command",

@@ -144,6 +144,11 @@ class JsonTokenizer(_ByteVocabulary):
         """Token of each id."""
         return {i: token for token, i in vocabulary(check_tokenizer_json(self._data, self._file)).items()}
 
+    def special_ids(self) -> set[int]:
+        """Ids of the special tokens."""
+        added = check_tokenizer_json(self._data, self._file).get("added_tokens") or []
+        return {token["id"] for token in added if token.get("special")}
+
     def _loaded(self) -> Library:
         if self._library is None:
             import tokenizers  # heavy: only when text is encoded

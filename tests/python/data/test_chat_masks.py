@@ -117,7 +117,7 @@ GOOD: dict[str, object] = {"messages": turns("Why?", "So.")}
         ),
         ([{"role": "user", "content": 3}], "turn 1: expected a text as content, got a number"),
         ("Why?", "messages: expected a list of messages, got a text"),
-        (turns("Why?", "\nSo."), "a turn begins or ends inside a token"),
+        (turns("Why?", "\n\n\n\nSo."), "a turn begins or ends inside a token"),
     ],
 )
 def test_an_example_that_cannot_be_trained_on_is_named(messages: object, said: str, tmp_path: Path) -> None:
@@ -217,11 +217,15 @@ def test_what_is_missing_is_named_with_the_way_out(tmp_path: Path, monkeypatch: 
 
 def test_a_run_trains_on_neither_nothing_nor_all_unless_asked(tmp_path: Path) -> None:
     file = tmp_path / "t.jinja"
-    file.write_text("{% for t in messages %}{% generation %}{{ t.content }}{% endgeneration %}{% endfor %}")
+    file.write_text(
+        "{% for t in messages %}{% generation %}<|im_end|>{{ t.content }}{% endgeneration %}{% endfor %}"
+    )
     records: list[dict[str, object]] = [{"messages": turns("one", "two", "three", "four")}]
     text = refusal(tmp_path, records, f"data.template={file}")
     assert text.startswith("[data.loss_on] 100% of the targets count with data.loss_on=assistant")
-    assert shown(tmp_path, records, f"data.template={file}", "data.loss_on=all") == ["{+onetwothreefour+}"]
+    assert shown(tmp_path, records, f"data.template={file}", "data.loss_on=all") == [
+        "{+" + "".join(f"<|im_end|>{word}" for word in ("one", "two", "three", "four")) + "+}"
+    ]
 
 
 def test_tools_and_named_templates_reach_the_text(tmp_path: Path) -> None:

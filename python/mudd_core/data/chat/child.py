@@ -221,16 +221,17 @@ def main() -> int:
     sys.path[:] = sys.argv[3:]
     head = json.loads(sys.stdin.readline())
     source, variables = head["template"], head["variables"]
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        template = compiled(source)
-    except Exception as error:
-        _say({"error": f"{error}"[:500]})
-        return 1
+    compiled("")  # loads what it needs, before the limits
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        template = compiled(source)
+    except Exception as error:
+        _say({"error": f"{error}"[:500] or type(error).__name__})
+        return 1
     _say({})
     for line in sys.stdin:
         request = json.loads(line)

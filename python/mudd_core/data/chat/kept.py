@@ -125,9 +125,10 @@ def write_kept(
 def held_out(digests: list[bytes]) -> list[bool]:
     """Which conversations validate: the rule of documents (data/corpus.py), by the digests of what they say."""
     found = [int.from_bytes(digest, "big") % HELD_OUT_MODULUS == HELD_OUT_REMAINDER for digest in digests]
-    if len(set(digests)) > 1 and not any(found):
-        found = [digest == min(digests) for digest in digests]
-    return found
+    if any(found) and not all(found):
+        return found
+    least = min(digests, default=b"")
+    return [digest == least and len(set(digests)) > 1 for digest in digests]
 
 
 def open_kept(folder: Path) -> Kept:

@@ -1,0 +1,96 @@
+"""Trains a model of Hugging Face, or of a run, further on conversations.
+
+    python3 launch.py tune --base=SmolLM2-135M --data=chat.jsonl --workdir=runs/mine
+    python3 launch.py tune --base=SmolLM2-135M --data=chat.jsonl --workdir=runs/mine --plan
+
+It prints what it chose and why, trains, and shows held-out prompts with the answers of both models. Stopped (Ctrl-C,
+SIGTERM) it saves and exits 75; the same command goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.cli.names import JOB_OPTIONS
+from mudd_core.cli.tune.base import Base, base_of, require_same_base
+from mudd_core.cli.tune.recipe import recipe_of
+from mudd_core.config import Config
+from mudd_core.config.saved import to_json
+from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.run.store.json_files import read_saved_config
+from mudd_core.run.store.run_folder import RunFolder
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    asked, rest = _parser().read(words)
+    run = RunFolder(local(asked.workdir, "[tune] --workdir"))
+    base = base_of(asked.base, run)
+    if run.holds_run:
+        config = _resumed(run, base, asked.data)
+        file, lines, overrides = (
+            run.config_file,
+            [f"resumes {run}: what it chose is in {run.config_file}"],
+            rest,
+        )
+    else:
+        recipe = recipe_of(base, asked.data, run.path.name, rest)
+        config, file, lines, overrides = recipe.config, run.asked_file, recipe.lines, list[str]()
+    print("\n".join(lines), flush=True)
+    if asked.plan:
+        from mudd_core.run.build.plan_report import plan_text
+
+        print(plan_text(config, run))
+        return 0
+    if not run.holds_run:
+        _keep(file, config)
+    job = [f"{name}={value}" for name in JOB_OPTIONS if (value := getattr(asked, name[2:].replace("-", "_")))]
+    from mudd_core.cli import dispatch
+
+    train = ["train", f"--config={file}", f"--workdir={run}", *job, *overrides]
+    code = dispatch.run([*train, *(["--verbose"] if asked.verbose else [])], main)
+    if code == 0:
+        from mudd_core.cli.tune.before_after import print_answers
+
+        print_answers(run, base)
+    return code
+
+
+def _parser() -> ToolArguments:
+    parser = ToolArguments("tune", __doc__ or "", fields="train.epochs=2")
+    parser.add_argument(
+        "--base", required=True, metavar="DIR", help="folder of Hugging Face, or a run, to start from"
+    )
+    parser.add_argument(
+        "--data", required=True, metavar="FILE", help="conversations: jsonl, Parquet or Arrow (docs/data.md)"
+    )
+    parser.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the run")
+    parser.add_argument(
+        "--plan", action="store_true", help="print the choices, tokens, memory and time; train nothing"
+    )
+    parser.add_argument("--ranks", metavar="N", help="train by N processes, started by mpirun")
+    parser.add_argument("--hosts", metavar="A,B", help="hosts that the ranks are dealt out to")
+    parser.add_argument("--max-restarts", metavar="K", help="starts after a lost rank or host")
+    parser.add_argument("--verbose", action="store_true", help="print the whole config too")
+    return parser
+
+
+def _resumed(run: RunFolder, base: Base, data: str) -> Config:
+    """The saved config of the run. UserError where it was started with other data or another base."""
+    config = read_saved_config(run)
+    if config.data.path != data:
+        raise UserError(
+            f"[tune] --data: {run} was started with {config.data.path}, got {data}; give that, or another --workdir"
+        )
+    require_same_base(config, base, run)
+    return config
+
+
+def _keep(file: Path, config: Config) -> None:
+    """Write the config of a run that is to begin."""
+    from mudd_core import _core
+
+    _core.replace_file(str(file), to_json(config).encode())
