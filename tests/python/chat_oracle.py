@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
 
 from chat_cases import Turn, random_chat, template, write_folder
 from mudd_core.config import DataConfig
@@ -37,7 +39,7 @@ def theirs(folder: Path) -> PreTrainedTokenizerFast:
     """The tokenizer of a folder in transformers."""
     from transformers import PreTrainedTokenizerFast
 
-    return PreTrainedTokenizerFast.from_pretrained(folder)
+    return cast("PreTrainedTokenizerFast", PreTrainedTokenizerFast.from_pretrained(folder))
 
 
 def chats(seed: int, count: int) -> list[list[Turn]]:
@@ -45,10 +47,18 @@ def chats(seed: int, count: int) -> list[list[Turn]]:
     return [random_chat(draw) for _ in range(count)]
 
 
-def compare(folder: Path, form: str, conversations: list[list[Turn]], *, marks: bool) -> Compared:
+def compare(
+    folder: Path,
+    form: str,
+    conversations: list[list[Turn]],
+    *,
+    marks: bool,
+    kept: list[tuple[list[Turn], list[int]]] | None = None,
+) -> Compared:
     """Render, tokenize and mask conversations here and in transformers; AssertionError where one differs.
 
-    marks: whether our template has generation marks; theirs always has, since their mask needs them.
+    marks: whether our template has generation marks; theirs always has, since their mask needs them. kept: gets what
+    both accept, with the ids that count and -100 for the others.
     """
     write_folder(folder, form, marks=marks)
     source = find_tokenizer(str(folder), 0).reading_names()
@@ -61,7 +71,8 @@ def compare(folder: Path, form: str, conversations: list[list[Turn]], *, marks: 
             expected = _expected(oracle, template(form, marks=True), messages)
             try:
                 chat = renderer.render(
-                    conversation_of({"messages": [*messages]}, "messages"), f"example {number}"
+                    conversation_of({"messages": [{**turn} for turn in messages]}, "messages"),
+                    f"example {number}",
                 )
                 [(ids, places)] = tokenizer.encode_with_places([chat.text])
                 one = example_of(chat, ids, places, tokenizer.bos_id, tokenizer.eos_id)
@@ -80,6 +91,8 @@ def compare(folder: Path, form: str, conversations: list[list[Turn]], *, marks: 
             assert chat.text == text
             assert (one.ids.tolist(), one.counts.astype(int).tolist()) == expected, messages
             result.equal += 1
+            if kept is not None:
+                kept.append((messages, np.where(one.counts, one.ids, -100).tolist()))
     finally:
         renderer.close()
     return result
@@ -92,9 +105,10 @@ def _expected(
     from jinja2.exceptions import TemplateError
 
     try:
-        found = oracle.apply_chat_template(
+        made = oracle.apply_chat_template(
             messages, chat_template=source, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
         )
     except TemplateError as error:
         return str(error)
-    return list(found["input_ids"]), list(found["assistant_masks"])
+    found = cast("dict[str, list[int]]", made)
+    return found["input_ids"], found["assistant_masks"]

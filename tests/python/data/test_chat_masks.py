@@ -117,7 +117,7 @@ GOOD: dict[str, object] = {"messages": turns("Why?", "So.")}
         ),
         ([{"role": "user", "content": 3}], "turn 1: expected a text as content, got a number"),
         ("Why?", "messages: expected a list of messages, got a text"),
-        (turns("Why?", "\n\n\n\nSo."), "a turn begins or ends inside a token"),
+        (turns("Why?", " \nSo."), "a turn begins or ends inside a token"),
     ],
 )
 def test_an_example_that_cannot_be_trained_on_is_named(messages: object, said: str, tmp_path: Path) -> None:

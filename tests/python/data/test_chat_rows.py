@@ -11,8 +11,10 @@ import numpy.typing as npt
 import pytest
 
 from chat_cases import chat_config, random_chat, turns, write_folder, write_jsonl
+from mudd_core import dist
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config, TransformerPPConfig
+from mudd_core.config.fields import replace_path
 from mudd_core.data.chat.best_fit import best_fit
 from mudd_core.data.pipelines import prepare
 from mudd_core.data.pipelines.chat import ChatData
@@ -182,23 +184,20 @@ def test_ids_that_no_counted_token_sees_change_no_bit(folder: Path, model: Model
 
 
 def final(config: Config, folder: Path) -> str:
-    trainer = Trainer(config, folder)
-    summary = trainer.fit()
-    assert summary.final_hash
-    return summary.final_hash
+    with Trainer(config, folder) as trainer:
+        return trainer.fit().final_hash
 
 
 def test_stops_ranks_and_micro_batches_change_no_bit(folder: Path, tmp_path: Path) -> None:
     config = chat_config(folder, folder / "chat.jsonl")
     whole = final(config, tmp_path / "whole")
-    from mudd_core.config.fields import replace_path
-
     assert final(replace_path(config, "train.micro_batch_size", 1), tmp_path / "micro") == whole
-    final(replace_path(config, "train.steps", 4), tmp_path / "stopped")
+    final(replace_path(config, "train.stop_at", 3), tmp_path / "stopped")
     assert final(config, tmp_path / "stopped") == whole
 
-    def work(comm):  # type: ignore[no-untyped-def]
-        return Trainer(config, tmp_path / "ranks", comm=comm).fit().final_hash
+    def work(comm: dist.Comm) -> str:
+        with Trainer(config, tmp_path / "ranks", comm=comm) as trainer:
+            return trainer.fit().final_hash
 
     assert set(on_ranks(work, 2)) == {whole}
 
@@ -207,8 +206,9 @@ def test_the_command_shows_what_counts_and_goes_on_without_the_data(tmp_path: Pa
     write_folder(tmp_path / "tokenizer", "chatml")
     write_jsonl(tmp_path / "chat.jsonl", [{"messages": turns(f"Why {n}?", f"So {n}.")} for n in range(30)])
     words = chat_words(tmp_path)
-    done = launch(*words, "train.steps=2", f"--workdir={tmp_path}/run")
-    assert done.returncode == 0, done.stderr
+    words.append("train.steps=3")
+    done = launch(*words, "train.stop_at=1", f"--workdir={tmp_path}/run")
+    assert done.returncode == 75, done.stderr
     assert "of the targets count (data.loss_on=assistant); the first example, " in done.stdout
     assert (
         "  <|im_start|>user\\nWhy 0?<|im_end|>\\n<|im_start|>assistant\\n{+So 0.<|im_end|>\\n+}"
@@ -219,13 +219,13 @@ def test_the_command_shows_what_counts_and_goes_on_without_the_data(tmp_path: Pa
         shown.returncode == 0 and "  example 1  <|im_start|>user" in shown.stdout and "{+So " in shown.stdout
     )
     (tmp_path / "chat.jsonl").unlink()
-    again = launch(*words, "train.steps=3", f"--workdir={tmp_path}/run")
-    assert again.returncode == 0, again.stderr
+    again = launch(*words, "train.stop_at=2", f"--workdir={tmp_path}/run")
+    assert again.returncode == 75, again.stderr
     kept = next((tmp_path / "cache").glob("chat-*/ids.bin"))
     damaged = bytearray(kept.read_bytes())
     damaged[9] ^= 1
     kept.write_bytes(damaged)
-    assert launch(*words, "train.steps=4", f"--workdir={tmp_path}/run").returncode == FormatError.exit_code
+    assert launch(*words, f"--workdir={tmp_path}/run").returncode == FormatError.exit_code
     (tmp_path / "chat.jsonl").write_text('{"messages": [{"role": "user", "content": "x"}]}\n')
     refused = launch(*words, f"--workdir={tmp_path}/new")
     assert refused.returncode == UserError.exit_code and "it has no turn of the assistant" in refused.stderr
