@@ -31,26 +31,22 @@ def main(words: Sequence[str]) -> int:
     base = base_of(asked.base, run)
     if run.holds_run:
         config = _resumed(run, base, asked.data)
-        file, lines, overrides = (
-            run.config_file,
-            [f"resumes {run}: what it chose is in {run.config_file}"],
-            rest,
-        )
+        lines = [f"resumes {run}: what was chosen is in {run.asked_file}"]
     else:
         recipe = recipe_of(base, asked.data, run.path.name, rest)
-        config, file, lines, overrides = recipe.config, run.asked_file, recipe.lines, list[str]()
+        config, lines = recipe.config, recipe.lines
+        if not asked.plan:
+            _keep(run.asked_file, recipe.kept)
     print("\n".join(lines), flush=True)
     if asked.plan:
         from mudd_core.run.build.plan_report import plan_text
 
         print(plan_text(config, run))
         return 0
-    if not run.holds_run:
-        _keep(file, config)
     job = [f"{name}={value}" for name in JOB_OPTIONS if (value := getattr(asked, name[2:].replace("-", "_")))]
     from mudd_core.cli import dispatch
 
-    train = ["train", f"--config={file}", f"--workdir={run}", *job, *overrides]
+    train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *job, *rest]
     code = dispatch.run([*train, *(["--verbose"] if asked.verbose else [])], main)
     if code == 0:
         from mudd_core.cli.tune.before_after import print_answers
@@ -81,6 +77,8 @@ def _parser() -> ToolArguments:
 def _resumed(run: RunFolder, base: Base, data: str) -> Config:
     """The saved config of the run. UserError where it was started with other data or another base."""
     config = read_saved_config(run)
+    if not run.asked_file.is_file():
+        raise UserError(f"[tune] --workdir: {run} is a run that tune did not start; give another folder")
     if config.data.path != data:
         raise UserError(
             f"[tune] --data: {run} was started with {config.data.path}, got {data}; give that, or another --workdir"

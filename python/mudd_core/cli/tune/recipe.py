@@ -37,10 +37,14 @@ _WHY_RATE = {
 
 @dataclass
 class Recipe:
-    """A config, and a line for each field that was chosen. typed: fields that the arguments set, which stay."""
+    """A config, and a line for each field that was chosen.
+
+    typed: fields that the arguments set, which stay. plain: the config without them.
+    """
 
     config: Config
     typed: set[str]
+    plain: Config
     lines: list[str] = field(default_factory=list)
 
     def choose(self, path: str, value: Scalar, why: str) -> None:
@@ -51,6 +55,15 @@ class Recipe:
             self.config = replace_path(self.config, path, value)
         shown = f"{value:g}" if isinstance(value, float) else str(value)
         self.lines.append(f"  {f'{path}={shown}':<32} {why}")
+
+    @property
+    def kept(self) -> Config:
+        """The config for later starts too: without what the arguments set and may change then, such as a stop."""
+        config = self.config
+        for info in walk(self.plain):
+            if info.path in self.typed and info.free_on_resume:
+                config = replace_path(config, info.path, info.value)
+        return config
 
 
 def recipe_of(base: Base, data: str, name: str, words: Sequence[str]) -> Recipe:
@@ -68,7 +81,7 @@ def recipe_of(base: Base, data: str, name: str, words: Sequence[str]) -> Recipe:
     config = replace_path(config, "train.seq_len", min(base.model.max_seq_len, _LONGEST))
     overrides = split_words(list(words), config)
     typed = {item.path for item in overrides}
-    recipe = Recipe(apply_overrides(config, overrides), typed)
+    recipe = Recipe(apply_overrides(config, overrides), typed, config)
     if recipe.config.model != base.model:
         raise UserError("[tune] model: the base decides the model; leave its fields out")
     _choose_method(recipe)
@@ -100,15 +113,16 @@ def _choose_rows(recipe: Recipe) -> None:
     if not lengths.size:
         found.rows("train", row_shape(recipe.config))  # UserError: says why
     cap = recipe.config.train.seq_len
-    longest = int(lengths.max())
+    longest, dropped = int(lengths.max()), found.train.dropped
+    longer = f"; {dropped:,} longer ones are left out (data.too_long)" if dropped else ""
     fitting = min(cap, max(256, -(-longest // 64) * 64))
-    recipe.choose("train.seq_len", fitting, f"the longest example has {longest + 1:,} tokens")
+    recipe.choose("train.seq_len", fitting, f"the longest example has {longest + 1:,} tokens{longer}")
     held = found.documents[1]
     refused = f"; left out: {found.kept.facts['refused']}" if found.kept.facts.get("refused") else ""
     recipe.lines.insert(
         0,
-        f"data: {lengths.size:,} examples of {lengths.mean():.0f} tokens, {held:,} more held out "
-        f"({held / (held + lengths.size):.0%}); {found.counted_share:.1%} of the targets count{refused}",
+        f"data: {lengths.size:,} examples, {lengths.sum():,} tokens an epoch ({lengths.mean():.0f} each), {held:,} "
+        f"held out ({held / (held + lengths.size):.0%}); {found.counted_share:.1%} of the targets count{refused}",
     )
     rows = found.rows("train", row_shape(recipe.config)).rows
     each = lengths.size / rows

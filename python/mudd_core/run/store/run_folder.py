@@ -138,8 +138,9 @@ class RunFolder:
 
     @property
     def imported_folder(self) -> Path:
-        """The files that came with the weights that were imported."""
-        return self.path / IMPORTED
+        """The files that came with the weights that were imported, for this run or as the base of its tuning."""
+        own, of_base = self.path / IMPORTED, self.base_folder / IMPORTED
+        return of_base if of_base.is_dir() and not own.is_dir() else own
 
     @property
     def base_folder(self) -> Path:
