@@ -83,15 +83,12 @@ def compiled(source: str) -> Template:
     import datetime
 
     from jinja2 import nodes
-    from jinja2.exceptions import SecurityError, TemplateError
+    from jinja2.exceptions import TemplateError
     from jinja2.ext import Extension
     from jinja2.sandbox import ImmutableSandboxedEnvironment
-    from jinja2.utils import Namespace
 
     class Generation(Extension):
         """The tag {% generation %}: its body between two private characters."""
-
-        tags = frozenset({"generation"})  # type: ignore[assignment]  # looked up only
 
         def parse(self, parser: Parser) -> CallBlock:
             line = next(parser.stream).lineno
@@ -102,14 +99,6 @@ def compiled(source: str) -> Template:
 
         def _marked(self, caller: Callable[[], str]) -> str:
             return f"{_OPEN}{caller()}{_CLOSE}"
-
-    class Variables(Namespace):
-        """The object of namespace(), without names that reach into Python."""
-
-        def __setitem__(self, name: str, value: object) -> None:
-            if name.startswith("_"):
-                raise SecurityError(f"a namespace has no attribute {name!r}")
-            super().__setitem__(name, value)
 
     def refuse(message: str) -> NoReturn:
         raise TemplateError(message)
@@ -125,12 +114,12 @@ def compiled(source: str) -> Template:
             value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
         )
 
+    Generation.tags = {"generation"}
     sandbox = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
     )
     sandbox.filters["tojson"] = as_json
     sandbox.globals["raise_exception"] = refuse
-    sandbox.globals["namespace"] = Variables
     sandbox.globals["strftime_now"] = lambda form: datetime.date(*FIXED_DATE).strftime(form)
     return sandbox.from_string(source)
 

@@ -46,7 +46,7 @@ class Renderer:
             env={**os.environ, "PYTHONIOENCODING": "utf-8"},
         )
         head = {"template": template.source, "variables": template.variables, "loss_on": loss_on}
-        answer = self._ask(head, "")
+        answer = self._ask(json.dumps(head), "")
         if "error" in answer:
             self.close()
             raise UserError(f"{_ARGUMENT} {template.name} is no Jinja template: {answer['error']}")
@@ -56,16 +56,16 @@ class Renderer:
 
         example: its number, for messages. UserError where the template takes too long.
         """
-        answer = self._ask({"messages": chat.messages, "tools": chat.tools}, f" with {example}")
+        answer = self._ask(json.dumps({"messages": chat.messages, "tools": chat.tools}), f" with {example}")
         if "kind" in answer:
             raise RefusedError(answer["kind"], answer["reason"], answer["texts"])
         return RenderedChat(answer["text"], [(a, b) for a, b in answer["spans"]], answer["head"])
 
-    def _ask(self, request: object, example: str) -> Answer:
+    def _ask(self, request: str, example: str) -> Answer:
         child = self._child
         assert child.stdin is not None and child.stdout is not None
         try:
-            child.stdin.write(json.dumps(request).encode() + b"\n")
+            child.stdin.write(request.encode() + b"\n")
             child.stdin.flush()
             line = child.stdout.readline()
         except OSError:
