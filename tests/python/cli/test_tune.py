@@ -143,5 +143,10 @@ def test_a_base_without_a_template_or_a_shard_is_named(given: Path) -> None:
     next(plain.glob("*.safetensors")).unlink()
     refused = tune(given, base="plain", run="shard")
     assert refused.returncode in (2, 65) and ".safetensors" in refused.stderr, refused.stderr
+    large = json.loads((plain / "tokenizer.json").read_text())
+    large["added_tokens"].append({**large["added_tokens"][-1], "id": 600, "content": "<|more|>"})
+    (plain / "tokenizer.json").write_text(json.dumps(large))
+    refused = tune(given, base="plain", run="large")
+    assert refused.returncode in (2, 65), refused.stderr
     refused = tune(given, "model.d_model=32", run="model")
     assert refused.returncode == 2 and "the base decides the model" in refused.stderr

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.members import object_in
 from mudd_core.base.paths import local
@@ -17,6 +18,7 @@ from mudd_core.config import Config, ModelConfig
 from mudd_core.data.documents.source import file_digest
 from mudd_core.data.tokenizer_files import VOCABULARIES
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
+from mudd_core.interop import import_command
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.run_folder import RunFolder
@@ -57,15 +59,11 @@ def base_of(name: str, run: RunFolder) -> Base:
         return _of_run(name, imported)
     _import(name, imported)
     text = json.dumps({"path": str(source.path.absolute()), "files": facts}, indent=1)
-    from mudd_core import _core
-
     _core.replace_file(str(note), f"{text}\n".encode())
     return _of_run(name, imported)
 
 
 def _import(name: str, to: RunFolder) -> None:
-    from mudd_core.interop import import_command
-
     print(f"importing {name} into {to}", flush=True)
     with contextlib.redirect_stdout(io.StringIO()):  # what it says of the next commands is not for this one
         import_command.main([name, f"--workdir={to}"])

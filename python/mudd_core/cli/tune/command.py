@@ -12,14 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
+from mudd_core.cli import dispatch
 from mudd_core.cli.names import JOB_OPTIONS
 from mudd_core.cli.tune.base import Base, base_of, require_same_base
+from mudd_core.cli.tune.before_after import print_answers
 from mudd_core.cli.tune.recipe import recipe_of
 from mudd_core.config import Config
 from mudd_core.config.saved import to_json
 from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.run.build.plan_report import plan_text
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -39,18 +43,12 @@ def main(words: Sequence[str]) -> int:
             _keep(run.asked_file, recipe.kept)
     print("\n".join(lines), flush=True)
     if asked.plan:
-        from mudd_core.run.build.plan_report import plan_text
-
         print(plan_text(config, run))
         return 0
     job = [f"{name}={value}" for name in JOB_OPTIONS if (value := getattr(asked, name[2:].replace("-", "_")))]
-    from mudd_core.cli import dispatch
-
     train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *job, *rest]
     code = dispatch.run([*train, *(["--verbose"] if asked.verbose else [])], main)
     if code == 0:
-        from mudd_core.cli.tune.before_after import print_answers
-
         print_answers(run, base)
     return code
 
@@ -89,6 +87,4 @@ def _resumed(run: RunFolder, base: Base, data: str) -> Config:
 
 def _keep(file: Path, config: Config) -> None:
     """Write the config of a run that is to begin."""
-    from mudd_core import _core
-
     _core.replace_file(str(file), to_json(config).encode())

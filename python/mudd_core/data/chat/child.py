@@ -6,6 +6,7 @@ stdin is the template, each further one a conversation; each is answered by a li
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import resource
@@ -80,8 +81,6 @@ def without_marks(marked: str) -> Rendered:
 
 def compiled(source: str) -> Template:
     """The template in Jinja's immutable sandbox, with what chat templates of Hugging Face expect there."""
-    import datetime
-
     from jinja2 import nodes
     from jinja2.exceptions import TemplateError
     from jinja2.ext import Extension

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mudd_core import _core
 from mudd_core.base.errors import FormatError, SaveError
 from mudd_core.base.members import object_in
 from mudd_core.base.regular_files import read_bytes
@@ -80,8 +81,6 @@ def write_kept(
 
     files: that lie beside them. facts: of the manifest, asked for after the last entry. hold_out: by their digests.
     """
-    from mudd_core import _core
-
     try:
         folder = _core.AtomicFolder(str(root), name, str(os.getpid()))
         try:

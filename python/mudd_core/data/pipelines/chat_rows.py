@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32, Int64
 from mudd_core.data.chat.best_fit import best_fit, falling
@@ -93,8 +94,6 @@ class ChatRows:
 
     def examples(self, sample: int) -> list[Example]:
         """The examples of a row, cut to T + 1 ids; none behind the end of a validation."""
-        from mudd_core import _core
-
         epoch, row = divmod(sample, max(1, self.rows))
         if epoch and not self._wraps:
             return []
@@ -112,8 +111,6 @@ class ChatRows:
 
     def _place(self, place: int, epoch: int) -> int:
         """The kept example at a place of the falling order: of equal lengths, a permutation decides."""
-        from mudd_core import _core
-
         if self._shuffled:
             first, count = self._groups[place].tolist()
             place = first + _core.permute(place - first, count, self.shape.seed, "chat.examples", epoch)
