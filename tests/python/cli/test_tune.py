@@ -68,7 +68,7 @@ def test_it_says_what_it_chose_trains_and_shows_both_answers(
         assert re.search(line, text), text
     assert "{+end " in text and "a sample of what it learned" not in text
     before, after = map(float, re.search(r"held-out loss: (\S+) before, (\S+) after", text).groups())  # type: ignore[union-attr]
-    assert after < before - 1
+    assert after < before - 0.5
     answers = re.findall(r"^  (prompt|data|before|after) ", text, re.M)
     assert answers == ["prompt", "data", "before", "after"] * 3
     assert re.search(r"^  data    end \d+$", text, re.M)
@@ -88,7 +88,7 @@ def test_a_plan_says_the_same_and_trains_nothing(
     assert final_hash(tune(given, run="planned")) == final_hash(whole)
 
 
-def test_the_same_command_goes_on_with_the_same_bits_and_two_ranks_have_them(
+def test_the_same_command_goes_on_with_the_same_bits(
     given: Path, whole: subprocess.CompletedProcess[str]
 ) -> None:
     stopped = tune(given, "train.stop_at=2", run="stopped")
@@ -97,8 +97,6 @@ def test_the_same_command_goes_on_with_the_same_bits_and_two_ranks_have_them(
     assert "resumes runs/stopped" in again.stdout
     assert final_hash(again) == final_hash(whole)
     assert "held-out loss: " in tune(given, run="stopped").stdout  # of a run that is done
-    other = tune(given, run="stopped", base="chat.jsonl")
-    assert other.returncode == 2
 
 
 def test_export_gives_back_the_folder_of_the_base(
@@ -120,9 +118,10 @@ def test_another_base_and_other_data_are_refused(
     (changed / "config.json").write_text(json.dumps({**settings, "rms_norm_eps": 1e-3}))
     for words, said in (
         ({"base": "changed"}, "[tune] --base: runs/mine was started from "),
+        ({"base": "chat.jsonl"}, "[tune] --base: runs/mine was started from "),
         ({"base": "nowhere"}, "expected a folder with config.json"),
     ):
-        refused = tune(given, **words, run="mine" if words["base"] == "changed" else "new")  # type: ignore[arg-type]
+        refused = tune(given, **words, run="new" if words["base"] == "nowhere" else "mine")  # type: ignore[arg-type]
         assert refused.returncode == 2 and said in refused.stderr, refused.stderr
     shutil.copy(given / "chat.jsonl", given / "other.jsonl")
     refused = tune(given, "--data=other.jsonl")

@@ -51,10 +51,12 @@ def base_of(name: str, run: RunFolder) -> Base:
     note = imported.path / _SOURCE
     facts = _facts(source.path) if source.path.is_dir() else {}
     if imported.holds_run and Checkpoints(imported).steps() and note.is_file():
-        if facts and object_in(note).get("files") != facts:
+        known = object_in(note)
+        is_same = known.get("files") == facts if facts else known.get("path") == str(source.path.absolute())
+        if not is_same:
             raise UserError(
-                f"[tune] --base: {run} was started from {object_in(note).get('path')}, and {name} has other files; "
-                "give the same base, or another --workdir"
+                f"[tune] --base: {run} was started from {known.get('path')}, and {name} has other files; give the same "
+                "base, or another --workdir"
             )
         return _of_run(name, imported)
     _import(name, imported)
