@@ -99,6 +99,12 @@ def test_the_same_command_goes_on_with_the_same_bits(
     assert "held-out loss: " in tune(given, run="stopped").stdout  # of a run that is done
 
 
+def test_two_ranks_have_the_bits_of_one(given: Path, whole: subprocess.CompletedProcess[str]) -> None:
+    on_ranks = tune(given, "--ranks=2", run="ranks")
+    assert final_hash(on_ranks) == final_hash(whole)
+    assert "held-out loss: " in on_ranks.stdout
+
+
 def test_export_gives_back_the_folder_of_the_base(
     given: Path, whole: subprocess.CompletedProcess[str]
 ) -> None:
