@@ -21,8 +21,8 @@ class PipelineSpec:
     their runs keep it. ids_alone: needs no tokenizer. shuffles: with data.shuffle=auto. cursor_members: of the place of
     a stream in a checkpoint; empty where data.cache=stream is not supported. by_number: a stream reads documents in an
     order of its own. endless: has no end of an epoch. plain_text: reads plain files of text in one place too.
-    conversations: records hold messages, not a text. folder: which files of a folder are taken. leaves_out: rows may have
-    targets that do not count.
+    conversations: records hold messages, not a text. folder: which files of a folder are taken. leaves_out: rows may
+    have targets that do not count.
     """
 
     name: str
