@@ -14,9 +14,11 @@ import torch
 
 from chat_cases import tokenizer_json, turns, write_folder, write_jsonl
 from hf_models import SHARED, transformers
+from mudd_core.config import Config
 from places import ROOT
 
-WORDS = ("train.threads=1", "optim.lr=3e-3", "train.seq_len=64", "train.epochs=2")
+FULL = ["tune.method=full"] if hasattr(Config(), "tune") else []
+WORDS = ("train.threads=1", "optim.lr=3e-3", "train.seq_len=64", "train.epochs=2", *FULL)
 
 
 @pytest.fixture(scope="module")
