@@ -132,10 +132,10 @@ def frozen_types(
     are of a checkpoint of this run, whose types stay.
     """
     train = config.train
-    if not train.trainable:
+    if not config.trained:
         return {}
     names = store.names()
-    trained = set(trained_names(train.trainable, names))
+    trained = set(trained_names(config.trained, names))
     asked = None if resumed or train.frozen_dtype == "stored" else OF_FIELD.get(train.frozen_dtype, "F32")
     types = {}
     for name in names:

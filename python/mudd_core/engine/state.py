@@ -12,6 +12,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import StatePart
 from mudd_core.engine.expert_load import ExpertLoad
 from mudd_core.engine.frozen import weight_view
+from mudd_core.engine.lora import own_names
 
 if TYPE_CHECKING:
     from mudd_core import _core
@@ -23,6 +24,7 @@ _UPDATES = "updates/count"
 class EngineState:
     """`<name>` weights, `first_moment/<name>`, `second_moment/<name>`, the updates, the loads of experts.
 
+    With adapters the weights are theirs alone: the base has a file of its own.
     Frozen parameters have no moments, and their weights are of the type that they are stored in. Lion and sgd have no
     second moment, nor have the matrices of muon. A bf16 first moment comes as its 16-bit words (uint16).
     """
@@ -47,7 +49,7 @@ class EngineState:
     def parts(self, *, writable: bool = False) -> list[StatePart]:
         """Views of all that is saved. writable: to read a checkpoint into them; `load` must follow."""
         parts = []
-        for name in self._store.names():
+        for name in own_names(self._store):
             if self._store.holds(0, name):
                 parts.append(self._part(name, 0, name, writable))
             for moment, plane in self._moments:

@@ -96,10 +96,12 @@ class MemoryPlan:
     def _counted(self) -> tuple[int, int]:
         """Bytes of the weights, and number of those that train."""
         from mudd_core.engine.model import Model
+        from mudd_core.engine.lora import lora_of
         from mudd_core.engine.trainable import choose_trained
 
-        model = Model(self.shape, booked_only=True, stored=self.stored.of(self.shape, self.config))
-        choose_trained(model, self.config.train.trainable)
+        stored = self.stored.of(self.shape, self.config)
+        model = Model(self.shape, booked_only=True, stored=stored, lora=lora_of(self.config))
+        choose_trained(model, self.config.trained)
         return model.store.plane_bytes, model.store.trained_elements
 
     def _least_bytes(self) -> int:

@@ -36,6 +36,7 @@ def plan_model(
     """
     from mudd_core.data.pipelines import parts_of
     from mudd_core.engine.engine import Engine
+    from mudd_core.engine.lora import lora_of
     from mudd_core.engine.model import Model
 
     parts = parts_of(config.data)
@@ -49,6 +50,7 @@ def plan_model(
             experts=_expert_group(config.mesh.expert, comm),
             stored=(stored or stored_in(config)).of(shape, config),
             cut=cut_of(shape, config, comm, place),
+            lora=lora_of(config),
         )
     engine = Engine(config, model, batcher, parts)
     batch = config.eval.batch_size or config.train.batch_size
@@ -69,12 +71,14 @@ def cut_of(shape: ModelConfig, config: Config, comm: Comm | None, place: Place =
     comm: of the ranks; None for a plan, which is that of the first rank at `place`.
     """
     from mudd_core.engine.cut import Cut, whole_names
+    from mudd_core.engine.lora import lora_of
     from mudd_core.engine.model import Model
     from mudd_core.engine.optimizer_groups import optimizer_groups
 
     if not config.mesh.cuts_weights(place.world if comm is None else comm.world):
         return None
-    whole = whole_names(optimizer_groups(Model(shape, booked_only=True).store, config.optim))
+    booked = Model(shape, booked_only=True, lora=lora_of(config))
+    whole = whole_names(optimizer_groups(booked.store, config.optim))
     if comm is not None:
         return Cut.of(comm, whole)
     return Cut(place.world, 0, place.world > place.on_a_node, whole)

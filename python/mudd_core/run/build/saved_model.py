@@ -11,9 +11,12 @@ from mudd_core.base.types import JsonObject
 from mudd_core.config import Config
 from mudd_core.data import pipelines
 from mudd_core.engine.batch_part import cut_batch
+from mudd_core.engine.lora import lora_of
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import resolved_model
-from mudd_core.run.build.stored_types import StoredTypes
+from mudd_core.run.build.base import load_base, require_base
+from mudd_core.run.build.start_source import check_start
+from mudd_core.run.build.stored_types import StoredTypes, stored_in
 from mudd_core.run.records.data_facts import SEAL_FACT, data_fingerprint
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import of_facts
@@ -66,13 +69,20 @@ def model_of_run(
     for passed in found.passed_over:
         print(f"warning: {passed}", file=sys.stderr)
     shape = resolved_model(config, vocab_size or _saved_vocabulary(config, facts, folder))
+    adapted = config.tune.method == "lora"
+    if adapted:
+        check_start(config, folder)
+    types = stored_in(config, Checkpoints(folder)) if adapted else StoredTypes(found.types, True)
     model = Model(
         shape,
         initialize=False,
         seed=config.train.seed,
         precision=precision or config.train.precision,
-        stored=StoredTypes(found.types, True).of(shape, config),
+        stored=types.of(shape, config),
+        lora=lora_of(config),
     )
+    if adapted:
+        require_base(load_base(config, model, folder), found.state, found.path)
     take_weights(model, found)
     return model, found.step
 

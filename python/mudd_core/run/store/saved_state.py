@@ -11,6 +11,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import build, entries
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.checkpoint.steps import MANIFEST
+from mudd_core.engine.lora import own_names
 from mudd_core.run.records.events import Rewind
 
 if TYPE_CHECKING:
@@ -53,9 +54,12 @@ def reading_state(found: Checkpoint) -> Iterator[None]:
 
 
 def take_weights(model: Model, found: Checkpoint) -> None:
-    """Copy a checkpoint's weights into a model; FormatError where names or shapes are not the model's."""
+    """Copy a checkpoint's weights (of adapters alone where the model has some) into a model.
+
+    FormatError where names or shapes are not the model's.
+    """
     file = str(found.path / MANIFEST)
-    missing = sorted(model.parameters.keys() - found.tensors.keys())
+    missing = sorted(set(own_names(model.store)) - found.tensors.keys())
     if missing:
         raise FormatError(file, 0, f"the weight '{missing[0]}' is missing")
     for name, value in found.tensors.items():

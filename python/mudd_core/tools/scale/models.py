@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mudd_core.config import Config, ModelConfig, head_width, kv_heads, mixture_of
 from mudd_core.engine.flops import flops_per_token
+from mudd_core.engine.lora import lora_of
 from mudd_core.engine.model import Model
 from mudd_core.engine.trainable import choose_trained
 from mudd_core.tools.scale.axes import Shape
@@ -12,8 +13,8 @@ from mudd_core.tools.scale.cost import Training
 
 def _weights(config: Config, model: ModelConfig) -> int:
     """Weights that train."""
-    booked = Model(model, booked_only=True)
-    choose_trained(booked, config.train.trainable)
+    booked = Model(model, booked_only=True, lora=lora_of(config))
+    choose_trained(booked, config.trained)
     return int(booked.store.trained_elements)
 
 
