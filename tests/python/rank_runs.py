@@ -16,6 +16,7 @@ from mudd_core.checkpoint import dtypes, is_weight
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.engine.engine import Engine
+from mudd_core.engine.lora import lora_of
 from mudd_core.run.build.planned_model import cut_of
 from tiny_run_config import get_config
 
@@ -97,6 +98,7 @@ def train_as(
         experts=comm.expert_group(config.mesh.expert) if config.mesh.expert > 1 else None,
         cut=cut_of(config.model, config, comm),
         stored=stored,
+        lora=lora_of(config),
     )
     engine = Engine(config, model)
     done = Trained()

@@ -97,6 +97,10 @@ def tune_faults(config: Config) -> list[str]:
         faults.append(
             "start.load_parameters_path: tune.method=lora needs the base model that adapters are for"
         )
+    if lora.init == "pissa" and not lora.alpha > 0:
+        faults.append(f"lora.alpha: expected more than 0 for lora.init=pissa, got {lora.alpha:g}")
+    if lora.init == "pissa" and config.mesh.zero == 3:
+        faults.append("lora.init: pissa needs whole matrices, which mesh.zero=3 cuts; take mesh.zero=1")
     for name in ("keep_optimizer", "keep_step"):
         if getattr(start, name):
             faults.append(f"start.{name}: tune.method=lora takes weights alone; leave it out")

@@ -88,14 +88,25 @@ def own_names(store: _core.ParamStore) -> list[str]:
     return [name for name in store.names() if is_adapter(name)] or list(store.names())
 
 
+def low_rank(a: Float32, b: Float32, scale: float) -> Float32:
+    """scale A B, the same bits on every CPU."""
+    made: Float32 = ops.linear(a * np.float32(scale), b)
+    return made
+
+
+def principal_factors(w: Float32, rank: int, scale: float) -> tuple[Float32, Float32]:
+    """(A, B) with scale A B = the part of W along its largest singular values, each with the root of these."""
+    a, b = _core.principal_factors(np.ascontiguousarray(w), rank, scale)
+    return a, b
+
+
 def merged_weights(model: Model) -> Iterator[tuple[str, Float32]]:
     """Name and float32 values of the base's parameters, one at a time, with scale A B added to adapted ones."""
     weights, adapters = model.parameters, model.store.adapters
     for name in base_names(model.store):
         layer = name.removesuffix(".w")
         if layer in adapters.names and name.endswith(".w"):
-            a = weights[f"{layer}.lora_a"] * np.float32(adapters.scale)
-            added: Float32 = ops.linear(a, weights[f"{layer}.lora_b"])  # the same bits on every CPU
-            yield name, weights[name] + added
+            low = low_rank(weights[f"{layer}.lora_a"], weights[f"{layer}.lora_b"], adapters.scale)
+            yield name, weights[name] + low
         else:
             yield name, weights[name]

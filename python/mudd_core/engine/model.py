@@ -133,8 +133,12 @@ class Model(Parameters, InnerValues, Hinted):
         UserError for another folder (mc.load opens those of runs and of Hugging Face), FormatError for a damaged one.
         """
         saved = read_model(folder)
-        require_shapes(Model(saved.config, booked_only=True).store, saved, folder)  # before memory is taken
-        model = Model(saved.config, initialize=False, precision=saved.precision, stored=saved.stored)
+        require_shapes(
+            Model(saved.config, booked_only=True, lora=saved.lora).store, saved, folder
+        )  # before memory is taken
+        model = Model(
+            saved.config, initialize=False, precision=saved.precision, stored=saved.stored, lora=saved.lora
+        )
         take_saved(model, saved)
         return model
 

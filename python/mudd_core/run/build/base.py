@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.types import Json, JsonObject
-from mudd_core.checkpoint import final_hash, is_weight, whole_parts
+from mudd_core.base.types import Array, Json, JsonObject
+from mudd_core.checkpoint import dtypes, final_hash, is_weight, whole_parts
 from mudd_core.config import Config
 from mudd_core.engine.frozen import set_weight
-from mudd_core.engine.lora import base_names
+from mudd_core.engine.lora import base_names, low_rank, principal_factors
 from mudd_core.run.build.grow import start_weights
 from mudd_core.run.build.start_source import base_path, read_source
 from mudd_core.run.store.run_folder import RunFolder
@@ -31,6 +32,7 @@ class Base:
     path: Path
     sha256: str
     rounded: int
+    weights: Mapping[str, Array]  # of adapted layers whose matrices lack what their adapters begin with; else none
 
     @property
     def facts(self) -> JsonObject:
@@ -49,6 +51,23 @@ class Base:
         return f"adapters of the base {self.path} (SHA-256 {self.sha256[:12]}){rounded}"
 
 
+    def settle(self, model: Model, *, fresh: bool) -> None:
+        """Take what adapters begin with out of their matrices (lora.init=pissa), and nothing else.
+
+        fresh: they begin here; else they have the values of a checkpoint. All ranks call it.
+        """
+        adapters = model.store.adapters
+        for name, weight in self.weights.items():
+            layer = name.removesuffix(".w")
+            whole = dtypes.as_float32(weight)
+            if fresh:
+                for factor, value in zip("ab", principal_factors(whole, adapters.rank, adapters.scale), strict=True):
+                    set_weight(model.store, f"{layer}.lora_{factor}", value)
+                    set_weight(model.store, f"{layer}.lora_{factor}0", value)
+            a, b = (model.parameters[f"{layer}.lora_{factor}0"] for factor in "ab")
+            set_weight(model.store, name, whole - low_rank(a, b, adapters.scale))
+
+
 def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     """Put the weights of the base into a model with adapters, which keep their values.
 
@@ -65,7 +84,9 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     rounded = 0
     for name, value in start_weights(model, source, names=base_names(model.store)):
         rounded += set_weight(model.store, name, value)
-    return Base(path.absolute(), final_hash(whole_parts(weights)), rounded)
+    adapters = model.store.adapters
+    kept = {f"{name}.w": weights[f"{name}.w"] for name in sorted(adapters.names) if adapters.initial}
+    return Base(path.absolute(), final_hash(whole_parts(weights)), rounded, kept)
 
 
 def require_base(base: Base, state: Json, place: Path) -> None:

@@ -82,8 +82,12 @@ def model_of_run(
         lora=lora_of(config),
     )
     if adapted:
-        require_base(load_base(config, model, folder), found.state, found.path)
-    take_weights(model, found)
+        base = load_base(config, model, folder)
+        require_base(base, found.state, found.path)
+        take_weights(model, found)
+        base.settle(model, fresh=False)
+    else:
+        take_weights(model, found)
     return model, found.step
 
 

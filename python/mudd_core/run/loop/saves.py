@@ -36,9 +36,13 @@ class Saves:
             run.log.started()
             return False
         run.log.warn_passed_over(found)
-        if run.components.base is not None:
-            require_base(run.components.base, found.state, found.path)
+        base = run.components.base
+        if base is not None:
+            require_base(base, found.state, found.path)
         run.engine.load_state(parts)
+        if base is not None:
+            base.settle(run.components.model, fresh=False)
+            run.ranks.barrier()
         with reading_state(found):
             state.restore(found.state)
             data_place.restore(run.engine.batcher, found.state)
@@ -51,6 +55,8 @@ class Saves:
         """Load the weights that config.start names; with keep_step the run goes on at their step and saves it."""
         run = self._run
         if (base := run.components.base) is not None:  # read where the model was made
+            base.settle(run.components.model, fresh=True)
+            run.ranks.barrier()
             run.log.say(base.note)
             return
         text, source = start_from(run.config, run.engine, run.components.model)
