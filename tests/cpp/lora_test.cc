@@ -1,4 +1,4 @@
-// levels, units: lora against the double reference, gradients by complex step, dropout, threads and shards bit-equal.
+// levels, units: lora against the double reference, gradients by complex step, dropout, threads bit-equal.
 #include "mudd/ops/lora/lora.h"
 #include "complex_step.h"
 #include "mudd/base/parallel.h"
@@ -73,7 +73,8 @@ void check_case(const Case& c) {
     const auto want = complex_step(inputs(c), i, dy, [&](const auto& in) { return reference_of(c, in); });
     CHECK(distance(got[i], want, got[i].size()) <= tolerance("lora.gradients"));
   }
-  // Accumulating adds the very same numbers to what is there: the sums of weights last, dx before the frozen matrix.
+  // Accumulating adds the very same numbers to what is there: the sums of weights last, dx before the frozen
+  // matrix.
   const auto before = inputs(c), added = run.backward(dy, before);
   for (size_t i = 1; i < 4; ++i)
     for (size_t j = 0; j < got[i].size(); ++j) CHECK(added[i][j] == before[i][j] + got[i][j]);

@@ -15,8 +15,8 @@ from mudd_core import _core, dist
 from mudd_core.checkpoint import dtypes, is_weight
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
+from mudd_core.config.tune import lora_of
 from mudd_core.engine.engine import Engine
-from mudd_core.engine.lora import lora_of
 from mudd_core.run.build.planned_model import cut_of
 from tiny_run_config import get_config
 

@@ -59,6 +59,11 @@ class LoraConfig:
         return self.alpha / self.rank
 
 
+def lora_of(config: Config) -> LoraConfig | None:
+    """The adapters that a run has, if it trains some."""
+    return config.lora if config.tune.method == "lora" else None
+
+
 def last_blocks(method: str) -> int:
     """N of `last:N`; 0 for another method."""
     head, _, count = method.partition(":")

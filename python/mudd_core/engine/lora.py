@@ -11,7 +11,7 @@ import numpy as np
 from mudd_core import _core, ops
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Float32
-from mudd_core.config import Config, LoraConfig, ModelConfig
+from mudd_core.config import LoraConfig, ModelConfig
 from mudd_core.config.tune import ALL
 from mudd_core.graph.adapters import Adapters, Store
 from mudd_core.graph.recording import Recorder, running
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 TRAINED = ("lora_a", "lora_b")
 _INITIAL = ("lora_a0", "lora_b0")
 _OWN = (*TRAINED, *_INITIAL)
-
-
-def lora_of(config: Config) -> LoraConfig | None:
-    """The adapters that a run has, if it trains some."""
-    return config.lora if config.tune.method == "lora" else None
 
 
 def is_adapter(name: str) -> bool:

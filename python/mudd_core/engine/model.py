@@ -17,6 +17,7 @@ from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.other_names import MODEL, Hinted
 from mudd_core.base.types import Array, Float32
 from mudd_core.config import Config, LoraConfig, ModelConfig
+from mudd_core.config.tune import lora_of
 from mudd_core.dist import Comm
 from mudd_core.engine import immediate, watched
 from mudd_core.engine.argument_check import require_model_config
@@ -25,7 +26,7 @@ from mudd_core.engine.cut import Cut
 from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.generate import Generator, check_sampling, make_generator, ring_positions, sampler
 from mudd_core.engine.inner_values import InnerValues
-from mudd_core.engine.lora import adapters_for, lora_of, trained_of
+from mudd_core.engine.lora import adapters_for, trained_of
 from mudd_core.engine.model_folder import read_model, require_shapes, take_saved, write_model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.engine.parameter_tree import counted, lines_of

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mudd_core.config.tune import lora_of
+
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -96,8 +98,7 @@ class MemoryPlan:
     def _counted(self) -> tuple[int, int]:
         """Bytes of the weights, and number of those that train."""
         from mudd_core.engine.model import Model
-        from mudd_core.engine.lora import lora_of
-        from mudd_core.engine.trainable import choose_trained
+            from mudd_core.engine.trainable import choose_trained
 
         stored = self.stored.of(self.shape, self.config)
         model = Model(self.shape, booked_only=True, stored=stored, lora=lora_of(self.config))

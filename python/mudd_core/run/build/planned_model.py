@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mudd_core.config.tune import lora_of
+
 from typing import TYPE_CHECKING
 
 from mudd_core import _core
@@ -36,7 +38,6 @@ def plan_model(
     """
     from mudd_core.data.pipelines import parts_of
     from mudd_core.engine.engine import Engine
-    from mudd_core.engine.lora import lora_of
     from mudd_core.engine.model import Model
 
     parts = parts_of(config.data)
@@ -71,7 +72,6 @@ def cut_of(shape: ModelConfig, config: Config, comm: Comm | None, place: Place =
     comm: of the ranks; None for a plan, which is that of the first rank at `place`.
     """
     from mudd_core.engine.cut import Cut, whole_names
-    from mudd_core.engine.lora import lora_of
     from mudd_core.engine.model import Model
     from mudd_core.engine.optimizer_groups import optimizer_groups
 

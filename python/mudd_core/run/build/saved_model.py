@@ -12,7 +12,7 @@ from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config
 from mudd_core.data import pipelines
 from mudd_core.engine.batch_part import cut_batch
-from mudd_core.engine.lora import lora_of
+from mudd_core.config.tune import lora_of
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.engine.state import weight_parts

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mudd_core.config import Config, ModelConfig, head_width, kv_heads, mixture_of
+from mudd_core.config.tune import lora_of
 from mudd_core.engine.flops import flops_per_token
-from mudd_core.engine.lora import lora_of
 from mudd_core.engine.model import Model
 from mudd_core.engine.trainable import choose_trained
 from mudd_core.tools.scale.axes import Shape
