@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from mudd_core.config.tune import lora_of
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +10,7 @@ from functools import cache
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config, MeshConfig, ModelConfig, check_config, mesh_of
 from mudd_core.config.fields import replace_path
+from mudd_core.config.tune import lora_of
 from mudd_core.engine import memory
 from mudd_core.engine.batch_part import BatchPart
 from mudd_core.run.build.place import ALONE, Place
@@ -98,7 +97,7 @@ class MemoryPlan:
     def _counted(self) -> tuple[int, int]:
         """Bytes of the weights, and number of those that train."""
         from mudd_core.engine.model import Model
-            from mudd_core.engine.trainable import choose_trained
+        from mudd_core.engine.trainable import choose_trained
 
         stored = self.stored.of(self.shape, self.config)
         model = Model(self.shape, booked_only=True, stored=stored, lora=lora_of(self.config))

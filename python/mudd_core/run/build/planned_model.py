@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from mudd_core.config.tune import lora_of
-
 from typing import TYPE_CHECKING
 
 from mudd_core import _core
 from mudd_core.config import Config, ModelConfig
+from mudd_core.config.tune import lora_of
 from mudd_core.dist import Comm
 from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
