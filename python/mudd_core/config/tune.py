@@ -31,7 +31,7 @@ class LoraConfig:
     """Low-rank adapters: a linear layer computes x W + (alpha / rank) (x A) B, with W frozen (Hu et al. 2021)."""
 
     rank: int = opt(16, "columns of A and rows of B", "columns", low=1, later=True)
-    alpha: float = opt(32.0, "the adapter's output is multiplied by alpha / rank", later=True)
+    alpha: float = opt(32.0, "the adapter's output is multiplied by alpha / rank", low=0.0, later=True)
     targets: str = opt(
         ALL,
         "linear layers that get an adapter: all of attention and feed-forward, or names with commas between them, such "
