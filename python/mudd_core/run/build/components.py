@@ -228,6 +228,8 @@ def add_text(
 
 
 def _with_text(components: Components, config: Config, text: Prepared) -> Components:
+    from mudd_core.data.rows import Shown
+
     held = text.rows("valid", row_shape(config)).rows
     missing = "" if held else no_validation(config)
     warned = bool(missing and config.data.eval_match)
@@ -254,7 +256,11 @@ def _with_text(components: Components, config: Config, text: Prepared) -> Compon
             *start_warnings.of_text(config, text),
             *([missing] if warned else []),
         ),
-        notes=(*components.notes, *([missing] if missing and not warned else [])),
+        notes=(
+            *components.notes,
+            *(text.shown() if isinstance(text, Shown) else ()),
+            *([missing] if missing and not warned else []),
+        ),
     )
 
 
