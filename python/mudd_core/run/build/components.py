@@ -151,6 +151,7 @@ def assemble(
             steps, ends = config.train.steps, data_end_note(whole, config.train.steps)
         disk_warning = ranks.together(lambda: check_disk(checkpoint_bytes(report, place)))
         model, engine, _ = plan_model(shape, config, batcher=batcher, comm=ranks.comm, stored=stored)
+        engine.limit_experts(memory.available_bytes()[0] // place.on_a_node - sum(report.values()))
         model.store.initialize(train.seed)
         ranks.barrier()  # ranks of a node may share the weights
         if config.tune.method == "lora":
@@ -172,7 +173,17 @@ def assemble(
             *start_warnings.of_threads(_core.num_threads()),
             *start_warnings.of_saving(config),
         ),
-        notes=tuple(filter(None, [slow_note(config.optim.name), trained_note(model), types_note(model, config, checkpoints), ends])),
+        notes=tuple(
+            filter(
+                None,
+                [
+                    slow_note(config.optim.name),
+                    trained_note(model),
+                    types_note(model, config, checkpoints),
+                    ends,
+                ],
+            )
+        ),
         steps=steps,
         base=base,
     )

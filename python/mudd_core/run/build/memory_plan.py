@@ -129,7 +129,7 @@ class MemoryPlan:
         from mudd_core.engine.model import Model
         from mudd_core.engine.trainable import choose_trained
 
-        group = expert_group(self.config.mesh.expert, None)
+        group = expert_group(self.config.mesh, None, self.place)
         stored = self.stored.of(self.shape, self.config)
         model = Model(
             self.shape, booked_only=True, stored=stored, experts=group, lora=lora_of(self.config)
@@ -157,9 +157,10 @@ class MemoryPlan:
     def _least_gradients(self, found: _Counted) -> int:
         """Bytes of a node's gradients with one graph run a step, without the buckets of mesh.zero=3."""
         place, mesh = self.place, self.config.mesh
-        experts = place.on_a_node * 4 * found.expert_trained // mesh.expert
-        each = 4 * found.trained // (place.world if mesh.zero == 3 else 1)
-        return experts + place.on_a_node * each
+        cut = mesh.zero == 3
+        experts = 4 * found.expert_trained // (place.world if cut else mesh.expert)
+        each = 4 * found.trained // (place.world if cut else 1)
+        return place.on_a_node * (experts + each)
 
     def _exchange_bytes(self, gathered: int) -> int:
         """Buffers of a rank for messages to other nodes, at most; gathered: its share of the weights of two layers.

@@ -90,7 +90,7 @@ def model_of_run(
         precision=precision or config.train.precision,
         stored=stored,
         comm=comm,
-        experts=None if comm is None else expert_group(config.mesh.expert, comm),
+        experts=None if comm is None else expert_group(config.mesh, comm),
         cut=cut_of(shape, config, comm),
         lora=lora_of(config),
     )
