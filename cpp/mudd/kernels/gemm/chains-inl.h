@@ -22,33 +22,30 @@ struct Chains<F32Unit, kPanels> {
 
   void read_panel(int64_t panel, const float* b, int64_t k) {
     Right& to = right_[panel];
-    to.few[0] = to.few[1] = {};
+    to.exact[0] = to.exact[1] = {};
     for (int64_t i = 0; i < k; ++i, b += kNr) {
-      write_right(b, i, to.numbers, &to.few[0]);
-      write_right(b + 4, i, to.numbers + 4, &to.few[1]);
+      write_right_step(b, i, to.numbers, &to.exact[0]);
+      write_right_step(b + 4, i, to.numbers + 4, &to.exact[1]);
     }
   }
   void read_rows(int rows, const float* a, int64_t row_step, int64_t k) {
-    if (failed_ > 1) return;
-    few_ = {};
-    for (int r = 0; r < kMr; ++r) write_left_row(r < rows ? a + r * row_step : kNoRow, k, left_ + 2 * r, &few_);
+    if (credit_.spent()) return;
+    exact_ = {};
+    for (int r = 0; r < kMr; ++r) write_left_row(r < rows ? a + r * row_step : kNoRow, k, left_ + 2 * r, &exact_);
   }
   void read_columns(const float* a, int64_t k) {  // a tile of pack_left
-    if (failed_ > 1) return;
-    few_ = {};
-    for (int64_t i = 0; i < k; ++i) write_left_step(a + i * kMr, i, left_, &few_);
+    if (credit_.spent()) return;
+    exact_ = {};
+    for (int64_t i = 0; i < k; ++i) write_left_step(a + i * kMr, i, left_, &exact_);
   }
 
-  // Whether the sums of this tile are now in `start`, where its chains start. Numbers that need fused.h often (of
-  // few bits, or tiny) need it for other tiles of the block too.
+  // Whether the sums of this tile are now in `start`, where its chains start.
   bool sum(int rows, int64_t panel, int64_t k, Addend* start) {
-    if (failed_ > 1 || k == 0) return false;
+    if (credit_.spent() || k == 0) return false;
     if (start->at && rows < kMr) *start = copy(rows, *start);
     const Right& b = right_[panel];
-    if (!sum_tile(0, k, left_, few_, b.numbers, b.few, kNr, start->at, start->stride, sums_)) {
-      ++failed_;
+    if (!credit_.count(sum_tile(0, k, left_, exact_, b.numbers, b.exact, kNr, start->at, start->stride, sums_)))
       return false;
-    }
     *start = {sums_, kNr};
     return true;
   }
@@ -57,7 +54,7 @@ struct Chains<F32Unit, kPanels> {
   static constexpr float kNoRow[kDepth] = {};
   struct Right {
     alignas(64) double numbers[kDepth * kRightStep];
-    Steps few[2];
+    Steps exact[2];
   };
 
   Addend copy(int rows, Addend from) {
@@ -66,9 +63,9 @@ struct Chains<F32Unit, kPanels> {
     return {some_, kNr};
   }
 
-  int failed_ = 0;
+  TileCredit credit_;
   alignas(64) double left_[kDepth * kLeftStep];
-  Steps few_;
+  Steps exact_;
   Right right_[kPanels];
   alignas(64) float sums_[kTile], some_[kTile];
 };

@@ -12,7 +12,7 @@ namespace {
 
 // Rows and columns of a cache block; as doubles, columns of the portable level take 128 KiB.
 #if defined(MUDD_CHAINS)
-constexpr int64_t kMc = 96, kNc = 128;
+constexpr int64_t kMc = 192, kNc = 256;
 #else
 constexpr int64_t kMc = 96, kNc = 256;
 #endif

@@ -27,9 +27,9 @@ class StripChains<Wide> {
     if (!used_) return;
     for (int64_t j = 0; j < p.cols; j += 4) {
       Right& to = right_[j / kChainColumns];
-      Steps& few = to.few[j / 4 % 2] = {};
+      Steps& exact = to.exact[j / 4 % 2] = {};
       for (int64_t s = 0; s < p.depth; ++s)
-        write_right(p.b + s * p.ldb + j, s, to.numbers + j % kChainColumns, &few);
+        write_right_step(p.b + s * p.ldb + j, s, to.numbers + j % kChainColumns, &exact);
     }
   }
 
@@ -37,22 +37,19 @@ class StripChains<Wide> {
   template <bool kTurned>
   void read_strip(const Product& p, int64_t i, int64_t begin, int64_t end) {
     if (!used_) return;
-    few_ = {};
+    exact_ = {};
     if constexpr (kTurned) {
-      for (int64_t s = begin; s < end; ++s) write_left_step(p.a + s * p.lda + i, s, left_, &few_);
+      for (int64_t s = begin; s < end; ++s) write_left_step(p.a + s * p.lda + i, s, left_, &exact_);
     } else {
-      for (int r = 0; r < kStrip; ++r) write_left_row(p.a + (i + r) * p.lda, end, left_ + 2 * r, &few_);
+      for (int r = 0; r < kStrip; ++r) write_left_row(p.a + (i + r) * p.lda, end, left_ + 2 * r, &exact_);
     }
   }
 
-  // Whether sums() holds the chains over words [begin, end) of `columns` columns from j on. Where numbers need
-  // fused.h often (of few bits, or tiny), they need it for other tiles too.
+  // Whether sums() holds the chains over words [begin, end) of `columns` columns from j on.
   bool sum(int64_t j, int columns, int64_t begin, int64_t end) {
-    if (!used_ || failed_ > 1) return false;
+    if (!used_ || credit_.spent()) return false;
     const Right& b = right_[j / kChainColumns];
-    const bool good = sum_tile(begin, end, left_, few_, b.numbers, b.few, columns, nullptr, 0, sums_);
-    failed_ += !good;
-    return good;
+    return credit_.count(sum_tile(begin, end, left_, exact_, b.numbers, b.exact, columns, nullptr, 0, sums_));
   }
   const float* sums() const { return sums_; }
 
@@ -60,12 +57,12 @@ class StripChains<Wide> {
   static constexpr int64_t kColumns = 128;
   struct Right {
     alignas(64) double numbers[kChainDepth * kRightStep];
-    Steps few[2];
+    Steps exact[2];
   };
 
   bool used_;
-  int failed_ = 0;
-  Steps few_;
+  TileCredit credit_;
+  Steps exact_;
   alignas(64) double left_[kChainDepth * kLeftStep];
   alignas(64) float sums_[kChainRows * kChainColumns];
   Right right_[kColumns / kChainColumns];
