@@ -18,8 +18,10 @@ from mudd_core.cli.names import (
     COMMANDS,
     JOB_OPTIONS,
     OPTIONS,
+    OWN_RANKS,
     READING,
     TOOLS,
+    TOOLS_ON_RANKS,
     is_optional,
     known_words,
 )
@@ -56,21 +58,31 @@ def tool_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
 
 
 _TRAINING = ("train", "bakeoff")
-_NO_TRAINING = ("--plan", "--params", "--help", "-h", "--version", "-V")
+_INFORMING = ("--plan", "--params", "--help", "-h", "--version", "-V")
+
+
+def command_of(words: Sequence[str]) -> str:
+    """The command or tool that the arguments ask for, as far as that is seen without the config."""
+    tool, _ = tool_in(words)
+    first = words[0] if words else ""
+    named = _mode(words) or (first if first in (*COMMANDS, *ALIASES) else "train")
+    return tool or ALIASES.get(named, named)
+
+
+def _informs(words: Sequence[str]) -> bool:
+    """Whether the arguments ask for a text alone."""
+    return not words or words[0] == "help" or any(item.option in _INFORMING for item, _ in with_values(words))
 
 
 def trains(words: Sequence[str]) -> bool:
     """Whether the arguments ask for training, as far as that is seen without the config."""
-    if not words or words[0] == "help":
-        return False
-    tool, _ = tool_in(words)
-    command = tool or (words[0] if words[0] in (*COMMANDS, *ALIASES) else "train")
-    for item, value in with_values(words):
-        if item.option in _NO_TRAINING:
-            return False
-        if item.option == "--mode":
-            command = value
-    return command in _TRAINING
+    return not _informs(words) and command_of(words) in _TRAINING
+
+
+def runs_on_ranks(words: Sequence[str]) -> bool:
+    """Whether the arguments ask for work that several ranks share."""
+    command = command_of(words)
+    return not _informs(words) and (command in OPTIONS["--ranks"][2] or command in TOOLS_ON_RANKS)
 
 
 def asks_for_multirun(words: Sequence[str]) -> bool:
@@ -79,8 +91,9 @@ def asks_for_multirun(words: Sequence[str]) -> bool:
 
 
 def starts_ranks(words: Sequence[str]) -> bool:
-    """Whether the arguments ask for a training whose ranks this process is to start."""
-    return trains(words) and any(argument(word).option in JOB_OPTIONS for word in words)
+    """Whether the arguments ask for ranks that this process is to start."""
+    asked = any(argument(word).option in JOB_OPTIONS for word in words)
+    return asked and not _informs(words) and command_of(words) not in OWN_RANKS
 
 
 # Options of some commands, and fields of the config for the others.

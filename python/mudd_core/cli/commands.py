@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli.corrected import other_names
-from mudd_core.cli.ending import write_now
+from mudd_core.cli.ending import silent, write_now
 from mudd_core.cli.job import requested_job
 from mudd_core.cli.names import JOB_OPTIONS, known_words
 from mudd_core.cli.request import Request
@@ -16,6 +16,8 @@ from mudd_core.cli.training import say_notes, train
 from mudd_core.config import Config, mesh_of
 from mudd_core.grammars.explain import explained, origins_of_words
 from mudd_core.run.build.recipe import recipe_note
+from mudd_core.run.ranks.rank_levels import hold_machine
+from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run
 
@@ -26,15 +28,16 @@ if TYPE_CHECKING:
     from mudd_core.run.build.place import Place
 
 
-def run(request: Request) -> int:
-    """Dispatch; `train --plan`, `train --params` and `train --explain` only print."""
+def run(request: Request, ranks: Ranks | None = None) -> int:
+    """Dispatch; `train --plan`, `train --params` and `train --explain` only print. ranks: each makes this call."""
+    ranks = ranks or Ranks()
     if request.resolved is not None and request.resolved.answer:
         print(request.resolved.answer)
         return 0
     if request.command == "train" and "--explain" in request.options:
         print(explain(request))
         return 0
-    if request.command != "train" or request.options.keys() & {"--plan", "--params"}:
+    if ranks.first and (request.command != "train" or request.options.keys() & {"--plan", "--params"}):
         say_notes(request)
     if request.command == "train" and "--plan" in request.options:
         from mudd_core.data.source_check import check_sources
@@ -50,8 +53,9 @@ def run(request: Request) -> int:
 
         print(parameter_table(request.required_config()))
         return 0
-    commands = {"train": train, "validate": validate, "sample": sample, "data": data, "report": report}
-    return commands[request.command](request)
+    if request.command in ("data", "report"):
+        return data(request) if request.command == "data" else report(request)
+    return {"train": train, "validate": validate, "sample": sample}[request.command](request, ranks)
 
 
 def explain(request: Request) -> str:
@@ -92,44 +96,65 @@ def _saved_run(request: Request) -> tuple[Config, RunFolder]:
         raise
 
 
-def _loaded(request: Request) -> tuple[Config, Prepared, Model, int]:
-    """(config, data, model, step) of the newest checkpoint of the run, or of --step."""
+def _loaded(request: Request, ranks: Ranks) -> tuple[Config, Prepared, Model, int]:
+    """(config, data, model, step) of the newest checkpoint of the run, or of --step; every rank calls it."""
     from mudd_core.run.build.saved_model import load_run
     from mudd_core.run.store.best_step import step_asked
 
-    config, folder = _saved_run(request)
-    return config, *load_run(config, folder, step_asked(request.options.get("--step"), folder))
+    config, folder = ranks.in_turn(lambda: _saved_run(request))
+    if ranks.world > 1:
+        ranks.together(lambda: config.mesh.require_readers(ranks.world))
+        hold_machine(ranks, config)
+    step = ranks.together(lambda: step_asked(request.options.get("--step"), folder))
+    return config, *load_run(config, folder, step, ranks)
 
 
-def sample(request: Request) -> int:
-    """Write text behind each prompt, as it is generated."""
+def sample(request: Request, ranks: Ranks) -> int:
+    """Write text behind each prompt, as it is generated; 75 if a stop was asked for.
+
+    Rank 0 writes alone, or where the ranks hold the weights between them with all of them.
+    """
+    asked = Asked.by_first(request, ranks)
+    config, text, model, _ = _loaded(request, ranks)
+    tokenizer = ranks.together(lambda: _tokenizer(request, config, text, model))
+    together = config.mesh.runs_together(ranks.world)
+    if not ranks.first and not together:
+        return int(ranks.from_first(lambda: 0))  # the exit code of rank 0
+
+    def write() -> int:
+        if config.log.style == "mu_transformer" and not request.options.keys() & set(TEXT_OPTIONS):
+            _write_continuations(config, text, model, tokenizer, shown=ranks.first)
+            return 0
+        return write_samples(asked, request, config, model, tokenizer, ranks if together else Ranks())
+
+    return write() if together or ranks.world == 1 else int(ranks.from_first(write))
+
+
+def _tokenizer(request: Request, config: Config, text: Prepared, model: Model) -> Tokenizer:
+    """The tokenizer of --tokenizer, else of the run; UserError where there is none."""
     from mudd_core.run.build.run_tokenizer import asked_tokenizer
 
-    asked = Asked.of(request)
-    config, text, model, _ = _loaded(request)
-    tokenizer = text.tokenizer
     if "--tokenizer" in request.options:
-        tokenizer = asked_tokenizer(request.options["--tokenizer"], config, model.config.vocab_size)
-    if tokenizer is None:
+        return asked_tokenizer(request.options["--tokenizer"], config, model.config.vocab_size)
+    if text.tokenizer is None:
         raise UserError(
             "[sample] --tokenizer: expected the tokenizer of the ids that this run was trained on, got none; give "
             "--tokenizer=PATH: a folder, a tokenizer.json, a *.model of sentencepiece, or bytes"
         )
-    if config.log.style == "mu_transformer" and not request.options.keys() & set(TEXT_OPTIONS):
-        _write_continuations(config, text, model, tokenizer)
-        return 0
-    write_samples(asked, request, config, model, tokenizer)
-    return 0
+    return text.tokenizer
 
 
-def _write_continuations(config: Config, text: Prepared, model: Model, tokenizer: Tokenizer) -> None:
-    """Write text behind the rows of the first validation batch."""
+def _write_continuations(
+    config: Config, text: Prepared, model: Model, tokenizer: Tokenizer, *, shown: bool
+) -> None:
+    """Write text behind the rows of the first validation batch. shown: else a rank only takes part in it."""
     from mudd_core.run.build.rows import validation_batches
     from mudd_core.run.report.continuations import prompts_of, write_continuations
 
     batch = next(iter(validation_batches(config, text)))
     length = min(config.sample.prompt_tokens, max(1, config.train.seq_len - 1))
-    write_continuations(model, tokenizer, prompts_of(batch, length), config.sample, write_now)
+    write = write_now if shown else silent
+    write_continuations(model, tokenizer, prompts_of(batch, length), config.sample, write)
 
 
 def data(request: Request) -> int:
@@ -156,30 +181,29 @@ def report(request: Request) -> int:
     return 0
 
 
-def validate(request: Request) -> int:
-    """Loss and bits per byte of a checkpoint on the held-out text, or on the rows for a test."""
-    if request.config is not None:
-        from mudd_core.cli.evaluation import evaluate_named
+def validate(request: Request, ranks: Ranks) -> int:
+    """Loss and bits per byte of a checkpoint on the held-out text, or on the rows for a test; 75 if it was stopped."""
+    from mudd_core.cli.evaluation import STOPPED, evaluate_checkpoint, evaluate_named, evaluate_split
 
+    if request.config is not None:
         return evaluate_named(request, request.config)
     split = request.options.get("--split", "valid")
     if split not in ("valid", "test"):
         raise UserError(f"[arguments] --split: expected valid or test, got '{split}'")
-    config, text, model, step = _loaded(request)
+    config, text, model, step = _loaded(request, ranks)
     if request.resolved is not None and request.resolved.tags and split == "valid":
-        from mudd_core.cli.evaluation import evaluate_checkpoint
-
-        result = evaluate_checkpoint(request, config, text, model, step)
+        result = evaluate_checkpoint(request, config, text, model, step, ranks)
     else:
-        from mudd_core.cli.evaluation import evaluate_split
-
-        result = evaluate_split(config, text, model, step, split)
-    print(
-        f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, "
-        f"{result.precise_text}, ",
-        end="",
-    )
-    print(f"{result.targets:,} targets, {result.seconds:.1f} s")
-    if config.log.style == "mu_transformer":
-        print(f"Eval loss: {result.val_loss}")
+        result = evaluate_split(config, text, model, step, split, ranks)
+    if result is None:
+        if ranks.first:
+            print(STOPPED)
+        return 75
+    if ranks.first:
+        print(
+            f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, "
+            f"{result.precise_text}, {result.targets:,} targets, {result.seconds:.1f} s"
+        )
+        if config.log.style == "mu_transformer":
+            print(f"Eval loss: {result.val_loss}")
     return 0

@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import is_rank, require_address_space, require_levels, require_one_process
-from mudd_core.cli.argv import asks_for_multirun, config_of, parse, starts_ranks, tool_in, trains
+from mudd_core.cli.argv import (
+    asks_for_multirun,
+    config_of,
+    parse,
+    runs_on_ranks,
+    starts_ranks,
+    tool_in,
+    trains,
+)
 from mudd_core.cli.main_help import main_help, version
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.request import Request
@@ -20,7 +28,7 @@ def take_signals(words: Sequence[str]) -> set[int]:
         from mudd_core.cli import job
 
         return set(job.SIGNALS)
-    if trains(words):
+    if trains(words) or (runs_on_ranks(words) and is_rank()):
         from mudd_core.run.loop import signals
 
         signals.take_for_good()
@@ -42,11 +50,11 @@ def run(words: Sequence[str], again: Callable[[Sequence[str]], int]) -> int:
         return int(importlib.import_module(TOOLS[tool][0]).main(rest))
     if not {"--help", "-h", "--version", "-V"} & set(words):
         require_address_space()
-    if trains(words):
-        if tool is None and is_rank():
-            from mudd_core.cli import rank
+    if runs_on_ranks(words) and is_rank():
+        from mudd_core.cli import rank
 
-            return rank.main(words)
+        return rank.main(words)
+    if trains(words):
         require_one_process(tool or "training")
     require_levels()
     if tool is not None:

@@ -6,7 +6,6 @@ import contextlib
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.printable import printable
@@ -29,7 +28,7 @@ def show_sample(trainer: Any, config: Config, *, shown: bool = True) -> None:
     if trainer.tokenizer is None:  # data that are ids alone
         return
     trainer.engine.executor.release()  # the packed weights of decoding take the place of gradients
-    say: Callable[[str], None] = write_now if shown else lambda text: None
+    say = write_now if shown else silent
     say("\na sample of what it learned:\n" + "-" * 72 + "\n")
     try:
         say(config.sample.prompt)
@@ -39,6 +38,10 @@ def show_sample(trainer: Any, config: Config, *, shown: bool = True) -> None:
     except Exception as error:
         say(f"\nwarning: no sample: {error}")
     say("\n" + "-" * 72 + "\n")
+
+
+def silent(text: str) -> None:
+    """Write nothing, on the ranks that only take part."""
 
 
 _PROMPT_IDS = 48  # of a held-out row, to take the words of a prompt from

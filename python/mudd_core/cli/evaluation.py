@@ -6,6 +6,7 @@ import sys
 
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.cli.request import Request
+from mudd_core.cli.stop_asked import asked_to_stop
 from mudd_core.config import Config
 from mudd_core.data.pipelines import Prepared
 from mudd_core.engine.model import Model
@@ -14,8 +15,11 @@ from mudd_core.run.build.rows import held_out_rows
 from mudd_core.run.loop import signals
 from mudd_core.run.loop.evaluate import evaluate
 from mudd_core.run.loop.start_evaluation import add_evaluation, evaluate_run, evaluate_start
+from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Validation
 from mudd_core.run.report.validation_line import ValidationLine
+
+STOPPED = "stopped; the evaluation was dropped"
 
 
 def evaluate_named(request: Request, config: Config) -> int:
@@ -33,7 +37,7 @@ def evaluate_named(request: Request, config: Config) -> int:
         stop=lambda: signals.stop_reason() is not None,
     )
     if result is None:
-        print("stopped; the evaluation was dropped")
+        print(STOPPED)
         return 75
     print(
         f"step {result.step}: validation loss {result.val_loss:.6f}, {result.precise_text}, "
@@ -42,38 +46,47 @@ def evaluate_named(request: Request, config: Config) -> int:
     return 0
 
 
-def evaluate_split(config: Config, text: Prepared, model: Model, step: int, split: str) -> Validation:
-    """Evaluate a checkpoint on the split `valid` or `test`; a terminal shows how far it is."""
+def evaluate_split(
+    config: Config, text: Prepared, model: Model, step: int, split: str, ranks: Ranks
+) -> Validation | None:
+    """Evaluate a checkpoint on the split `valid` or `test`; None if a stop was asked for.
+
+    A terminal shows how far it is. ranks: they share out the batches, or run each together where the mesh cuts weights.
+    """
     whole = whole_split(config)
     rows = held_out_rows(whole, text, split)
-    line = ValidationLine(batch_count(whole, rows.rows))
+    line = ValidationLine(batch_count(whole, rows.rows)) if ranks.first else None
     try:
-        result = evaluate(
+        return evaluate(
             model,
             batches_of(whole, rows, text.tokenizer),
             step=step,
             bytes_per_target=text.valid_bytes_per_target,
+            stop=asked_to_stop(ranks, step),
+            ranks=ranks,
+            together=config.mesh.runs_together(ranks.world),
             mean=mean_of(config),
-            report=line.batch,
+            report=line.batch if line is not None else lambda sums: None,
         )
     finally:
-        line.close()
-    assert result is not None
-    return result
+        if line is not None:
+            line.close()
 
 
 def evaluate_checkpoint(
-    request: Request, config: Config, text: Prepared, model: Model, step: int
-) -> Validation:
+    request: Request, config: Config, text: Prepared, model: Model, step: int, ranks: Ranks
+) -> Validation | None:
     """Evaluate a checkpoint of the run with the program's lines; the run's TensorBoard gets the tags.
 
-    A folder that another process trains in, or that cannot be written, keeps its files; a warning says so.
+    A folder that another process trains in, or that cannot be written, keeps its files; a warning says so. None if a
+    stop was asked for.
     """
-    style, result = evaluate_run(
-        request.folder, config, model, text, step, lambda line: print(line, flush=True)
-    )
-    try:
-        add_evaluation(request.folder, style, result)
-    except (UserError, SaveError, OSError) as error:
-        print(f"warning: the evaluation is not in TensorBoard: {error}", file=sys.stderr)
+    say = (lambda line: print(line, flush=True)) if ranks.first else (lambda line: None)
+    stop = asked_to_stop(ranks, step)
+    style, result = evaluate_run(request.folder, config, model, text, step, say, stop, ranks)
+    if ranks.first and result is not None:
+        try:
+            add_evaluation(request.folder, style, result)
+        except (UserError, SaveError, OSError) as error:
+            print(f"warning: the evaluation is not in TensorBoard: {error}", file=sys.stderr)
     return result

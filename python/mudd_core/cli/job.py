@@ -16,8 +16,9 @@ from pathlib import Path
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
-from mudd_core.cli.argv import tool_in
+from mudd_core.cli.argv import command_of, runs_on_ranks
 from mudd_core.cli.job_check import cause, require_files, require_hosts, require_network, require_proc
+from mudd_core.cli.mesh_check import require_mesh
 from mudd_core.cli.mpirun import Job, Machine, known_hosts, mpirun_argv, this_machine
 from mudd_core.cli.mpirun_process import AGENT, Mpirun
 from mudd_core.cli.names import JOB_OPTIONS
@@ -55,8 +56,12 @@ def requested_job(words: Sequence[str]) -> JobRequest:
         if value is None:
             raise UserError(f"[arguments] {item.option}: expected a value behind it")
         found[item.option] = value
-    if (tool := tool_in(rest)[0]) is not None:
-        raise UserError(f"[arguments] {next(iter(found))}: expected the command train, got {tool}")
+    if rest and not runs_on_ranks(rest):
+        command = command_of(rest)
+        raise UserError(
+            f"[arguments] {next(iter(found))}: {command} has no use of ranks, because one process does all of it; "
+            f"leave out {' and '.join(found)}"
+        )
     if "--ranks" not in found:
         raise UserError(f"[arguments] {next(iter(found))}: expected --ranks=N beside it")
     hosts = tuple(host for host in found.get("--hosts", "").split(",") if host)
@@ -94,6 +99,7 @@ def run(wanted: JobRequest, program: Sequence[str], machine: Machine | None = No
     require_network()
     require_proc()
     require_hosts(job.hosts, answering)
+    require_mesh(job, wanted.words)
     with _Signals() as signals:
         while True:
             argv = mpirun_argv(job, machine, command, list(os.environ))

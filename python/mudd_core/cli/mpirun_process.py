@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mudd_core.base.errors import UserError
+from mudd_core.cli.mpirun_help import HelpFilter
 from mudd_core.cli.names import CODE_FILE
 from mudd_core.dist.parent import JOB_PROCESS
 from mudd_core.dist.siblings import in_session
@@ -87,13 +88,12 @@ class Mpirun:
 
     def _pass_on(self) -> None:
         assert self.process.stderr is not None
-        number = self.process.stderr.fileno()
+        number, shown = self.process.stderr.fileno(), HelpFilter()
         with contextlib.suppress(OSError):
             while data := os.read(number, 1 << 16):
                 self._kept = (self._kept + data)[-_KEPT:]
-                with contextlib.suppress(OSError):  # a closed standard error must not stop mpirun
-                    sys.stderr.flush()
-                    os.write(sys.stderr.fileno(), data)
+                _show(shown.feed(data))
+        _show(shown.rest())
 
     def _end_shells(self) -> None:
         """End the remote shells that mpirun did not end: they wait for minutes and keep the output open."""
@@ -115,6 +115,13 @@ class Mpirun:
                 if own.fullmatch(file.name):
                     with contextlib.suppress(OSError):
                         file.unlink()
+
+
+def _show(data: bytes) -> None:
+    """Write to standard error; one that is closed must not stop mpirun."""
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+        os.write(sys.stderr.fileno(), data)
 
 
 def _text(file: Path) -> str:

@@ -52,8 +52,16 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--workdir": ("DIR", "folder of the run; default runs/<config name>", ()),
     "--mode": ("NAME", "the command, given as an option", ()),
     "--plan": ("", "print parameters, FLOPs, memory and time; train nothing", ("train",)),
-    "--ranks": ("N", "train by N processes, started by mpirun; docs/parallel.md", ("train",)),
-    "--hosts": ("A,B", "hosts that the ranks are dealt out to; default this one", ("train",)),
+    "--ranks": (
+        "N",
+        "work by N processes, started by mpirun; docs/parallel.md",
+        ("train", "validate", "sample"),
+    ),
+    "--hosts": (
+        "A,B",
+        "hosts that the ranks are dealt out to; default this one",
+        ("train", "validate", "sample"),
+    ),
     "--max-restarts": (
         "K",
         "start the ranks again so often after a lost rank or host; default 0",
@@ -87,6 +95,9 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 # Names the file for the exit code of the ranks: of rank 0, or of the rank that ends the job.
 CODE_FILE = "MUDD_JOB_CODE"
 JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # for the process that starts the ranks
+# Tools whose work several ranks share, beside the commands that take --ranks; and those with a --ranks of their own.
+TOOLS_ON_RANKS = ("export", "bakeoff")
+OWN_RANKS = ("commbench", "scale")
 # Commands that read a run: its saved config counts, and arguments may change what may change on resume.
 READING = ("validate", "sample", "report")
 

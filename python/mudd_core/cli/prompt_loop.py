@@ -12,36 +12,38 @@ from types import FrameType
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli.text_writer import Writer, say
+from mudd_core.run.ranks.ranks import Ranks
 
 _MARK = "> "
 
 
-def answer_lines(writer: Writer, count: int, notes: dict[str, None]) -> None:
+def answer_lines(writer: Writer, count: int, notes: dict[str, None], ranks: Ranks) -> None:
     """Write `count` texts for each line, up to an empty line or the end of the input.
+
+    ranks: they answer together; rank 0 reads the lines.
 
     An error of one line is printed, and the next line is read. Ctrl-C ends an answer; at the prompt, or a second time
     during an answer, it raises KeyboardInterrupt. On a terminal nothing separates the texts, else the line ---.
     """
-    if sys.stdin.isatty():
+    if ranks.first and sys.stdin.isatty():
         writer.between = ""
         print(
             "Each line is a prompt that the model continues. An empty line or Ctrl-D ends; Ctrl-C ends an answer.",
             file=sys.stderr,
         )
-    for line in _lines():
+    while not writer.stopped() and (line := ranks.from_first(_line)):
         try:
             with _interruptible() as ended:
                 writer.write(line, count, ended)
         except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
+            if ranks.first:
+                print(f"error: {error}", file=sys.stderr)
         say(notes)
 
 
-def _lines() -> Iterator[str]:
-    """The lines of standard input without their ends, up to an empty one."""
-    read = _typed if sys.stdin.isatty() else _piped
-    while line := read():
-        yield line
+def _line() -> str:
+    """The next line of standard input without its end; empty at the end of the input."""
+    return _typed() if sys.stdin.isatty() else _piped()
 
 
 def _typed() -> str:

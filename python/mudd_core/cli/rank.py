@@ -1,8 +1,9 @@
-"""One rank of a training that a launcher started: rank 0 reads the arguments, all agree, and all end alike."""
+"""One rank of a job that a launcher started: rank 0 reads the arguments, all agree, and all end alike."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import socket
 import sys
@@ -13,9 +14,9 @@ from pathlib import Path
 from mudd_core import __version__, _core
 from mudd_core.base.errors import ReportedElsewhereError, UserError
 from mudd_core.base.types import JsonObject
-from mudd_core.cli.argv import parse
-from mudd_core.cli.names import CODE_FILE
-from mudd_core.cli.rank_levels import hold_level
+from mudd_core.cli import commands
+from mudd_core.cli.argv import command_of, parse, tool_in
+from mudd_core.cli.names import CODE_FILE, TOOLS
 from mudd_core.cli.request import Request
 from mudd_core.cli.training import train
 from mudd_core.config import (
@@ -31,14 +32,14 @@ from mudd_core.config import (
 from mudd_core.config.arguments import Arguments
 from mudd_core.config.own_files import fault_in_own_file
 from mudd_core.dist import Comm, launched
-from mudd_core.run.ranks.rank_cores import widen_binding
+from mudd_core.run.ranks.rank_levels import hold_machine
 from mudd_core.run.ranks.ranks import Ranks, everybodys, exit_code, known_to_all
 from mudd_core.run.store.own_code import own_texts, run_named
 from mudd_core.run.store.registrations import replay
 
 
 def main(words: Sequence[str]) -> int:
-    """Join the job that a launcher started, and train; the exit code."""
+    """Join the job that a launcher started, and do the work of the command; the exit code."""
     options = join_options(words)
     try:
         comm = launched(node=options.node, debug=options.debug, join_timeout=options.join_timeout)
@@ -46,7 +47,9 @@ def main(words: Sequence[str]) -> int:
         return error.exit_code
     if comm.rank:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # rank 0 prints
-    code = train_as_rank(words, Ranks(comm), options)
+    command = command_of(words)
+    ranks = Ranks(comm)
+    code = train_as_rank(words, ranks, options) if command == "train" else read_as_rank(words, ranks, command)
     sys.stdout.flush()
     leave(comm)
     if comm.rank == 0 and CODE_FILE in os.environ:
@@ -85,6 +88,20 @@ def train_as_rank(words: Sequence[str], ranks: Ranks, joined: DistConfig | None 
         return train(request, ranks)
 
     return ended(training, ranks)
+
+
+def read_as_rank(words: Sequence[str], ranks: Ranks, command: str) -> int:
+    """Run a command that reads runs, or a tool, by these arguments; every rank calls this. As train_as_rank."""
+
+    def work() -> int:
+        _agree(words, ranks)
+        if command in TOOLS:
+            tool = importlib.import_module(TOOLS[command][0])
+            return int(tool.by_ranks(tool_in(words)[1], ranks))
+        request = ranks.in_turn(lambda: parse(words))
+        return commands.run(request, ranks)
+
+    return ended(work, ranks)
 
 
 def ended(work: Callable[[], int], ranks: Ranks) -> int:
@@ -171,11 +188,7 @@ def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
         request.typed = sent["typed"]
     config = request.required_config()
     ranks.agree({"config": config_hash(config)})
-    note = hold_level(ranks, config)
-    narrow = ranks.first_given(widen_binding(config.train.threads) or None)
-    if ranks.first:
-        for text in filter(None, (note, narrow)):
-            print(f"warning: {text}", file=sys.stderr, flush=True)
+    hold_machine(ranks, config)
     return request
 
 

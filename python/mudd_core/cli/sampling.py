@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,11 +14,13 @@ from mudd_core.base.regular_files import read_bytes
 from mudd_core.cli import prompt_loop
 from mudd_core.cli.names import known_words
 from mudd_core.cli.request import Request
+from mudd_core.cli.stop_asked import asked_to_stop
 from mudd_core.cli.text_writer import Writer, say
 from mudd_core.config import Config, SampleConfig, split_words
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.values import whole
+from mudd_core.run.ranks.ranks import Ranks
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
@@ -49,25 +52,44 @@ class Asked:
         count = whole("[arguments] --num-samples", request.options.get("--num-samples", "1"), 1)
         return cls(_prompts(request.options), count, _stops(request), INTERACTIVE in request.options)
 
+    @classmethod
+    def by_first(cls, request: Request, ranks: Ranks) -> Asked:
+        """As `of`, read by rank 0, which alone has the standard input."""
+        found = ranks.from_first(lambda: dataclasses.asdict(cls.of(request)))
+        return cls(tuple(found["prompts"]), found["count"], tuple(found["stops"]), found["interactive"])
 
-def write_samples(asked: Asked, request: Request, config: Config, model: Model, tokenizer: Tokenizer) -> None:
-    """Write the texts that are asked for; notes go to standard error after them."""
+
+def write_samples(
+    asked: Asked, request: Request, config: Config, model: Model, tokenizer: Tokenizer, ranks: Ranks
+) -> int:
+    """Write the texts that are asked for; notes go to standard error after them. 75 if a stop was asked for.
+
+    ranks: they generate each text together; rank 0 writes it.
+    """
     notes: dict[str, None] = {}
-    note = notes.setdefault if _length_is_typed(request, config) else _ignored
-    writer = Writer(model, tokenizer, config.sample, asked.stops, note)
+    note = notes.setdefault if ranks.first and _length_is_typed(request, config) else _ignored
+    stopped = asked_to_stop(ranks, 0)
+    writer = Writer(model, tokenizer, config.sample, asked.stops, note, stopped, shown=ranks.first)
     if asked.interactive:
-        prompt_loop.answer_lines(writer, asked.count, notes)
-        return
+        prompt_loop.answer_lines(writer, asked.count, notes, ranks)
+        return 75 if stopped() else 0
     prompts = asked.prompts if request.options.keys() & set(_PROMPTS) else (config.sample.prompt,)
+    ranks.together(lambda: _check(writer, prompts, request))
+    for prompt in prompts:
+        if not stopped():
+            writer.write(prompt, asked.count)
+    say(notes)
+    return 75 if stopped() else 0
+
+
+def _check(writer: Writer, prompts: Sequence[str], request: Request) -> None:
+    """UserError with the number of the line for a prompt that the model cannot continue."""
     for number, prompt in enumerate(prompts, 1):
         try:
             writer.check(prompt)
         except UserError as error:
             where = f" (line {number} of {request.options['--prompt-lines']})" if len(prompts) > 1 else ""
             raise UserError(f"{error}{where}") from error
-    for prompt in prompts:
-        writer.write(prompt, asked.count)
-    say(notes)
 
 
 def _ignored(text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mudd_core.cli.ending import write_now
+from mudd_core.cli.ending import silent, write_now
 from mudd_core.config import SampleConfig
 
 if TYPE_CHECKING:
@@ -19,13 +19,18 @@ _BETWEEN = "---\n"
 
 @dataclass
 class Writer:
-    """Writes texts of a model, the seed of each one higher. note: gets a line for a text that is cut."""
+    """Writes texts of a model, the seed of each one higher. note: gets a line for a text that is cut.
+
+    stopped: whether a stop was asked for, which ends a text. shown: else a rank only takes part in the text.
+    """
 
     model: Model
     tokenizer: Tokenizer
     settings: SampleConfig
     stops: Sequence[str]
     note: Callable[[str], None]
+    stopped: Callable[[], bool] = lambda: False
+    shown: bool = True
     between: str = _BETWEEN
     _written: int = 0
 
@@ -40,13 +45,21 @@ class Writer:
         from mudd_core.run.report.sample import write_text
 
         self.check(prompt)  # before anything is written
+        out = write_now if self.shown else silent
+        done = False
+
+        def ends() -> bool:
+            nonlocal done
+            done = ended() or self.stopped()
+            return done
+
         for _ in range(count):
-            write_now((self.between if self._written else "") + prompt)
+            out((self.between if self._written else "") + prompt)
             own = replace(self.settings, seed=self.settings.seed + self._written)
-            write_text(self.model, self.tokenizer, prompt, own, write_now, self.note, self.stops, ended)
-            write_now("\n")
+            write_text(self.model, self.tokenizer, prompt, own, out, self.note, self.stops, ends)
+            out("\n")
             self._written += 1
-            if ended():
+            if done:
                 return
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,14 +60,11 @@ class EngineState:
         return parts
 
     def _part(self, label: str, plane: int, name: str, writable: bool) -> StatePart:
-        view = (
-            weight_view(self._store, name, writable)
-            if plane == 0
-            else self._store.view(plane, name, writable)
-        )
+        if plane == 0:
+            return _weight_part(self._store, name, writable)
+        view = self._store.view(plane, name, writable)
         shape = self._store.describe(name)["shape"]
-        part = StatePart(label, shape, self._store.held(plane, name)[0], view)
-        return replace(part, shared=True) if plane == 0 and self._store.shared(name) else part
+        return StatePart(label, shape, self._store.held(plane, name)[0], view)
 
     def load(self, parts: Iterable[StatePart]) -> None:
         """Take over parts that cover what `parts` gives, copying those that are other memory, and repack."""
@@ -84,6 +80,16 @@ class EngineState:
             if _address(source) != _address(part):
                 part.array[...] = source.cut(part.begin, part.end).array
         self._store.repack()
+
+
+def weight_parts(store: _core.ParamStore) -> list[StatePart]:
+    """Writable views of the weights that this rank holds, to read a checkpoint into; store.repack() must follow."""
+    return [_weight_part(store, name, True) for name in store.names() if store.holds(0, name)]
+
+
+def _weight_part(store: _core.ParamStore, name: str, writable: bool) -> StatePart:
+    view, shape = weight_view(store, name, writable), store.describe(name)["shape"]
+    return StatePart(name, shape, store.held(0, name)[0], view, shared=store.shared(name))
 
 
 def _address(part: StatePart) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
-from mudd_core.cli import main
+from mudd_core.cli import job, main
 from mudd_core.cli.job import JobRequest, answering, on_hosts, requested_job
 from mudd_core.cli.mpirun import Job, Machine, cma_allowed, known_hosts, mpirun_argv, threads_of
 from tiny_run import ROOT
@@ -95,8 +96,13 @@ def test_the_words_of_the_job_are_taken_out_and_threads_are_looked_up() -> None:
         (["--ranks=1", "--hosts=a,b"], "--hosts: expected at most 1"),
         (["--ranks=2", "--hosts=-oProxyCommand=x"], "--hosts: expected names"),
         (["--ranks=2", "--max-restarts=-1"], "--max-restarts: expected a whole number"),
-        (["bakeoff", "--ranks=2"], "--ranks: expected the command train, got bakeoff"),
-        (["validate", "--ranks=2", "--config=tiny.py"], "--ranks: expected the command train, got validate"),
+        (
+            ["report", "--ranks=2", "--workdir=runs/a"],
+            "--ranks: report has no use of ranks, because one process",
+        ),
+        (["data", "show", "--ranks=2", "--hosts=a"], "data show has no use of ranks, because one process"),
+        (["mup", "--hosts=a,b", "--ranks=2"], "does all of it; leave out --hosts and --ranks"),
+        (["--mode=report", "--ranks=2"], "report has no use of ranks"),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_started(
@@ -105,6 +111,25 @@ def test_mistakes_are_named_and_nothing_is_started(
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("started"))
     assert main(words) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--ranks=3"], "[mesh] 3 ranks do not divide train.logical_shards=8: start 1, 2"),
+        (["--ranks=2", "mesh.expert=2"], "[mesh] expert=2: transformer_pp has no experts"),
+        (["--ranks=2", "mesh.data=4"], "[mesh] data 4 does not divide the 2 ranks"),
+        (["--ranks=2", "--hosts=localhost", "mesh.data=4"], "[mesh] data 4 does not divide the 2 ranks"),
+        (["--ranks=2", "train.step=4"], "did you mean 'train.steps'?"),
+    ],
+)
+def test_a_mesh_that_does_not_fit_starts_no_mpirun(
+    words: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_start", lambda *_, **__: pytest.fail("started"))
+    monkeypatch.setattr(job, "answering", lambda hosts: hosts)
+    with pytest.raises(UserError, match=re.escape(says)):
+        job.run(requested_job(["--config=tiny.py", *words]), ["a", "program"], BIG)
 
 
 def test_without_open_mpi_it_says_what_to_install(

@@ -15,9 +15,10 @@ import pytest
 from mudd_core import _core
 from mudd_core.base.errors import DivergedError, FormatError, UserError
 from mudd_core.base.launcher_cores import ASKED_BINDING
-from mudd_core.cli import rank, rank_levels
+from mudd_core.cli import rank
 from mudd_core.cli.rank import ended, join_options, shared_request
 from mudd_core.config import config_hash, load_config
+from mudd_core.run.ranks import rank_levels
 from mudd_core.run.ranks.ranks import Ranks, rank_cores
 from rank_runs import on_ranks
 

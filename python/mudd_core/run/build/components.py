@@ -137,7 +137,7 @@ def assemble(
             report = MemoryPlan(shape, config, place, stored).require()
             check_disk(checkpoint_bytes(report, place))
 
-        text = _shared_data(pipelines.prepare, config, fingerprint, ranks, check)
+        text = shared_data(pipelines.prepare, config, fingerprint, ranks, check)
         shape = resolved_model(config, text.vocab_size)
         plan = MemoryPlan(shape, config, place, stored)
         report = ranks.together(plan.require)
@@ -178,7 +178,7 @@ def _place(ranks: Ranks) -> Place:
     return Place(ranks.world, ranks.comm.node_size)
 
 
-def _shared_data(
+def shared_data(
     prepare: Callable[..., Prepared],
     config: Config,
     fingerprint: str | None,
@@ -200,7 +200,7 @@ def add_text(
     """The parts with the config's text: batches, validation, tokenizer. UserError if the model has too few tokens."""
     from mudd_core.data import pipelines
 
-    text = _shared_data(pipelines.prepare, config, fingerprint, ranks or Ranks())
+    text = shared_data(pipelines.prepare, config, fingerprint, ranks or Ranks())
     have = components.model.config.vocab_size
     if text.vocab_size > have:
         raise UserError(
@@ -249,7 +249,7 @@ def with_steps(config: Config, fingerprint: str | None, ranks: Ranks) -> Config:
     train = config.train
     if not train.epochs:
         return config
-    text = _shared_data(pipelines.prepare, config, fingerprint, ranks)
+    text = shared_data(pipelines.prepare, config, fingerprint, ranks)
     found = text.rows("train", row_shape(config))
     rows = found.rows
     if rows < train.batch_size:

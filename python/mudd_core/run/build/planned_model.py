@@ -46,7 +46,7 @@ def plan_model(
             booked_only=only,
             precision=config.train.precision,
             comm=comm,
-            experts=_expert_group(config.mesh.expert, comm),
+            experts=expert_group(config.mesh.expert, comm),
             stored=(stored or stored_in(config)).of(shape, config),
             cut=cut_of(shape, config, comm, place),
         )
@@ -56,7 +56,7 @@ def plan_model(
     return model, engine, {**engine.memory_report(), "evaluation": evaluation}
 
 
-def _expert_group(ranks: int, comm: Comm | None) -> _core.ExpertGroup | None:
+def expert_group(ranks: int, comm: Comm | None) -> _core.ExpertGroup | None:
     """The ranks that hold the experts between them; without a comm those of a plan, as the first one sees them."""
     if ranks == 1:
         return None

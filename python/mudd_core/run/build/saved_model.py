@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import JsonObject
+from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config
 from mudd_core.data import pipelines
 from mudd_core.engine.batch_part import cut_batch
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import resolved_model
+from mudd_core.engine.state import weight_parts
+from mudd_core.run.build.components import shared_data
+from mudd_core.run.build.planned_model import cut_of, expert_group
+from mudd_core.run.build.shared_memory import fit_weights
 from mudd_core.run.build.stored_types import StoredTypes
+from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.data_facts import SEAL_FACT, data_fingerprint
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import of_facts
@@ -21,25 +27,27 @@ from mudd_core.run.store.identity import seal_fact
 from mudd_core.run.store.json_files import read_facts, run_id_of
 from mudd_core.run.store.registrations import require_registered
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.run.store.saved_state import take_weights
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared
 
 
-def load_run(config: Config, folder: RunFolder, step: int | None = None) -> tuple[Prepared, Model, int]:
-    """(data, model, step) of the newest checkpoint of a run, or of one step."""
+def load_run(
+    config: Config, folder: RunFolder, step: int | None = None, ranks: Ranks | None = None
+) -> tuple[Prepared, Model, int]:
+    """(data, model, step) of the newest checkpoint of a run, or of one step. ranks: as for model_of_run."""
+    ranks = ranks or Ranks()
     facts = read_facts(folder)
     if (source := of_facts(facts)) is not None:
-        require_registered(source.registers, source.file)
-    _core.set_num_threads(config.train.threads)
-    text = pipelines.prepare(config, fingerprint=data_fingerprint(facts) or None)
+        ranks.together(lambda: require_registered(source.registers, source.file))
+    _core.set_num_threads(ranks.threads(config.train.threads))
+    text = shared_data(pipelines.prepare, config, data_fingerprint(facts) or None, ranks)
     if facts.get(SEAL_FACT, text.seal) != text.seal and seal_fact(text):
         raise UserError(
             f"[data] the token cache {text.fingerprint} is not the one that {folder} was trained with: saved seal "
             f"{facts[SEAL_FACT]!r}, now {text.seal!r}; bring the old one back"
         )
-    model, found = model_of_run(config, folder, step, vocab_size=text.vocab_size)
+    model, found = model_of_run(config, folder, step, vocab_size=text.vocab_size, ranks=ranks)
     train = config.train
     runs, _ = cut_batch(train.batch_size, train.shard_count(), train.micro_batch_size)
     model.evaluated_at_once = train.batch_size // runs
@@ -53,28 +61,66 @@ def model_of_run(
     *,
     vocab_size: int = 0,
     precision: str | None = None,
+    ranks: Ranks | None = None,
 ) -> tuple[Model, int]:
     """(model, step) of the newest checkpoint of a run, or of one step; no text is read and no lock is taken.
 
-    vocab_size: of the run's tokenizer; 0: as run.json has it. precision: that of the run by default. UserError where
+    vocab_size: of the run's tokenizer; 0: as run.json has it. precision: that of the run by default. ranks: they hold
+    the model between them as config.mesh says, and each reads what it holds; all make this call. UserError where
     there is no checkpoint yet; a newer one that does not verify is a warning on standard error.
     """
-    facts = read_facts(folder)
-    found = Checkpoints(folder).weights(run_id_of(folder, facts), step)
-    if found is None:
-        raise UserError(f"[workdir] {folder} has no checkpoint yet; train first")
-    for passed in found.passed_over:
-        print(f"warning: {passed}", file=sys.stderr)
+    ranks = ranks or Ranks()
+    facts, checkpoints = read_facts(folder), Checkpoints(folder)
+    types = ranks.from_first(lambda: _types(config, checkpoints, step))
     shape = resolved_model(config, vocab_size or _saved_vocabulary(config, facts, folder))
+    stored = StoredTypes(types, True).of(shape, config)
+    if (warning := fit_weights(shape, stored, ranks)) and ranks.first:
+        print(f"warning: {warning}", file=sys.stderr)
+    comm = ranks.comm if ranks.world > 1 else None
     model = Model(
         shape,
         initialize=False,
         seed=config.train.seed,
         precision=precision or config.train.precision,
-        stored=StoredTypes(found.types, True).of(shape, config),
+        stored=stored,
+        comm=comm,
+        experts=None if comm is None else expert_group(config.mesh.expert, comm),
+        cut=cut_of(shape, config, comm),
     )
-    take_weights(model, found)
+    found = _read_weights(model, checkpoints, run_id_of(folder, facts), step, ranks)
+    if ranks.first:
+        for passed in found.passed_over:
+            print(f"warning: {passed}", file=sys.stderr)
     return model, found.step
+
+
+def _types(config: Config, checkpoints: Checkpoints, step: int | None) -> dict[str, str]:
+    """Types of the run's tensors, where they decide something; UserError where there is no checkpoint."""
+    if not checkpoints.steps():
+        raise UserError(f"[workdir] {checkpoints.run} has no checkpoint yet; train first")
+    if not config.train.trainable:
+        return {}
+    try:
+        return checkpoints.types_of(step) if step is not None else checkpoints.types() or {}
+    except (FormatError, OSError):  # said where the weights are read
+        return {}
+
+
+def _read_weights(
+    model: Model, checkpoints: Checkpoints, run_id: str, step: int | None, ranks: Ranks
+) -> Checkpoint:
+    """Read what this rank holds of the weights of the newest step, or of one."""
+    parts, comm = weight_parts(model.store), model.comm
+
+    def read() -> Checkpoint | None:
+        if step is None:
+            return checkpoints.load_newest(run_id, parts, comm=comm)
+        return checkpoints.load_step(step, run_id, parts, comm)
+
+    found = ranks.together(read)
+    assert found is not None
+    model.store.repack()
+    return found
 
 
 def _saved_vocabulary(config: Config, facts: JsonObject, folder: RunFolder) -> int:

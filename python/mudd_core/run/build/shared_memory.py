@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from mudd_core.config import ModelConfig
 from mudd_core.engine import memory
 from mudd_core.engine.memory import MIB
 from mudd_core.run.build.memory_plan import MemoryPlan
@@ -36,6 +38,25 @@ def fit_node(plan: MemoryPlan, ranks: Ranks) -> str:
 
     ranks.together(check)
     comm.split_nodes()
+    return _split_text(free, need)
+
+
+def fit_weights(shape: ModelConfig, stored: Mapping[str, str], ranks: Ranks) -> str:
+    """As fit_node, for a model that is read, not trained: its weights alone are shared."""
+    comm = ranks.comm
+    if comm is None or comm.node_size == 1:
+        return ""
+    from mudd_core.engine.model import Model
+
+    need = Model(shape, booked_only=True, stored=stored).store.plane_bytes + 2 * WINDOW
+    free = min(ranks.gathered(comm.shared_bytes_free))
+    if need <= free:
+        return ""
+    comm.split_nodes()
+    return _split_text(free, need)
+
+
+def _split_text(free: int, need: int) -> str:
     return (
         f"[ranks] /dev/shm has {free // MIB} MiB free, shared memory needs {-(-need // MIB)} MiB: ranks of one host "
         "exchange messages instead, with private weights (docker run --shm-size=...)"

@@ -21,6 +21,7 @@ from mudd_core.run.build.start_source import check_start, fetch_start, read_sour
 from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 from mudd_core.run.build.stored_types import stored_in
 from mudd_core.run.loop.evaluate import evaluate
+from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Validation
 from mudd_core.run.records.peak import Peak
 from mudd_core.run.report.styles import RunFacts, Style, style_of
@@ -71,13 +72,18 @@ def evaluate_start(
 
 
 def evaluate_run(
-    folder: RunFolder, config: Config, model: Model, text: Prepared, step: int, say: Callable[[str], None]
-) -> tuple[Style, Validation]:
-    """Evaluate the model of a checkpoint of the run in `folder`, with the lines of its style."""
+    folder: RunFolder,
+    config: Config,
+    model: Model,
+    text: Prepared,
+    step: int,
+    say: Callable[[str], None],
+    stop: Callable[[], bool],
+    ranks: Ranks,
+) -> tuple[Style, Validation | None]:
+    """Evaluate the model of a checkpoint of the run in `folder`, with the lines of its style; as evaluate."""
     style = _style(config, folder, model, text, {})
-    result = _evaluated(style, whole_split(config), model, text, step, say, lambda: False)
-    assert result is not None
-    return style, result
+    return style, _evaluated(style, whole_split(config), model, text, step, say, stop, ranks)
 
 
 def add_evaluation(folder: RunFolder, style: Style, result: Validation) -> None:
@@ -100,6 +106,7 @@ def _evaluated(
     step: int,
     say: Callable[[str], None],
     stop: Callable[[], bool],
+    ranks: Ranks | None = None,
 ) -> Validation | None:
     """Evaluate the model, and say the lines of the style before, at each batch and after."""
 
@@ -114,6 +121,8 @@ def _evaluated(
         step=step,
         bytes_per_target=text.valid_bytes_per_target,
         stop=stop,
+        ranks=ranks,
+        together=ranks is not None and config.mesh.runs_together(ranks.world),
         mean=mean_of(config),
         report=lambda sums: say_all(style.batch_validated(sums)),
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mudd_core import _core, checkpoint
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.base.paths import existing
 from mudd_core.base.types import Json
-from mudd_core.checkpoint import Checkpoint, StatePart, is_weight
+from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.dist import Comm
@@ -47,11 +48,24 @@ class Checkpoints:
 
         up_to: no step after this one. comm: of all ranks of the run, which call this together.
         """
-        try:
+        with self._of_other_tensors():
             return checkpoint.load_newest(self._folder, run_id=run_id, into=into, up_to=up_to, comm=comm)
+
+    def load_step(
+        self, step: int, run_id: str, into: Sequence[StatePart], comm: Comm | None = None
+    ) -> Checkpoint:
+        """As load_newest, exactly this step; UserError where it does not exist."""
+        with self._of_other_tensors():
+            return checkpoint.load_step(self._folder, step, run_id=run_id, into=into, comm=comm)
+
+    @contextlib.contextmanager
+    def _of_other_tensors(self) -> Iterator[None]:
+        """Inside, a step that is whole and of this run, and yet has other tensors, is a FormatError."""
+        try:
+            yield
         except UserError:
             raise
-        except ValueError as error:  # whole and of this run, and yet with other tensors
+        except ValueError as error:
             raise FormatError(str(self._folder), 0, str(error)) from error
 
     def go_back(
@@ -62,12 +76,6 @@ class Checkpoints:
         if found is None:
             raise FormatError(str(self._folder), 0, f"the checkpoint of step {step}, to go back to, is gone")
         return found
-
-    def weights(self, run_id: str, step: int | None = None) -> Checkpoint | None:
-        """The weights of the newest step, None where there is none, or those of one step."""
-        if step is None:
-            return checkpoint.load_newest(self._folder, run_id=run_id, only=is_weight)
-        return checkpoint.load_step(self._folder, step, run_id=run_id, only=is_weight)
 
     def types(self) -> dict[str, str] | None:
         """Types of the tensors by name, from the newest manifest that can be read; None where there is no step."""

@@ -1,20 +1,16 @@
-"""A checkpoint that verifies and yet does not fit: its state and its weights are checked before they are used."""
+"""A checkpoint that verifies and yet does not fit: its state is checked before it is used."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import build, entries
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.checkpoint.steps import MANIFEST
 from mudd_core.run.records.events import Rewind
-
-if TYPE_CHECKING:
-    from mudd_core.engine.model import Model
 
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError)
 
@@ -50,16 +46,3 @@ def reading_state(found: Checkpoint) -> Iterator[None]:
         raise
     except _WRONG as error:
         raise FormatError(str(file), 0, f"state: {type(error).__name__}: {error}") from error
-
-
-def take_weights(model: Model, found: Checkpoint) -> None:
-    """Copy a checkpoint's weights into a model; FormatError where names or shapes are not the model's."""
-    file = str(found.path / MANIFEST)
-    missing = sorted(model.parameters.keys() - found.tensors.keys())
-    if missing:
-        raise FormatError(file, 0, f"the weight '{missing[0]}' is missing")
-    for name, value in found.tensors.items():
-        try:
-            model.set_parameter(name, value)
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(file, 0, f"weight '{name}': {error}") from error

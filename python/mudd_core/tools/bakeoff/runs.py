@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mudd_core.config import Config
+from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.run.store.run_store import RunStore
+from mudd_core.run.store.shared_store import open_store
 from mudd_core.tools.bakeoff.comparison import Candidate, Comparison
 
 
@@ -31,30 +32,40 @@ def seeded(config: Config, seed: int, source: Path | None) -> Config:
     return dataclasses.replace(config, start=start)
 
 
-def run_all(comparison: Comparison, seeds: int, out: Path, say: Callable[[str], None] = print) -> bool:
-    """False if a stop was asked for; the same call goes on then. Seed by seed, so that an early stop leaves pairs."""
+def run_all(
+    comparison: Comparison,
+    seeds: int,
+    out: Path,
+    say: Callable[[str], None] = print,
+    ranks: Ranks | None = None,
+) -> bool:
+    """False if a stop was asked for; the same call goes on then. Seed by seed, so that an early stop leaves pairs.
+
+    ranks: all of them train every run; each makes this call.
+    """
+    ranks = ranks or Ranks()
     for seed in range(seeds):
         for candidate in comparison.candidates:
             source = None
             for stage, folder in enumerate(folders_of(out, candidate, seed)):
                 # Another order of the data in each stage: more text is seen, not the same again.
                 config = seeded(candidate.stages[stage], seed + 1000 * stage, source)
-                if not _run(f"{candidate.name}, seed {seed}", config, folder, say):
+                if not _run(f"{candidate.name}, seed {seed}", config, folder, say, ranks):
                     return False
                 source = folder
     return True
 
 
-def _run(name: str, asked: Config, folder: Path, say: Callable[[str], None]) -> bool:
+def _run(name: str, asked: Config, folder: Path, say: Callable[[str], None], ranks: Ranks) -> bool:
     from mudd_core.run.loop.trainer import Trainer
 
-    store = RunStore(RunFolder(folder))
+    store = open_store(RunFolder(folder), ranks)
     try:
         config, _ = store.adopt(asked)
         if store.summary() is not None:
             return True
         say(f"{name}: {config.train.steps} steps")
-        summary = Trainer(config, store).fit(progress=False)
+        summary = Trainer(config, store, comm=ranks.comm).fit(progress=False)
         if summary.stopped:
             say(f"{name}: stopped at step {summary.step}, saved")
             return False

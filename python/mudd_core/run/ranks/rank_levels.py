@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 
 from mudd_core import _core
 from mudd_core.base.surroundings import require_levels
 from mudd_core.config import Config
+from mudd_core.run.ranks.rank_cores import widen_binding
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.bits import unit_of
 
@@ -36,6 +38,17 @@ def hold_level(ranks: Ranks, config: Config) -> str:
     if (held := levels[ranks.rank]) < own:
         hold_to(LEVELS[held])
     return _note([level for level, _, _ in found], levels, [host for _, _, host in found], bf16=bf16)
+
+
+def hold_machine(ranks: Ranks, config: Config) -> None:
+    """Hold the level of this rank and widen a narrow binding to cores, with a warning for each; every rank calls it."""
+    if ranks.world == 1:
+        return
+    note = hold_level(ranks, config)
+    narrow = ranks.first_given(widen_binding(config.train.threads) or None)
+    if ranks.first:
+        for text in filter(None, (note, narrow)):
+            print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 def hold_to(level: str) -> None:

@@ -1,0 +1,45 @@
+"""What launch.py shows of mpirun's messages: no help block behind a line of a rank that names the reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from mudd_core.cli.mpirun_help import HelpFilter
+
+RULE = "-" * 74 + "\n"
+BLOCK = f"{RULE}mpirun detected that one or more processes exited\n\n  Exit code:    2\n{RULE}"
+OURS = "error: [mesh] 3 ranks do not divide train.logical_shards=8\n"
+
+
+def shown(text: str, size: int) -> str:
+    """What is shown of a text that comes in pieces of so many bytes."""
+    data, stream = text.encode(), HelpFilter()
+    found = b"".join(stream.feed(data[i : i + size]) for i in range(0, len(data), size))
+    return (found + stream.rest()).decode()
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_blocks_behind_our_line_are_left_out(size: int) -> None:
+    assert shown(f"a warning\n{OURS}{BLOCK}{BLOCK}more\n", size) == f"a warning\n{OURS}more\n"
+    assert shown(f"[ranks] rank 1 is gone\n{BLOCK}", size) == "[ranks] rank 1 is gone\n"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_all_is_shown_where_no_rank_has_said_why(size: int) -> None:
+    for text in (
+        BLOCK,
+        f"{BLOCK}{OURS}",
+        f"{OURS}{RULE}a block without an end\n",
+        "no end of line",
+        "--",
+        "err",
+    ):
+        assert shown(text, size) == text
+
+
+def test_a_line_that_is_being_written_is_shown_at_once() -> None:
+    stream = HelpFilter()
+    assert stream.feed(b"step 3 of 8") == b"step 3 of 8"
+    assert stream.feed(b"\rstep 4") == b"\rstep 4"
+    assert stream.feed(b"\r---") == b"\r"
+    assert stream.feed(b" not a rule\n") == b"--- not a rule\n"
