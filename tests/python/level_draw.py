@@ -64,7 +64,7 @@ class Draw:
         return self._rng
 
     def array(self, *shape: int, scale: float = 1.0) -> F32:
-        """Return numbers of a kind that is drawn: of one size, of many, with zeros, short numbers, denormals, NaN and inf."""
+        """Return numbers of a kind that is drawn: of one size, of many, zeros, few bits, denormals, NaN, inf."""
         self._values = self._values or self.pick((FINITE, FINITE, ALL_VALUES))
         kind = self.pick(self._values)
         x = (self.rng.standard_normal(shape) * scale).astype(np.float32)
