@@ -52,6 +52,11 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--workdir": ("DIR", "folder of the run; default runs/<config name>", ()),
     "--mode": ("NAME", "the command, given as an option", ()),
     "--plan": ("", "print parameters, FLOPs, memory and time; train nothing", ("train",)),
+    "--node-memory": (
+        "GIB",
+        "with --plan: memory of each machine in GiB; default what this one has free",
+        ("train",),
+    ),
     "--ranks": (
         "N",
         "work by N processes, started by mpirun; docs/parallel.md",

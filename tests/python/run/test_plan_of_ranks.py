@@ -64,7 +64,7 @@ def test_the_plan_of_cut_weights_is_what_the_engine_books(world: int, on_a_node:
 
 
 def test_address_space_that_is_too_small_is_refused_naming_zero_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    config, place = mc.load_config("tiny.py", ["train.batch_size=8"]), Place(4, 1)
+    config, place = mc.load_config("tiny.py", ["model.n_layer=24"]), Place(4, 1)
     shape = resolved_model(config, 4096)
     need = sum(MemoryPlan.of(shape, config, place).bytes().values())
     monkeypatch.setattr(memory, "mappable_bytes", lambda: need - 1)
