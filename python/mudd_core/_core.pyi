@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import numpy.typing
 import typing
-__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'ExpertGroup', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
+__all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'ExpertGroup', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'principal_factors', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
 class ShardRecord:
     """
     What was written: sizes, places, checksums.
@@ -146,12 +146,18 @@ class ExpertGroup:
     The ranks that hold the experts of every mixture between them.
     """
     @typing.overload
-    def __init__(self, comm: Comm, ranks: int) -> None:
-        ...
+    def __init__(self, comm: Comm, ranks: int, room: float = 0.0) -> None:
+        """
+        room: rows that a training graph has memory for in a layer, as a multiple of an even load; 0: addresses for all that ranks can send, of which a plan counts twice an even load.
+        """
     @typing.overload
-    def __init__(self, ranks: int, rank: int, world: int) -> None:
+    def __init__(self, ranks: int, rank: int, world: int, room: float = 0.0) -> None:
         """
         For a plan: nothing can be exchanged.
+        """
+    def set_spare(self, spare: float) -> None:
+        """
+        How much more than planned a run may take of the addresses: 0 nothing, 1 (as at first) all.
         """
     @property
     def ranks(self) -> int:
@@ -265,6 +271,11 @@ class ParamStore:
         Ranks that the experts are dealt out to.
         """
     @property
+    def expert_room(self) -> float:
+        """
+        Rows that they have memory for in training, as a multiple of an even load; 0: see ExpertGroup.
+        """
+    @property
     def holds_all(self) -> bool:
         """
         Whether all weights are here; otherwise graphs gather them, and all ranks run the same ones together.
@@ -299,7 +310,7 @@ class Graph:
     """
     What a model function records.
     """
-    def __init__(self, *, training: bool, samples: int, shards: int, compute: str = 'float32', expert_ranks: int = 1) -> None:
+    def __init__(self, *, training: bool, samples: int, shards: int, compute: str = 'float32', expert_ranks: int = 1, expert_room: float = 0.0) -> None:
         ...
     def apply(self, arg0: str, arg1: dict[str, typing.Any], arg2: collections.abc.Sequence[int], arg3: str) -> list[int]:
         ...
@@ -850,6 +861,10 @@ def philox(counter: typing.Annotated[collections.abc.Sequence[int], "FixedSize(4
 def philox_key(seed: int, purpose: str) -> typing.Annotated[list[int], "FixedSize(2)"]:
     """
     The key of the random numbers of a purpose.
+    """
+def principal_factors(w: typing.Any, rank: int, scale: float) -> tuple[typing.Any, typing.Any]:
+    """
+    (a, b) with scale a b = the part of w along its `rank` largest singular values, each factor its root.
     """
 def quit_signals() -> list[int]:
     """

@@ -48,6 +48,13 @@ class MeshConfig:
         high=MOST_RANKS,
         free=True,
     )
+    expert_room: float = opt(
+        0.0,
+        "rows of tokens that a rank of mesh.expert reserves memory for in each layer, as a multiple of an even load; "
+        "a step that needs more ends the run; 0 = memory for twice an even load, and more while the machine has it",
+        low=0.0,
+        free=True,
+    )
     pipeline: int = opt(1, "stages that the layers are cut into; not built yet", "ranks", low=1, free=True)
     context: int = opt(1, "ranks that a sequence is cut over; not built yet", "ranks", low=1, free=True)
     tensor: int = opt(1, "ranks that a layer is cut over; not built", "ranks", low=1, free=True)
@@ -159,10 +166,8 @@ def mesh_faults(mesh: MeshConfig) -> list[str]:
             "[mesh] zero=2 is not built: beside zero=1 it saves 4 bytes a parameter and costs a reduce-scatter of the "
             "gradients in each graph run; use zero=1, or zero=3, which cuts the weights, too (docs/parallel.md)"
         )
-    if mesh.zero == 3 and mesh.expert > 1:
-        faults.append(
-            f"[mesh] expert={mesh.expert} with zero=3 is not built yet; use zero=1, or expert=1 (docs/parallel.md)"
-        )
+    if 0 < mesh.expert_room < 1:
+        faults.append(f"[mesh] expert_room: expected 0 or at least 1, an even load, got {mesh.expert_room}")
     for name, reason in NOT_BUILT.items():
         if (value := getattr(mesh, name)) > 1:
             faults.append(f"[mesh] {name}={value}: {reason}; use {name}=1 mesh.fsdp={_wider(mesh, value)}")

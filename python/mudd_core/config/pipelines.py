@@ -21,7 +21,8 @@ class PipelineSpec:
     their runs keep it. ids_alone: needs no tokenizer. shuffles: with data.shuffle=auto. cursor_members: of the place of
     a stream in a checkpoint; empty where data.cache=stream is not supported. by_number: a stream reads documents in an
     order of its own. endless: has no end of an epoch. plain_text: reads plain files of text in one place too.
-    folder: which files of a folder are taken. leaves_out: rows may have targets that do not count.
+    conversations: records hold messages, not a text. folder: which files of a folder are taken. leaves_out: rows may
+    have targets that do not count.
     """
 
     name: str
@@ -34,6 +35,7 @@ class PipelineSpec:
     endless: bool = False
     plain_text: bool = False
     needs_validation: bool = True
+    conversations: bool = False
     folder: Literal["all", "tfrecord", "c4"] = "all"
     leaves_out: bool = False
 
@@ -80,6 +82,7 @@ _ALL = (
         folder="c4",
         leaves_out=True,
     ),
+    PipelineSpec("chat", protocol="chat", shuffles=True, conversations=True, leaves_out=True),
     PipelineSpec("synthetic", ids_alone=True, endless=True),
 )
 PIPELINES = {one.name: one for one in _ALL}

@@ -64,6 +64,12 @@ CASES: dict[str, tuple[str, tuple[str, ...], tuple[int, int, int, int], dict[str
         (-1, 2, 2, 1),
         {"d_ff": 64, "n_kv_head": 2},
     ),
+    "MUDDFormer experts and fsdp": (
+        "base_v2.yml",
+        (*MUDD, *EXPERTS, "ici_expert_parallelism=2", "ici_fsdp_parallelism=2"),
+        (-1, 4, 2, 3),
+        {"d_ff": 64, "n_kv_head": 2},
+    ),
     "TokenFormer tensor": (
         "tokenformer.yml",
         (*TOKENS, "ici_tensor_parallelism=2", "dcn_fsdp_parallelism=2", "ici_fsdp_parallelism=1"),

@@ -77,7 +77,9 @@ def test_bytes_between_nodes_are_those_of_a_step() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize(("zero", "expert", "nodes"), [(3, 1, 2), (3, 1, 4), (1, 2, 2), (1, 2, 4), (1, 4, 4)])
+@pytest.mark.parametrize(
+    ("zero", "expert", "nodes"), [(3, 1, 2), (3, 1, 4), (1, 2, 2), (1, 2, 4), (1, 4, 4), (3, 2, 2), (3, 2, 4)]
+)
 def test_bytes_of_each_axis_are_those_of_the_formula(
     zero: int, expert: int, nodes: int, precision: str
 ) -> None:
@@ -157,7 +159,7 @@ def test_each_family_says_which_axes_it_has(tmp_path: Path, capsys: pytest.Captu
         "| Transformer++, muP, GPT-2, TokenFormer, MUDDFormer | built | built | refused: no experts; use"
         in text
     )
-    assert "| Mixtral, MUDDFormer with experts | built | built | built | " in text
+    assert "| Mixtral, MUDDFormer with experts | built | built | built | built | " in text
 
 
 REFUSED = [(family, config, axis) for family, config in families.FAMILIES for axis in families.AXES]

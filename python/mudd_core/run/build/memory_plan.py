@@ -12,6 +12,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config, ModelConfig, check_config, mesh_of
 from mudd_core.config.mesh import MOST_RANKS
+from mudd_core.config.tune import lora_of
 from mudd_core.engine import memory
 from mudd_core.engine.batch_part import BatchPart
 from mudd_core.run.build.mesh_search import Choice, meshes
@@ -128,11 +129,12 @@ class MemoryPlan:
         from mudd_core.engine.model import Model
         from mudd_core.engine.trainable import choose_trained
 
-        group = expert_group(self.config.mesh.expert, None)
+        group = expert_group(self.config.mesh, None, self.place)
+        stored = self.stored.of(self.shape, self.config)
         model = Model(
-            self.shape, booked_only=True, stored=self.stored.of(self.shape, self.config), experts=group
+            self.shape, booked_only=True, stored=stored, experts=group, lora=lora_of(self.config)
         )
-        choose_trained(model, self.config.train.trainable)
+        choose_trained(model, self.config.trained)
         store = model.store
         sizes = {True: [0], False: [0]}  # of the weights that train: of dealt out experts, and others
         for about in map(store.describe, store.names()):
@@ -155,9 +157,10 @@ class MemoryPlan:
     def _least_gradients(self, found: _Counted) -> int:
         """Bytes of a node's gradients with one graph run a step, without the buckets of mesh.zero=3."""
         place, mesh = self.place, self.config.mesh
-        experts = place.on_a_node * 4 * found.expert_trained // mesh.expert
-        each = 4 * found.trained // (place.world if mesh.zero == 3 else 1)
-        return experts + place.on_a_node * each
+        cut = mesh.zero == 3
+        experts = 4 * found.expert_trained // (place.world if cut else mesh.expert)
+        each = 4 * found.trained // (place.world if cut else 1)
+        return place.on_a_node * (experts + each)
 
     def _exchange_bytes(self, gathered: int) -> int:
         """Buffers of a rank for messages to other nodes, at most; gathered: its share of the weights of two layers.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mudd_core import _core
-from mudd_core.config import Config, ModelConfig
+from mudd_core.config import Config, MeshConfig, ModelConfig
+from mudd_core.config.tune import lora_of
 from mudd_core.dist import Comm
 from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
@@ -46,9 +47,10 @@ def plan_model(
             booked_only=only,
             precision=config.train.precision,
             comm=comm,
-            experts=expert_group(config.mesh.expert, comm),
+            experts=expert_group(config.mesh, comm, place),
             stored=(stored or stored_in(config)).of(shape, config),
             cut=cut_of(shape, config, comm, place),
+            lora=lora_of(config),
         )
     engine = Engine(config, model, batcher, parts)
     batch = config.eval.batch_size or config.train.batch_size
@@ -56,11 +58,13 @@ def plan_model(
     return model, engine, {**engine.memory_report(), "evaluation": evaluation}
 
 
-def expert_group(ranks: int, comm: Comm | None) -> _core.ExpertGroup | None:
+def expert_group(mesh: MeshConfig, comm: Comm | None, place: Place = ALONE) -> _core.ExpertGroup | None:
     """The ranks that hold the experts between them; without a comm those of a plan, as the first one sees them."""
-    if ranks == 1:
+    if mesh.expert == 1:
         return None
-    return _core.ExpertGroup(ranks, 0, ranks) if comm is None else comm.expert_group(ranks)
+    if comm is not None:
+        return comm.expert_group(mesh.expert, mesh.expert_room)
+    return _core.ExpertGroup(mesh.expert, 0, max(place.world, mesh.expert), mesh.expert_room)
 
 
 def cut_of(shape: ModelConfig, config: Config, comm: Comm | None, place: Place = ALONE) -> Cut | None:
@@ -74,7 +78,8 @@ def cut_of(shape: ModelConfig, config: Config, comm: Comm | None, place: Place =
 
     if not config.mesh.cuts_weights(place.world if comm is None else comm.world):
         return None
-    whole = whole_names(optimizer_groups(Model(shape, booked_only=True).store, config.optim))
+    booked = Model(shape, booked_only=True, lora=lora_of(config))
+    whole = whole_names(optimizer_groups(booked.store, config.optim))
     if comm is not None:
         return Cut.of(comm, whole)
     return Cut(place.world, 0, place.world > place.on_a_node, whole)

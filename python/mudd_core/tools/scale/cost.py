@@ -88,7 +88,8 @@ def wire(training: Training, tokens: float, nodes: int, layout: Layout = Layout(
     held = dealt * min(1.0, layout.ranks / layout.expert)
     others = 1 - group / nodes
     rows = training.rows * tokens * (group - 1) / group if dealt else 0.0
-    return Wire(sums + GRADIENT_BYTES * held * others, gathers + WEIGHT_BYTES * held * others, rows)
+    turns = training.runs if layout.zero == 3 else 1
+    return Wire(sums + turns * GRADIENT_BYTES * held * others, gathers + WEIGHT_BYTES * held * others, rows)
 
 
 @dataclass(frozen=True)
