@@ -1,7 +1,11 @@
 // Kernels that handle each number by itself, and those that sum over rows, give equal bits at every level of this
 // CPU.
+#include <algorithm>
+#include <bit>
+
 #include "level_rows.h"
 #include "mudd/kernels/convert/convert.h"
+#include "mudd/kernels/gemm/gemm.h"
 #include "mudd/ops/activation/activation.h"
 #include "mudd/ops/add/add.h"
 #include "mudd/ops/dropout/dropout.h"
@@ -19,7 +23,67 @@ Floats plane(int64_t n) { return Floats(static_cast<size_t>(n)); }
 
 Activation activation_of(Draw& draw) { return static_cast<Activation>(draw.between(0, 5)); }
 
+// Operands of matmuls, by kind: also numbers of one and of thirteen bits among full ones (ties), tiny ones
+// (products and sums below the smallest float), large ones (sums past the largest) and, in the last kind,
+// infinities and NaN.
+Floats operand(Draw& draw, int64_t kind, int64_t n) {
+  Floats x = draw.floats(n);
+  const float scale = std::ldexp(1.0f, static_cast<int>(draw.between(58, 68)));
+  for (size_t i = 0; i < x.size(); ++i) {
+    const int64_t turn = draw.between(0, 29);
+    const uint32_t bits = std::bit_cast<uint32_t>(x[i]);
+    if (kind == 1 && turn == 0) x[i] = std::copysign(0.5f, x[i]);
+    if (kind == 1 && turn > 20) x[i] = std::bit_cast<float>((bits & ~0xfffu) | 0x800u);
+    if (kind == 2) x[i] /= scale;
+    if (kind == 3) x[i] *= scale;
+    if (kind == 4 && turn == 0) x[i] = std::copysign(3e38f, x[i]);
+    if (kind == 5 && turn < 2) x[i] = turn == 0 ? std::copysign(INFINITY, x[i]) : NAN;
+  }
+  return x;
+}
+
 }  // namespace
+
+TEST_CASE("matmuls") {
+  const auto run = [](const GemmKernels& kernels, Draw& draw) {
+    const int64_t m = draw.between(1, 9), n = draw.between(1, 40), k = draw.between(1, 300);
+    const int64_t kind = draw.between(0, 6);
+    Floats a = operand(draw, kind, m * k), b = operand(draw, kind, k * n), c = operand(draw, kind, m * n);
+    const Floats x = operand(draw, kind, k * m);
+    Floats dw = plane(m * n);
+    if (kind == 6) {  // c + a b is 2^-70 below the middle between two floats
+      std::ranges::fill(a, 1 - 0x1p-23f), std::ranges::fill(b, 0x1p-24f + 0x1p-47f);
+      std::ranges::fill(c, 1 + 0x1p-23f);
+    }
+    const int64_t panels = (n + kernels.nr - 1) / kernels.nr, cuts[] = {0, k / 3, k};
+    Floats packed = plane(kernels.panel_bytes(k, panels * kernels.nr) / 4);
+    Floats scratch = plane(kernels.grad_scratch(m, n, 2));
+    kernels.pack(b.data(), n, k, n, 0, panels, packed.data());
+    kernels.multiply({.a = a.data(),
+                      .lda = k,
+                      .b = packed.data(),
+                      .c = c.data(),
+                      .ldc = n,
+                      .m = m,
+                      .n = n,
+                      .k = k,
+                      .accumulate = draw.coin(),
+                      .epilogue = {}});
+    kernels.weight_gradient({.x = x.data(),
+                             .ldx = m,
+                             .dy = b.data(),
+                             .ldy = n,
+                             .cuts = cuts,
+                             .shards = 2,
+                             .m = m,
+                             .n = n,
+                             .out = dw.data(),
+                             .ldo = n,
+                             .scratch = scratch.data()});
+    return joined({c, dw});
+  };
+  check_levels(gemm_rows(), run, 400);
+}
 
 TEST_CASE("activation") {
   check_levels(activation_rows(), [](const ActivationKernels& k, Draw& draw) {

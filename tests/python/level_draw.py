@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 # Around every width of a vector and tile, the simplest first.
 SIZES = (1, 7, 8, 15, 16, 17, 31, 33, 2, 3, 5, 32, 47, 48, 49, 63, 64, 65, 97, 128, 130)
-FINITE = ("normal", "small", "wide", "zeros", "denormal")
+FINITE = ("normal", "small", "wide", "zeros", "short", "denormal")
 ALL_VALUES = (*FINITE, "special")
 SEEDS = 1 << 16
 
@@ -60,7 +60,7 @@ class Draw:
         return self._rng
 
     def array(self, *shape: int, scale: float = 1.0) -> F32:
-        """Return numbers of a kind that is drawn: of one size, of many, with zeros, denormals, NaN and infinities."""
+        """Return numbers of a kind that is drawn: of one size, of many, zeros, few bits, denormals, NaN, inf."""
         self._values = self._values or self.pick((FINITE, FINITE, ALL_VALUES))
         kind = self.pick(self._values)
         x = (self.rng.standard_normal(shape) * scale).astype(np.float32)
@@ -70,6 +70,8 @@ class Draw:
             return np.ldexp(x, self.rng.integers(-40, 20, shape)).astype(np.float32)
         if kind == "zeros":
             return np.where(self.rng.random(shape) < 0.5, np.float32(-0.0), x)
+        if kind == "short":  # of few bits: their sums are often halfway between two floats
+            return np.where(self.rng.random(shape) < 0.2, np.round(x * 4) / 4, x).astype(np.float32)
         if kind == "denormal":
             return np.where(self.rng.random(shape) < 0.2, x * np.float32(1e-39), x).astype(np.float32)
         if kind == "special" and x.size:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "mudd/base/simd/bf16.h"
+#include "mudd/base/simd/chains.h"
 #include "mudd/base/simd/inline.h"
 
 namespace mudd::MUDD_ISA {
@@ -20,7 +21,11 @@ constexpr int kLanes = Vec::kLanes;
 constexpr int kNr = 2 * kLanes;
 // Depths of a cache block, of weight gradients and of forward GEMMs: a panel of B then fits L1. Counted in words
 // of 32 bits, as the micro-kernels count k: a number, or with bf16 units a pair of them.
+#if defined(MUDD_CHAINS)
+constexpr int64_t kKc = kChainDepth, kDepth = kChainDepth;
+#else
 constexpr int64_t kKc = 256, kDepth = 512;
+#endif
 constexpr int64_t kTile = kMr * kNr;
 // Whether tiles of the same rows follow each other where B stays in L2: a panel of 32 columns is more than L1
 // holds and comes from L2 for every tile, so it may as well be the rows that stay in L1.

@@ -7,7 +7,7 @@
 //
 // Sum order (contracts 1): every element of C is ONE chain c = fma(a[m,k], b[k,n], c) over k = 0..K-1, starting
 // from 0 (or from C when `accumulate`), whatever M, the tile or the cache blocking. So a row never depends on
-// its neighbours, and decoding one row gives the bits of the full pass. (portable: multiply, then add.)
+// its neighbours, and decoding one row gives the bits of the full pass.
 //
 // Packed operand B [K, N]: panels of nr columns, panel p holds columns [p nr, (p+1) nr), laid out [K][nr]
 // (k outer), the last panel padded with zeros. nr, the type of the numbers and the multiple to which K is padded

@@ -2,6 +2,7 @@
 // few panels of dy into L1, which all columns of x pass; sums wait in scratch, tile after tile. Built per level.
 #pragma once
 
+#include "mudd/kernels/gemm/chains-inl.h"
 #include "mudd/kernels/gemm/pack-inl.h"
 #include "mudd/kernels/gemm/shard_sums-inl.h"
 
@@ -111,31 +112,42 @@ struct GradientBlock {
     const int32_t *x_rows = g.x_rows ? g.x_rows + row : nullptr, *dy_rows = g.dy_rows ? g.dy_rows + row : nullptr;
     with_cells(from_row(g.x + at.r0, g.ldx, g.x_rows, row),
                [&](const auto* x) { pack_left<Unit>(x, g.ldx, x_rows, count, at.m, left); });
+    Chains<Unit, kGroup> chains;
     const int64_t turn = all - (all + 2) / 3;  // from this panel on rows of x are fetched
     RowsAhead left_ahead;
     for (int64_t group = 0; group < all; group += kGroup) {
       const int64_t here = at_most(kGroup, all - group), j0 = group * kNr;
       with_cells(from_row(g.dy + (at.j0 + j0), g.ldy, g.dy_rows, row),
                  [&](const auto* dy) { pack_panels<Unit>(dy, g.ldy, dy_rows, count, at.n - j0, 0, here, right); });
+      if constexpr (chains.kUsed) {
+        for (int64_t p = 0; p < here; ++p) chains.read_panel(p, right + p * kc * kNr, kc);
+        for (int64_t r = 0; r < at.m; r += kMr) {
+          chains.read_columns(left + r / kMr * kLeftTile, kc);
+          for (int64_t p = 0; p < here; ++p)
+            finish(s, row, count, r, group, p, right + p * kc * kNr, sums, chains, {}, {});
+        }
+        continue;
+      }
       RowsAhead ahead = next_panels(row, count, group + kGroup, here);
       const bool both = here * tiles(at.m) < count;  // too few tiles for one stream
       for (int64_t p = 0; p < here; ++p) {
         if (group + p == turn) left_ahead = next_left(row + count, (all - turn) * tiles(at.m), kc);
         for (int64_t r = 0; r < at.m; r += kMr) {
           const Stream first = ahead.piece(), second = both ? ahead.piece() : left_ahead.piece();
-          finish(s, row, count, r, group + p, right + p * kc * Unit::Step::kRow, sums, first, second);
+          finish(s, row, count, r, group, p, right + p * kc * Unit::Step::kRow, sums, chains, first, second);
         }
       }
     }
   }
 
-  // The tile of rows from r on and of one panel.
-  void finish(int s, int64_t row, int64_t count, int64_t r, int64_t panel, const float* packed, float* sums,
-              Stream first_fetch, Stream second_fetch) const {
+  // The tile of rows from r on and of panel `in_group` of a group.
+  template <class InChains>
+  void finish(int s, int64_t row, int64_t count, int64_t r, int64_t group, int64_t in_group, const float* packed,
+              float* sums, InChains& chains, Stream first_fetch, Stream second_fetch) const {
     alignas(64) float full[kTile];
     Addend list[kMaxLevels + kMaxAdds];
     const bool first = row == g.cuts[s], last = row + count == g.cuts[s + 1], out = last && s == g.shards - 1;
-    const int64_t j = panel * kNr, tile = (panel * tiles(at.m) + r / kMr) * kTile;
+    const int64_t panel = group + in_group, j = panel * kNr, tile = (panel * tiles(at.m) + r / kMr) * kTile;
     const int rows = static_cast<int>(at_most(kMr, at.m - r)), cols = static_cast<int>(at_most(kNr, at.n - j));
     const int added =
         last ? addends(g, s, level(0) + tile, level(1) - level(0), (at.r0 + r) * g.ldo + at.j0 + j, list) : 0;
@@ -146,6 +158,8 @@ struct GradientBlock {
     if (first)
       start = g.start ? from(g.start + (at.r0 + r) * g.ldo + at.j0 + j, g.ldo, rows, cols, full) : Addend{};
     else fetch_ahead(sums + tile + kTile, kTile * 4);
+    int64_t kc = words<Unit>(count);
+    if constexpr (InChains::kUsed) kc = chains.sum(rows, in_group, kc, &start) ? 0 : kc;
     const Ends ends{.start = start,
                     .addends = list,
                     .count = direct ? added : 0,
@@ -153,7 +167,7 @@ struct GradientBlock {
                     .ldc = direct ? ldc : kNr,
                     .half = nullptr,
                     .fetch = {first_fetch, second_fetch}};
-    Unit::by_columns(rows, words<Unit>(count), left + r / kMr * kLeftTile, packed, ends);
+    Unit::by_columns(rows, kc, left + r / kMr * kLeftTile, packed, ends);
     if (!direct) add_all(list, added, full, kNr, c, ldc, rows, cols);
   }
 };

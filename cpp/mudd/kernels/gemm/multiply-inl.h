@@ -4,13 +4,18 @@
 
 #include "mudd/base/simd/activations.h"
 #include "mudd/base/simd/rows.h"
+#include "mudd/kernels/gemm/chains-inl.h"
 #include "mudd/kernels/gemm/gemm.h"
-#include "mudd/kernels/gemm/unit-inl.h"
 
 namespace mudd::MUDD_ISA {
 namespace {
 
-constexpr int64_t kMc = 96, kNc = 256;  // rows and columns of a cache block
+// Rows and columns of a cache block; as doubles, columns of the portable level take 128 KiB.
+#if defined(MUDD_CHAINS)
+constexpr int64_t kMc = 192, kNc = 256;
+#else
+constexpr int64_t kMc = 96, kNc = 256;
+#endif
 static_assert(kMc % kMr == 0 && kNc % kNr == 0);
 
 // Calls body(row, column, lanes) over the vectors of a tile.
@@ -107,7 +112,8 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
   const bool half = sum_only(e) && g.c.type == DType::bf16 && !e.residual;
   const bool in_place = !g.a_rows && Unit::in_place(g.a, g.lda, g.k);
   const int64_t a_step = in_place ? g.lda / kPer : kLeftStride;
-  const bool rows_first = kRowsFirst && panels(at.n) * panel * 4 <= kStaysInL2;
+  Chains<Unit, kNc / kNr> chains;
+  const bool rows_first = chains.kUsed || (kRowsFirst && panels(at.n) * panel * 4 <= kStaysInL2);
   int64_t w0 = 0;
   do {  // at least once: k = 0 still has an epilogue
     const int64_t kc = at_most(kDepth, depth - w0), k0 = w0 * kPer, numbers = at_most(kc * kPer, g.k - k0);
@@ -124,6 +130,8 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
       float* sums = partial + r * kNc + j;
       Addend start{sums, kNc};
       if (first) start = g.accumulate ? from(c, g.ldc, rows, cols, tile) : Addend{};
+      int64_t rest = kc;
+      if constexpr (chains.kUsed) rest = chains.sum(rows, j / kNr, kc, &start) ? 0 : kc;
       const bool direct = last && (whole || (half && Step::kNarrows)) && cols == kNr;
       const Addend residual{e.residual ? e.residual.f32() + (at.r0 + r) * e.residual_stride + at.j0 + j : nullptr,
                             e.residual_stride};
@@ -141,15 +149,20 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
                                 : ahead    ? of_panel.of(ahead, r / kMr)
                                            : Stream(),
                                 rows_ahead.piece()}};
-      Unit::by_rows(rows, kc, a + r * a_step, a_step, b, ends);
+      Unit::by_rows(rows, rest, a + r * a_step, a_step, b, ends);
       if (!last || direct) return;
       if (half) narrow_tile<Step>(g, tile, at.r0 + r, at.j0 + j, rows, cols);
       else finish_tile(g, tile, at.r0 + r, at.j0 + j, rows, cols);
     };
     const float* b = static_cast<const float*>(g.b) + at.j0 / kNr * panel + w0 * kRow;
+    if constexpr (chains.kUsed)
+      for (int64_t p = 0; p < panels(at.n); ++p) chains.read_panel(p, b + p * panel, kc);
     if (rows_first)
-      for (int64_t r = 0; r < at.m; r += kMr)
+      for (int64_t r = 0; r < at.m; r += kMr) {
+        if constexpr (chains.kUsed)
+          chains.read_rows(static_cast<int>(at_most(kMr, at.m - r)), a + r * a_step, a_step, kc);
         for (int64_t j = 0; j < at.n; j += kNr) tile_at(r, j, b + j / kNr * panel, nullptr);
+      }
     else
       for (int64_t j = 0; j < at.n; j += kNr, b += panel)
         for (int64_t r = 0; r < at.m; r += kMr)

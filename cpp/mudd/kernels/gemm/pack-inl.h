@@ -12,7 +12,7 @@ constexpr int64_t kLine = 64 / sizeof(From);  // numbers of a cache line
 
 // Panels go in groups: rows are read in runs of some cache lines, and there are few write streams, whose distance
 // is often a multiple of 4 KiB. Rows themselves lie pages apart, where no hardware fetches ahead.
-constexpr int64_t kGroup = 4, kRowsAhead = 16;
+constexpr int64_t kGroup = kNr < 16 ? 8 : 4, kRowsAhead = 16;
 constexpr int64_t kAhead = 128;  // floats of a row, while it is transposed
 
 // Row i of a matrix, or where `rows` is given its row rows[i].

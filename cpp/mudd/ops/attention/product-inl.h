@@ -64,6 +64,14 @@ constexpr int64_t words_of(int64_t numbers) {
   return (numbers + U::kDepth - 1) / U::kDepth * (U::kDepth / U::kPer);
 }
 
+}  // namespace
+}  // namespace mudd::MUDD_ISA
+
+#include "mudd/ops/attention/chains-inl.h"
+
+namespace mudd::MUDD_ISA {
+namespace {
+
 template <int I>
 struct Index {
   static constexpr int value = I;
@@ -83,16 +91,24 @@ inline MUDD_BODY void unroll(Body body) {
 // MR x NV vectors of C; whole: all lanes of the last one count, else the first `tail`. Where the depth is trimmed,
 // the steps that a strip leaves out could only turn a sum of -0 into +0, so all do that.
 template <class U, int MR, int NV, bool kTurned, bool kWhole, Trim kTrim, Into kInto>
-inline void registers(const Product& p, int64_t i, int64_t j, int64_t s_begin, int64_t s_end, int tail) {
+inline void registers(const Product& p, StripChains<U>& chains, int64_t i, int64_t j, int64_t s_begin,
+                      int64_t s_end, int tail) {
   Vec acc[MR * NV];
   float* c = p.c + i * p.ldc + j;
   const int64_t ldc = p.ldc, lda = p.lda, ldb = p.ldb;
   if constexpr (kInto != Into::set)
     unroll<MR>([&](auto r) MUDD_BODY { __builtin_prefetch(c + r.value * ldc, 1, 3); });
   unroll<MR * NV>([&](auto n) MUDD_BODY { acc[n.value] = Vec::zero(); });
+  int64_t left = s_end - s_begin;
+  if (MR == kStrip && chains.sum(j, NV * kL, s_begin, s_end)) {
+    unroll<MR * NV>([&](auto n) MUDD_BODY {
+      acc[n.value] = Vec::load(chains.sums() + n.value / NV * kPanel * kL + n.value % NV * kL);
+    });
+    left = 0;
+  }
   const float* a = kTurned ? p.a + i + s_begin * lda : p.a + i * lda + s_begin;
   const float* b = p.b + j + s_begin * ldb;
-  for (int64_t left = s_end - s_begin; left > 0; --left) {
+  for (; left > 0; --left) {
     Vec bv[NV];
     unroll<NV>([&](auto v) MUDD_BODY { bv[v.value] = Vec::load(b + v.value * kL); });
     unroll<MR>([&](auto r) MUDD_BODY {
@@ -148,23 +164,26 @@ inline Kept kept(const Product& p, int64_t i, int64_t rows) {
 }
 
 template <class U, int MR, bool kTurned, Trim kTrim, Into kInto>
-inline void strip(const Product& p, int64_t i) {
+inline void strip(const Product& p, StripChains<U>& chains, int64_t i) {
   const Kept part = kept<U, kTrim>(p, i, MR);
   const int64_t s_begin = part.s_begin, s_end = part.s_end, cols = part.end;
   int64_t j = part.begin;
+  if (MR == kStrip) chains.template read_strip<kTurned>(p, i, s_begin, s_end);
   constexpr int kWide = kPanel * kL;
   for (; j + kWide <= cols; j += kWide)
-    registers<U, MR, kPanel, kTurned, true, kTrim, kInto>(p, i, j, s_begin, s_end, kL);
+    registers<U, MR, kPanel, kTurned, true, kTrim, kInto>(p, chains, i, j, s_begin, s_end, kL);
   const int64_t left = cols - j;
   if (left <= 0) return;
   if constexpr (kTrim == Trim::columns_end) {  // whole vectors fit C
-    if (left > kL) registers<U, MR, kPanel, kTurned, true, kTrim, kInto>(p, i, j, s_begin, s_end, kL);
-    else registers<U, MR, 1, kTurned, true, kTrim, kInto>(p, i, j, s_begin, s_end, kL);
+    if (left > kL) registers<U, MR, kPanel, kTurned, true, kTrim, kInto>(p, chains, i, j, s_begin, s_end, kL);
+    else registers<U, MR, 1, kTurned, true, kTrim, kInto>(p, chains, i, j, s_begin, s_end, kL);
   } else {
     if (left > kL)
-      registers<U, MR, kPanel, kTurned, false, kTrim, kInto>(p, i, j, s_begin, s_end, static_cast<int>(left - kL));
-    else if (left == kL) registers<U, MR, 1, kTurned, true, kTrim, kInto>(p, i, j, s_begin, s_end, kL);
-    else registers<U, MR, 1, kTurned, false, kTrim, kInto>(p, i, j, s_begin, s_end, static_cast<int>(left));
+      registers<U, MR, kPanel, kTurned, false, kTrim, kInto>(p, chains, i, j, s_begin, s_end,
+                                                             static_cast<int>(left - kL));
+    else if (left == kL) registers<U, MR, 1, kTurned, true, kTrim, kInto>(p, chains, i, j, s_begin, s_end, kL);
+    else
+      registers<U, MR, 1, kTurned, false, kTrim, kInto>(p, chains, i, j, s_begin, s_end, static_cast<int>(left));
   }
 }
 
@@ -194,12 +213,13 @@ template <bool kTurned, Trim kTrim, Into kInto, class U>
 __attribute__((noinline)) void product(U, const Product& p) {
   if constexpr (U::kPer == 1 && (kTrim == Trim::depth_begin || kTrim == Trim::depth_end))
     if (p.skip_zeros) return product_without_zeros<kTurned, kTrim, kInto>(p);
+  StripChains<U> chains(p);
   int64_t i = 0;
-  for (; i + kStrip <= p.rows; i += kStrip) strip<U, kStrip, kTurned, kTrim, kInto>(p, i);
+  for (; i + kStrip <= p.rows; i += kStrip) strip<U, kStrip, kTurned, kTrim, kInto>(p, chains, i);
   if constexpr (kStrip > 8)
-    for (; i + 8 <= p.rows; i += 8) strip<U, 8, kTurned, kTrim, kInto>(p, i);
-  for (; i + 4 <= p.rows; i += 4) strip<U, 4, kTurned, kTrim, kInto>(p, i);
-  for (; i < p.rows; ++i) strip<U, 1, kTurned, kTrim, kInto>(p, i);
+    for (; i + 8 <= p.rows; i += 8) strip<U, 8, kTurned, kTrim, kInto>(p, chains, i);
+  for (; i + 4 <= p.rows; i += 4) strip<U, 4, kTurned, kTrim, kInto>(p, chains, i);
+  for (; i < p.rows; ++i) strip<U, 1, kTurned, kTrim, kInto>(p, chains, i);
 }
 
 }  // namespace

@@ -24,8 +24,6 @@ namespace {
 enum Input { kX, kW, kBias, kResidual };
 enum Saved { kPre, kIsSlope };
 
-constexpr int64_t kFloat = sizeof(float);
-
 class Linear : public Node {
  public:
   explicit Linear(const Attributes& a)
