@@ -21,6 +21,7 @@ from mudd_core.checkpoint import weights_folder
 from mudd_core.cli import main
 from mudd_core.config import TransformerPPConfig
 from mudd_core.interop import export_command, import_command
+from mudd_core.interop.layout import TheirTensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 
@@ -193,13 +194,11 @@ def test_an_export_that_does_not_read_back_is_no_success(
     make("llama", tmp_path / "hf")
     run = str(tmp_path / "run")
     assert import_command.main([str(tmp_path / "hf"), f"--workdir={run}"]) == 0
-    right = interop.export_original
+    right = TheirTensors.__getitem__
 
-    def wrong(system: str, model: Any) -> Any:
-        settings, weights = right(system, model)
-        weights["model.norm.weight"] = weights["model.norm.weight"] * np.float32(1.001)
-        return settings, weights
+    def wrong(tensors: TheirTensors, name: str) -> Any:
+        return right(tensors, name) * np.float32(1.001 if name == "model.norm.weight" else 1)
 
-    monkeypatch.setattr(interop, "export_original", wrong)
+    monkeypatch.setattr(TheirTensors, "__getitem__", wrong)
     assert export_command.main([f"--workdir={run}", f"--to={tmp_path / 'out'}"]) == 1
     assert "differ" in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -16,7 +16,7 @@ from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.engine.state import weight_parts
 from mudd_core.run.build.components import shared_data
-from mudd_core.run.build.planned_model import cut_of, expert_group
+from mudd_core.run.build.planned_model import spread_of
 from mudd_core.run.build.shared_memory import fit_weights
 from mudd_core.run.build.stored_types import StoredTypes
 from mudd_core.run.ranks.ranks import Ranks
@@ -76,16 +76,16 @@ def model_of_run(
     stored = StoredTypes(types, True).of(shape, config)
     if (warning := fit_weights(shape, stored, ranks)) and ranks.first:
         print(f"warning: {warning}", file=sys.stderr)
-    comm = ranks.comm if ranks.world > 1 else None
+    spread = spread_of(shape, config, ranks)
     model = Model(
         shape,
         initialize=False,
         seed=config.train.seed,
         precision=precision or config.train.precision,
         stored=stored,
-        comm=comm,
-        experts=None if comm is None else expert_group(config.mesh.expert, comm),
-        cut=cut_of(shape, config, comm),
+        comm=spread.comm,
+        experts=spread.experts,
+        cut=spread.cut,
     )
     found = _read_weights(model, checkpoints, run_id_of(folder, facts), step, ranks)
     if ranks.first:

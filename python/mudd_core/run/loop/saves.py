@@ -47,7 +47,7 @@ class Saves:
     def begin_from_source(self) -> None:
         """Load the weights that config.start names; with keep_step the run goes on at their step and saves it."""
         run = self._run
-        text, source = start_from(run.config, run.engine, run.components.model)
+        text, source = start_from(run.config, run.engine, run.components.model, run.ranks.comm)
         run.log.say(text)
         if run.config.start.keep_step and source.step:
             run.state.begin_at(source.step)
