@@ -45,7 +45,7 @@ class StoredTensor:
         return self._read(index * size, (index + 1) * size).reshape(self.shape[1:])
 
 
-AnyTensor: TypeAlias = Array | StoredTensor
+AnyTensor: TypeAlias = "Array | StoredTensor"
 
 
 def stored_tensors(folder: Path, manifest: Manifest) -> dict[str, StoredTensor]:
