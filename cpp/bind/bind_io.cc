@@ -254,7 +254,8 @@ void bind_folder(py::module_& m) {
            }),
            py::arg("parent"), py::arg("name"), py::arg("id"))
       .def("add_shard", &add_shard, py::arg("file"), py::arg("tensors"), py::arg("metadata"),
-           "Writes (name, dtype, shape, buffer) tensors to one safetensors file and syncs it; no copies. In place of a "
+           "Writes (name, dtype, shape, buffer) tensors to one safetensors file and syncs it; no copies. In place "
+           "of a "
            "buffer a function may give it when its bytes are written.")
       .def("seal", &AtomicFolder::seal, py::arg("manifest_file"), py::arg("manifest"), NoGil(),
            "Writes the manifest and syncs; the folder keeps its temporary name.")

@@ -59,8 +59,8 @@ class SafetensorsFile {
   Metadata metadata_;
 };
 
-// What a writer is asked to store: `bytes` bytes at `data`, which must stay as they are until it returns. With `make`
-// they are made when they are written, and must stay until the next source's are.
+// What a writer is asked to store: `bytes` bytes at `data`, which must stay as they are until it returns. With
+// `make` they are made when they are written, and must stay until the next source's are.
 struct TensorSource {
   std::string name;
   std::string dtype;

@@ -51,7 +51,7 @@ class Later:
 def write_folder(
     folder: Path,
     settings: Mapping[str, Json],
-    weights: Mapping[str, Later],
+    weights: Mapping[str, Later | Array],
     *,
     shard_bytes: int,
     files: Mapping[str, bytes] | None = None,
@@ -64,7 +64,8 @@ def write_folder(
     The folder appears whole or not at all, in the place of one that is
     there already: SaveError where the disk is full or refuses.
     """
-    shards = _shards(weights, shard_bytes)
+    later = {name: one if isinstance(one, Later) else Later.of(one) for name, one in weights.items()}
+    shards = _shards(later, shard_bytes)
     try:
         _core.make_folders(str(folder.parent))
         own = new_id()
@@ -75,7 +76,7 @@ def write_folder(
             work = folder.parent / f"{folder.name}.tmp-{own}"
             if len(shards) > 1:
                 where = {member[0]: file for file, members in shards.items() for member in members}
-                total = sum(tensor.bytes for tensor in weights.values())
+                total = sum(tensor.bytes for tensor in later.values())
                 _core.replace_file(
                     str(work / weights_index.NAME), weights_index.index_text(where, total).encode()
                 )
