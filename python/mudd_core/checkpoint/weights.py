@@ -38,8 +38,8 @@ def load_weights(path: Path | str, *, keep_bf16: bool = False) -> dict[str, Arra
     return found if keep_bf16 else {name: widened(array) for name, array in found.items()}
 
 
-def stored_weights(path: Path | str) -> dict[str, StoredTensor]:
-    """As load_weights, as they are stored, to be read one at a time."""
+def stored_weights(path: Path | str, *, warns: bool = True) -> dict[str, StoredTensor]:
+    """As load_weights, as they are stored, to be read one at a time. warns: that other files have weights only."""
     path = local(path, "[weights] path")
     files = weight_files(path)
     if not files:
@@ -49,7 +49,8 @@ def stored_weights(path: Path | str) -> dict[str, StoredTensor]:
             )
         tensors = load_step(path.parent, step, into=()).stored
         return {name: tensor for name, tensor in tensors.items() if is_weight(name)}
-    warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=3)
+    if warns:
+        warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=3)
     tensors = stored_in(files)
     require_indexed(path, tensors)
     return tensors

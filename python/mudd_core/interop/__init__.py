@@ -143,9 +143,7 @@ def _model_config(
 
 
 def _read(path: str | Path) -> dict[str, AnyTensor]:
-    with warnings.catch_warnings():  # that the files are another program's is the point here
-        warnings.simplefilter("ignore", UserWarning)
-        return {**stored_weights(path)}
+    return {**stored_weights(path, warns=False)}  # that the files are another program's is the point here
 
 
 def _system(name: str) -> System[ModelConfig]:

@@ -149,9 +149,7 @@ def compare(
     def spread(shape: ModelConfig) -> Spread:
         return spread_of(shape, config, ranks)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        again = interop.load_original(system, folder, folder, spread=spread)
+    again = interop.load_original(system, folder, folder, spread=spread)
     ranks.barrier()  # ranks of a node may share the weights
     shape = (_PROBE[0], min(_PROBE[1], model.config.max_seq_len))
     ids = np.random.default_rng(0).integers(0, model.config.vocab_size, shape)

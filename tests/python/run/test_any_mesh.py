@@ -108,7 +108,7 @@ def test_a_mesh_loads_what_another_saved(folders: dict[str, Path], before: str, 
     wanted = checkpoint.load_step(folders["1"], 1).tensors
     parts, extra = loaded(after, folders[before])
     largest = max(part.array.nbytes for part in parts)
-    assert extra < largest + MIB and largest + MIB < sum(array.nbytes for array in wanted.values()) / 3
+    assert extra < largest + 4 * MIB < sum(array.nbytes for array in wanted.values()) / 2
     covered = dict.fromkeys(wanted, 0)
     for part in {(part.name, part.begin): part for part in parts}.values():
         whole = wanted[part.name].reshape(-1)[part.begin : part.end]
