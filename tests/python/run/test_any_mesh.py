@@ -1,11 +1,12 @@
 """What the ranks of one mesh save, those of another load: the same bits, each rank its own parts and little besides.
 
-More pairs, by processes: ./run soak mpi.
+All 30 pairs: ./run soak mpi.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import tracemalloc
 from pathlib import Path
@@ -23,7 +24,7 @@ from mudd_core.run.build.planned_model import cut_of, expert_group
 from rank_runs import batch_of, on_ranks
 from rank_states import RUN, STATE
 
-SEED, PAIRS = 12, 12
+SEED, PAIRS = 12, int(os.environ.get("MUDD_MESH_PAIRS", "12"))
 MIB = 1 << 20
 # Ranks, ranks of a node, mesh.
 MESHES = {
