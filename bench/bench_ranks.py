@@ -5,7 +5,8 @@
     python bench/bench_ranks.py --only steps --shapes 9M --precision fp32
 
 Programs take their steps in turn (turns.py), medians over 20 steps after 5. Parts: steps (2 ranks x 1 thread, 1 rank,
-under mpirun or not), sums (32 MiB over two windows), memory (worlds 1, 2, 4), and for the last shape named: baselines
+under mpirun or not), experts (Mixtral 9M, data parallel and with mesh.expert=2), sums (32 MiB over two windows),
+memory (worlds 1, 2, 4), and for the last shape named: baselines
 (PyTorch DDP with gloo on two processes, fp32), link (two network namespaces joined by 1 Gb/s; needs root; turns of
 five steps, because weights arrive in the forward of the next step). Rows go to bench/results/ranks_<cpu>_<date>.json
 and the page beside it. The exit code is 1 if a program took other steps.
@@ -44,6 +45,7 @@ STEPS: dict[str, tuple[int, int, str]] = {
     "mpirun -n 1 x 2 threads, bound by default": (1, 2, "mpirun"),
     "mpirun -n 1 x 2 threads, not bound": (1, 2, "mpirun --bind-to none"),
 }
+THREADS = {label: STEPS[label] for label in ("1 rank x 2 threads", "2 ranks x 1 thread")}
 TURN = 5  # steps of a turn of the link's programs; the first one of each is not timed
 BASELINES = {"DDP 25 MB": ("adamw", 25), "DDP 5 MB": ("adamw", 5), "DDP ZeRO 25 MB": ("zero", 25)}
 
@@ -59,12 +61,12 @@ def in_turn(programs: dict[str, list[str]], a: argparse.Namespace, turn: int = 1
     return {label: row for label, row in zip(programs, rows, strict=True) if row is not None}
 
 
-def checked(rows: dict[str, Row], precision: str) -> list[Row]:
+def checked(rows: dict[str, Row], precision: str, family: str = "transformer_pp") -> list[Row]:
     """Rows with what differs from the first one by more than rounding."""
     first = next(iter(rows.values()))
     found = []
     for label, row in rows.items():
-        row |= {"program": label, "family": "transformer_pp", "precision": precision}
+        row |= {"program": label, "family": family, "precision": precision}
         compare(row, first)
         row["other_steps"] = another_computation(row, precision, None)
         found.append({k: v for k, v in row.items() if k not in ("losses", "state")})
@@ -80,6 +82,19 @@ def steps(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> li
         if shape == "9M" or not start.startswith("mpirun")
     }
     return [{**row, "shape": shape} for row in checked(in_turn(programs, a), precision)]
+
+
+def experts(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
+    """Experts on both ranks beside ranks that have all of them, and beside threads."""
+    options = ["--family", "mixtral", "--shape", shape, "--precision", precision]
+    options += ["--weights", weights(shape, folder, "mixtral")]
+    programs = {
+        label: rank_programs.ours(ranks, threads, start, options)
+        for label, (ranks, threads, start) in THREADS.items()
+    }
+    both = rank_programs.ours(2, 1, "ranks", [*options, "--expert", "2"])
+    rows = in_turn({**programs, ranks_page.EXPERTS: both}, a)
+    return [{**row, "shape": f"Mixtral {shape}"} for row in checked(rows, precision, "mixtral")]
 
 
 def baselines(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
@@ -146,6 +161,7 @@ PARTS: dict[str, Part] = {
     "sums": sums,
     "memory": memory,
     "steps": steps,
+    "experts": experts,
     "baselines": baselines,
     "link": link,
 }
@@ -157,16 +173,17 @@ def cases(a: argparse.Namespace) -> Iterator[tuple[str, str, str, str]]:
         if part == "sums":
             yield part, part, "", ""
             continue
-        for shape in a.shapes if part in ("steps", "memory") else a.shapes[-1:]:
-            for precision in a.precision if part == "steps" else ("fp32",):
+        shapes = a.shapes if part in ("steps", "memory") else ["9M"] if part == "experts" else a.shapes[-1:]
+        for shape in shapes:
+            for precision in a.precision if part in ("steps", "experts") else ("fp32",):
                 yield f"{part} {shape} {precision}", part, shape, precision
 
 
-def weights(shape: str, folder: Path) -> str:
+def weights(shape: str, folder: Path, family: str = "transformer_pp") -> str:
     """A file of initial weights that all programs start from."""
-    file = folder / f"{shape}.npz"
+    file = folder / f"{family}_{shape}.npz"
     if not file.exists():
-        values = random_weights(parameter_shapes(SHAPES[shape], "transformer_pp"))
+        values = random_weights(parameter_shapes(SHAPES[shape], family))
         np.savez(file, **values)  # type: ignore[arg-type]
     return str(file)
 

@@ -92,13 +92,18 @@ def make_engine(
     precision: str = "fp32",
     recompute: bool = False,
     comm: Any = None,
+    experts: int = 1,
 ) -> Any:
-    """Model with the given (or the bench's own) weights, and its engine. comm: of the ranks that train it."""
+    """Model with the given (or the bench's own) weights, and its engine.
+
+    comm: of the ranks that train it. experts: ranks that hold the experts between them.
+    """
     from mudd_core.engine.engine import Engine
     from mudd_core.engine.model import Model
 
     config = run_config(s, family, micro_batch, precision, recompute)
-    model = Model(config.model, initialize=False, precision=precision, comm=comm)
+    group = comm.expert_group(experts) if experts > 1 else None
+    model = Model(config.model, initialize=False, precision=precision, comm=comm, experts=group)
     if weights is None:
         values = random_weights(parameter_shapes(s, family))
     else:
@@ -139,7 +144,14 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
     micro_batch = default_micro_batch(s) if a.micro_batch is None else a.micro_batch
     program = memory_of("self")
     engine = make_engine(
-        s, family, micro_batch, a.weights, a.precision, a.recompute, comm if comm.world > 1 else None
+        s,
+        family,
+        micro_batch,
+        a.weights,
+        a.precision,
+        a.recompute,
+        comm if comm.world > 1 else None,
+        a.expert,
     )
     losses, seconds, exposed, processor = [], [], [], []
     with tempfile.TemporaryDirectory() as folder:
@@ -212,6 +224,9 @@ def parse() -> argparse.Namespace:
         "--recompute", action="store_true", help="train.recompute: norms and gates again in backward"
     )
     p.add_argument("--node", choices=("host", "rank"), default="host", help="rank: ranks share no memory")
+    p.add_argument(
+        "--expert", type=int, default=1, help="mesh.expert: ranks that hold the experts between them"
+    )
     p.add_argument("--weights", type=Path, help=".npz of initial weights")
     p.add_argument("--json", action="store_true", help="print one JSON object")
     return p.parse_args()

@@ -13,12 +13,16 @@ from workload import batch_tokens
 
 Row = dict[str, Any]
 LINK_BYTES = 125e6 * 0.94  # a second: 1 Gb/s less the headers of Ethernet, IP and TCP
+EXPERTS = "2 ranks x 1 thread, mesh.expert=2"
 # (shape, program, program it is divided by, least ratio); precision fp32 and bf16 alike.
 RATIOS = (
     ("55M", "2 ranks x 1 thread", "1 rank x 2 threads", 0.97),
     ("9M", "2 ranks x 1 thread", "1 rank x 2 threads", 0.93),
     ("55M", "2 ranks x 1 thread", "1 rank x 1 thread", 1.85),
     ("9M", "2 ranks x 1 thread", "1 rank x 1 thread", None),
+    ("Mixtral 9M", EXPERTS, "1 rank x 2 threads", 0.95),
+    ("Mixtral 9M", EXPERTS, "2 ranks x 1 thread", None),
+    ("Mixtral 9M", "2 ranks x 1 thread", "1 rank x 2 threads", None),
     *(
         (shape, f"mpirun -n 1 x 2 threads, {binding}", "1 rank x 2 threads", 0.98)
         for shape in ("55M", "9M")
@@ -69,7 +73,8 @@ def formula_bytes(s: Shape) -> dict[str, float]:
 
 def metrics(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
     """(metric, measured, bar or None, whether less is better)."""
-    steps = {(r["shape"], r["precision"], r["program"]): r for r in _rows(kept, "steps")}
+    rows = (row for part in ("steps", "experts") for row in _rows(kept, part))
+    steps = {(r["shape"], r["precision"], r["program"]): r for r in rows}
     for (shape, precision, program), row in steps.items():
         for of, what, base, bar in RATIOS:
             if (of, what) == (shape, program) and (shape, precision, base) in steps:
@@ -146,7 +151,7 @@ def page(kept: Row) -> str:
         met = "" if bar is None else ("met" if (value <= bar if less else value >= bar) else "MISSED")
         wanted = "" if bar is None else f"{'at most' if less else 'at least'} {bar:g}"
         out.append(f"| {metric} | {value:.3f} | {wanted} | {met} |")
-    speeds = [row for part in ("steps", "baselines") for row in _rows(kept, part)]
+    speeds = [row for part in ("steps", "experts", "baselines") for row in _rows(kept, part)]
     if speeds:
         out += [
             "",

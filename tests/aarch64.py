@@ -1,5 +1,9 @@
-"""The ops on 64-bit ARM against x86-64, bit for bit: `.venv/bin/python tests/aarch64.py FOLDER [cases] [case...]`.
+"""The ops on 64-bit ARM against x86-64, bit for bit, with random cases or with the suites of CTest:
 
+    .venv/bin/python tests/aarch64.py FOLDER [cases] [case...]
+    .venv/bin/python tests/aarch64.py FOLDER --suites [suite...]
+
+A suite prints hashes of all results that it compares, by kernel row; those of the portable rows must be x86-64's.
 FOLDER has what Debian's packages g++-aarch64-linux-gnu, qemu-user and mmdebstrap, and pip, make:
 
     mmdebstrap --variant=extract --architectures=arm64 --include=python3,libpython3.11-dev,libgomp1,libstdc++6 \\
@@ -9,16 +13,23 @@ FOLDER has what Debian's packages g++-aarch64-linux-gnu, qemu-user and mmdebstra
     cmake -G Ninja -B FOLDER/build -DCMAKE_TOOLCHAIN_FILE=cpp/cmake/aarch64.cmake -DMUDD_MPI=OFF \\
       -DMUDD_STATIC_HDF5=FOLDER -DPython_EXECUTABLE=$PWD/.venv/bin/python \\
       -DPython_INCLUDE_DIR=FOLDER/root/usr/include/python3.11 -DCMAKE_CXX_FLAGS="-idirafter FOLDER/root/usr/include" \\
-      -DPython_NumPy_INCLUDE_DIR=FOLDER/site/numpy/_core/include
+      -DPython_NumPy_INCLUDE_DIR=FOLDER/site/numpy/_core/include -DMUDD_TESTS=ON -DDOCTEST_INCLUDE=FOLDER/include
+    (mkdir FOLDER/include && cp -r /usr/include/doctest FOLDER/include)
     ninja -C FOLDER/build _core
+
+Suites are built on demand, in build/run too.
 
 ARM runs the portable kernels under qemu, so this says nothing of speed.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import random
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -41,7 +52,45 @@ def package(folder: Path) -> Path:
     return place
 
 
-def main(folder: Path, count: int, cases: list[str]) -> int:
+def op_suites() -> list[str]:
+    """Return the test programs that have hashes of fp32 results: all but those that measure."""
+    marks = re.compile(r"\A// levels|check_levels\(|for_each_row\(")
+    files = sorted((ROOT / "tests" / "cpp").glob("*_test.cc"))
+    names = [file.stem for file in files if marks.search(file.read_text(encoding="utf-8"))]
+    return [name for name in names if "bf16" not in name and name != "peak_test"]
+
+
+def outputs(command: list[str]) -> tuple[int, list[str]]:
+    """Run a suite at the portable level; its exit code and the lines with hashes of portable rows or of no row."""
+    environment = {**os.environ, "MUDD_MAX_ISA": "portable", "OMP_NUM_THREADS": "2"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    found = re.findall(
+        r"^ *((?:\w+(?:\.portable)?: )?outputs (?!0{16})[0-9a-f]{16})$", done.stdout, re.MULTILINE
+    )
+    if done.returncode:
+        print(done.stdout[-2000:], done.stderr[-500:], file=sys.stderr)
+    return done.returncode, found
+
+
+def same_suites(folder: Path, names: list[str]) -> int:
+    """Print whether each suite passes with the hashes of x86-64; the number of those that do not."""
+    arm, own = folder / "build", ROOT / "build" / "run"
+    qemu = ["qemu-aarch64", "-L", str(folder / "root")]
+    wrong = 0
+    for name in names:
+        for tree in (arm, own):
+            subprocess.run(["ninja", "-C", str(tree), name], check=True, stdout=subprocess.DEVNULL)
+        place = Path("tests", "cpp", name)
+        (bad, theirs), (_, ours) = outputs([*qemu, str(arm / place)]), outputs([str(own / place)])
+        differ = sorted({line.rpartition(" ")[0] for line in set(theirs) ^ set(ours)})
+        good = not bad and theirs == ours and bool(ours)
+        wrong += not good
+        said = "equal" if theirs == ours else f"DIFFER: {', '.join(differ)}"
+        print(f"{name}: exit {bad}, {len(ours)} hashes, {said}", flush=True)
+    return wrong
+
+
+def same_cases(folder: Path, count: int, cases: list[str]) -> int:
     """Print the cases that differ; their number."""
     root = folder / "root"
     python = ("qemu-aarch64", "-L", str(root), str(root / "usr" / "bin" / "python3.11"))
@@ -57,8 +106,21 @@ def main(folder: Path, count: int, cases: list[str]) -> int:
     return wrong
 
 
-if __name__ == "__main__":
-    numbers = [int(word) for word in sys.argv[2:] if word.isdecimal()]
-    sys.exit(
-        min(1, main(Path(sys.argv[1]), *(numbers or [20]), [w for w in sys.argv[2:] if not w.isdecimal()]))
+def main() -> int:
+    """Compare; 1 if something differs."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--suites", action="store_true", help="the suites of CTest, all or those named")
+    parser.add_argument("words", nargs="*", help="cases (20), names")
+    asked = parser.parse_intermixed_args()
+    names = [word for word in asked.words if not word.isdecimal()]
+    if asked.suites:
+        return min(1, same_suites(asked.folder, names or op_suites()))
+    count = next((int(word) for word in asked.words if word.isdecimal()), 20)
+    return min(1, same_cases(asked.folder, count, names))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -17,9 +17,11 @@ import key_tables
 import op_tables
 import page_commands
 import same_bits
+from mudd_core.tools.scale import families
 from mudd_core.tools.scale.page import tables
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+_AXES = "<!-- launch.py scale --axes -->", "<!-- end of the axes -->"
 _BEGIN, _END = "<!-- launch.py scale --tables -->", "<!-- end of the tables -->"
 
 
@@ -35,8 +37,11 @@ def pages() -> dict[Path, str]:
     found[op_tables.PAGE] = op_tables.drawn(op_tables.PAGE.read_text(encoding="utf-8"))
     found[same_bits.PAGE] = same_bits.drawn(same_bits.PAGE.read_text(encoding="utf-8"))
     scale = DOCS / "scale.md"
-    before, rest = scale.read_text(encoding="utf-8").split(_BEGIN)
-    found[scale] = f"{before}{_BEGIN}\n{tables()}\n{_END}{rest.split(_END)[1]}"
+    text = scale.read_text(encoding="utf-8")
+    for begin, end, made in ((_BEGIN, _END, tables()), (*_AXES, families.table())):
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n{made}\n{end}{rest.split(end)[1]}"
+    found[scale] = text
     found[page_commands.TABLE] = page_commands.text()
     return found
 

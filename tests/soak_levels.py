@@ -6,7 +6,8 @@
    steps; on a CPU whose own level is AVX2, at the portable level and at AVX2 after 3 steps.
 
 With --compiler, its modules are built in build/<compiler>: 1 compares them with those of ./run, 2 uses them, and 3 is
-left out. The same command continues a log that has no end.
+left out. The same command continues a log that has no end, leaving out what has been equal; each start writes its
+commit.
 """
 
 from __future__ import annotations
@@ -25,16 +26,18 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("tests", "tests/python", "python", "bench")
 sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
-os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[: len(FOLDERS) - 1])
-os.environ["OMP_NUM_THREADS"] = "1"
 
 import build_trees  # noqa: E402
+import loss_goldens  # noqa: E402
 import same_bits  # noqa: E402
 from level_check import check  # noqa: E402
 from level_results import CASES  # noqa: E402
 from level_workers import Worker, Workers, levels  # noqa: E402
 from shapes import commit  # noqa: E402
 from soak_log import END, Log  # noqa: E402
+
+COMMITTED = "the committed bits"
+MODELS = "models of 9M: equal"
 
 
 def ops_at_levels(cases: int, tree: str, log: Log) -> bool:
@@ -47,7 +50,7 @@ def ops_at_levels(cases: int, tree: str, log: Log) -> bool:
     others = [Worker(level, f"{level}, {tree}", tree=tree) for level in levels()] if tree else []
     with Workers(others=others) as workers:
         for case in CASES:
-            if any(line.startswith(f"{case}: {cases} cases, equal") for line in log.earlier):
+            if log.has(f"{case}: {cases} cases, equal"):
                 continue
             begin, found = time.monotonic(), "equal"
             try:
@@ -73,21 +76,33 @@ def progress(case: str, cases: int) -> Callable[[int], None]:
 
 def families_at_levels(tree: str, log: Log) -> bool:
     """Train the goldens' runs and keep their hashes; False if bits differ from the committed ones."""
+    if all(log.has(f"families at {level}: {COMMITTED}") for level in loss_goldens.levels()):
+        return True
     good = True
     for level, differ in same_bits.measure(tree):
         good &= not differ
-        log.say(f"families at {level}: {f'DIFFER: {differ}' if differ else 'the committed bits'}")
+        log.say(f"families at {level}: {f'DIFFER: {differ}' if differ else COMMITTED}")
     return good
 
 
 def models_at_levels(log: Log) -> bool:
     """Compare the weights of whole models; False if they differ."""
+    if log.has(MODELS):
+        return True
     pair = ["avx2", "highest"] if levels()[-1] != "avx2" else ["portable", "avx2", "--steps=3"]
     words = ["--programs=ours", "--seq-len=512", "--batch=4", "--levels", *pair]
     command = [sys.executable, str(ROOT / "bench" / "bench_levels.py"), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     log.say(done.stdout.strip() or done.stderr.strip())
+    if done.returncode == 0:
+        log.say(MODELS)
     return done.returncode == 0
+
+
+def head(tree: str) -> str:
+    """Return the first line of a log: what the soak compares."""
+    names = [build_trees.compiler_of(build_trees.BUILD / name) for name in (build_trees.OWN, tree) if name]
+    return f"soak levels: {same_bits.cpu()}, levels {', '.join(levels())}, {', '.join(names)}"
 
 
 def main() -> int:
@@ -97,14 +112,13 @@ def main() -> int:
     parser.add_argument("--compiler", default="", help="another compiler, as clang++")
     parser.add_argument("--log", type=Path)
     asked = parser.parse_args()
+    os.environ["PYTHONPATH"] = os.pathsep.join(str(ROOT / folder) for folder in FOLDERS[:-1])
+    os.environ["OMP_NUM_THREADS"] = "1"
     begin, today = time.monotonic(), datetime.datetime.now(datetime.UTC).date()
     tree = build_trees.build(asked.compiler) if asked.compiler else ""
-    names = [build_trees.compiler_of(build_trees.BUILD / name) for name in (build_trees.OWN, tree) if name]
-    head = (
-        f"soak levels: commit {commit()}, {same_bits.cpu()}, levels {', '.join(levels())}, {', '.join(names)}"
-    )
     name = f"soak_levels_{tree}_{today}.log" if tree else f"soak_levels_{today}.log"
-    log = Log(asked.log or ROOT / "bench" / "results" / name, head)
+    log = Log(asked.log or ROOT / "bench" / "results" / name, head(tree))
+    log.say(f"commit {commit()}")
     good = ops_at_levels(asked.cases, tree, log)
     good &= families_at_levels(tree, log)
     if not tree:

@@ -19,6 +19,10 @@ class Log:
         if head and not self.earlier:
             self.say(head)
 
+    def has(self, begin: str) -> bool:
+        """Return whether a line of an earlier start begins so."""
+        return any(line.startswith(begin) for line in self.earlier)
+
     def say(self, text: str) -> None:
         """Print and keep a line."""
         print(text, flush=True)

@@ -1,8 +1,11 @@
 """The long forms of the fault and bit tests of ranks: ./run soak mpi [kills [seed]]; a log in bench/results.
 
-1. A rank is killed at every named instant of 2 and 4 ranks, each rank a node of its own too.
-2. `kills` kills (200) of a random rank at a random time; then the run ends with the bits of the unbroken one.
-3. The matrix of bits: families, precisions, worlds 1, 2, 4 and 8, inside a node and between nodes, as processes.
+named   a rank is killed at every named instant of 2 and 4 ranks, each rank a node of its own too
+axes    `kills` / 5 kills (40) of one of 4 ranks for each axis, inside its messages
+random  `kills` kills (200) of a random rank at a random time; then the run ends with the bits of the unbroken one
+bits    families, precisions, meshes with experts, worlds 1, 2, 4 and 8, inside a node and between nodes
+
+--only names some of them.
 """
 
 from __future__ import annotations
@@ -30,9 +33,8 @@ from mpi_ranks import mpirun_process, ranks_of, window_files  # noqa: E402
 from mudd_core.config import to_dict  # noqa: E402
 from rank_faults import MPIRUN, Kills, instants, run_of, same  # noqa: E402
 from soak_log import Log  # noqa: E402
-from test_ranks import FAMILIES, config_of  # noqa: E402
-from test_ranks_mpi import PROGRAM, SHORT, end_of  # noqa: E402
-from tiny_run import TinyRun, write_text  # noqa: E402
+from test_ranks_mpi import PROGRAM, SHORT, cases, end_of  # noqa: E402
+from tiny_run import CONFIG, MIXTURE, TinyRun, write_text  # noqa: E402
 
 
 def named_kills(folder: Path, text: Path, whole: TinyRun, log: Log) -> bool:
@@ -47,6 +49,33 @@ def named_kills(folder: Path, text: Path, whole: TinyRun, log: Log) -> bool:
         good &= equal
         log.say(
             f"named kills: {world} ranks, dist.node={node}: {len(points)} kills, slowest end "
+            f"{kills.slowest:.1f} s, bits {'equal' if equal else 'DIFFER'}"
+        )
+    return good
+
+
+# Config, words and the phase of the messages.
+AXES = {
+    "mesh.expert=2": (MIXTURE, ("mesh.expert=2",), "exchange"),
+    "mesh.expert=2 mesh.zero=3": (MIXTURE, ("mesh.expert=2", "mesh.zero=3", "dist.node=rank"), "exchange"),
+    "mesh.zero=3": (CONFIG, ("mesh.zero=3", "dist.node=rank"), "gather"),
+}
+
+
+def axis_kills(folder: Path, text: Path, count: int, seed: int, log: Log) -> bool:
+    """Kills inside the messages of an axis, then the rest of the run."""
+    good = True
+    for number, (axis, (config, words, phase)) in enumerate(AXES.items()):
+        rng, steps = random.Random(seed + number), ("train.steps=200", "train.eval_every=100")
+        whole = run_of(folder / f"axis_{number}_whole", text, *steps, config=config)
+        assert whole.finish() == 0, whole.tail
+        kills = Kills(folder / f"axis_{number}", text, 4, (*steps, *words), config)
+        for _ in range(count):  # a step has about ten such messages, and every tenth is saved
+            kills.kill(rng.randrange(4), f"phase_{phase}:{rng.randint(1, 130)}")
+        equal = kills.finish(whole)
+        good &= equal and kills.slowest < 5
+        log.say(
+            f"kills inside messages: {axis}: {count} kills of one of 4 ranks, seed {seed + number}, slowest end "
             f"{kills.slowest:.1f} s, bits {'equal' if equal else 'DIFFER'}"
         )
     return good
@@ -85,19 +114,15 @@ def random_kills(folder: Path, text: Path, whole: TinyRun, count: int, seed: int
 
 def bit_tests() -> Iterator[tuple[str, list[str]]]:
     """The tests of bits, all of which have every family, precision and optimizer; name and files."""
-    files = ("test_ranks", "test_ranks_mpi", "test_resume_of_ranks", "test_checkpoint_ranks", "test_mpi_runs")
-    for name in (*files, "test_any_mesh"):
-        (file,) = (ROOT / "tests" / "python").glob(f"*/{name}.py")
+    files = ("test_ranks", "test_cut_ranks", "test_expert_ranks", "test_ranks_mpi", "test_resume_of_ranks")
+    for name in (*files, "test_checkpoint_ranks", "test_mpi_runs", "test_any_mesh"):
+        [file] = (ROOT / "tests" / "python").rglob(f"{name}.py")
         yield name, [str(file)]
 
 
 def matrix(log: Log) -> bool:
     """Families by precisions by worlds, as processes, against one process; then the tests of bits."""
-    configs = {
-        f"{family} {precision}": config_of(family, precision=precision)
-        for family in FAMILIES
-        for precision in ("fp32", "bf16")
-    }
+    configs = cases()
     told = json.dumps({case: to_dict(config) for case, config in configs.items()})
     wanted = {case: end_of(config) for case, config in configs.items()}
     good = True
@@ -123,10 +148,12 @@ def matrix(log: Log) -> bool:
 
 
 def main() -> int:
-    """All three parts; 0 if every one holds."""
+    """All parts; 0 if every one holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("kills", type=int, nargs="?", default=200)
     parser.add_argument("seed", type=int, nargs="?", default=1)
+    parts = ("named", "axes", "random", "bits")
+    parser.add_argument("--only", nargs="+", choices=parts, default=parts)
     parser.add_argument("--log", type=Path)
     asked = parser.parse_args()
     begin, today = time.monotonic(), datetime.datetime.now(datetime.UTC).date()
@@ -139,9 +166,15 @@ def main() -> int:
         text = write_text(folder / "text")
         whole = run_of(folder / "whole", text)
         assert whole.finish() == 0, whole.tail
-        good = named_kills(folder, text, whole, log)
-        good &= random_kills(folder, text, whole, asked.kills, asked.seed, log)
-        good &= matrix(log)
+        works = {
+            "named": lambda: named_kills(folder, text, whole, log),
+            "axes": lambda: axis_kills(folder, text, max(1, asked.kills // 5), asked.seed, log),
+            "random": lambda: random_kills(folder, text, whole, asked.kills, asked.seed, log),
+            "bits": lambda: matrix(log),
+        }
+        good = True
+        for part in asked.only:
+            good &= works[part]()
     left = set(window_files()) - before
     log.say(
         f"files of windows left: {len(left)}; {time.monotonic() - begin:.0f} s; {'all hold' if good else 'FAILED'}"

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <vector>
 
 #include "mudd/dist/collectives.h"
@@ -47,6 +48,83 @@ class Simulated final : public Transport {
   std::vector<MPI_Request> requests_;
 };
 
+constexpr int kLayers = 8;
+
+// Everything that a simulated rank needs to run the machines of a step.
+struct Cluster {
+  Link link;
+  double latency, bandwidth;
+  int ranks() const { return link.size(); }
+  double rounds() const { return std::bit_width(static_cast<unsigned>(ranks() - 1)) * latency; }
+  double moved(double bytes) const { return (ranks() - 1.0) / ranks() * bytes / bandwidth; }
+};
+
+void finish(Machine& machine) {
+  while (!machine.advance()) {
+  }
+}
+
+std::vector<OwnedRange> pieces_of(int ranks, int64_t numbers) {
+  std::vector<OwnedRange> pieces;
+  for (int owner = 0; owner < ranks; ++owner)
+    pieces.push_back({owner * (numbers / ranks), numbers / ranks, owner});
+  return pieces;
+}
+
+void sum(const Cluster& c, int64_t bytes) {
+  PieceSum machine(c.link, nullptr, pieces_of(c.ranks(), bytes / 4));
+  finish(machine);
+}
+
+void gather(const Cluster& c, int64_t bytes) {
+  PieceGather machine(c.link, nullptr, 4, pieces_of(c.ranks(), bytes / 4));
+  finish(machine);
+}
+
+// Each rank has `bytes` of rows, an equal part of them for every rank.
+void exchange(const Cluster& c, int64_t bytes) {
+  std::vector<Piece> pieces;
+  for (int m = 0; m < c.ranks(); ++m)
+    if (m != c.link.me) pieces.push_back({m, nullptr, bytes / c.ranks()});
+  PieceExchange machine(c.link, pieces, pieces);
+  finish(machine);
+}
+
+// mesh.zero=3: layers are gathered in both passes, gradients summed once.
+void cut_step(const Cluster& c, int64_t bytes) {
+  for (int layer = 0; layer < 2 * kLayers; ++layer) gather(c, bytes / kLayers);
+  sum(c, bytes);
+}
+
+double cut_seconds(const Cluster& c, int64_t bytes) {
+  return (2 * kLayers + 1) * c.rounds() + c.moved(3.0 * static_cast<double>(bytes));
+}
+
+// mesh.expert: how many rows go where, then rows and results of each layer, in both passes.
+void expert_step(const Cluster& c, int64_t bytes) {
+  for (int layer = 0; layer < kLayers; ++layer) {
+    exchange(c, 64 * c.ranks());
+    for (int way = 0; way < 4; ++way) exchange(c, bytes / kLayers);
+  }
+}
+
+double expert_seconds(const Cluster& c, int64_t bytes) {
+  return kLayers * 5 * c.latency + c.moved(4.0 * static_cast<double>(bytes));
+}
+
+struct Case {
+  const char* name;
+  void (*run)(const Cluster&, int64_t);
+  double (*seconds)(const Cluster&, int64_t);
+};
+
+double one_seconds(const Cluster& c, int64_t bytes) { return c.rounds() + c.moved(static_cast<double>(bytes)); }
+
+constexpr Case kCases[] = {{"sum", sum, one_seconds},
+                           {"gather", gather, one_seconds},
+                           {"zero 3", cut_step, cut_seconds},
+                           {"expert", expert_step, expert_seconds}};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -54,32 +132,23 @@ int main(int argc, char** argv) {
   int rank = 0, ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  const int64_t plane = std::atoll(argv[1]), part = plane / 4 / ranks;
-  const double latency = std::atof(argv[2]), bandwidth = std::atof(argv[3]);
-  std::vector<OwnedRange> pieces;
-  for (int owner = 0; owner < ranks; ++owner) pieces.push_back({owner * part, part, owner});
-  Simulated transport(plane);
-  Link link;
-  link.transport = &transport;
-  for (int r = 0; r < ranks; ++r) link.ranks.push_back(r);
-  link.me = rank;
-  const double rounds = std::bit_width(static_cast<unsigned>(ranks - 1));
-  const double want = rounds * latency + (ranks - 1.0) / ranks * static_cast<double>(plane) / bandwidth;
+  const int64_t bytes = std::atoll(argv[1]);
+  Simulated transport(bytes);
+  Cluster cluster{.latency = std::atof(argv[2]), .bandwidth = std::atof(argv[3])};
+  cluster.link.transport = &transport;
+  for (int r = 0; r < ranks; ++r) cluster.link.ranks.push_back(r);
+  cluster.link.me = rank;
   bool close = true;
-  for (const char* name : {"sum", "gather"}) {
+  for (const Case& one : std::span(kCases).first(std::atoi(argv[4]))) {
     MPI_Barrier(MPI_COMM_WORLD);
-    const double start = MPI_Wtime();
-    PieceSum sum(link, nullptr, pieces);
-    PieceGather gather(link, nullptr, 4, pieces);
-    Machine& machine = name[0] == 's' ? static_cast<Machine&>(sum) : gather;
-    while (!machine.advance()) {
-    }
+    const double start = MPI_Wtime(), want = one.seconds(cluster, bytes);
+    one.run(cluster, bytes);
     double mine = MPI_Wtime() - start, taken = 0;
     MPI_Allreduce(&mine, &taken, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     close &= taken > 0.8 * want && taken < 1.2 * want;
     if (rank == 0)
-      std::printf("%4d ranks  %-6s %10lld bytes  simulated %.6f s  formula %.6f s  ratio %.3f\n", ranks, name,
-                  static_cast<long long>(plane), taken, want, taken / want);
+      std::printf("%4d ranks  %-6s %10lld bytes  simulated %.6f s  formula %.6f s  ratio %.3f\n", ranks, one.name,
+                  static_cast<long long>(bytes), taken, want, taken / want);
   }
   MPI_Finalize();
   return close ? 0 : 1;

@@ -6,21 +6,26 @@
 #include "mudd/base/fit.h"
 #include "mudd/base/isa.h"
 #include "mudd/base/parallel.h"
+#include "mudd/base/room_error.h"
 #include "mudd/base/test_build.h"
 
 namespace py = pybind11;
 
 namespace {
 
+py::object class_of(const char* name) { return py::module_::import("mudd_core.base.errors").attr(name); }
+
 // FormatError(file, offset, reason) lives in mudd_core.base.errors, so that Python code raises the same class.
 void translate(std::exception_ptr raised) {
   try {
     if (raised) std::rethrow_exception(raised);
   } catch (const mudd::FormatError& e) {
-    const py::object type = py::module_::import("mudd_core.base.errors").attr("FormatError");
+    const py::object type = class_of("FormatError");
     PyErr_SetObject(type.ptr(), type(e.file(), e.offset(), e.reason()).ptr());
   } catch (const mudd::TypeMistake& e) {
     PyErr_SetString(PyExc_TypeError, e.what());
+  } catch (const mudd::RoomError& e) {
+    PyErr_SetString(class_of("UserError").ptr(), e.what());
   } catch (const mudd::StateError& e) {
     PyErr_SetString(PyExc_RuntimeError, e.what());
   }

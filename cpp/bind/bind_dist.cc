@@ -123,9 +123,15 @@ void bind_dist(py::module_& m) {
       .def(bind::init<dist::NodeMemory, dist::Comm&>(), py::arg("comm"), bind::Keeps<2>());
   bind::Class<dist::ExpertGroup, std::shared_ptr<dist::ExpertGroup>>(
       m, "ExpertGroup", "The ranks that hold the experts of every mixture between them.")
-      .def(bind::init<dist::ExpertGroup, dist::Comm&, int>(), py::arg("comm"), py::arg("ranks"), bind::Keeps<2>())
-      .def(bind::init<dist::ExpertGroup, int, int, int>(), py::arg("ranks"), py::arg("rank"), py::arg("world"),
-           "For a plan: nothing can be exchanged.")
+      .def(bind::init<dist::ExpertGroup, dist::Comm&, int, double>(), py::arg("comm"), py::arg("ranks"),
+           py::arg("room") = 0.0, bind::Keeps<2>(),
+           "room: rows that a training graph has memory for in a layer, as a multiple of an even load; 0: "
+           "addresses "
+           "for all that ranks can send, of which a plan counts twice an even load.")
+      .def(bind::init<dist::ExpertGroup, int, int, int, double>(), py::arg("ranks"), py::arg("rank"),
+           py::arg("world"), py::arg("room") = 0.0, "For a plan: nothing can be exchanged.")
+      .def("set_spare", &dist::ExpertGroup::set_spare, py::arg("spare"),
+           "How much more than planned a run may take of the addresses: 0 nothing, 1 (as at first) all.")
       .def_property_readonly("ranks", &dist::ExpertGroup::ranks);
   bind::Class<NodeGradients>(m, "NodeGradients", "Memory of an executor's gradients that its node can read.")
       .def(bind::init<NodeGradients, dist::Comm&>(), py::arg("comm"), bind::Keeps<2>());
@@ -139,11 +145,7 @@ void bind_dist(py::module_& m) {
            "Median of this rank; all ranks call it alike.");
   m.def(
       "phases",
-      [] {
-        std::vector<std::string> names;
-        for (int i = 0; i < dist::kPhases; ++i) names.emplace_back(dist::name_of(static_cast<dist::Phase>(i)));
-        return names;
-      },
+      [] { return std::vector<std::string>(std::begin(dist::kPhaseNames), std::end(dist::kPhaseNames)); },
       "What a rank can say that it does, in the order of a step.");
   m.def("thread_ranks", &thread_ranks, py::arg("world"), py::arg("node_size"), py::arg("debug") = false,
         py::arg("hang_timeout") = 0.0, py::arg("chunk_bytes") = int64_t{1} << 30);

@@ -15,12 +15,13 @@ using namespace mudd;
 
 void bind_graph(py::module_& m) {
   bind::Class<Graph>(m, "Graph", "What a model function records.")
-      .def(py::init([](bool training, int64_t samples, int shards, const std::string& compute, int expert_ranks) {
+      .def(py::init([](bool training, int64_t samples, int shards, const std::string& compute, int expert_ranks,
+                       double expert_room) {
              return std::make_unique<Graph>(training, Shards::cut(samples, shards), bind::parse_dtype(compute),
-                                            expert_ranks);
+                                            expert_ranks, expert_room);
            }),
            py::kw_only(), py::arg("training"), py::arg("samples"), py::arg("shards"),
-           py::arg("compute") = "float32", py::arg("expert_ranks") = 1)
+           py::arg("compute") = "float32", py::arg("expert_ranks") = 1, py::arg("expert_room") = 0.0)
       .def("input",
            [](Graph& g, const std::string& name, std::vector<int64_t> shape, const std::string& dtype,
               bool external) { return g.input(name, {std::move(shape), bind::parse_dtype(dtype)}, external); })

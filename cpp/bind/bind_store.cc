@@ -225,13 +225,19 @@ void bind_store(py::module_& m) {
       .def_property_readonly(
           "expert_ranks", [](const ParamStore& s) { return s.experts() ? s.experts()->ranks() : 1; },
           "Ranks that the experts are dealt out to.")
+      .def_property_readonly(
+          "expert_room", [](const ParamStore& s) { return s.experts() ? s.experts()->room() : 0.0; },
+          "Rows that they have memory for in training, as a multiple of an even load; 0: see ExpertGroup.")
       .def(
           "cut",
           [](ParamStore& s, int owners, int owner, const std::vector<std::string>& whole, bool holds_slices) {
             const Busy busy = bind::in_use(s);
             const std::set<std::string> names(whole.begin(), whole.end());
-            Slices slices(s.parameters(), owners, [&](const Parameter& p) { return names.contains(p.name); });
-            s.set_cut({.slices = std::move(slices), .owner = owner}, holds_slices);
+            const WholeMatrices is_whole = [&](const Parameter& p) { return names.contains(p.name); };
+            const dist::ExpertGroup* group = s.experts();
+            Slices slices(s.parameters(), owners, is_whole,
+                          [group](const Parameter& p) { return is_dealt(group, p); });
+            s.set_cut({std::move(slices), owner, ExpertParts(s.parameters(), group, is_whole)}, holds_slices);
           },
           py::arg("owners"), py::arg("owner"), py::arg("whole"), py::arg("holds_slices"),
           "Before allocate: gradients and state are cut over so many owners, holds_slices: the weights too, of "

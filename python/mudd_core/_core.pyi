@@ -146,12 +146,18 @@ class ExpertGroup:
     The ranks that hold the experts of every mixture between them.
     """
     @typing.overload
-    def __init__(self, comm: Comm, ranks: int) -> None:
-        ...
+    def __init__(self, comm: Comm, ranks: int, room: float = 0.0) -> None:
+        """
+        room: rows that a training graph has memory for in a layer, as a multiple of an even load; 0: addresses for all that ranks can send, of which a plan counts twice an even load.
+        """
     @typing.overload
-    def __init__(self, ranks: int, rank: int, world: int) -> None:
+    def __init__(self, ranks: int, rank: int, world: int, room: float = 0.0) -> None:
         """
         For a plan: nothing can be exchanged.
+        """
+    def set_spare(self, spare: float) -> None:
+        """
+        How much more than planned a run may take of the addresses: 0 nothing, 1 (as at first) all.
         """
     @property
     def ranks(self) -> int:
@@ -265,6 +271,11 @@ class ParamStore:
         Ranks that the experts are dealt out to.
         """
     @property
+    def expert_room(self) -> float:
+        """
+        Rows that they have memory for in training, as a multiple of an even load; 0: see ExpertGroup.
+        """
+    @property
     def holds_all(self) -> bool:
         """
         Whether all weights are here; otherwise graphs gather them, and all ranks run the same ones together.
@@ -299,7 +310,7 @@ class Graph:
     """
     What a model function records.
     """
-    def __init__(self, *, training: bool, samples: int, shards: int, compute: str = 'float32', expert_ranks: int = 1) -> None:
+    def __init__(self, *, training: bool, samples: int, shards: int, compute: str = 'float32', expert_ranks: int = 1, expert_room: float = 0.0) -> None:
         ...
     def apply(self, arg0: str, arg1: dict[str, typing.Any], arg2: collections.abc.Sequence[int], arg3: str) -> list[int]:
         ...

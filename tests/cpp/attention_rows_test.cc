@@ -6,6 +6,7 @@
 
 #include "compare.h"
 #include "head_node.h"
+#include "level_rows.h"
 #include "mudd/base/parallel.h"
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/ops/attention/attention.h"
@@ -143,6 +144,28 @@ TEST_CASE("all levels give equal bits") {
           CAPTURE(dim);
           CAPTURE(time);
           for (size_t i = 0; i < want.size(); ++i) CHECK(same_bits(got[i], want[i]));
+        }
+      }
+}
+
+TEST_CASE("an infinity or NaN reaches the rows that see it, and only those, at all levels") {
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr int64_t kAt = 45;  // the key or query with the number
+  for (const Scores activation : {Scores::softmax, Scores::norm_elu})
+    for (Floats Sequence::* operand : {&Sequence::q, &Sequence::k, &Sequence::v, &Sequence::dout})
+      for (const float number : {kInf, kNaN}) {
+        Sequence x(100, 1, 17);
+        x.activation = activation;
+        (x.*operand)[kAt * x.dim + 3] = number;
+        std::vector<Floats> want;
+        for (const auto& row : attention_rows(DType::f32)) {
+          if (row.emulated() || !row.runs_here()) continue;
+          CAPTURE(row.level);
+          std::vector<Floats> got;
+          parallel_for(1, [&](int64_t, int) { got = everything(*row.kernels, x); });
+          if (want.empty()) want = got;
+          for (size_t i = 0; i < want.size(); ++i) CHECK(equal_numbers(got[i], want[i]));
+          for (int64_t i = 0; i < kAt * x.dim; ++i) CHECK(std::isfinite(got[0][static_cast<size_t>(i)]));
         }
       }
 }

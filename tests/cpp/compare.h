@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cinttypes>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -11,6 +12,8 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "mudd/base/types.h"
@@ -66,12 +69,24 @@ inline std::vector<float> rounded(std::vector<float> v) {
   return v;
 }
 
+// Of the results that this program has compared, to compare them with those of another machine (tests/aarch64.py).
+inline uint64_t results_hash = 0;
+
+// All NaN count as one: their sign and payload are those of the CPU.
+inline uint64_t hash_of(float x, uint64_t hash) {
+  uint32_t bits = 0x7fc00000u;
+  if (!std::isnan(x)) std::memcpy(&bits, &x, sizeof bits);
+  hash = (hash ^ bits) * 0x9e3779b97f4a7c15ull;
+  return hash ^ hash >> 29;
+}
+
 inline std::vector<double> widen(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
 // Largest |got - want| over the largest |want| (at least 1e-30); nan if anything is not finite.
 template <class Got, class Want>
 double distance(const Got& got, const Want& want, size_t n) {
   double worst = 0, scale = 1e-30;
+  for (size_t i = 0; i < n; ++i) results_hash = hash_of(static_cast<float>(got[i]), results_hash);
   for (size_t i = 0; i < n; ++i) scale = std::max(scale, std::fabs(static_cast<double>(want[i])));
   for (size_t i = 0; i < n; ++i) {
     const double d = std::fabs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
@@ -84,15 +99,22 @@ double distance(const Got& got, const Want& want, size_t n) {
 // Equal to the last bit: no tolerance, and a NaN equals itself.
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  if constexpr (std::is_same_v<T, float>)
+    for (const float x : a) results_hash = hash_of(x, results_hash);
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-// Prints which rows a test ran and which the CPU cannot.
+// Prints which rows a test ran, with a hash of their results, and which the CPU cannot.
 template <class Rows, class Body>
 void for_each_row(const Rows& rows, Body body) {
   for (const auto& row : rows) {
-    std::printf("  %s.%s%s\n", row.name, row.level, row.runs_here() ? "" : ": not on this CPU");
-    if (row.runs_here()) body(row);
+    if (!row.runs_here()) {
+      std::printf("  %s.%s: not on this CPU\n", row.name, row.level);
+      continue;
+    }
+    const uint64_t others = std::exchange(results_hash, 0);
+    body(row);
+    std::printf("  %s.%s: outputs %016" PRIx64 "\n", row.name, row.level, std::exchange(results_hash, others));
   }
 }
 

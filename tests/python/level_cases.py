@@ -37,8 +37,6 @@ def add(draw: Draw) -> Call:
 
 
 def attention(draw: Draw) -> Call:
-    """Finite numbers: hidden keys of a tile, whose size is the level's, count with weight 0, so NaN spreads."""
-    draw.only_finite()
     groups, repeats = draw.pick((1, 2, 3)), draw.pick((1, 2, 4))
     width = draw.pick((8, 1, 4, 7, 16, 17, 24, 32, 33, 64, 80, 128))
     samples, length = draw.pick((1, 2)), draw.size()

@@ -35,10 +35,6 @@ class Draw:
         following: Iterator[int] = iter(picks)
         return cls(lambda count: next(following))
 
-    def only_finite(self) -> None:
-        """Leave NaN and infinities out of the arrays to come."""
-        self._values = FINITE
-
     def below(self, count: int) -> int:
         """Return a number from 0 to count - 1."""
         self.picks.append(self._index(count))

@@ -1,14 +1,18 @@
-"""Random cases of what is no op but has kernels or elementary functions: first weights, sampling, decoding, updates."""
+"""Random cases of what is no op but has kernels of its own: first weights, sampling, decoding, training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from level_cases import Array
 from level_draw import Draw
 from mudd_core import _core, ops
+from mudd_core.config import Config, OptimConfig, TrainConfig, TransformerPPConfig
+from mudd_core.engine.engine import Engine
+from mudd_core.engine.model import Model
 from mudd_core.graph import scopes
 
 Results = dict[str, Array | None]
@@ -52,7 +56,6 @@ def sample(draw: Draw) -> Results:
 
 def decoding(draw: Draw) -> Results:
     """Attention over a cache, in pieces."""
-    draw.only_finite()
     groups, repeats, width = draw.pick((1, 2)), draw.pick((1, 2, 4)), draw.pick((8, 16, 17, 32, 64))
     pieces = [draw.size(33) for _ in range(draw.pick((1, 2, 3)))]
     room = sum(pieces) + draw.pick((0, 5))
@@ -70,6 +73,31 @@ def decoding(draw: Draw) -> Results:
     return found | {"keys": caches[0], "values": caches[1]}
 
 
+def training(draw: Draw) -> Results:
+    """Weights and moments of a small model after updates by any optimizer. Muon, which is no op, has this case only."""
+    settings = {spec.name: spec.settings for spec in _core.optimizer_specs()}
+    optim = {"name": draw.pick(sorted(settings, key=lambda name: name != "muon"))}
+    optim |= {one.field: draw.pick(one.choices) for one in settings[optim["name"]] if one.choices}
+    optim["moment_dtype"] = draw.pick(("fp32", "bf16"))
+    samples, length, steps = draw.pick((2, 1, 4)), draw.size(33), 2
+    config = Config(
+        name="levels",
+        model=TransformerPPConfig(
+            vocab_size=draw.pick((61, 17)), max_seq_len=33, d_model=draw.pick((36, 24, 48)), n_layer=1,
+            n_head=6, n_kv_head=2, d_ff=draw.pick((52, 17, 64)),
+        ),
+        train=TrainConfig(steps=steps, batch_size=samples, seq_len=length),
+        optim=replace(OptimConfig(), **optim),
+    )  # fmt: skip
+    engine = Engine(config, Model(config.model, seed=draw.below(1 << 16)))
+    for step in range(steps):
+        ids = draw.integers(config.model.vocab_size, samples, length + 1)
+        batch = {"inputs": ids[:, :-1], "targets": ids[:, 1:]}
+        engine.train_step(step, 0.02, {name: np.ascontiguousarray(part) for name, part in batch.items()})
+    found: Results = {key: np.array(value) for key, value in engine.model.parameters.items()}
+    return found | {key: np.array(value) for key, value in engine.state_tensors().items()}
+
+
 PARTS: dict[str, Callable[[Draw], Results]] = {
-    made.__name__: made for made in (decoding, first_weights, random_numbers, sample)
+    made.__name__: made for made in (decoding, first_weights, random_numbers, sample, training)
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpi_ranks import ENVIRONMENT
 from mudd_core import _core
-from tiny_run import TinyRun
+from tiny_run import CONFIG, TinyRun
 
 STEPS = ("train.steps=40", "train.save_every=10", "train.eval_every=20")
 MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none")
@@ -30,14 +30,18 @@ SAVE_POINTS = (
 )
 
 
-def run_of(folder: Path, text: Path, *words: str, prefix: tuple[str, ...] = ()) -> TinyRun:
+def run_of(
+    folder: Path, text: Path, *words: str, prefix: tuple[str, ...] = (), config: Path = CONFIG
+) -> TinyRun:
     """The 50-thousand-parameter run in a folder."""
-    return TinyRun(folder, text, (*STEPS, *words), ENVIRONMENT, prefix=prefix)
+    return TinyRun(folder, text, (*STEPS, *words), ENVIRONMENT, prefix=prefix, config=config)
 
 
-def job_of(folder: Path, text: Path, world: int, *words: str, **variables: dict[int, str]) -> TinyRun:
+def job_of(
+    folder: Path, text: Path, world: int, *words: str, config: Path = CONFIG, **variables: dict[int, str]
+) -> TinyRun:
     """By `world` ranks under mpirun; variables: by name, the values that single ranks get."""
-    alone = run_of(folder, text, *words).command()
+    alone = run_of(folder, text, *words, config=config).command()
     line: list[str] = []
     for rank in range(world):
         line += [":"] if rank else []
@@ -47,7 +51,7 @@ def job_of(folder: Path, text: Path, world: int, *words: str, **variables: dict[
         line += alone if rank else []
     # TinyRun puts its own command behind the prefix: the first rank's; the others stand behind its words.
     own = line.index(":") if world > 1 else len(line)
-    job = run_of(folder, text, *words, *line[own:], prefix=(*MPIRUN, *line[:own]))
+    job = run_of(folder, text, *words, *line[own:], prefix=(*MPIRUN, *line[:own]), config=config)
     job.log_suffix = ".ranks.log"
     return job
 
@@ -65,11 +69,15 @@ class Kills:
     text: Path
     world: int
     words: tuple[str, ...] = ()
+    config: Path = CONFIG
     slowest: float = field(default=0.0, init=False)
+
+    def _job(self, **variables: dict[int, str]) -> TinyRun:
+        return job_of(self.folder, self.text, self.world, *self.words, config=self.config, **variables)
 
     def kill(self, rank: int, point: str) -> str:
         """Start it, with one rank that dies at this point; what was printed. AssertionError if the job does not end."""
-        job = job_of(self.folder, self.text, self.world, *self.words, MUDD_KILL_AT={rank: point})
+        job = self._job(MUDD_KILL_AT={rank: point})
         process = job.start()
         name = point.split(":")[0]
         try:
@@ -83,7 +91,7 @@ class Kills:
 
     def finish(self, whole: TinyRun) -> bool:
         """Run to the end without a fault: whether it has the bits of the whole run."""
-        job = job_of(self.folder, self.text, self.world, *self.words)
+        job = self._job()
         assert job.finish() == 0, job.tail
         return same(job, whole)
 

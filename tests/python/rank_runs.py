@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -85,6 +86,12 @@ def batch_of(config: Config, step: int) -> dict[str, Any]:
     return {"inputs": inputs, "targets": targets}
 
 
+def experts_of(comm: dist.Comm, config: Config) -> _core.ExpertGroup | None:
+    """The ranks that hold the experts between them, where a config deals them out."""
+    mesh = config.mesh
+    return comm.expert_group(mesh.expert, mesh.expert_room) if mesh.expert > 1 and comm.world > 1 else None
+
+
 def train_as(
     comm: dist.Comm, config: Config, steps: int = 3, stored: dict[str, str] | None = None
 ) -> tuple[Trained, list[tuple[str, int, bytes]]]:
@@ -94,7 +101,7 @@ def train_as(
         seed=config.train.seed,
         precision=config.train.precision,
         comm=comm if comm.world > 1 else None,
-        experts=comm.expert_group(config.mesh.expert) if config.mesh.expert > 1 else None,
+        experts=experts_of(comm, config),
         cut=cut_of(config.model, config, comm),
         stored=stored,
     )
@@ -129,6 +136,16 @@ def train(
     for name, _, data in parts:
         first.state[name] = first.state.get(name, b"") + data
     return first
+
+
+def joined_weights(comm: dist.Comm, parts: Iterable[tuple[str, int, bytes]]) -> dict[str, bytes]:
+    """Whole weights from the parts that the ranks have, of processes too."""
+    mine = [(name, begin, data.hex()) for name, begin, data in parts if "_moment/" not in name]
+    everybody = comm.all_gather(json.dumps(mine).encode())
+    state: dict[str, bytes] = {}
+    for name, _, data in sorted({tuple(part) for one in everybody for part in json.loads(one)}):
+        state[name] = state.get(name, b"") + bytes.fromhex(data)
+    return state
 
 
 def weights(engine: Engine) -> list[tuple[str, int, bytes]]:

@@ -15,7 +15,8 @@ from mudd_core.checkpoint import StatePart
 from mudd_core.config import Config
 from mudd_core.dist import Comm
 from mudd_core.engine.engine import Engine
-from rank_runs import batch_of, on_ranks
+from mudd_core.run.build.planned_model import cut_of
+from rank_runs import batch_of, experts_of, on_ranks
 
 Array = np.ndarray[Any, Any]
 Tensors = dict[str, Array]
@@ -133,7 +134,8 @@ def train_between(comm: Comm, config: Config, folder: Path, begin: int, end: int
         config.model,
         seed=config.train.seed,
         comm=comm if comm.world > 1 else None,
-        experts=comm.expert_group(config.mesh.expert) if config.mesh.expert > 1 else None,
+        experts=experts_of(comm, config),
+        cut=cut_of(config.model, config, comm),
     )
     engine = Engine(config, model)
     if begin:

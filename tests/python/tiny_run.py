@@ -20,6 +20,7 @@ from typing import Any
 from places import HELPERS, ROOT
 
 CONFIG = HELPERS / "tiny_run_config.py"
+MIXTURE = HELPERS / "tiny_mixture_config.py"
 # Fields of metrics.jsonl that tell of time; all others must be equal bit for bit.
 TIMES = ("seconds", "tokens_per_second", "peak_share")
 
@@ -44,6 +45,7 @@ class TinyRun:
     environment: Mapping[str, str] = field(default_factory=dict)
     log_suffix: str = ".log"
     prefix: tuple[str, ...] = ()  # before the command
+    config: Path = CONFIG
 
     def command(self) -> list[str]:
         data = (f"data.path={self.text}", f"data.cache_dir={self.text.parent / 'cache'}")
@@ -51,7 +53,7 @@ class TinyRun:
             *self.prefix,
             sys.executable,
             str(ROOT / "launch.py"),
-            f"--config={CONFIG}",
+            f"--config={self.config}",
             f"--workdir={self.workdir}",
             *data,
             *self.words,

@@ -1,4 +1,5 @@
-// Names of the members of an enum, in their order.
+// Names of the members of an enum, in their order. A macro that lists them, LIST(each), gives both from one list:
+// enum class E { LIST(MUDD_MEMBER) }, and names[] = {LIST(MUDD_NAME)}.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,9 @@
 #include <string>
 
 #include "mudd/base/check.h"
+
+#define MUDD_MEMBER(name) name,
+#define MUDD_NAME(name) #name,
 
 namespace mudd {
 

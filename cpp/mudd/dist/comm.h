@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "mudd/base/name_table.h"
 #include "mudd/dist/transport.h"
 
 namespace mudd::dist {
@@ -30,22 +31,15 @@ class PeerLeftError : public PeerError {
 };
 
 // What a rank is doing; other ranks print it when it fails or hangs.
-enum class Phase : uint8_t {
-  idle,
-  data,
-  forward,
-  backward,
-  exchange,
-  reduce,
-  verdict,
-  update,
-  gather,
-  save,
-  evaluate
-};
-constexpr int kPhases = 11;
+#define MUDD_PHASES(each)                                                                                   \
+  each(idle) each(data) each(forward) each(backward) each(exchange) each(reduce) each(verdict) each(update) \
+      each(gather) each(save) each(evaluate)
+enum class Phase : uint8_t { MUDD_PHASES(MUDD_MEMBER) };
+constexpr const char* kPhaseNames[] = {MUDD_PHASES(MUDD_NAME)};
 constexpr int64_t kSameStep = -1;  // of set_phase: that of the call before
 const char* name_of(Phase phase);
+// The name, with the axis of the mesh where only one has the phase.
+std::string text_of(Phase phase);
 // A kill point of the testing build: phase_<name>.
 void reached(Phase phase);
 // The phase of a name; Error if there is none.
@@ -164,7 +158,7 @@ class Comm {
   // For messages of other ranks: what this rank does from now on, in which step. A sign of life for the watchdog.
   virtual void set_phase(Phase phase, int64_t step) = 0;
   // The phase of the last call.
-  virtual Phase phase() const { return Phase::idle; }
+  virtual Phase phase() const = 0;
   // From now on ends the job with exit code 70 when a rank of this node gives no sign of life for so many seconds;
   // 0: never.
   virtual void watch(double seconds) = 0;
@@ -188,6 +182,19 @@ class Comm {
     ~Waiting() { comm.resume(); }
     Comm& comm;
   };
+};
+
+// A phase inside another one, which goes on afterwards.
+class InnerPhase {
+ public:
+  InnerPhase(Comm& comm, Phase phase) : comm_(comm), outer_(comm.phase()) { comm.set_phase(phase, kSameStep); }
+  ~InnerPhase() { comm_.set_phase(outer_, kSameStep); }
+  InnerPhase(const InnerPhase&) = delete;
+  InnerPhase& operator=(const InnerPhase&) = delete;
+
+ private:
+  Comm& comm_;
+  Phase outer_;
 };
 
 }  // namespace mudd::dist

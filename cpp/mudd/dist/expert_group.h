@@ -13,8 +13,10 @@ namespace mudd::dist {
 
 class ExpertGroup {
  public:
-  // Of `ranks` ranks as rank `rank` of `world` sees them, for a plan: nothing can be exchanged.
-  ExpertGroup(int ranks, int rank, int world) : ranks_(ranks), rank_(rank), world_(world) {
+  // Of `ranks` ranks as rank `rank` of `world` sees them, for a plan: nothing can be exchanged. room: see room().
+  ExpertGroup(int ranks, int rank, int world, double room = 0)
+      : ranks_(ranks), rank_(rank), world_(world), room_(room) {
+    check(room >= 0, "mesh", "expert_room: expected at least 0, got ", room);
     check(ranks >= 1 && world % ranks == 0 && rank >= 0 && rank < world, "mesh", "expert: expected a divisor of ",
           world, " ranks, got ", ranks);
     members_.resize(static_cast<size_t>(ranks));
@@ -22,15 +24,28 @@ class ExpertGroup {
     for (int r = me(); r < world; r += ranks) holders_.push_back(r);
   }
   // comm outlives it.
-  ExpertGroup(Comm& comm, int ranks) : ExpertGroup(ranks, comm.rank(), comm.world()) { comm_ = &comm; }
+  ExpertGroup(Comm& comm, int ranks, double room = 0) : ExpertGroup(ranks, comm.rank(), comm.world(), room) {
+    comm_ = &comm;
+  }
 
   int ranks() const { return ranks_; }
   int me() const { return rank_ % ranks_; }  // the number of this member
+  int rank() const { return rank_; }
   int world() const { return world_; }
   // The ranks with the same experts as rank `rank`, ascending, and its number among them.
   int holders() const { return world_ / ranks_; }
   int holder(int rank) const { return rank / ranks_; }
   std::span<const int> holders_of_mine() const { return holders_; }
+
+  // Rows of tokens that a training graph has memory for in a layer, as a multiple of an even load. 0: addresses
+  // for all that the members can send, of which a plan counts twice an even load.
+  double room() const { return room_; }
+
+  // How much more than the planned rows a run may take of those addresses: 0 nothing, 1 (as at first) all of them.
+  void set_spare(double spare) { spare_ = spare; }
+  int64_t rows_allowed(int64_t planned, int64_t booked) const {
+    return planned + static_cast<int64_t>(spare_ * static_cast<double>(booked - planned));
+  }
 
   // Comm::exchange among the members.
   void exchange(std::span<const Piece> sends, std::span<const Piece> receives) const {
@@ -40,6 +55,7 @@ class ExpertGroup {
 
  private:
   int ranks_, rank_, world_;
+  double room_, spare_ = 1;
   Comm* comm_ = nullptr;
   std::vector<int> members_, holders_;
 };

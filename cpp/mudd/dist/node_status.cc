@@ -17,7 +17,7 @@ constexpr int64_t kSlotBytes = (sizeof(RankSlot) + 4095) / 4096 * 4096;
 }  // namespace
 
 std::string text_of(const Call& call) {
-  constexpr const char* kNames[] = {"nothing", "node_barrier", "barrier", "all_gather", "broadcast", "exchange"};
+  constexpr const char* kNames[] = {MUDD_OPERATIONS(MUDD_NAME)};
   std::ostringstream text;
   text << kNames[std::min<size_t>(static_cast<size_t>(call.operation), std::size(kNames) - 1)];
   if (call.operation == Operation::all_gather) text << "(" << call.bytes << " bytes)";
@@ -77,7 +77,7 @@ std::string NodeStatus::where(int node_rank) const {
   std::ostringstream text;
   text << "rank " << first_rank_ + node_rank;
   if (!host_.empty()) text << " (" << host_ << ")";
-  text << " in step " << slot.step.load() << " (" << name_of(static_cast<Phase>(slot.phase.load())) << ")";
+  text << " in step " << slot.step.load() << " (" << text_of(static_cast<Phase>(slot.phase.load())) << ")";
   if (slot.waiting.load() != 0) text << ", waiting for others";
   return text.str();
 }

@@ -11,11 +11,13 @@
 
 namespace mudd::dist {
 
-enum class Operation : uint32_t { none, node_barrier, barrier, all_gather, broadcast, exchange };
+#define MUDD_OPERATIONS(each) \
+  each(nothing) each(node_barrier) each(barrier) each(all_gather) each(broadcast) each(exchange)
+enum class Operation : uint32_t { MUDD_OPERATIONS(MUDD_MEMBER) };
 
 // What a rank says about the operation that it has arrived at; equal on all ranks.
 struct Call {
-  Operation operation = Operation::none;
+  Operation operation = Operation::nothing;
   int32_t root = 0;
   int64_t bytes = 0;
   int32_t line = 0;  // 0 outside of debug mode

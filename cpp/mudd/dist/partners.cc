@@ -23,7 +23,7 @@ std::string Partners::where(int rank) const {
   if (partner.phase.load() < 0) text << "no message yet";
   else
     text << "last message in step " << partner.step.load() << " ("
-         << name_of(static_cast<Phase>(partner.phase.load())) << ")";
+         << text_of(static_cast<Phase>(partner.phase.load())) << ")";
   if (awaited) text << ", the next one is awaited";
   else if (offered) text << ", it takes no message";
   return text.str();

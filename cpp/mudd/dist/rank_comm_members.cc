@@ -33,11 +33,8 @@ void RankComm::exchange(std::span<const int> members, std::span<const Piece> sen
     if (own.bytes > 0) std::memcpy(to->data, own.data, static_cast<size_t>(own.bytes));
     ++to;
   }
-  const Phase before = static_cast<Phase>(status_->mine().phase.load(std::memory_order_relaxed));
-  const int64_t step = status_->mine().step.load(std::memory_order_relaxed);
-  set_phase(Phase::exchange, step);
+  const InnerPhase phase(*this, Phase::exchange);
   run([machine] { return machine->advance(); });
-  status_->set_phase(before, step);
 }
 
 std::shared_ptr<Pending> RankComm::sum_among(std::span<const int> members, float* data,

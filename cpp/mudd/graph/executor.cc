@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "mudd/base/check.h"
+#include "mudd/base/room_error.h"
 #include "mudd/base/row_tasks.h"
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/kernels/reduce/reduce.h"
@@ -14,6 +15,15 @@ namespace {
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Only the graph knows which layer a node is.
+void forward_of(const GraphNode& n, const Run& run) {
+  try {
+    n.node->forward(run);
+  } catch (const RoomError& error) {
+    throw RoomError("[mesh] " + n.label + ": " + error.what());
+  }
 }
 
 // Integers and the doubles of a loss are not looked at: what made them is.
@@ -190,7 +200,7 @@ void Executor::run_position(Workspace& workspace, size_t position) {
   const Run& bound = workspace.bound(position);
   const GraphNode& n = graph_.nodes()[step.node];
   for (const Conversion& c : step.widen) widen(c.elements, workspace.at<bf16>(c.from), workspace.at<float>(c.to));
-  if (step.phase == NodePass::forward) n.node->forward(bound);
+  if (step.phase == NodePass::forward) forward_of(n, bound);
   else if (step.phase == NodePass::remake) n.node->remake(bound);
   else n.node->backward(bound);
   for (const Conversion& c : step.narrow)

@@ -26,7 +26,7 @@ GradientSums::GradientSums(const Graph& graph, const Plan& plan, const ParamStor
   check(runs_ <= 1 << kMaxGradAdds, "executor", "runs_per_step: expected at most ", 1 << kMaxGradAdds, ", got ",
         runs_);
   if (options.bucket_bytes > 0) cut_ = store.cut();
-  if (cut_) book_cut(plan, store.parameters(), options.bucket_bytes);
+  if (cut_) book_cut(plan, store, options.bucket_bytes);
   for (const GradientUse& u : plan.gradients) {
     if (cut_) break;
     const Node& node = *graph.nodes()[plan.schedule[u.position].node].node;
@@ -76,13 +76,13 @@ void GradientSums::book(std::vector<Sum>& levels, const Parameter& parameter, in
 }
 
 // Buckets that are in memory at one time get memory of their own, as buffers of the arena do.
-void GradientSums::book_cut(const Plan& plan, const Declarations& parameters, int64_t bucket_bytes) {
-  buckets_ = cut_buckets(parameters, plan.gradients, bucket_bytes);
+void GradientSums::book_cut(const Plan& plan, const ParamStore& store, int64_t bucket_bytes) {
+  const auto bytes_of = [&](int i) { return aligned(summed_part(store, i).size() * 4); };
+  buckets_ = cut_buckets(store.parameters(), plan.gradients, bucket_bytes);
   std::vector<Buffer> buffers;
   for (const GradientBucket& b : buckets_) {
     buffers.push_back({.first = b.first, .last = b.last});
-    for (int u = b.begin; u < b.end; ++u)
-      buffers.back().bytes += aligned(parameters.at(plan.gradients[u].parameter).size() * 4);
+    for (int u = b.begin; u < b.end; ++u) buffers.back().bytes += bytes_of(plan.gradients[u].parameter);
   }
   plane_bytes_ = buffers.empty() ? 0 : assign_offsets(buffers, {});
   slices_.resize(sums_.size());
@@ -95,7 +95,8 @@ void GradientSums::book_cut(const Plan& plan, const Declarations& parameters, in
       if (std::ssize(uses) <= use.use) uses.resize(use.use + 1), own.resize(use.use + 1);
       uses[use.use] = {Sum{.offset = at}};
       own[use.use].resize(static_cast<size_t>(levels_for(runs_)));
-      at += aligned(parameters.at(use.parameter).size() * 4);
+      first_[use.parameter] = summed_part(store, use.parameter).begin;
+      at += bytes_of(use.parameter);
       waiting_bytes_ += levels_for(runs_) * aligned(cut_->own(use.parameter).size() * 4);
     }
   }
@@ -114,7 +115,7 @@ void GradientSums::place_slices() {
 // As a GradSink adds: out = add[n-1] + (... + (add[0] + sum)).
 void GradientSums::take(int parameter, int use, int run) {
   const Part own = cut_->own(parameter);
-  const float* sum = last(parameter, use).all + own.begin;
+  const float* sum = last(parameter, use).all + own.begin - first_[parameter];
   const std::vector<float*>& level = slices_[parameter][use];
   std::vector<const float*> add;
   shard_tree::each_waiting(run, runs_, [&](int i) { add.push_back(level[i]); });

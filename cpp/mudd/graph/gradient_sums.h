@@ -81,7 +81,7 @@ class GradientSums {
   void book(std::vector<Sum>& levels, const Parameter& parameter, int64_t elements, int64_t rows_per_run,
             bool by_rows);
   void place(Sum& sum, std::byte* memory);
-  void book_cut(const Plan& plan, const Declarations& parameters, int64_t bucket_bytes);
+  void book_cut(const Plan& plan, const ParamStore& store, int64_t bucket_bytes);
   void place_slices();
   const Sum& last(int parameter, int use) const { return sums_[parameter][use].back(); }
 

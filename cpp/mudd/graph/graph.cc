@@ -6,8 +6,12 @@
 
 namespace mudd {
 
-Graph::Graph(bool training, Shards shards, DType compute, int expert_ranks)
-    : training_(training), shards_(std::move(shards)), compute_(compute), expert_ranks_(expert_ranks) {
+Graph::Graph(bool training, Shards shards, DType compute, int expert_ranks, double expert_room)
+    : training_(training),
+      shards_(std::move(shards)),
+      compute_(compute),
+      expert_ranks_(expert_ranks),
+      expert_room_(expert_room) {
   check(compute == DType::f32 || compute == DType::bf16, "graph", "compute: expected float32 or bfloat16, got ",
         name_of(compute));
 }
@@ -55,6 +59,7 @@ std::vector<ValueId> Graph::apply(std::unique_ptr<Node> node, const std::vector<
   needs.compute_ = compute_;
   needs.shards_ = &shards_;
   needs.expert_ranks_ = expert_ranks_;
+  needs.expert_room_ = expert_room_;
   std::vector<TensorSpec> seen(inputs.size());  // as the node sees its inputs: fp32 where it gets a widened copy
   bool wants = false;
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -39,8 +39,8 @@ struct GraphNode {
 class Graph {
  public:
   // training: gradients are wanted for parameters; shards: cuts of the samples of one run; compute: f32 or bf16,
-  // see Inference::compute; expert_ranks: see Inference.
-  Graph(bool training, Shards shards, DType compute = DType::f32, int expert_ranks = 1);
+  // see Inference::compute; expert_ranks, expert_room: see Inference.
+  Graph(bool training, Shards shards, DType compute = DType::f32, int expert_ranks = 1, double expert_room = 0);
 
   ValueId input(const std::string& name, TensorSpec spec, bool external = false);
   // The same parameter may be used many times; `slot` is its index in the ParamStore.
@@ -68,6 +68,7 @@ class Graph {
   Shards shards_;
   DType compute_;
   int expert_ranks_;
+  double expert_room_;
   std::vector<Value> values_;
   std::vector<int> uses_;            // per value: how often nodes so far take it as an input
   std::vector<ValueId> parameters_;  // per slot; kAbsent: not of this graph

@@ -88,6 +88,7 @@ class Inference {
   const Shards& shards() const { return *shards_; }
   // Ranks that the experts of a stack of parameters are dealt out to; each has an equal part of it here.
   int expert_ranks() const { return expert_ranks_; }
+  double expert_room() const { return expert_room_; }  // see dist::ExpertGroup::room
 
   // Results are declared f32; in a bf16 graph they are stored in bf16 unless Node::keeps_f32 says otherwise.
   void output(TensorSpec spec) {
@@ -130,6 +131,7 @@ class Inference {
   DType compute_ = DType::f32;
   const Shards* shards_ = nullptr;
   int expert_ranks_ = 1;
+  double expert_room_ = 0;
   std::vector<TensorSpec> outputs_;
   std::vector<int64_t> saved_, saved_likely_;
   int64_t scratch_forward_ = 0, scratch_backward_ = 0, likely_forward_ = 0, likely_backward_ = 0;

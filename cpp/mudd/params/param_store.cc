@@ -18,11 +18,11 @@ void ParamStore::set_cut(OwnSlices cut, bool holds_slices) {
   cut_ = std::move(cut);
   gathers_ = holds_slices;
   for (int i = 0; holds_slices && i < parameters_->count(); ++i)
-    parameters_->hold(i, cut_->own(i).begin, cut_->own(i).end);
+    if (!deals(i)) parameters_->hold(i, cut_->own(i).begin, cut_->own(i).end);
 }
 
 void ParamStore::set_experts(std::shared_ptr<const dist::ExpertGroup> group) {
-  check(!allocated(), "parameter", "the experts are dealt out only after the parameters were allocated");
+  check(!allocated() && !cut_, "parameter", "experts: expected before the parameters are cut and allocated");
   experts_ = std::move(group);
   for (int i = 0; i < parameters_->count(); ++i) {
     if (!deals(i)) continue;

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "mudd/base/busy.h"
-#include "mudd/dist/expert_group.h"
 #include "mudd/params/declarations.h"
+#include "mudd/params/expert_parts.h"
 #include "mudd/params/packs.h"
 #include "mudd/params/planes.h"
 #include "mudd/params/slices.h"
@@ -48,12 +48,14 @@ class WeightSource {
   virtual void await() = 0;
 };
 
-// How the processes of a run cut weights, gradients and state among them: the slices, and whose this process is.
+// How the processes of a run cut weights, gradients and state among them: the slices, and whose this process is;
+// of experts that are dealt out, gradients and state alone.
 struct OwnSlices {
   Slices slices;
   int owner = 0;
+  ExpertParts experts = {};
 
-  Part own(int i) const { return slices.part(i, owner); }
+  Part own(int i) const { return experts.deals(i) ? experts.own(i) : slices.part(i, owner); }
 };
 
 class ParamStore {
@@ -82,7 +84,8 @@ class ParamStore {
   bool booked_only() const { return memory_->booked_only(); }
   const NodeShare& share() const { return memory_->share(); }
 
-  // Gradients and state are cut; holds_slices: the weights too. Before allocate.
+  // Gradients and state are cut; holds_slices: the weights too, but for experts that are dealt out. Before
+  // allocate, after set_experts.
   void set_cut(OwnSlices cut, bool holds_slices);
   const OwnSlices* cut() const { return cut_ ? &*cut_ : nullptr; }
   // Whether graphs gather parameter i from its owners.
@@ -95,7 +98,7 @@ class ParamStore {
   void set_experts(std::shared_ptr<const dist::ExpertGroup> group);
   const dist::ExpertGroup* experts() const { return experts_.get(); }
   // Whether parameter i is a stack that is dealt out.
-  bool deals(int i) const { return experts_ && experts_->ranks() > 1 && parameters_->at(i).shape.size() == 3; }
+  bool deals(int i) const { return is_dealt(experts_.get(), parameters_->at(i)); }
 
   // arrival: asked before a graph reads a parameter, until it is null again.
   void set_arrival(Arrival* arrival) { arrival_ = arrival; }

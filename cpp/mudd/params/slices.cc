@@ -29,12 +29,14 @@ Slices::Slices(int parameters, int owners)
   check(owners >= 1, "slices", "owners: expected 1 or more, got ", owners);
 }
 
-Slices::Slices(const Declarations& parameters, int owners, const WholeMatrices& whole)
+Slices::Slices(const Declarations& parameters, int owners, const WholeMatrices& whole,
+               const std::function<bool(const Parameter&)>& left_out)
     : Slices(parameters.count(), owners) {
   std::vector<int> group;
   int64_t elements = 0, unit = 0;
   for (int i = 0; i < parameters.count(); ++i) {
     const Parameter& p = parameters.at(i);
+    if (left_out && left_out(p)) continue;
     const int64_t own = largest_unit(p, whole(p));
     if (own * owners <= p.size()) {
       share_out(parameters, {i}, whole);

@@ -18,8 +18,9 @@ class Slices {
   // Of so many parameters, none of which anybody owns yet.
   Slices(int parameters, int owners);
   // Of all parameters, by their declarations alone: one with as many units as there are owners is shared out by
-  // itself, the others together with their neighbours.
-  Slices(const Declarations& parameters, int owners, const WholeMatrices& whole);
+  // itself, the others together with their neighbours. left_out: parameters that nobody owns.
+  Slices(const Declarations& parameters, int owners, const WholeMatrices& whole,
+         const std::function<bool(const Parameter&)>& left_out = {});
 
   // Gives each owner about as many numbers of the members: a unit goes where its middle falls.
   void share_out(const Declarations& parameters, const std::vector<int>& members, const WholeMatrices& whole);

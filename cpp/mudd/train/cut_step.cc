@@ -14,13 +14,15 @@ CutStep::CutStep(Executor& executor, GradientSums& sums, NodeGradients& gradient
       gradients_(gradients),
       comm_(gradients.comm()),
       cut_(*executor.store().cut()),
+      experts_(executor, comm_, cut_.experts),
       exchange_(executor, comm_, [this](int i, int rank) {
+        if (experts_.deals(i)) return experts_.part(i, rank);
         return cut_.slices.part(i, owner_of(comm_, rank / comm_.node_size(), rank % comm_.node_size()));
       }) {
   check(sums.cut() && cut_.slices.owners() == comm_.world(), "train_step",
         "gradients: expected those of an executor that cuts them over ", comm_.world(), " ranks");
   progress_ = comm_.window(std::ssize(sums.buckets()) * static_cast<int64_t>(sizeof(Progress)));
-  between_nodes_.resize(sums.buckets().size());
+  by_messages_.resize(sums.buckets().size());
   summed_ = finished_ = sums.buckets().size();
 }
 
@@ -74,6 +76,7 @@ void CutStep::sum_inside_node(size_t bucket) {
   const int first = owner_of(comm_, 0, comm_.node_rank());
   for (int u = sums_.buckets()[bucket].begin; u < sums_.buckets()[bucket].end; ++u) {
     const GradientUse& use = executor_.plan().gradients[u];
+    if (experts_.deals(use.parameter)) continue;
     const int64_t begin = cut_.slices.part(use.parameter, first).begin;
     const int64_t end = cut_.slices.part(use.parameter, first + comm_.nodes() - 1).end;
     if (begin == end) continue;
@@ -88,6 +91,17 @@ void CutStep::sum(size_t bucket) {
   if (comm_.node_size() > 1) sum_inside_node(bucket);
   progress(comm_.node_rank(), bucket).read.store(count_, std::memory_order_release);
   if (comm_.nodes() > 1) sum_between_nodes(bucket);
+  sum_experts(bucket);
+}
+
+void CutStep::sum_experts(size_t bucket) {
+  auto* base = reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()));
+  std::vector<HeldExperts::Gradient> stacks;
+  for (int u = sums_.buckets()[bucket].begin; u < sums_.buckets()[bucket].end; ++u) {
+    const GradientUse& use = executor_.plan().gradients[u];
+    if (experts_.deals(use.parameter)) stacks.push_back({use.parameter, plane(comm_.node_rank(), use) - base});
+  }
+  if (auto sum = experts_.sum(base, stacks)) by_messages_[bucket].push_back(std::move(sum));
 }
 
 // Whether a step gives only some of the rows of its gradient.
@@ -102,6 +116,7 @@ void CutStep::sum_between_nodes(size_t bucket) {
   std::vector<dist::OwnedRange> pieces, rows;
   for (int u = sums_.buckets()[bucket].begin; u < sums_.buckets()[bucket].end; ++u) {
     const GradientUse& use = executor_.plan().gradients[u];
+    if (experts_.deals(use.parameter)) continue;
     const bool table = is_table(use);
     rows.clear();
     for (int node = 0; node < comm_.nodes(); ++node) {
@@ -111,10 +126,10 @@ void CutStep::sum_between_nodes(size_t bucket) {
               {.offset = plane(comm_.node_rank(), use) - base + p.begin, .length = p.size(), .owner = node});
     }
     if (table)
-      between_nodes_[bucket].push_back(
+      by_messages_[bucket].push_back(
           comm_.sum_between_nodes(base, rows, executor_.store().parameters().at(use.parameter).cols()));
   }
-  between_nodes_[bucket].push_back(comm_.sum_between_nodes(base, pieces));
+  by_messages_[bucket].push_back(comm_.sum_between_nodes(base, pieces));
 }
 
 // Takes the sum of a bucket; then all of its memory is free, here and where others read from it.
@@ -123,8 +138,8 @@ void CutStep::finish(size_t bucket) {
     comm_.wait([&] { return all(summed_, &Progress::written); });
     sum(summed_++);
   }
-  for (const auto& sum : between_nodes_[bucket]) comm_.wait([&] { return sum->done(); });
-  between_nodes_[bucket].clear();
+  for (const auto& sum : by_messages_[bucket]) comm_.wait([&] { return sum->done(); });
+  by_messages_[bucket].clear();
   for (int u = sums_.buckets()[bucket].begin; u < sums_.buckets()[bucket].end; ++u) {
     const GradientUse& use = executor_.plan().gradients[u];
     if (cut_.own(use.parameter).size() > 0) sums_.take(use.parameter, use.use, run_);
@@ -140,7 +155,9 @@ void CutStep::finish_gradients(bool) {
 // An owner's slice is read by others only in the gathers of later runs, or where it was written.
 bool CutStep::finish_update(bool finite) {
   executor_.store().packs().masters_written();
-  return !exchange_.any(!finite);
+  const bool all_finite = !exchange_.any(!finite);
+  experts_.send_weights();
+  return all_finite;
 }
 
 }  // namespace mudd

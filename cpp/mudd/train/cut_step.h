@@ -1,7 +1,8 @@
 // CutStep: the GradientSync of ranks that cut gradients and state, and where they are on several nodes the weights
 // (mesh.zero=3). In each graph run a bucket is summed as soon as all ranks have finished it: inside a node from
 // the planes of its ranks, between nodes by messages. Its owner keeps the sum over runs of its slice, and the
-// bucket's memory is taken for a later one.
+// bucket's memory is taken for a later one. Gradients of experts that are dealt out are summed by those that hold
+// them.
 #pragma once
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "mudd/train/gradient_sync.h"
+#include "mudd/train/held_experts.h"
 #include "mudd/train/node_gradients.h"
 #include "mudd/train/totals_exchange.h"
 
@@ -50,6 +52,7 @@ class CutStep final : public GradientSync, private BatchSum {
   void sum(size_t bucket);
   void sum_inside_node(size_t bucket);
   void sum_between_nodes(size_t bucket);
+  void sum_experts(size_t bucket);
   void finish(size_t bucket);
   float* plane(int node_rank, const GradientUse& use) const;
   bool is_table(const GradientUse& use) const;
@@ -58,12 +61,13 @@ class CutStep final : public GradientSync, private BatchSum {
   NodeGradients& gradients_;
   dist::Comm& comm_;
   const OwnSlices& cut_;
+  HeldExperts experts_;
   TotalsExchange exchange_;
   std::shared_ptr<dist::Window> progress_;
-  std::vector<std::vector<std::shared_ptr<dist::Pending>>> between_nodes_;  // of each bucket
-  int run_ = 0;                                                             // of the step
-  uint64_t count_ = 0;                                                      // of graph runs so far
-  int written_uses_ = 0;                                                    // in this run
+  std::vector<std::vector<std::shared_ptr<dist::Pending>>> by_messages_;  // sums under way of each bucket
+  int run_ = 0;                                                           // of the step
+  uint64_t count_ = 0;                                                    // of graph runs so far
+  int written_uses_ = 0;                                                  // in this run
   size_t written_ = 0, summed_ = 0, finished_ = 0;  // buckets in this run: written here, being summed, taken
 };
 

@@ -61,14 +61,12 @@ void CutWeights::copy_own(const Wanted& wanted, std::byte* to) const {
 }
 
 void CutWeights::await() {
-  const dist::Phase before = comm_.phase();
-  comm_.set_phase(dist::Phase::gather, dist::kSameStep);
+  const dist::InnerPhase phase(comm_, dist::Phase::gather);
   const auto first = on_their_way_.front();
   comm_.wait([&] { return first->done(); });
   on_their_way_.pop_front();
   const uint64_t turn = progress(comm_.node_rank()).arrived.fetch_add(1, std::memory_order_acq_rel) + 1;
   wait_for_node(&Progress::arrived, turn);
-  comm_.set_phase(before, dist::kSameStep);
 }
 
 }  // namespace mudd

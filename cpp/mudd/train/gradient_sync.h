@@ -18,8 +18,8 @@ class GradientSync : public GradientObserver {
   virtual Part part(int i) const {
     const ParamStore& store = executor_.store();
     const OwnSlices* cut = executor_.gradients().cut() ? store.cut() : nullptr;
-    if (store.deals(i)) return store.parameters().held(i);
-    return cut ? cut->own(i) : store.parameters().whole(i);
+    if (cut) return cut->own(i);
+    return store.deals(i) ? store.parameters().held(i) : store.parameters().whole(i);
   }
   // Of a use whose total is given by its rows: the total over all processes; null: whole in the flat plane.
   virtual const RowTotal* rows(int i, int use) const { return executor_.gradients().rows(i, use); }

@@ -15,7 +15,7 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
       comm_(gradients.comm()),
       batch_sums_(batch_sums || (executor.store().experts() && executor.store().experts()->ranks() > 1)),
       ownership_(executor.store().parameters(), executor.plan(), comm_.world(), whole, gradients.bucket_bytes()),
-      experts_(executor.store(), whole),
+      experts_(executor, comm_, ExpertParts(executor.store().parameters(), executor.store().experts(), whole)),
       exchange_(executor, comm_, [this](int i, int rank) { return part_of(i, rank); }) {
   read_places();
   book_totals();
@@ -130,6 +130,28 @@ void SharedStep::sum_bucket(size_t bucket) {
     sum_planes({planes, static_cast<size_t>(comm_.node_size())}, to + mine.begin, mine.size());
   }
   sum_others(b);
+}
+
+// Adds the sums over the shards of each rank of the group by the tree, where they stayed apart.
+void SharedStep::add_ranks(const GradientUse& use) {
+  const int64_t stride = executor_.gradients().rank_stride(use.parameter);
+  if (stride == 0) return;
+  auto* first = reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()) +
+                                         executor_.gradients().place(use.parameter, use.use).offset);
+  const float* sums[kMaxShards];
+  const int ranks = executor_.store().experts()->ranks();
+  for (int r = 0; r < ranks; ++r) sums[r] = first + r * stride;
+  sum_planes({sums, static_cast<size_t>(ranks)}, first, stride);
+}
+
+void SharedStep::sum_experts(const GradientBucket& bucket) {
+  std::vector<HeldExperts::Gradient> stacks;
+  for (int u = bucket.begin; u < bucket.end; ++u) {
+    const int i = executor_.plan().gradients[u].parameter;
+    if (experts_.deals(i)) stacks.push_back({i, places_[comm_.node_rank()][u].offset / 4});
+  }
+  if (auto sum = experts_.sum(reinterpret_cast<float*>(gradients_.plane(comm_.node_rank())), stacks))
+    between_nodes_.push_back(std::move(sum));
 }
 
 // Begins the sums that go by messages.

@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "mudd/train/expert_parts.h"
 #include "mudd/train/gradient_sync.h"
+#include "mudd/train/held_experts.h"
 #include "mudd/train/node_gradients.h"
 #include "mudd/train/ownership.h"
 #include "mudd/train/totals_exchange.h"
@@ -56,7 +56,6 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   void sum_others(const GradientBucket& bucket);
   void add_ranks(const GradientUse& use);
   void sum_experts(const GradientBucket& bucket);
-  void send_experts();
   bool all_finished(size_t bucket) const;
   void sum_bucket(size_t bucket);
   void sum_between_nodes(const GradientBucket& bucket);
@@ -69,7 +68,7 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   dist::Comm& comm_;
   bool batch_sums_;
   Ownership ownership_;
-  ExpertParts experts_;
+  HeldExperts experts_;
   TotalsExchange exchange_;
   std::vector<std::vector<GradientSums::TotalPlace>> places_;  // [rank of the node][use of the plan]
   // [parameter][use]; null where all processes have whole planes.

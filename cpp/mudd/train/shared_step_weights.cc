@@ -8,7 +8,7 @@ bool SharedStep::finish_update(bool finite) {
   ParamStore& store = executor_.store();
   store.packs().masters_written();
   const bool all_finite = !exchange_.any(!finite);
-  send_experts();
+  experts_.send_weights();
   if (comm_.nodes() > 1) {
     send_weights();
     store.set_arrival(this);

@@ -20,6 +20,7 @@ EXTRAS = {
     "zstandard": "seeds",
     "sentencepiece": "seeds",
     "ml_collections": "seeds",
+    "jinja2": "chat",
     "datasets": "hub",
     "gcsfs": "cloud",
     "s3fs": "cloud",

@@ -57,7 +57,7 @@ def tool_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
     return None, list(words)
 
 
-_TRAINING = ("train", "bakeoff")
+_TRAINING = ("train", "bakeoff", "tune")
 _INFORMING = ("--plan", "--params", "--help", "-h", "--version", "-V")
 
 

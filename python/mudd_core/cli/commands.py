@@ -10,10 +10,13 @@ from mudd_core.cli.ending import silent, write_now
 from mudd_core.cli.job import requested_job
 from mudd_core.cli.names import JOB_OPTIONS, known_words
 from mudd_core.cli.request import Request
+from mudd_core.cli.same_run import on_mesh
 from mudd_core.cli.sampling import OPTIONS as TEXT_OPTIONS
 from mudd_core.cli.sampling import Asked, write_samples
 from mudd_core.cli.training import say_notes, train
 from mudd_core.config import Config, mesh_of
+from mudd_core.config.values import number
+from mudd_core.engine.memory import GIB
 from mudd_core.grammars.explain import explained, origins_of_words
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.ranks.rank_levels import hold_machine
@@ -39,6 +42,8 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
         return 0
     if ranks.first and (request.command != "train" or request.options.keys() & {"--plan", "--params"}):
         say_notes(request)
+    if "--node-memory" in request.options and "--plan" not in request.options:
+        raise UserError("[arguments] --node-memory: expected --plan beside it, which plans for such machines")
     if request.command == "train" and "--plan" in request.options:
         from mudd_core.data.source_check import check_sources
         from mudd_core.run.build.plan_report import plan_text
@@ -46,7 +51,12 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
         if request.folder.url:
             _look_at(request.folder)
         check_sources(request.required_config())
-        print(plan_text(request.required_config(), request.folder, _place(request)))
+        place, room = _place(request), _node_memory(request)
+        print(
+            plan_text(
+                request.required_config(), request.folder, place, room, lambda mesh: on_mesh(request, mesh)
+            )
+        )
         return 0
     if request.command == "train" and "--params" in request.options:
         from mudd_core.run.build.plan_report import parameter_table
@@ -84,6 +94,13 @@ def _place(request: Request) -> Place:
     job = requested_job(words).job
     mesh_of(request.required_config(), job.ranks)
     return Place(job.ranks, job.on_a_host)
+
+
+def _node_memory(request: Request) -> int:
+    """Bytes of --node-memory; 0 without it."""
+    if "--node-memory" not in request.options:
+        return 0
+    return int(GIB * number("[arguments] --node-memory", request.options["--node-memory"], above=0))
 
 
 def _saved_run(request: Request) -> tuple[Config, RunFolder]:

@@ -12,7 +12,15 @@ from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS, is_option
 
 WRITING = 'sample --config=small.py --prompt "def "'
 _MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
-_HIDDEN = (*_MEASURING, "compare", "data show", "data convert", "data inspect")  # named on other lines
+_OF_FAMILIES = ("grow", "weights")  # likewise
+_HIDDEN = (
+    *_MEASURING,
+    *_OF_FAMILIES,
+    "compare",
+    "data show",
+    "data convert",
+    "data inspect",
+)  # named on other lines
 _OF_SAMPLE = (  # --step is of validate, and --tokenizer of report too
     *("--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
     *("--step", "--tokenizer"),
@@ -63,6 +71,7 @@ def main_help() -> str:
         "commands:",
         *(f"  {name:<10} {text}" for name, text in COMMANDS.items()),
         *(f"  {name:<10} {text}" for name, (_, text) in TOOLS.items() if name not in _HIDDEN),
+        f"  {', '.join(_OF_FAMILIES)}: more slots for a TokenFormer; what the blocks of a MUDDFormer read",
         f"  {', '.join(_MEASURING)}: measure and predict speed",
         "",
         "options:",

@@ -15,6 +15,10 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.interop.import_command",
         "a run out of a Hugging Face folder or another program's weights",
     ),
+    "tune": (
+        "mudd_core.cli.tune.command",
+        "train a model of Hugging Face further on conversations",
+    ),
     "export": ("mudd_core.interop.export_command", "a run's weights as a Hugging Face folder"),
     "mup": (
         "mudd_core.tools.scaling.command",
@@ -52,6 +56,11 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--workdir": ("DIR", "folder of the run; default runs/<config name>", ()),
     "--mode": ("NAME", "the command, given as an option", ()),
     "--plan": ("", "print parameters, FLOPs, memory and time; train nothing", ("train",)),
+    "--node-memory": (
+        "GIB",
+        "with --plan: memory of each machine in GiB; default what this one has free",
+        ("train",),
+    ),
     "--ranks": (
         "N",
         "work by N processes, started by mpirun; docs/parallel.md",
@@ -97,7 +106,7 @@ CODE_FILE = "MUDD_JOB_CODE"
 JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # for the process that starts the ranks
 # Tools whose work several ranks share, beside the commands that take --ranks; and those with a --ranks of their own.
 TOOLS_ON_RANKS = ("export", "bakeoff")
-OWN_RANKS = ("commbench", "scale")
+OWN_RANKS = ("commbench", "scale", "tune")
 # Commands that read a run: its saved config counts, and arguments may change what may change on resume.
 READING = ("validate", "sample", "report")
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mudd_core.base.surroundings import program
 from mudd_core.cli.request import Request
 from mudd_core.config.arguments import Arguments
 
+if TYPE_CHECKING:
+    from mudd_core.run.build.mesh_search import Choice
+
 _STOP = "train.stop_at"
+_SIZES = ("data", "fsdp", "zero", "expert")
 
 
 def command_line(request: Request, command: str = "", ranks: int = 1) -> str:
@@ -36,10 +42,33 @@ def to_go_on(request: Request, reason: str, ranks: int) -> str:
 
 def _without_stop(words: Sequence[str]) -> list[str]:
     """The arguments without train.stop_at, in any of its forms."""
+    return _without(words, (_STOP, _STOP.partition(".")[2]))
+
+
+def _without(words: Sequence[str], names: Collection[str], switches: Collection[str] = ()) -> list[str]:
+    """The arguments without those of these names, with their values, and without the switches."""
     kept, arguments = list[str](), Arguments(words)
     for item in arguments:
-        if item.name.replace("-", "_") not in (_STOP, _STOP.partition(".")[2]):
+        if item.option in switches:
+            continue
+        if item.name.replace("-", "_") not in names:
             kept.append(item.raw)
         elif item.value is None:
             arguments.value()
     return kept
+
+
+def on_mesh(request: Request, choice: Choice) -> str:
+    """The command that trains the run of a plan on another mesh; hosts beyond those that were named get numbers."""
+    place, named = choice.place, [host for host in request.options.get("--hosts", "").split(",") if host]
+    old = ("ranks", "hosts", "node_memory", *(f"mesh.{name}" for name in _SIZES))
+    words = [*_without(shlex.split(command_line(request)), old, ("--plan",)), *choice.words.split()]
+    sizes = choice.config.mesh
+    if choice.config.mesh != replace(request.required_config().mesh, zero=sizes.zero, expert=sizes.expert):
+        words += ["mesh.data=-1", "mesh.fsdp=-1"]
+    words.append(f"--ranks={place.world}")
+    nodes = place.world // place.on_a_node
+    if nodes > 1:
+        numbered = (f"HOST{number}" for number in range(len(named) + 1, nodes + 1))
+        words.append(f"--hosts={','.join([*named, *numbered])}")
+    return shlex.join(words)

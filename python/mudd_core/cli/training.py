@@ -20,6 +20,7 @@ from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line, to_go_on
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
+from mudd_core.config.pipelines import spec_of
 from mudd_core.grammars.explain import origin_text
 from mudd_core.grammars.resolved import Resolved
 from mudd_core.run.build.recipe import recipe_note
@@ -174,7 +175,8 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
     if sweep:
         progress.say(finish(trainer.engine, config, store.folder, summary.step, sweep, ranks).rstrip())
         store.settle()
-    if ranks.first or config.mesh.runs_together(ranks.world):
+    is_chat = spec_of(config.data.pipeline).conversations  # an answer needs a question
+    if not is_chat and (ranks.first or config.mesh.runs_together(ranks.world)):
         show_sample(trainer, config, shown=ranks.first)
     if ranks.first:
         print(ending(summary, store.folder, request, prompt_of(trainer)))

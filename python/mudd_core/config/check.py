@@ -43,7 +43,26 @@ def shard_count(config: Config) -> int:
 def mesh_of(config: Config, world: int) -> Mesh:
     """The mesh of the config over so many ranks; UserError where one does not fit the other."""
     train = config.train
+    if world > 1 and (fault := _unequal_targets(config, world)):
+        raise UserError(f"[mesh] loss.normalize=micro_mean over {world} ranks {fault}")
     return fit_mesh(config.mesh, world, train.shard_count(), train.logical_shards, train.batch_size)
+
+
+def _unequal_targets(config: Config, world: int) -> str:
+    """Why micro-batches of ranks may count unequally many targets, which micro_mean cannot weigh; empty if none.
+
+    Of a reader of the user's nothing is known: there the first such step ends the run.
+    """
+    if config.loss.normalize != "micro_mean":
+        return ""
+    if config.train.batch_size % world:
+        return f"needs a train.batch_size that they divide, got {config.train.batch_size}; use loss.normalize=valid"
+    if spec_of(config.data.pipeline).leaves_out:
+        return (
+            "needs equally many targets in each micro-batch, and rows of "
+            f"data.pipeline={config.data.pipeline} may leave some out; use loss.normalize=valid, or one process"
+        )
+    return ""
 
 
 def _expert_faults(config: Config) -> list[str]:

@@ -56,6 +56,29 @@ class DataConfig:
     dataset_config: str = opt("", "configuration of that data set", later=True)
     split: str = opt("train", "split of that data set", later=True)
     column: str = opt("text", "column or member that holds the text", later=True)
+    template: str = opt(
+        "auto",
+        "chat: auto = the chat template of the tokenizer's folder; chatml; or the file of a Jinja template",
+        later=True,
+    )
+    loss_on: str = opt(
+        "assistant",
+        "chat: which tokens count: all turns of the assistant, the last one, or everything",
+        choices=("assistant", "last", "all"),
+        later=True,
+    )
+    too_long: str = opt(
+        "drop",
+        "chat: examples of more than train.seq_len + 1 tokens: drop, cut from the left behind the system turn, or fail",
+        choices=("drop", "cut", "fail"),
+        later=True,
+    )
+    bad_examples: str = opt(
+        "fail",
+        "chat: examples without an answer or a certain mask: end the start, or drop them with a warning",
+        choices=("fail", "drop"),
+        later=True,
+    )
     seed: int = opt(-1, "seed of the data order; -1 = train.seed", low=-1, high=_SEEDS, later=True)
     shuffle: str = opt(
         "auto",

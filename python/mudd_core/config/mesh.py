@@ -8,7 +8,15 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.fields import opt
 
 LARGEST_FSDP = 64  # of the default mesh: more ranks than this are data
+MOST_RANKS = 1024  # logical shards of a run, of which each rank has one at least
 UNIT = 4096  # numbers of a parameter that have one owner (contracts 25)
+
+# Axes that are not built, each with the reason.
+NOT_BUILT = {
+    "pipeline": "pipeline stages are not built yet",
+    "context": "cutting a sequence moves 1.6 to 29 times what its computation takes (docs/scale.md)",
+    "tensor": "cutting inside layers takes 8 transfers of T x D a layer, none behind compute (docs/scale.md)",
+}
 
 
 @dataclass(frozen=True)
@@ -20,7 +28,7 @@ class MeshConfig:
         "groups of fsdp ranks, each of which may hold all of the optimizer's state; -1 = what is left",
         "ranks",
         low=-1,
-        high=1024,
+        high=MOST_RANKS,
         free=True,
     )
     fsdp: int = opt(
@@ -29,7 +37,7 @@ class MeshConfig:
         f"largest divisor of the world up to {LARGEST_FSDP}",
         "ranks",
         low=-1,
-        high=1024,
+        high=MOST_RANKS,
         free=True,
     )
     expert: int = opt(
@@ -37,7 +45,14 @@ class MeshConfig:
         "neighbours among the ranks that hold the experts of a mixture between them; divides their number and n_expert",
         "ranks",
         low=1,
-        high=1024,
+        high=MOST_RANKS,
+        free=True,
+    )
+    expert_room: float = opt(
+        0.0,
+        "rows of tokens that a rank of mesh.expert reserves memory for in each layer, as a multiple of an even load; "
+        "a step that needs more ends the run; 0 = memory for twice an even load, and more while the machine has it",
+        low=0.0,
         free=True,
     )
     pipeline: int = opt(1, "stages that the layers are cut into; not built yet", "ranks", low=1, free=True)
@@ -151,19 +166,17 @@ def mesh_faults(mesh: MeshConfig) -> list[str]:
             "[mesh] zero=2 is not built: beside zero=1 it saves 4 bytes a parameter and costs a reduce-scatter of the "
             "gradients in each graph run; use zero=1, or zero=3, which cuts the weights, too (docs/parallel.md)"
         )
-    if mesh.zero == 3 and mesh.expert > 1:
-        faults.append(
-            f"[mesh] expert={mesh.expert} with zero=3 is not built yet; use zero=1, or expert=1 (docs/parallel.md)"
-        )
-    for name in ("pipeline", "context"):
+    if 0 < mesh.expert_room < 1:
+        faults.append(f"[mesh] expert_room: expected 0 or at least 1, an even load, got {mesh.expert_room}")
+    for name, reason in NOT_BUILT.items():
         if (value := getattr(mesh, name)) > 1:
-            faults.append(f"[mesh] {name}={value} is not built yet; use {name}=1 (docs/parallel.md)")
-    if mesh.tensor > 1:
-        faults.append(
-            "[mesh] tensor is not built: 8 transfers of T x D a layer, none behind compute (docs/scale.md); use "
-            "mesh.fsdp or more threads a rank"
-        )
+            faults.append(f"[mesh] {name}={value}: {reason}; use {name}=1 mesh.fsdp={_wider(mesh, value)}")
     return faults
+
+
+def _wider(mesh: MeshConfig, ranks: int) -> int:
+    """mesh.fsdp with the ranks of an axis that is refused; the nearest mesh that works."""
+    return ranks * mesh.fsdp if mesh.fsdp > 1 else -1
 
 
 def expert_faults(ranks: int, family: str, experts: int, numbers: int) -> list[str]:
@@ -203,15 +216,17 @@ def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, bat
         fsdp = max(size for size in range(1, min(world, LARGEST_FSDP) + 1) if world % size == 0)
     given, size = ("fsdp", fsdp) if data == -1 else ("data", data)
     if -1 in (data, fsdp) and world % size:
+        ranks = "rank that was" if world == 1 else f"{world} ranks that were"
         raise UserError(
-            f"[mesh] {given} {size} does not divide the {world} ranks that were started; mesh.{given}=-1 takes what "
-            "is left"
+            f"[mesh] {given} {size} does not divide the {ranks} started: start a multiple of {size} "
+            f"(--ranks={size}), or set mesh.{given}=-1, which takes what is left"
         )
     found = Mesh(world // fsdp if data == -1 else data, world // data if fsdp == -1 else fsdp, mesh.expert)
     if found.world != world:
         started = "1 rank was" if world == 1 else f"{world} ranks were"
         raise UserError(
-            f"[mesh] {found} = {found.world}, but {started} started; mesh.data=-1 takes what is left"
+            f"[mesh] {found} = {found.world}, but {started} started: start --ranks={found.world}, or set mesh.data=-1, "
+            "which takes what is left"
         )
     _refuse_experts(mesh.expert, world, shards)
     return found

@@ -21,7 +21,8 @@ class PipelineSpec:
     their runs keep it. ids_alone: needs no tokenizer. shuffles: with data.shuffle=auto. cursor_members: of the place of
     a stream in a checkpoint; empty where data.cache=stream is not supported. by_number: a stream reads documents in an
     order of its own. endless: has no end of an epoch. plain_text: reads plain files of text in one place too.
-    folder: which files of a folder are taken.
+    conversations: records hold messages, not a text. folder: which files of a folder are taken. leaves_out: rows may
+    have targets that do not count.
     """
 
     name: str
@@ -34,7 +35,9 @@ class PipelineSpec:
     endless: bool = False
     plain_text: bool = False
     needs_validation: bool = True
+    conversations: bool = False
     folder: Literal["all", "tfrecord", "c4"] = "all"
+    leaves_out: bool = False
 
     @property
     def streams(self) -> bool:
@@ -51,6 +54,7 @@ _ALL = (
         ids_alone=True,
         needs_validation=False,
         folder="tfrecord",
+        leaves_out=True,
     ),
     PipelineSpec("megatron", ids_alone=True, shuffles=True),
     PipelineSpec(
@@ -59,20 +63,26 @@ _ALL = (
         shuffles=True,
         cursor_members=frozenset({"batch", "places"}),
         by_number=True,
+        leaves_out=True,
     ),
     PipelineSpec(
         "rows",
         protocol="rows",
         cursor_members=frozenset({"batch", "epoch", "file", "number", "held", "taken"}),
+        leaves_out=True,
     ),
-    PipelineSpec("features", protocol="counted", earlier_protocol="features", ids_alone=True),
+    PipelineSpec(
+        "features", protocol="counted", earlier_protocol="features", ids_alone=True, leaves_out=True
+    ),
     PipelineSpec(
         "blocks",
         protocol="blocks",
         shuffles=True,
         cursor_members=frozenset({"batch", "epoch", "draws", "read", "ended", "slots", "origin"}),
         folder="c4",
+        leaves_out=True,
     ),
+    PipelineSpec("chat", protocol="chat", shuffles=True, conversations=True, leaves_out=True),
     PipelineSpec("synthetic", ids_alone=True, endless=True),
 )
 PIPELINES = {one.name: one for one in _ALL}

@@ -37,6 +37,7 @@ _ALL = (
     EvalProtocol("counted", last="dropped"),
     EvalProtocol("features", mean="slots", last="dropped"),
     EvalProtocol("blocks", counts="documents"),
+    EvalProtocol("chat"),
 )
 PROTOCOLS = {one.name: one for one in _ALL}
 

@@ -93,6 +93,14 @@ class Tested(Protocol):
         """Those rows, as of the split `valid`; UserError if there are none or too few."""
 
 
+@runtime_checkable
+class Shown(Protocol):
+    """Data of which a start shows something."""
+
+    def shown(self) -> list[str]:
+        """Lines for the user when a run begins or goes on."""
+
+
 class Prepared(Protocol):
     """Data that are ready to be read.
 

@@ -10,6 +10,7 @@ from mudd_core.base.storage import file_system, is_url, mapped, unreachable
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import spec_of
+from mudd_core.data.chat.build import require_conversation
 from mudd_core.data.corpus import require_text, scan_listing
 from mudd_core.data.formats import documents, format_of
 from mudd_core.data.listing import Listing, data_files, list_files
@@ -42,6 +43,9 @@ def _read_text(listing: Listing) -> None:
 def _read_first(files: tuple[Path, ...], settings: DataConfig) -> None:
     """UserError or FormatError where the first document of the files cannot be read."""
     one = format_of(files[0], settings.format)
+    if spec_of(settings.pipeline).conversations:
+        require_conversation(files[0], one, settings.column)
+        return
     if spec_of(settings.pipeline).ids_alone or one.holds == "ids":
         return
     if one.holds == "text" and len(files) == 1:

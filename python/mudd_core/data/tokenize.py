@@ -14,7 +14,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,14 @@ class Tokenizer(Protocol):
         """A function that takes one id after the other and gives the text that is complete with it."""
 
 
+@runtime_checkable
+class WithPlaces(Protocol):
+    """A tokenizer that says which characters of a text each id stands for."""
+
+    def encode_with_places(self, texts: Sequence[str]) -> list[tuple[Ids, Ids]]:
+        """For each text its ids [n] and their characters [n, 2]: first, end. No template is applied."""
+
+
 class _ByteVocabulary(ShownByIds):
     """Decoding for vocabularies whose tokens are byte strings."""
 
@@ -97,6 +105,14 @@ class ByteTokenizer(_ByteVocabulary):
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
         return [np.frombuffer(t, np.uint8).astype(np.int64) for t in texts]
 
+    def encode_with_places(self, texts: Sequence[str]) -> list[tuple[Ids, Ids]]:
+        found = []
+        for text in texts:
+            numbers = np.repeat(np.arange(len(text)), [len(character.encode()) for character in text])
+            places = np.stack([numbers, numbers + 1], axis=1).astype(np.int64)
+            found.append((np.array(self.encode(text), np.int64), places))
+        return found
+
 
 class JsonTokenizer(_ByteVocabulary):
     """A tokenizer.json, run by the `tokenizers` library. `file` names it in messages.
@@ -127,6 +143,11 @@ class JsonTokenizer(_ByteVocabulary):
     def names(self) -> dict[int, str]:
         """Token of each id."""
         return {i: token for token, i in vocabulary(check_tokenizer_json(self._data, self._file)).items()}
+
+    def special_ids(self) -> set[int]:
+        """Ids of the special tokens."""
+        added = check_tokenizer_json(self._data, self._file).get("added_tokens") or []
+        return {token["id"] for token in added if token.get("special")}
 
     def _loaded(self) -> Library:
         if self._library is None:
@@ -163,6 +184,15 @@ class JsonTokenizer(_ByteVocabulary):
         lines = [t.decode("utf-8") for t in texts]
         encoded = self._guard(lambda: library.encode_batch_fast(lines, add_special_tokens=template))
         return [np.array(e.ids, np.int64) for e in encoded]
+
+    def encode_with_places(self, texts: Sequence[str]) -> list[tuple[Ids, Ids]]:
+        library = self._loaded()
+        processor, library.post_processor = library.post_processor, None  # it may cut blanks off the places
+        try:
+            encoded = self._guard(lambda: library.encode_batch([*texts], add_special_tokens=False))
+        finally:
+            library.post_processor = processor
+        return [(np.array(e.ids, np.int64), np.array(e.offsets, np.int64).reshape(-1, 2)) for e in encoded]
 
     def decode(self, ids: Iterable[int]) -> str:
         if self._is_byte_level:

@@ -78,9 +78,12 @@ class Comm:
         self.core.split_nodes()
         self._find_node()
 
-    def expert_group(self, ranks: int) -> _core.ExpertGroup:
-        """Return the group of so many neighbours, this rank among them, that hold the experts between them."""
-        return _core.ExpertGroup(self.core, ranks)
+    def expert_group(self, ranks: int, room: float = 0.0) -> _core.ExpertGroup:
+        """Return the group of so many neighbours, this rank among them, that hold the experts between them.
+
+        room: see mesh.expert_room.
+        """
+        return _core.ExpertGroup(self.core, ranks, room)
 
     def counters(self) -> dict[str, tuple[int, int]]:
         """Return (messages, bytes) that this rank has sent between nodes, by purpose: control, sum, gather, exchange.

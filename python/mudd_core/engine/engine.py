@@ -215,6 +215,15 @@ class Engine:
         """Bytes of this rank's own experts in memory_report, by kind: weights, moments, packed."""
         return dict(self.model.store.expert_bytes(self._step.moment_planes))
 
+    def limit_experts(self, spare: int) -> None:
+        """Let the rows of this rank's experts take at most `spare` bytes more than planned; UserError in a step else.
+
+        Without this call they may take all of their addresses.
+        """
+        unplanned = self.executor.arena_bytes - self.executor.likely_bytes
+        if self.model.experts is not None and unplanned > 0:
+            self.model.experts.set_spare(min(1.0, max(0, spare) / unplanned))
+
     def memory_report(self) -> dict[str, int]:
         """Bytes by kind: weights, moments, gradients, packed copies, weights gathered (where cut), arena."""
         store, executor = self.model.store, self._planned.executor

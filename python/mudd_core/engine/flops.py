@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from mudd_core.config import ModelConfig, head_width
+from mudd_core.config import ModelConfig, head_width, mixture_of
 from mudd_core.config.families import TransformerPPConfig, own_family
 from mudd_core.config.families.windows import layers_of
 
@@ -20,6 +20,14 @@ def matrix_weights(model: ModelConfig, vocab_size: int) -> int:
     """Weights that enter a matmul for a token, the head included."""
     blocks = model.matrix_weights() if own_family(model) is None else _declared_matrices(model)
     return blocks + vocab_size * model.d_model
+
+
+def expert_weights(model: ModelConfig) -> int:
+    """Weights of all experts of all layers; 0 for a model without experts."""
+    mixture = mixture_of(model)
+    if mixture is None:
+        return 0
+    return 3 * mixture.d_model * mixture.d_ff * mixture.n_expert * mixture.n_layer
 
 
 @cache

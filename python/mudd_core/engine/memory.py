@@ -11,6 +11,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
 
 MIB = 1 << 20
+GIB = 1 << 30
 PROC = Path("/proc")
 
 

@@ -93,6 +93,7 @@ class Model(Parameters, InnerValues, Hinted):
         self.comm = comm
         for name, (begin, end) in (held or {}).items():
             self.store.hold(name, begin, end)
+        self.experts = experts
         if experts is not None:
             self.store.deal_experts(experts)
         self.cut = cut

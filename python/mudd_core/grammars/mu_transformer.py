@@ -16,7 +16,7 @@ from mudd_core.config import Config, MupConfig, find_config, read_config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.keys import Row, Value, rows_of
 from mudd_core.config.keys import mu_transformer_run as keys
-from mudd_core.config.keys.mu_transformer_values import file_mesh_note, keys_of, mesh_fault, profile
+from mudd_core.config.keys.mu_transformer_values import keys_of, profile
 from mudd_core.config.load import file_result
 from mudd_core.config.overrides import split_words
 from mudd_core.config.suggest import nearest
@@ -49,7 +49,6 @@ def resolve(asked: CommandLine) -> Resolved:
     file = _read(asked.config, rows)
     typed, own = split_flags(_GRAMMAR, asked.words, rows)
     notes = [f"{file.path}: keys that mean nothing here: {', '.join(file.unknown)}"] if file.unknown else []
-    _judge_mesh(file, typed, notes)
     settings = _settings(file, typed, rows)
     given = {*file.keys, *typed} | ({keys.SAMPLING} if _PATH in asked.config else set())
     applied = _applied(file, rows, settings, given, own)
@@ -62,6 +61,10 @@ def resolve(asked: CommandLine) -> Resolved:
         applied = _applied(file, rows, settings, given - data.dropped | data.taken, own)
         applied.notes.extend(data.notes)
     config = replace_path(applied.config, "name", name)
+    sizes = {key: value for key, value in file.keys.items() if key in keys.MESH}
+    if sizes and not any(path in applied.origins for path in keys.MESH_FIELDS):
+        config, said = keys.file_mesh(config, sizes)
+        notes += said
     for path, value in profile(values).items():
         if path not in applied.origins:
             config = replace_path(config, path, value)
@@ -164,6 +167,8 @@ def _settings(file: _File, typed: Typed, rows: Mapping[str, Row]) -> dict[str, S
             word, text = typed[name]
             value = value_of(_GRAMMAR, name, keys.LIKE.get(name, default), text)
             setting = replace(setting, value=value, word=word)
+        elif name in keys.MESH:
+            setting = replace(setting, value=1)
         settings[name] = setting
     if keys.OLD_RATE in typed and keys.RATE in typed:
         raise UserError(f"[{_GRAMMAR}] {keys.OLD_RATE} is the old name of {keys.RATE}; give one of them")
@@ -186,16 +191,6 @@ def _judge_scale(file: _File, applied: Applied, given: set[str]) -> None:
     assert isinstance(before, MupConfig) and isinstance(now, MupConfig)
     if fault := now.overridden(before, given):
         raise UserError(f"[{_GRAMMAR}] {fault}")
-
-
-def _judge_mesh(file: _File, typed: Typed, notes: list[str]) -> None:
-    """Note the mesh of a file; UserError for one that is typed."""
-    if asked := [name for name in keys.MESH if name in typed]:
-        sizes = [value_of(_GRAMMAR, name, 1, typed[name][1]) if name in typed else 1 for name in keys.MESH]
-        if sizes != [1, 1]:
-            raise UserError(f"[{_GRAMMAR}] {typed[asked[0]][0]}: {mesh_fault(*sizes)}")
-    elif any(name in file.keys for name in keys.MESH):
-        notes.append(file_mesh_note(*(file.keys.get(name, 1) for name in keys.MESH)))
 
 
 # ---- the run ----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from mudd_core.config.keys import COMMAND, WORKDIR, Row, Value
 from mudd_core.config.values import KINDS, mismatch
 from mudd_core.grammars.resolved import Origin
 
+_CHANGEABLE = ("mesh.zero",)  # fields that follow from a key whose own meaning is another one
 _NO_FIELDS = (COMMAND, WORKDIR)
 
 
@@ -155,7 +156,7 @@ def with_own_words(
     origins = dict(applied.origins)
     for item in overrides:
         before = origins.get(item.path)
-        if before is not None and before.word:
+        if before is not None and before.word and item.path not in _CHANGEABLE:
             raise UserError(f"[{grammar}] {item.path} is given twice: {before.word} and {item.word}")
         default = before.default if before is not None else None
         origins[item.path] = Origin(default, "", item.word)

@@ -135,6 +135,7 @@ class Recorder:
             shards=shards,
             compute=store.compute,
             expert_ranks=store.expert_ranks,
+            expert_room=store.expert_room,
         )
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "int32", external: bool = False) -> Value:

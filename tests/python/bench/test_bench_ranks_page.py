@@ -59,12 +59,20 @@ def test_metrics_are_ratios_of_one_part() -> None:
             row("DDP 5 MB", 50, 10),
             row("DDP ZeRO 25 MB", 80, 6),
         ),
+        "experts 9M fp32": part(
+            row("1 rank x 2 threads", 100, 9, shape="Mixtral 9M"),
+            row("2 ranks x 1 thread, mesh.expert=2", 96, 5, shape="Mixtral 9M"),
+        ),
         "sums": part({"mib": 32, "allreduce_ms": 30, "window_ms": 3, "window_gb_s": 8, "copy_gb_s": 20}),
         "link 55M fp32": part({"skipped": "no network namespaces: not root"}),
     }
     found = {metric: (value, bar) for metric, value, bar, _ in ranks_page.metrics(kept)}
     assert found["55M fp32: 2 ranks x 1 thread over 1 rank x 2 threads, tokens/s"] == (0.98, 0.97)
     assert found["55M fp32: exposed communication inside a node"] == (0.02, 0.03)
+    assert found["Mixtral 9M fp32: 2 ranks x 1 thread, mesh.expert=2 over 1 rank x 2 threads, tokens/s"] == (
+        0.96,
+        0.95,
+    )
     assert found["55M: ours over DDP 25 MB, tokens/s"] == (1.5, 1.3)
     assert found["55M: ours over DDP 25 MB, memory of a process (Pss)"] == (0.5, 0.6)
     assert found["sum of 32 MiB: MPI_Allreduce over ours, time"] == (10, 5)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from mpi_ranks import needs_mpi, window_files
-from rank_faults import Kills, run_of
-from tiny_run import TinyRun
+from rank_faults import Kills, job_of, run_of
+from tiny_run import MIXTURE, TinyRun
 
 pytestmark = needs_mpi
 
@@ -54,3 +54,25 @@ def test_a_rank_killed_while_weights_are_gathered_is_named_and_no_bit_is_lost(
         assert f"process rank {rank} " in said, said  # mpirun's: no rank of its node is left to say more
     assert kills.slowest < 5
     assert kills.finish(whole)
+
+
+def test_a_rank_killed_while_rows_of_experts_are_exchanged_is_named_and_no_bit_is_lost(
+    tiny_text: Path, tmp_path: Path
+) -> None:
+    steps = ("train.steps=12", "train.save_every=4", "train.eval_every=12")
+    whole = run_of(tmp_path / "whole", tiny_text, *steps, config=MIXTURE)
+    assert whole.finish() == 0, whole.tail
+    kills = Kills(tmp_path / "run", tiny_text, 2, (*steps, "mesh.expert=2"), MIXTURE)
+    # Ten exchanges a step: rows of the first layer, and the sixth step.
+    for rank, instant in [(1, 3), (0, 58)]:
+        said = kills.kill(rank, f"phase_exchange:{instant}")
+        assert said.count("is gone: its process was killed") == 1, said
+        assert re.search(
+            rf"\[ranks\] rank {rank} \(.+\) in step \d+ \(exchange, mesh\.expert\).* is gone", said
+        ), said
+    assert kills.finish(whole)
+    too_many = job_of(
+        tmp_path / "small", tiny_text, 2, *steps, "mesh.expert=2", "mesh.expert_room=1", config=MIXTURE
+    )
+    assert too_many.finish() == 2, too_many.tail
+    assert too_many.output.count("set mesh.expert_room=") == 1, too_many.output

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import mudd_core as mc
+from level_workers import levels
 from mpi_ranks import ENVIRONMENT, mpirun, needs_mpi, ranks_of, window_files
 from places import HELPERS, ROOT, TESTS
 from tiny_run import TinyRun
@@ -144,18 +145,19 @@ def at_two_levels(run: TinyRun, high: str, low: str) -> TinyRun:
     return run
 
 
-@pytest.mark.parametrize("low", ["avx2", "portable"])
+FP32_LEVELS = [level for level in levels() if not level.endswith("_bf16")]
+
+
+@pytest.mark.parametrize("low", FP32_LEVELS[:-1])
 @pytest.mark.parametrize("node", ["rank", "host"])
 def test_ranks_of_different_levels_have_the_bits_of_one_process(
     whole: TinyRun, tiny_text: Path, tmp_path: Path, node: str, low: str
 ) -> None:
-    run = at_two_levels(run_of(tmp_path / "run", tiny_text, f"dist.node={node}"), "avx512", low)
+    high = FP32_LEVELS[-1]
+    run = at_two_levels(run_of(tmp_path / "run", tiny_text, f"dist.node={node}"), high, low)
     assert run.finish(120) == 0, run.tail
     assert same(run, whole)
-    shared = (
-        f"has level {low} only, so rank 0 uses {low}" in run.output
-    )  # of a CPU without AVX-512 perhaps not
-    assert shared == (node == "host" and mc.isa() not in ("portable", low)), run.tail
+    assert (f"has level {low} only, so rank 0 uses {low}" in run.output) == (node == "host"), run.tail
 
 
 @pytest.mark.parametrize("refused", [False, True])

@@ -58,7 +58,9 @@ def test_zero_2_is_refused_with_its_figure() -> None:
 def test_axes_of_part_two_are_refused_by_name(axis: str) -> None:
     with pytest.raises(UserError) as caught:
         mc.load_config("tiny.py", [f"mesh.{axis}=2"])
-    assert str(caught.value) == f"[mesh] {axis}=2 is not built yet; use {axis}=1 (docs/parallel.md)"
+    assert f"[mesh] {axis}=2: " in str(caught.value) and f"; use {axis}=1 mesh.fsdp=-1" in str(caught.value)
+    with pytest.raises(UserError, match=f"use {axis}=1 mesh.fsdp=8"):
+        mc.load_config("tiny.py", [f"mesh.{axis}=4", "mesh.fsdp=2"])
 
 
 @pytest.mark.parametrize(
@@ -98,8 +100,8 @@ def test_tensor_parallelism_is_refused_with_its_figure() -> None:
     with pytest.raises(UserError) as caught:
         mc.load_config("tiny.py", ["mesh.tensor=2"])
     assert str(caught.value) == (
-        "[mesh] tensor is not built: 8 transfers of T x D a layer, none behind compute (docs/scale.md); "
-        "use mesh.fsdp or more threads a rank"
+        "[mesh] tensor=2: cutting inside layers takes 8 transfers of T x D a layer, none behind compute "
+        "(docs/scale.md); use tensor=1 mesh.fsdp=-1"
     )
 
 
@@ -139,15 +141,44 @@ def test_more_ranks_than_sequences_or_shards_are_refused() -> None:
 
 def test_a_typed_mesh_must_have_the_size_of_the_world() -> None:
     assert refusal(8, "mesh.data=2", "mesh.fsdp=3") == (
-        "[mesh] data 2 x fsdp 3 = 6, but 8 ranks were started; mesh.data=-1 takes what is left"
+        "[mesh] data 2 x fsdp 3 = 6, but 8 ranks were started: start --ranks=6, or set mesh.data=-1, which takes what "
+        "is left"
     )
     assert refusal(1, "mesh.data=1", "mesh.fsdp=2") == (
-        "[mesh] data 1 x fsdp 2 = 2, but 1 rank was started; mesh.data=-1 takes what is left"
+        "[mesh] data 1 x fsdp 2 = 2, but 1 rank was started: start --ranks=2, or set mesh.data=-1, which takes what "
+        "is left"
     )
     assert refusal(8, "mesh.fsdp=3") == (
-        "[mesh] fsdp 3 does not divide the 8 ranks that were started; mesh.fsdp=-1 takes what is left"
+        "[mesh] fsdp 3 does not divide the 8 ranks that were started: start a multiple of 3 (--ranks=3), or set "
+        "mesh.fsdp=-1, which takes what is left"
     )
     assert "data 3 does not divide" in refusal(8, "mesh.data=3")
+
+
+def test_micro_means_of_unequally_many_targets_are_refused_at_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mean = ("loss.normalize=micro_mean", "train.micro_batch_size=1")
+    assert refusal(2, *mean, "data.pipeline=rows") == (
+        "[mesh] loss.normalize=micro_mean over 2 ranks needs equally many targets in each micro-batch, and rows of "
+        "data.pipeline=rows may leave some out; use loss.normalize=valid, or one process"
+    )
+    uneven = ("loss.normalize=micro_mean", "train.batch_size=9", "train.logical_shards=4")
+    assert "needs a train.batch_size that they divide, got 9" in refusal(2, *uneven)
+    config = mc.load_config("tiny.py", mean)  # plain text counts all targets
+    assert mesh_of(config, 2).world == 2 and mesh_of(
+        mc.load_config("tiny.py", [*mean, "data.pipeline=rows"]), 1
+    )
+    words = [
+        "--config=tiny.py",
+        "--ranks=2",
+        "--plan",
+        f"--workdir={tmp_path / 'run'}",
+        *mean,
+        "data.pipeline=rows",
+    ]
+    assert main([*words, "data.path=README.md"]) == 2 and not list(tmp_path.iterdir())
+    assert "micro_mean over 2 ranks" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("word", ["mesh.zero=2", "mesh.tensor=2", "mesh.fsdp=2"])

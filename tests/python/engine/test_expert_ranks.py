@@ -33,7 +33,13 @@ SIZES = {
 
 
 def config_of(
-    family: str = "mixtral", *, expert: int = 1, model: dict[str, Any] | None = None, **settings: Any
+    family: str = "mixtral",
+    *,
+    expert: int = 1,
+    zero: int = 1,
+    room: float = 0.0,
+    model: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Config:
     sizes = {"batch_size": 8, "seq_len": 16, "seed": 5, "logical_shards": 8, "threads": 1}
     optim = settings.pop("optim", OptimConfig(lr=3e-3))
@@ -42,7 +48,7 @@ def config_of(
         model=dataclasses.replace(CASES[family][0], **{**SIZES, **(model or {})}),
         train=TrainConfig(**{**sizes, **settings}),
         optim=optim,
-        mesh=MeshConfig(expert=expert),
+        mesh=MeshConfig(expert=expert, zero=zero, expert_room=room),
     )
 
 
@@ -58,6 +64,22 @@ def test_experts_of_ranks_have_the_bits_of_one_process(family: str, precision: s
 def test_nodes_have_the_bits_of_one_process(world_node_expert: tuple[int, int, int]) -> None:
     world, node_size, expert = world_node_expert
     assert train(config_of(expert=expert), world, node_size=node_size) == train(config_of(), 1)
+
+
+@pytest.mark.parametrize("family", MIXTURES)
+@pytest.mark.parametrize(("precision", "micro"), [("fp32", 0), ("bf16", 2), ("fp32", 1)])
+def test_a_dense_part_that_is_cut_has_the_bits_of_one_process(
+    family: str, precision: str, micro: int
+) -> None:
+    want = train(config_of(family, precision=precision), 1)
+    for world, node_size, expert in ((4, 1, 2), (4, 2, 2), (4, 4, 2), (4, 2, 4), (8, 2, 2)):
+        config = config_of(family, expert=expert, zero=3, precision=precision, micro_batch_size=micro)
+        assert train(config, world, node_size=node_size) == want, (world, node_size, expert)
+
+
+def test_late_messages_change_no_bit_of_a_cut_dense_part() -> None:
+    config = config_of(expert=2, zero=3, micro_batch_size=2)
+    assert train(config, 4, node_size=1, late=0.002, longest_message=4096) == train(config_of(), 1)
 
 
 def test_a_batch_that_the_shards_do_not_divide() -> None:
@@ -172,18 +194,19 @@ def test_a_bad_number_is_found_by_all_ranks_together() -> None:
 
 
 def test_a_run_through_many_meshes_ends_with_the_bits_of_one(memory_path: Path) -> None:
-    def steps(folder: str, world: int, expert: int, begin: int, end: int) -> str:
-        config = config_of(expert=expert)
+    def steps(folder: str, world: int, expert: int, zero: int, begin: int, end: int) -> str:
+        config = config_of(expert=expert, zero=zero)
         first, *others = on_ranks(
-            lambda comm: train_between(comm, config, memory_path / folder, begin, end), world
+            lambda comm: train_between(comm, config, memory_path / folder, begin, end), world, min(world, 2)
         )
         assert all(other == first for other in others)
         return first
 
-    wanted = steps("one", 1, 1, 0, 6)
+    meshes = ((1, 1, 1), (2, 1, 1), (2, 2, 1), (4, 2, 3), (4, 4, 1), (4, 1, 3), (4, 4, 3), (1, 1, 1))
+    wanted = steps("one", 1, 1, 1, 0, len(meshes))
     found = ""
-    for begin, (world, expert) in enumerate(((1, 1), (2, 1), (2, 2), (4, 2), (4, 4), (1, 1))):
-        found = steps("many", world, expert, begin, begin + 1)
+    for begin, (world, expert, zero) in enumerate(meshes):
+        found = steps("many", world, expert, zero, begin, begin + 1)
     assert found == wanted
 
 

@@ -10,6 +10,7 @@ import pytest
 from mpi_ranks import mpirun, needs_mpi, window_files
 from mudd_core.config import Config, to_dict
 from rank_runs import train
+from test_expert_ranks import config_of as mixture_of
 from test_ranks import FAMILIES, config_of
 
 pytestmark = needs_mpi
@@ -18,13 +19,14 @@ PROGRAM = """
 import hashlib, json, sys
 from mudd_core import dist
 from mudd_core.config import from_dict
-from rank_runs import train_as
+from rank_runs import joined_weights, train_as
 
 comm = dist.launched(node=sys.argv[2], longest_message=int(sys.argv[3]))
 ends = {}
 for case, config in json.loads(sys.argv[1]).items():
-    done, _ = train_as(comm, from_dict(config))
-    weights = hashlib.sha256(b"".join(done.state[name] for name in sorted(done.state))).hexdigest()
+    done, parts = train_as(comm, from_dict(config))
+    state = done.state or joined_weights(comm, parts)
+    weights = hashlib.sha256(b"".join(state[name] for name in sorted(state))).hexdigest()
     ends[case] = [done.losses, done.norms, weights]
 everybody = comm.all_gather(json.dumps(ends).encode())
 assert len(set(everybody)) == 1
@@ -44,13 +46,23 @@ def end_of(config: Config) -> list[object]:
     return [done.losses, done.norms, hashlib.sha256(b"".join(done.state[n] for n in names)).hexdigest()]
 
 
-@pytest.mark.parametrize(("ranks", "node"), [(2, "host"), (4, "host"), (4, "rank")])
-def test_processes_have_the_bits_of_one(ranks: int, node: str) -> None:
-    configs = {
+def cases() -> dict[str, Config]:
+    """Every family and precision, and meshes with experts."""
+    dense = {
         f"{family} {precision}": config_of(family, precision=precision)
         for family in FAMILIES
         for precision in ("fp32", "bf16")
     }
+    mixture = {
+        f"experts zero {zero}": mixture_of(expert=2, zero=zero, micro_batch_size=micro)
+        for zero, micro in ((1, 0), (3, 1))
+    }
+    return dense | mixture
+
+
+@pytest.mark.parametrize(("ranks", "node"), [(2, "host"), (4, "host"), (4, "rank")])
+def test_processes_have_the_bits_of_one(ranks: int, node: str) -> None:
+    configs = cases()
     # As JSON: the programs then need not load torch, as test_ranks does.
     told = json.dumps({case: to_dict(config) for case, config in configs.items()})
     code, out, errors = mpirun(ranks, PROGRAM, told, node, SHORT)

@@ -72,7 +72,7 @@ _OTHER = """
     hftr_tokenizer_instance=gpt2 hfds_identifier=wikitext hfds_config=fr hfds_datacol=body
     hfds_buffer_size=7 sow_intermediates=true sow_param_info=true sampling_method=topk sampling_nucleus=0.7
     sampling_topk=7 sampling_temp=0.7 sampling_max_len=7 sampling_prompt_len=7 rng_seed=7 seed=7
-    rng_fold=true wb_enabled=true wb_run=abc
+    rng_fold=true wb_enabled=true wb_run=abc n_mesh_rows=2 n_mesh_cols=2
 """
 OTHER = dict(pair.split("=") for pair in _OTHER.split())
 BESIDE = {
@@ -232,8 +232,8 @@ BAD = {
     "grad_acc_steps=3": "expected a multiple of grad_acc_steps (3)",
     "dtype=float16": "[mu_transformer] dtype: expected one of float32, bfloat16, got 'float16'",
     "param_dtype=bfloat16": "param_dtype=bfloat16: not supported",
-    "n_mesh_rows=8 n_mesh_cols=2": "8 x 2 = 16 processes by --ranks",
-    "n_mesh_rows=128": "128 x 1 = 128 processes",
+    "n_mesh_rows=8 n_mesh_cols=2": "= 16, but 1 rank was started: start --ranks=16",
+    "n_mesh_rows=0": "n_mesh_rows: expected a whole number of at least 1, got 0",
     "n_ds_shard=4": "n_ds_shard=4: not supported; one process reads all",
     "act_name=gelu act_square=true": "act_square: expected act_name relu, got 'gelu'",
     "d_head=64": "so set model.qk_scale=0.015625",

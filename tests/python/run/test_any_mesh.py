@@ -50,7 +50,7 @@ def engine_of(mesh: str, comm: Comm) -> Engine:
         MODEL,
         seed=3,
         comm=several,
-        experts=None if several is None else expert_group(asked.expert, several),
+        experts=None if several is None else expert_group(asked, several),
         cut=cut_of(MODEL, config, several),
     )
     return Engine(config, model)

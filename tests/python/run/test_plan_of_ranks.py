@@ -63,8 +63,34 @@ def test_the_plan_of_cut_weights_is_what_the_engine_books(world: int, on_a_node:
         assert planned["weights"] + planned["moments"] < 1.1 * (whole["weights"] + whole["moments"]) / world
 
 
+@pytest.mark.parametrize(
+    ("world", "on_a_node", "zero"), [(4, 4, 1), (4, 2, 1), (4, 1, 3), (4, 2, 3), (4, 4, 3)]
+)
+def test_the_plan_of_experts_on_ranks_is_what_the_engine_books(world: int, on_a_node: int, zero: int) -> None:
+    words = ["train.threads=1", "mesh.expert=2", f"mesh.zero={zero}", "model.d_model=64", "model.d_ff=128"]
+    config = mc.load_config("mixtral/tiny.py", words)
+    shape = resolved_model(config, 512)
+
+    def work(comm: Any) -> tuple[dict[str, int], dict[str, int]]:
+        cut = cut_of(shape, config, comm)
+        model = mc.Model(shape, comm=comm, initialize=False, cut=cut, experts=comm.expert_group(2))
+        engine = Engine(config, model)
+        return engine.memory_report(), engine.expert_report()
+
+    reports = on_ranks(work, world, on_a_node)
+    planned = MemoryPlan.of(shape, config, Place(world, on_a_node)).bytes()
+    once = {"packed", "gathered", *(SHARED if zero == 1 or on_a_node == world else ())}
+    for kind in reports[0][0]:
+        own = [experts.get(kind, 0) for _, experts in reports]
+        dense = [report[kind] for report, _ in reports]
+        all_ranks = sum(dense)
+        if kind in once:
+            all_ranks = world // on_a_node * (dense[0] - own[0]) + sum(own)
+        assert world * planned[kind] == pytest.approx(all_ranks, rel=0.05), kind
+
+
 def test_address_space_that_is_too_small_is_refused_naming_zero_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    config, place = mc.load_config("tiny.py", ["train.batch_size=8"]), Place(4, 1)
+    config, place = mc.load_config("tiny.py", ["model.n_layer=24"]), Place(4, 1)
     shape = resolved_model(config, 4096)
     need = sum(MemoryPlan.of(shape, config, place).bytes().values())
     monkeypatch.setattr(memory, "mappable_bytes", lambda: need - 1)

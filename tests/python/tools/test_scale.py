@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import mudd_core as mc
 from mudd_core.cli import main
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.model_shape import resolved_model
-from mudd_core.tools.scale import cost, models
+from mudd_core.run.build.planned_model import cut_of
+from mudd_core.tools.scale import cost, families, models
 from mudd_core.tools.scale.axes import axes
 from mudd_core.tools.scale.page import tables
 from places import ROOT
@@ -72,6 +74,107 @@ def test_bytes_between_nodes_are_those_of_a_step() -> None:
     assert sent["gather"] == pytest.approx(each * weights, rel=0.02)
     least, most = each * (weights - table), each * (weights - table + nodes * rows)
     assert 0.98 * least < sent["sum"] < min(1.02 * most, each * weights)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("zero", "expert", "nodes"), [(3, 1, 2), (3, 1, 4), (1, 2, 2), (1, 2, 4), (1, 4, 4), (3, 2, 2), (3, 2, 4)]
+)
+def test_bytes_of_each_axis_are_those_of_the_formula(
+    zero: int, expert: int, nodes: int, precision: str
+) -> None:
+    # A token chooses all of the experts, so that a rank sends the same rows whatever its router says.
+    sizes = ["model.d_model=64", "model.n_head=4", "model.n_kv_head=2", "model.d_ff=128", "model.n_layer=3"]
+    words = [*sizes, "model.top_k=8", "model.vocab_size=512", "train.seq_len=16", "train.batch_size=8"]
+    mesh = [f"mesh.zero={zero}", f"mesh.expert={expert}", "train.threads=1", f"train.precision={precision}"]
+    config = mc.load_config(
+        "mixtral/tiny.py", [*words, *mesh, *(["train.micro_batch_size=1"] if zero == 3 else [])]
+    )
+    config = dataclasses.replace(config, model=resolved_model(config, 512))
+
+    def work(comm: Any) -> dict[str, tuple[int, int]]:
+        group = comm.expert_group(expert) if expert > 1 else None
+        cut = cut_of(config.model, config, comm)
+        engine = Engine(
+            config, mc.Model(config.model, comm=comm, precision=precision, experts=group, cut=cut)
+        )
+        engine.train_step(0, 1e-3, batch_of(config, 0))
+        before = comm.counters()
+        engine.train_step(1, 1e-3, batch_of(config, 1))
+        return {purpose: sent[1] - before[purpose][1] for purpose, sent in comm.counters().items()}
+
+    found = on_ranks(work, nodes, 1)
+    sent = {purpose: sum(counters[purpose] for counters in found) for purpose in found[0]}
+    runs = 8 // nodes if zero == 3 else 1
+    training = dataclasses.replace(models.training_of(config, config.model), runs=runs)
+    wanted = cost.wire(training, 8 * 16 / nodes, nodes, cost.Layout(zero, expert))
+    table = 4 * 512 * 64 * runs * (nodes - 1)  # of whose gradient only rows that were read go
+    assert sent["exchange"] == pytest.approx(nodes * wanted.exchange, rel=0.02)
+    assert sent["gather"] == pytest.approx(nodes * wanted.gathers, rel=0.02)
+    assert 0.98 * (nodes * wanted.sums - table) <= sent["sum"] <= 1.02 * nodes * wanted.sums
+
+
+def test_experts_and_cut_weights_wait_for_their_messages() -> None:
+    dense = cost.Training(25_000_000, 5_000_000, 2e9, passes=(1e8, 8e7), layers=10)
+    cut = cost.step(dense, 500, 1e12, NET, 2, cost.Layout(3))
+    # A third of a second of forward hides 50 ms of gathers but the table; backward hides 40 + 50 ms of 667.
+    assert cut.exposed == pytest.approx(0.011 + 0.011 + cut.totals) and cut.gather == pytest.approx(
+        0.09 + 0.024
+    )
+    few = cost.step(dense, 5, 1e12, NET, 2, cost.Layout(3))
+    assert few.exposed == pytest.approx(cut.gather + cut.sums - 0.01 + few.totals)
+    experts = cost.Training(25_000_000, 5_000_000, 2e9, experts=20_000_000, rows=4e5, layers=10)
+    away = cost.step(experts, 500, 1e12, NET, 4, cost.Layout(1, 4))
+    assert away.exchange == pytest.approx(4e5 * 500 * 0.75 / 1e9 + 50e-3)
+    assert away.sums == pytest.approx(0.002 + 0.02 * 0.75)  # of experts nothing, as no other rank has them
+    home = cost.step(experts, 500, 1e12, NET, 4, cost.Layout(1, 4, ranks=4))
+    assert home.exchange == 0 and home.sums == pytest.approx(0.002 + 0.1 * 0.75)
+
+
+def test_meshes_are_ranked_and_the_best_is_a_command_that_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["scale", "--config=tiny.py", "--nodes=4", "--net=1g", "--flops=1e11", "model.n_layer=24"]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    table = [line.split()[0] for line in text.splitlines() if line.startswith("  mesh.zero")]
+    assert table == ["mesh.zero=1", "mesh.zero=3"]
+    assert "--config=tiny.py model.n_layer=24 mesh.zero=1 --ranks=4 --hosts=$HOSTS" in text
+    assert main([*words, "--memory=0.105"]) == 0
+    text = capsys.readouterr().out
+    assert "mesh.zero=3 --ranks=4 --hosts=$HOSTS" in text and "more than 107.5 MiB a node" in text
+    line = shlex.split(
+        next(line for line in text.splitlines() if "$HOSTS" in line).replace("$HOSTS", "a,b,c,d")
+    )
+    assert main([*line[line.index("--config=tiny.py") :], "--plan", "--workdir=none"]) == 0
+    assert "mesh.zero=3" in capsys.readouterr().out
+    assert main([*words, "--memory=0.01"]) == 0
+    assert "no mesh fits: more nodes" in capsys.readouterr().out
+
+
+def test_each_family_says_which_axes_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scale", "--axes"]) == 0
+    text = capsys.readouterr().out.strip()
+    begin, end = "<!-- launch.py scale --axes -->", "<!-- end of the axes -->"
+    assert PAGE.read_text().split(begin)[1].split(end)[0].strip() == text
+    assert (
+        "| Transformer++, muP, GPT-2, TokenFormer, MUDDFormer | built | built | refused: no experts; use"
+        in text
+    )
+    assert "| Mixtral, MUDDFormer with experts | built | built | built | built | " in text
+
+
+REFUSED = [(family, config, axis) for family, config in families.FAMILIES for axis in families.AXES]
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "axis"), [one for one in REFUSED if families.cell(*one[1:]) != "built"]
+)
+def test_a_refused_axis_ends_with_2_and_names_a_mesh_that_works(
+    family: str, config: str, axis: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [f"--config={config}", f"--workdir={tmp_path / 'run'}", *families.AXES[axis]]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "[mesh] " in said and "; use " in said and not list(tmp_path.iterdir())
 
 
 def test_experts_at_home_pay_and_tensor_does_not() -> None:

@@ -28,8 +28,8 @@
 // element (head, key), place: option purpose.
 //
 // Row invariance (contracts 1): key tiles are counted from key 0, a score is one chain over d, and hidden keys add
-// exact zeros. So the bits of a row depend on its own query and visible keys only, not on T, the tile it fell
-// into, or whether the keys came from the cache.
+// exact zeros, also where they hold infinities or NaN. So the bits of a row depend on its own query and visible
+// keys only, not on T, the tile it fell into, or whether the keys came from the cache.
 //
 // bf16: q, k, v, o and their gradients may each be fp32 or bf16; scores, sums and what is saved are fp32. The rows
 // of attention_f32 load bf16 as fp32; those of attention_bf16 multiply bf16, so they also round P and dS:

@@ -168,10 +168,10 @@ inline void sum_product(bool add, U unit, const Product& p) {
 }
 
 // One pair of tiles: keys [k0, k0 + nk) and the queries [t0, t0 + rows) of head h, which lie at row `at` of the
-// block's copies. fresh: x.dk and x.dv hold no sums yet.
+// block's copies. fresh: x.dk and x.dv hold no sums yet. skip_zeros: of P and dS.
 template <class U>
 void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_t t0, int64_t rows, int64_t at,
-              int64_t k0, int64_t nk, bool fresh, const GradScratch<U>& x) {
+              int64_t k0, int64_t nk, bool fresh, bool skip_zeros, const GradScratch<U>& x) {
   const int64_t width = round_up(s.dim), along = row_words<U>(s.dim), shift = s.causal ? k0 - t0 : kAllVisible;
   const bool deltas = has_row_sum(s.activation);
   for (int64_t r = 0; r < rows; ++r) {
@@ -194,15 +194,16 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
   pair_scores(U{}, x.ds, kGradK, rows, nk, x.ds_pairs);
   const float *q = x.q_pairs + at / U::kPer * width, *dout = x.dout_pairs + at / U::kPer * width;
   if (g.dv)
-    sum_product<true, Trim::depth_begin>(!fresh, U{},
-                                         {x.p_pairs, ldp, dout, width, x.dv, width, nk, width, rows, shift});
+    sum_product<true, Trim::depth_begin>(
+        !fresh, U{}, {x.p_pairs, ldp, dout, width, x.dv, width, nk, width, rows, shift, nullptr, skip_zeros});
   if (g.dk)
-    sum_product<true, Trim::depth_begin>(!fresh, U{},
-                                         {x.ds_pairs, ldp, q, width, x.dk, width, nk, width, rows, shift});
+    sum_product<true, Trim::depth_begin>(
+        !fresh, U{}, {x.ds_pairs, ldp, q, width, x.dk, width, nk, width, rows, shift, nullptr, skip_zeros});
   if (g.dq)
-    sum_product<false, Trim::depth_end>(!(g.set_dq && k0 == window_tile(s, t0, g.key_begin, kGradK)), U{},
-                                        {x.ds_rows, kGradK / U::kPer, x.keys, width,
-                                         g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row, rows, s.dim, nk, shift});
+    sum_product<false, Trim::depth_end>(
+        !(g.set_dq && k0 == window_tile(s, t0, g.key_begin, kGradK)), U{},
+        {x.ds_rows, kGradK / U::kPer, x.keys, width, g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row, rows, s.dim,
+         nk, shift, nullptr, skip_zeros});
 }
 
 // to = the rows of keys or values, transposed.
@@ -218,22 +219,24 @@ void turn_keys(ConstCells src, int64_t stride, int64_t n, int64_t dim, float* ro
 }
 
 // The keys [k0, k0 + nk) and the queries [begin, end) of head h; `first`: nothing was written to dk and dv yet.
+// finite_rows: q and dout are.
 template <class U>
 void bwd_keys(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_t begin, int64_t end, int64_t k0,
-              int64_t nk, bool first, const GradScratch<U>& x) {
+              int64_t nk, bool first, bool finite_rows, const GradScratch<U>& x) {
   const int64_t width = round_up(s.dim);
   constexpr bool kLater = U::kPer > 1;
   const ConstCells k = s.k + k0 * s.k_row, v = s.v + k0 * s.v_row;
   turn_keys<U>(k, s.k_row, nk, s.dim, x.kv_rows, x.kt);
   turn_keys<U>(v, s.v_row, nk, s.dim, x.kv_rows, x.vt);
   if (g.dq) pair_rows(U{}, k, s.k_row, nk, s.dim, kLater ? 1.0f : s.scale, x.keys);
+  const bool skip_zeros = U::kPer == 1 && !(finite_rows && (!g.dq || finite(x.keys, nk * width)));
   if (g.dk) fetch_rows(g.dk + k0 * g.dk_row, g.dk_row, nk, s.dim);
   if (g.dv) fetch_rows(g.dv + k0 * g.dv_row, g.dv_row, nk, s.dim);
   bool fresh = true;
   for (int64_t t0 = begin; t0 < end; t0 += kGradQ) {
     const int64_t rows = smaller(kGradQ, end - t0), seen = s.causal ? smaller(nk, t0 + rows - k0) : nk;
     if (seen <= 0 || left_behind(s, t0, k0 + nk)) continue;
-    bwd_pair<U>(s, g, h, t0, rows, t0 - begin, k0, seen, fresh, x);
+    bwd_pair<U>(s, g, h, t0, rows, t0 - begin, k0, seen, fresh, skip_zeros, x);
     for (int64_t i = seen * width; fresh && i < nk * width; ++i) x.dk[i] = x.dv[i] = 0.0f;
     fresh = false;
   }
@@ -259,10 +262,13 @@ void bwd(const AttentionSlice& s, const AttentionGrad& g, float* scratch) {
         pair_rows(U{}, q, s.q_row, end - begin, s.dim, 1.0f, x.q_pairs);
         pair_rows(U{}, dout, g.do_row, end - begin, s.dim, 1.0f, x.dout_pairs);
       }
+      const int64_t copied = (end - begin) * round_up(s.dim);  // numbers of fp32
+      const bool finite_rows = U::kPer > 1 || (finite(x.q, copied) && finite(x.dout, copied));
       for (int64_t k0 = g.key_begin; k0 < g.key_end && (!s.causal || k0 < end); k0 += kGradK) {
         const bool first = h == 0 && (begin == g.query_begin || (s.causal && begin <= k0));
         const int64_t nk = smaller(kGradK, g.key_end - k0);
-        if (first || !left_behind(s, begin, k0 + nk)) bwd_keys<U>(s, g, h, begin, end, k0, nk, first, x);
+        if (first || !left_behind(s, begin, k0 + nk))
+          bwd_keys<U>(s, g, h, begin, end, k0, nk, first, finite_rows, x);
       }
     }
 }

@@ -44,13 +44,14 @@ int64_t fwd_scratch(int64_t dim) {
   return ForwardScratch<U>(&none, dim).floats;
 }
 
-// Rows r0 ... of a tile.
-inline void write_rows(const AttentionSlice& s, const QueryTile& tile, const Rows& rows, int64_t r0,
+// Rows r0 ... of a tile. False: a number of them is not finite.
+inline bool write_rows(const AttentionSlice& s, const QueryTile& tile, const Rows& rows, int64_t r0,
                        const float* acc, const float* highest, const float* sum) {
   const int64_t width = round_up(s.dim), times = tile.end - tile.begin;
   float logs[kQ];
   for (int64_t r = 0; r < rows.lanes; r += kL)
     fma(log(Vec::load(sum + r)), Vec::set1(kLog2e), Vec::load(highest + r)).store(logs + r);
+  Vec zeros = Vec::zero();  // or NaN
   for (int64_t r = 0; r < rows.count; ++r) {
     const int64_t h = tile.head_begin + (r0 + r) / times, t = tile.begin + (r0 + r) % times;
     float kept = 0;
@@ -58,9 +59,12 @@ inline void write_rows(const AttentionSlice& s, const QueryTile& tile, const Row
     if (s.lse) s.lse[h * s.queries + t] = kept;
     // + 0 turns -0 into +0: trimmed and untrimmed sums may differ in the sign of a zero.
     over_row(s.dim, [&](int64_t d, int lanes) {
-      store(s.o, t * s.o_row + h * s.o_head + d, fma(Vec::load(acc + r * width + d), factor, Vec::zero()), lanes);
+      const Vec value = fma(Vec::load(acc + r * width + d), factor, Vec::zero());
+      zeros = zeros + (value - value);
+      store(s.o, t * s.o_row + h * s.o_head + d, value, lanes);
     });
   }
+  return zeros.sum() == 0.0f;
 }
 
 // The queries of `rows` transposed, with their factor where they can carry it.
@@ -88,7 +92,8 @@ void turn_queries(const AttentionSlice& s, const QueryTile& tile, const Rows& ro
 // yet.
 template <class U>
 void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, const float* a, int64_t lda,
-              const float* qt, bool fresh, const ForwardScratch<U>& x, float* acc, float* highest, float* sum) {
+              const float* qt, bool fresh, bool skip_zeros, const ForwardScratch<U>& x, float* acc, float* highest,
+              float* sum) {
   const int64_t width = round_up(s.dim), shift = tile_shift(s, rows, k0);
   const bool softmax = s.activation == Scores::softmax;
   product<false, Trim::columns_begin, Into::set>(U{},
@@ -99,16 +104,15 @@ void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk,
   else activate_scores<U>(rows, shift, nk, s.activation, later, x.scores, sum);
   if (s.drop) drop_scores(s, rows, k0, nk, x.scores);
   const int64_t ldp = pair_scores(U{}, x.scores, kQ, nk, rows.lanes, x.pairs);
-  const Product pv{x.pairs, ldp, x.values, width, acc, width, rows.count, width, nk, shift, x.rescale};
+  const Product pv{x.pairs, ldp, x.values, width, acc, width, rows.count, width, nk, shift, x.rescale, skip_zeros};
   if (fresh) product<true, Trim::depth_end, Into::set>(U{}, pv);
   else if (softmax) product<true, Trim::depth_end, Into::scaled_add>(U{}, pv);
   else product<true, Trim::depth_end, Into::add>(U{}, pv);
 }
 
+// False: an output is not finite.
 template <class U>
-void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
-  const ForwardScratch<U> x(scratch, s.dim);
-  [[maybe_unused]] const typename U::Session session;
+bool fwd_tile(const AttentionSlice& s, const QueryTile& tile, const ForwardScratch<U>& x, bool skip_zeros) {
   constexpr int64_t kParts = kQueries / kQ;
   const int64_t width = round_up(s.dim);
   Rows rows[kParts];
@@ -137,12 +141,22 @@ void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
       const int64_t seen = s.causal && part.one_head ? clamp(part.first + part.count - k0, 0, nk) : nk;
       if (seen == 0 || (part.one_head && left_behind(s, part.first, k0 + nk))) continue;
       fwd_pair<U>(s, part, k0, seen, in_place ? k.f32() : x.keys, in_place ? s.k_row : row_words<U>(s.dim),
-                  x.qt[i], fresh[i], x, x.acc + i * kQ * width, x.highest + i * kQ, x.sum + i * kQ);
+                  x.qt[i], fresh[i], skip_zeros, x, x.acc + i * kQ * width, x.highest + i * kQ, x.sum + i * kQ);
       fresh[i] = false;
     }
   }
+  bool finite = true;
   for (int64_t i = 0; i < parts; ++i)
-    write_rows(s, tile, rows[i], i * kQ, x.acc + i * kQ * width, x.highest + i * kQ, x.sum + i * kQ);
+    finite &= write_rows(s, tile, rows[i], i * kQ, x.acc + i * kQ * width, x.highest + i * kQ, x.sum + i * kQ);
+  return finite;
+}
+
+template <class U>
+void fwd(const AttentionSlice& s, const QueryTile& tile, float* scratch) {
+  const ForwardScratch<U> x(scratch, s.dim);
+  [[maybe_unused]] const typename U::Session session;
+  const bool finite = fwd_tile<U>(s, tile, x, false);
+  if (U::kPer == 1 && !finite) fwd_tile<U>(s, tile, x, true);
 }
 
 }  // namespace

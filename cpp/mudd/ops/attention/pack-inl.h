@@ -77,6 +77,19 @@ inline void pair_rows(Wide, ConstCells src, int64_t stride, int64_t n, int64_t d
 // where they may lie already. Returns its lda.
 inline int64_t pair_scores(Wide, const float*, int64_t ld, int64_t, int64_t, float*) { return ld; }
 
+// Whether the n numbers are finite; n counts whole vectors.
+inline bool finite(const float* x, int64_t n) {
+  Vec sums[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
+  const auto watch = [&](int lane, int64_t at) MUDD_BODY {
+    const Vec v = Vec::load(x + at);
+    sums[lane] = sums[lane] + (v - v);  // 0, or NaN
+  };
+  int64_t at = 0;
+  for (; at + 4 * kL <= n; at += 4 * kL) unroll<4>([&](auto i) MUDD_BODY { watch(i.value, at + i.value * kL); });
+  for (; at < n; at += kL) watch(0, at);
+  return ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum() == 0.0f;
+}
+
 // Prefetches the keys and values [begin, end), which are in memory when decoding and in L3 for long sequences: the
 // hardware prefetcher restarts at every page, and rows of other heads lie between.
 inline void read_ahead(const AttentionSlice& s, int64_t begin, int64_t end) {

@@ -44,6 +44,7 @@ struct Product {
   int64_t rows = 0, cols = 0, depth = 0;  // cols may end inside a vector; B is then padded up to it
   int64_t shift = kAllVisible;
   const float* row_scale = nullptr;  // of scaled_add: the factor of row i
+  bool skip_zeros = false;           // where the depth is trimmed: zeros of A multiply nothing
 };
 
 // What the products multiply. A unit (Wide: fp32 by fma; dot-inl.h, tiles-inl.h: pairs of bf16) gives
@@ -167,8 +168,32 @@ inline void strip(const Product& p, int64_t i) {
   }
 }
 
+// The same bits where B is finite. An infinity or NaN of B reaches only rows that give it a weight, whatever the
+// strips of the level are.
+template <bool kTurned, Trim kTrim, Into kInto>
+__attribute__((noinline, cold)) void product_without_zeros(const Product& p) {
+  for (int64_t i = 0; i < p.rows; ++i) {
+    const Kept part = kept<Wide, kTrim>(p, i, 1);
+    for (int64_t j = 0; j < p.cols; j += kL) {
+      const int lanes = static_cast<int>(p.cols - j < kL ? p.cols - j : kL);
+      float* at = p.c + i * p.ldc + j;
+      Vec sum = Vec::zero();
+      for (int64_t s = part.s_begin; s < part.s_end; ++s) {
+        const float a = kTurned ? p.a[s * p.lda + i] : p.a[i * p.lda + s];
+        if (a != 0.0f) sum = Wide::add(Vec::set1(a), Vec::load(p.b + s * p.ldb + j), sum);
+      }
+      sum = sum + Vec::zero();
+      if constexpr (kInto == Into::scaled_add) sum = fma(Vec::load_n(at, lanes), Vec::set1(p.row_scale[i]), sum);
+      if constexpr (kInto == Into::add) sum = Vec::load_n(at, lanes) + sum;
+      sum.store_n(at, lanes);
+    }
+  }
+}
+
 template <bool kTurned, Trim kTrim, Into kInto, class U>
 __attribute__((noinline)) void product(U, const Product& p) {
+  if constexpr (U::kPer == 1 && (kTrim == Trim::depth_begin || kTrim == Trim::depth_end))
+    if (p.skip_zeros) return product_without_zeros<kTurned, kTrim, kInto>(p);
   int64_t i = 0;
   for (; i + kStrip <= p.rows; i += kStrip) strip<U, kStrip, kTurned, kTrim, kInto>(p, i);
   if constexpr (kStrip > 8)

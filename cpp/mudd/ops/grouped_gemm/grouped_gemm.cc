@@ -44,7 +44,8 @@ void GroupedGemm::check_inputs(const Inference& io) {
 }
 
 // Which experts are here, and how many rows they can get: all tokens of the ranks that share them may choose as
-// many of them as a token chooses, and another rank has at most one sample more in each shard.
+// many of them as a token chooses, and another rank has at most one sample more in each shard. In training the
+// user may limit them.
 void GroupedGemm::book_experts(Inference& io) {
   const TensorSpec &x = io.input(kX), &gates = io.input(kGates);
   ranks_ = io.input_is_parameter(kGate) ? io.expert_ranks() : 1;
@@ -56,6 +57,8 @@ void GroupedGemm::book_experts(Inference& io) {
   if (ranks_ == 1) return;
   const int64_t samples = io.shards().samples() + io.shards().count();
   most_ = ranks_ * samples * (x.rows() / io.shards().samples()) * std::min(gates.cols(), own_);
+  room_ = io.training() ? io.expert_room() : 0;
+  if (room_ > 0) most_ = std::clamp(static_cast<int64_t>(room_ * static_cast<double>(slots_)), int64_t{1}, most_);
   exchange_.book(own_, io.shards().count(), ranks_);
 }
 

@@ -97,8 +97,8 @@ class GroupedGemm : public Node {
   void book_experts(Inference& io);
   void book_scratch(Inference& io);
   int64_t place_scratch(int64_t rows);
-  // Rows that a plan counts: twice those of an even load where other ranks send theirs.
-  int64_t likely_rows() const { return std::min(most_, ranks_ > 1 ? 2 * slots_ : slots_); }
+  // Rows that a plan counts where other ranks send theirs: all that there is room for, else twice an even load.
+  int64_t likely_rows() const { return room_ > 0 ? most_ : std::min(most_, ranks_ > 1 ? 2 * slots_ : slots_); }
   GemmBlock product(ConstCells a, int64_t lda, const int32_t* gathered, const ExpertSlots::Block& b,
                     const void* panels, int64_t k, int64_t n) const;
   void sort(const Run& run, const ExpertSlots& slots) const;
@@ -126,6 +126,7 @@ class GroupedGemm : public Node {
   int64_t d_ = 0, f_ = 0, experts_ = 0, group_ = 1, slots_ = 0;  // group_: experts in a Group
   int ranks_ = 1;                                                // that the experts are dealt out to
   int64_t own_ = 0, most_ = 0;                                   // experts here; rows that they can get
+  double room_ = 0;                                              // see dist::ExpertGroup::room
   int own_saved_ = 0;  // number of the saved bytes for the rows of all ranks
   DType x_type_ = DType::f32;
   SlotExchange exchange_;

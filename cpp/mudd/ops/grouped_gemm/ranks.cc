@@ -30,7 +30,7 @@ void GroupedGemm::forward_over_ranks(const Run& run, const ExpertSlots& slots) {
   const ExpertSlots own = own_slots_of(run);
   std::byte* home = run.scratch() + home_at_;
   const auto bytes_of = [](float* numbers) { return reinterpret_cast<std::byte*>(numbers); };
-  exchange_.begin(ranks, slots, own);
+  exchange_.begin(ranks, slots, own, ranks.rows_allowed(likely_rows(), most_));
   gather_rows(run.in(kX), slots, home);
   exchange_.dispatch(ranks, slots, own,
                      {{home, run.saved(own_saved_ + 1), d_ * size_of(x_type_)},

@@ -1,8 +1,30 @@
 #include "mudd/ops/grouped_gemm/slot_exchange.h"
 
 #include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "mudd/base/room_error.h"
 
 namespace mudd {
+namespace {
+
+// busiest: of the experts that are here.
+[[noreturn]] void refuse(const dist::ExpertGroup& group, const ExpertSlots& home, const ExpertSlots& owner,
+                         int64_t busiest, int64_t most) {
+  const int64_t first = group.me() * owner.n_experts;
+  const double even = static_cast<double>(home.slots), rows = static_cast<double>(owner.rows());
+  std::ostringstream text;
+  text << "expert " << first + busiest << " was chosen " << owner.end(busiest) - owner.begin(busiest)
+       << " times, experts " << first << " to " << first + owner.n_experts - 1 << " of this rank " << owner.rows()
+       << " times in all; it has memory for " << most << " (an even load is " << home.slots
+       << "): set mesh.expert_room=" << std::ceil(10 * rows / even) / 10
+       << " or more, which reserves memory for so many times an even load, or a "
+       << "smaller train.micro_batch_size";
+  throw RoomError(text.str());
+}
+
+}  // namespace
 
 void SlotExchange::book(int64_t experts, int shards, int ranks) {
   sent_.resize(static_cast<size_t>(experts * shards * ranks));
@@ -11,8 +33,9 @@ void SlotExchange::book(int64_t experts, int shards, int ranks) {
   at_owner_.reserve(at_home_.capacity());
 }
 
-void SlotExchange::begin(const dist::ExpertGroup& group, const ExpertSlots& home, const ExpertSlots& owner) {
-  const int64_t experts = owner.n_experts, shards = home.shards, block = experts * shards;
+// block: counts for one member.
+void SlotExchange::share_counts(const dist::ExpertGroup& group, const ExpertSlots& home, int64_t block) {
+  const int64_t shards = home.shards;
   for (int64_t e = 0; e < home.n_experts; ++e)
     for (int64_t s = 0; s < shards; ++s)
       sent_[e * shards + s] = static_cast<int32_t>(home.cuts_of(e)[s + 1] - home.cuts_of(e)[s]);
@@ -27,7 +50,13 @@ void SlotExchange::begin(const dist::ExpertGroup& group, const ExpertSlots& home
     at_owner_.push_back(bytes_of(got_, m));
   }
   group.exchange(at_home_, at_owner_);
-  int64_t row = 0;
+}
+
+void SlotExchange::begin(const dist::ExpertGroup& group, const ExpertSlots& home, const ExpertSlots& owner,
+                         int64_t most) {
+  const int64_t experts = owner.n_experts, shards = home.shards, block = experts * shards;
+  share_counts(group, home, block);
+  int64_t row = 0, busiest = 0;
   for (int64_t e = 0; e < experts; ++e) {
     int64_t* cuts = owner.cuts + e * (owner.shards + 1);
     for (int m = 0; m < group.ranks(); ++m)
@@ -36,9 +65,9 @@ void SlotExchange::begin(const dist::ExpertGroup& group, const ExpertSlots& home
         row += got_[m * block + e * shards + s];
       }
     cuts[owner.shards] = row;
-    check(row <= owner.slots, "grouped_gemm", "expert ", group.me() * experts + e, ": got ", row,
-          " rows with those before it, more than the ", owner.slots, " that the ranks of a run can send");
+    if (owner.end(e) - owner.begin(e) > owner.end(busiest) - owner.begin(busiest)) busiest = e;
   }
+  if (row > most) refuse(group, home, owner, busiest, most);
 }
 
 // The pieces at both ends: by member and expert, those of each of `rows` in turn.

@@ -17,9 +17,9 @@ class SlotExchange {
   // For up to so many experts of a rank and shards of a run, in a group of so many ranks.
   void book(int64_t experts, int shards, int ranks);
 
-  // Fills owner.cuts (experts of this rank, shards of all members in order) from the cuts of every member; Error
-  // if these are more rows than its table has room for.
-  void begin(const dist::ExpertGroup& group, const ExpertSlots& home, const ExpertSlots& owner);
+  // Fills owner.cuts (experts of this rank, shards of all members in order) from the cuts of every member.
+  // RoomError if these are more than `most` rows; an even load is home.slots.
+  void begin(const dist::ExpertGroup& group, const ExpertSlots& home, const ExpertSlots& owner, int64_t most);
 
   // Rows of `bytes` bytes each, without gaps, by sorted place at home and at the owner.
   struct Rows {
@@ -33,6 +33,7 @@ class SlotExchange {
                std::initializer_list<Rows> rows);
 
  private:
+  void share_counts(const dist::ExpertGroup& group, const ExpertSlots& home, int64_t block);
   void list(const dist::ExpertGroup& group, const ExpertSlots& home, const ExpertSlots& owner,
             std::initializer_list<Rows> rows);
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mudd_core.config.keys import hydra_values as values
+from mudd_core.config.keys.mesh_sizes import note, of_tensor, way_out
 from mudd_core.config.keys.row import WORKDIR, Row, mapped, noted, refused
 
 _G = "hydra"
@@ -10,7 +11,6 @@ _G = "hydra"
 FOLDER, SHAPE, NAME, RANDOM = "run_dir", "model.config_path", "model.name_or_path", "model.random_init"
 # Keys that a note on the batch of one device reads.
 DEVICE_BATCH, GLOBAL_BATCH, LENGTH = "per_device_train_batch_size", "global_train_batch_size", "max_length"
-_ONE = "the model is not cut here; ranks share its batch instead (--ranks=N)"
 _DIRECTORY = "the work directory is run_dir, by default output_dir/exp_name"
 
 _RUN = (
@@ -47,9 +47,19 @@ _RUN = (
     noted(_G, "local_compile_cache_dir", "/tmp/moe_trial", "nothing is compiled at run time"),
     noted(_G, "config_path", None, "an empty key of the experiments; model.config_path counts"),
     noted(_G, "dry_run", False, "--plan prints what a run takes and trains nothing"),
+    mapped(
+        _G,
+        "tensor_parallelism",
+        1,
+        "mesh.zero",
+        text="above 1: mesh.zero=3 over all ranks; layers are not cut inside",
+        convert=of_tensor,
+        note=lambda values: note("tensor_parallelism", of_tensor(values), tensor=True),
+    ),
+    refused(_G, "context_parallelism", 1, way_out("context")),
     *(
-        refused(_G, f"{name}_parallelism", 1, _ONE)
-        for name in ("tensor", "context", "pipeline", "virtual_pipeline")
+        refused(_G, f"{name}_parallelism", 1, way_out("pipeline"))
+        for name in ("pipeline", "virtual_pipeline")
     ),
 )
 _BATCH = "global = per device times --devices unless it is given"

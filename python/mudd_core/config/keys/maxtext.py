@@ -8,6 +8,7 @@ from mudd_core.config.fields import Scalar
 from mudd_core.config.keys.maxtext_model import MODEL
 from mudd_core.config.keys.maxtext_noted import NOTED
 from mudd_core.config.keys.maxtext_training import TRAINING
+from mudd_core.config.keys.mesh_sizes import AXES, REFUSED_AXES, axis_key, maxtext_note, of_maxtext, way_out
 from mudd_core.config.keys.row import WORKDIR, Row, Value, Values, mapped, noted, refused
 from mudd_core.config.values import whole
 
@@ -33,7 +34,6 @@ _INSTEAD = {
     "tfds": "take dataset_type=grain with grain_train_files=FILES, or hf with dataset_path=FILES",
     "pretrain_4k": "take dataset_type=pile with dataset_path=FOLDER of the TFRecord files",
 }
-_AXES = ("data", "fsdp", "fsdp_transpose", "sequence", "tensor", "expert", "autoregressive", "pipeline")
 
 
 def _name(values: Values) -> dict[str, Scalar]:
@@ -109,16 +109,25 @@ _RUN = (
     noted(NAME, "remat_policy", "full", "train.recompute=true trades time for memory here; the bits stay"),
     noted(NAME, "logits_dot_in_fp32", False, "logits are always summed in fp32"),
     *(
-        refused(
+        mapped(
             NAME,
-            f"{network}_{axis}_parallelism",
+            axis_key(network, axis),
             1,
-            f"one process is one device here: take {network}_{axis}_parallelism=1; --ranks N trains by N processes",
-            1,
-            -1,
+            "mesh.data",
+            "mesh.fsdp",
+            "mesh.expert",
+            "mesh.zero",
+            text="all sizes that cut a weight multiply mesh.fsdp, with mesh.zero=3; -1: what is left",
+            convert=of_maxtext,
+            note=maxtext_note,
         )
         for network in ("ici", "dcn")
-        for axis in _AXES
+        for axis in AXES
+    ),
+    *(
+        refused(NAME, axis_key(network, axis), 1, way_out(axis), 1, -1)
+        for network in ("ici", "dcn")
+        for axis in REFUSED_AXES
     ),
 )
 

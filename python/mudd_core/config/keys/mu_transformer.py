@@ -11,7 +11,7 @@ from mudd_core.config.keys import mu_transformer_values as values
 from mudd_core.config.keys.row import COMMAND, WORKDIR, Row, mapped, noted, refused
 
 _G = "mu_transformer"
-_MESH = "ranks share the batch here (--ranks=N); layers and tensors are not cut"
+_CUT = "rows x cols ranks with mesh.zero=3; of a config file: as many as are started"
 
 
 def _same(name: str, default: Scalar, path: str, text: str = "") -> Row:
@@ -175,8 +175,8 @@ _LOGS = (
     ),
 )
 _FLAGS = (
-    refused(_G, "n_mesh_rows", 128, _MESH, 1),
-    refused(_G, "n_mesh_cols", 1, _MESH, 1),
+    mapped(_G, "n_mesh_rows", 128, *run.MESH_FIELDS, text=_CUT, convert=run.mesh, note=run.mesh_note),
+    mapped(_G, "n_mesh_cols", 1, *run.MESH_FIELDS, text=_CUT, convert=run.mesh),
     mapped(_G, "mode", "train", COMMAND, text="train, validation, test or sample"),
     mapped(_G, "rng_seed", 0, "train.seed", convert=run.seed),
     mapped(_G, "seed", None, "train.seed", text="old name of rng_seed", convert=run.seed),

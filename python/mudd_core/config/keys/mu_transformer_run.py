@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mudd_core.config.fields import Scalar, replace_path
+from mudd_core.config.keys.mesh_sizes import note, of_rows
 from mudd_core.config.keys.mu_transformer_values import Fields, keys_of, number, text, whole
 from mudd_core.config.keys.row import Value, Values
 from mudd_core.config.schema import Config
@@ -11,6 +13,7 @@ from mudd_core.config.schema import Config
 _SEEDS = 2**64 - 1
 # Keys that the grammar itself reads.
 MESH, SAMPLING, SWEEP = ("n_mesh_rows", "n_mesh_cols"), "sampling_method", "is_sweep"
+MESH_FIELDS = ("mesh.data", "mesh.fsdp", "mesh.zero")
 RATE, OLD_RATE = "lr_base", "lr_max"
 DATASET, VARIANT, TOKENIZER = "hfds_identifier", "hfds_config", "hftr_tokenizer_instance"
 LIKE: Mapping[str, Value] = {OLD_RATE: 1.0, "seed": 0}  # values of the type of keys whose default is null
@@ -111,7 +114,29 @@ def start_fields(values: Values, config: Config) -> dict[str, Value]:
     typed = {name: value for name, value in values.items() if name not in _OLD_NAMES}
     if typed["model_size"] is None:
         del typed["model_size"]
-    return {**typed, **now, **dict.fromkeys(MESH, 1), "rng_seed": number, **folded}
+    return {**typed, **now, "rng_seed": number, **folded}
+
+
+def mesh(values: Values) -> dict[str, Scalar]:
+    """The mesh of a command; sizes of a file are 1 here, for a run takes the ranks that are started."""
+    return of_rows(*(whole(values, name, 1) for name in MESH))
+
+
+def mesh_note(values: Values) -> str:
+    """What the mesh of a command was taken as."""
+    rows, cols = (whole(values, name, 1) for name in MESH)
+    return note(f"n_mesh_rows={rows}, n_mesh_cols={cols}", mesh(values))
+
+
+def file_mesh(config: Config, sizes: Mapping[str, Value]) -> tuple[Config, list[str]]:
+    """The config with the mesh of a file, which cuts weights over the ranks that are started; and a note."""
+    rows, cols = (whole({**dict.fromkeys(MESH, 1), **sizes}, name, 1) for name in MESH)
+    if rows * cols == 1:
+        return config, []
+    return replace_path(config, "mesh.zero", 3), [
+        f"n_mesh_rows={rows}, n_mesh_cols={cols} of the file: taken as mesh.zero=3 over the ranks that are started; "
+        f"--ranks={rows * cols} is that mesh"
+    ]
 
 
 def sweep_columns(values: Values) -> dict[str, str]:

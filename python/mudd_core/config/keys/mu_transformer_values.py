@@ -6,7 +6,7 @@ import math
 
 from mudd_core.config.families.mup import FUSED, POINTWISE, MupConfig
 from mudd_core.config.fields import Scalar
-from mudd_core.config.keys.row import Convert, Value, Values
+from mudd_core.config.keys.row import Convert, Values
 from mudd_core.config.schema import Config
 
 # Settings of the model that have the same name in our config: for the command line and for its weights (interop).
@@ -248,16 +248,3 @@ def lr_max_note(values: Values) -> str:
     if values["lr_max"] is None:
         return ""
     return "lr_max is taken as lr_base; there it was divided by d_model, which optim_rule=abs_mup does"
-
-
-def mesh_fault(rows: Value, cols: Value) -> str:
-    """The way out of a mesh that is typed."""
-    return (
-        f"n_mesh_rows={rows} x n_mesh_cols={cols}: expected 1 x 1; leave both out, and start {rows} x {cols} = "
-        f"{int(str(rows)) * int(str(cols))} processes by --ranks instead, which share the batch (docs/parallel.md)"
-    )
-
-
-def file_mesh_note(rows: Value, cols: Value) -> str:
-    """What becomes of the mesh of a config file."""
-    return f"n_mesh_rows={rows}, n_mesh_cols={cols} of the file mean nothing here; --ranks=N shares the batch"

@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from mudd_core.base.packages import needed
-from mudd_core.base.types import Int64
+from mudd_core.base.types import Int64, JsonObject
 from mudd_core.data.formats.bounded import CappedFile
-from mudd_core.data.formats.columnar import GroupReader, checked, damage_found, in_groups, records_of
+from mudd_core.data.formats.columnar import (
+    GroupReader,
+    checked,
+    damage_found,
+    in_groups,
+    objects_of,
+    records_of,
+)
 from mudd_core.data.formats.format import ByNumber, Columns, Format, Reader, Record
 
 if TYPE_CHECKING:
@@ -51,6 +58,11 @@ def records(path: Path, columns: Columns) -> Iterator[Record]:
     return records_of(path, columns, open_file, lambda reader, _: batches(reader, path))
 
 
+def objects(path: Path) -> Iterator[JsonObject]:
+    """The rows of a file with all their columns."""
+    return objects_of(path, open_file, lambda reader, _: batches(reader, path))
+
+
 def _places(path: Path) -> Int64:
     with CappedFile(path) as stream:
         reader, _ = open_file(path, stream)
@@ -72,4 +84,5 @@ FORMAT = Format(
     records,
     folder_endings=(".arrow",),
     by_number=ByNumber(_places, _reader, in_groups=True, fault=_order_fault),
+    objects=objects,
 )

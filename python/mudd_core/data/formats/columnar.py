@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from mudd_core.base.errors import FormatError, in_one_line
-from mudd_core.base.types import Int64
+from mudd_core.base.types import Int64, JsonObject
 from mudd_core.data.formats.bounded import CappedFile
 from mudd_core.data.formats.format import Columns, Record, Value, require_columns
 
@@ -56,6 +56,44 @@ def records_of(
         reader, names = open_file(path, file)
         require_columns(path, columns, names)
         yield from rows(batches(reader, file), columns, path)
+
+
+def objects_of(
+    path: Path,
+    open_file: Callable[[Path, CappedFile], tuple[F, list[str]]],
+    batches: Callable[[F, CappedFile], Iterator[pyarrow.RecordBatch]],
+) -> Iterator[JsonObject]:
+    """The rows of a file with the columns that JSON has values for; a null in them is None."""
+    with CappedFile(path) as file:
+        reader, _ = open_file(path, file)
+        for batch in batches(reader, file):
+            names = [part.name for part in batch.schema if _is_plain(part.type)]
+            for at in range(0, batch.num_rows, BATCH_ROWS):
+                with damage_found(path):
+                    found: list[JsonObject] = batch.select(names).slice(at, BATCH_ROWS).to_pylist()
+                yield from found
+
+
+def _is_plain(kind: pyarrow.DataType) -> bool:
+    """Whether the values of a type are texts, numbers, true or false, or lists and objects of these."""
+    import pyarrow
+
+    types = pyarrow.types
+    if types.is_dictionary(kind):
+        return _is_plain(kind.value_type)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _is_plain(kind.value_type)
+    if types.is_struct(kind):
+        return all(_is_plain(kind.field(i).type) for i in range(kind.num_fields))
+    checks = (
+        types.is_string,
+        types.is_large_string,
+        types.is_integer,
+        types.is_floating,
+        types.is_boolean,
+        types.is_null,
+    )
+    return any(check(kind) for check in checks)
 
 
 def rows(batches: Iterator[pyarrow.RecordBatch], columns: Columns, path: Path) -> Iterator[Record]:

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.types import Float32, Int64
+from mudd_core.base.types import Float32, Int64, JsonObject
 
 Value: TypeAlias = "str | bytes | Int64 | Float32"
 Record = Mapping[str, Value]
@@ -49,7 +49,8 @@ class Format:
     endings: of names, in lower case. is_start: whether these are the first bytes of such a file. records: reads a file
     from its beginning, in bounded memory; UserError if a column is not there at all, FormatError for damage. holds: one
     text a file, records with columns, or ids alone. folder_endings: where all files of a folder have one of these, the
-    pipeline `text` reads their records; it reads other folders as plain text.
+    pipeline `text` reads their records; it reads other folders as plain text. objects: reads records whose members are
+    lists and objects too, None where the format has none.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Format:
     holds: Literal["text", "records", "ids"] = "records"
     folder_endings: tuple[str, ...] = ()
     by_number: ByNumber | None = None
+    objects: Callable[[Path], Iterator[JsonObject]] | None = None
 
 
 def require_columns(path: Path, wanted: Columns, there: list[str]) -> None:

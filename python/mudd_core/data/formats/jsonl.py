@@ -58,17 +58,27 @@ def _value(value: Json, where: str, path: Path, offset: int) -> Value | None:
 
 
 def records(path: Path, columns: Columns) -> Iterator[Record]:
-    """The objects of a file, empty lines left out. Offsets in messages count decompressed bytes."""
-    offset = 0
+    """The texts and numbers of a file, empty lines left out. Offsets in messages count decompressed bytes."""
     first = True
+    for members, number, offset in _objects(path):
+        if first:
+            require_columns(path, columns, list(members))
+            first = False
+        yield _chosen(members, columns, path, number, offset)
+
+
+def _objects(path: Path) -> Iterator[tuple[JsonObject, int, int]]:
+    """The objects of a file, each with the number of its line and its offset."""
+    offset = 0
     for number, line in enumerate(_lines(path)):
         if line.strip():
-            members = _object(line, path, number, offset)
-            if first:
-                require_columns(path, columns, list(members))
-                first = False
-            yield _chosen(members, columns, path, number, offset)
+            yield _object(line, path, number, offset), number, offset
         offset += len(line)
+
+
+def objects(path: Path) -> Iterator[JsonObject]:
+    """The objects of a file, empty lines left out."""
+    return (members for members, _, _ in _objects(path))
 
 
 def record_of(line: bytes, columns: Columns, path: Path, number: int, offset: int) -> Record:
@@ -160,4 +170,5 @@ FORMAT = Format(
     records,
     folder_endings=(".jsonl", ".jsonl.gz", ".jsonl.zst"),
     by_number=ByNumber(_places_of_lines, _Lines, fault=_order_fault),
+    objects=objects,
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import FormatError
 from mudd_core.base.packages import needed
-from mudd_core.base.types import Int64
+from mudd_core.base.types import Int64, JsonObject
 from mudd_core.data.formats.bounded import CappedFile, expansion_fault
 from mudd_core.data.formats.columnar import (
     BATCH_ROWS,
@@ -21,6 +21,7 @@ from mudd_core.data.formats.columnar import (
     checked,
     damage_found,
     in_groups,
+    objects_of,
     records_of,
 )
 from mudd_core.data.formats.format import ByNumber, Columns, Format, Reader, Record
@@ -159,6 +160,11 @@ def records(path: Path, columns: Columns) -> Iterator[Record]:
     return records_of(path, columns, open_file, lambda file, stream: batches(file, stream, columns, path))
 
 
+def objects(path: Path) -> Iterator[JsonObject]:
+    """The rows of a file with all their columns."""
+    return objects_of(path, open_file, lambda file, stream: batches(file, stream, None, path))
+
+
 def _places(path: Path) -> Int64:
     with CappedFile(path) as stream:
         data = open_file(path, stream)[0].metadata
@@ -178,4 +184,5 @@ FORMAT = Format(
     records,
     folder_endings=(".parquet",),
     by_number=ByNumber(_places, _reader, in_groups=True),
+    objects=objects,
 )

@@ -148,6 +148,7 @@ def assemble(
             steps, ends = config.train.steps, data_end_note(whole, config.train.steps)
         disk_warning = ranks.together(lambda: check_disk(checkpoint_bytes(report, place)))
         model, engine, _ = plan_model(shape, config, batcher=batcher, comm=ranks.comm, stored=stored)
+        engine.limit_experts(memory.available_bytes()[0] // place.on_a_node - sum(report.values()))
         model.store.initialize(train.seed)
         ranks.barrier()  # ranks of a node may share the weights
     components = Components(
@@ -166,7 +167,17 @@ def assemble(
             *start_warnings.of_threads(_core.num_threads()),
             *start_warnings.of_saving(config),
         ),
-        notes=tuple(filter(None, [slow_note(config.optim.name), trained_note(model), types_note(model, config, checkpoints), ends])),
+        notes=tuple(
+            filter(
+                None,
+                [
+                    slow_note(config.optim.name),
+                    trained_note(model),
+                    types_note(model, config, checkpoints),
+                    ends,
+                ],
+            )
+        ),
         steps=steps,
     )
     return _with_text(components, config, text) if text else components
@@ -212,6 +223,8 @@ def add_text(
 
 
 def _with_text(components: Components, config: Config, text: Prepared) -> Components:
+    from mudd_core.data.rows import Shown
+
     held = text.rows("valid", row_shape(config)).rows
     missing = "" if held else no_validation(config)
     warned = bool(missing and config.data.eval_match)
@@ -237,7 +250,11 @@ def _with_text(components: Components, config: Config, text: Prepared) -> Compon
             *start_warnings.of_text(config, text),
             *([missing] if warned else []),
         ),
-        notes=(*components.notes, *([missing] if missing and not warned else [])),
+        notes=(
+            *components.notes,
+            *(text.shown() if isinstance(text, Shown) else ()),
+            *([missing] if missing and not warned else []),
+        ),
     )
 
 

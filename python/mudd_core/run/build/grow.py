@@ -105,6 +105,7 @@ def take_start(config: Config, model: Model, source: Source) -> str:
     number = start.load_parameters_path_slot_number
     weights = start_weights(model, source, slot_number=number, how=start.grow_init)
     rounded = sum(set_weight(model.store, name, value) for name, value in weights)
+    model.store.repack()  # copies of weights that ranks share, of executors that are planned already
     text = f"started from {source.path}"
     if rounded:
         text += f"; {rounded:,} frozen weights were rounded (train.frozen_dtype={config.train.frozen_dtype})"

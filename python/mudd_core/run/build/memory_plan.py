@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
-from mudd_core.config import Config, MeshConfig, ModelConfig, check_config, mesh_of
-from mudd_core.config.fields import replace_path
+from mudd_core.config import Config, ModelConfig, check_config, mesh_of
+from mudd_core.config.mesh import MOST_RANKS
 from mudd_core.engine import memory
 from mudd_core.engine.batch_part import BatchPart
+from mudd_core.run.build.mesh_search import Choice, meshes
 from mudd_core.run.build.place import ALONE, Place
-from mudd_core.run.build.planned_model import plan_model
+from mudd_core.run.build.planned_model import expert_group, plan_model
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
 from mudd_core.run.store.checkpoints import Checkpoints
+
+EXPERT_AXES = 3  # axes of a layer's experts
+BUCKET = 4 * memory.MIB  # of gradients, from which on one is summed (node_gradients.h)
 
 
 @dataclass(frozen=True)
@@ -45,11 +51,14 @@ class MemoryPlan:
         if config.mesh.zero < 3 and place.world > place.on_a_node:
             # Whole tables go between nodes, not the rows that were read.
             report["gradients"] = engine.gradient_bytes(gradient_rows=False)
-        return place.shared(report, config.mesh.zero == 3, engine.expert_report(), config.mesh.expert)
+        own_bytes = place.shared(report, config.mesh.zero == 3, engine.expert_report(), config.mesh.expert)
+        if exchange := self._exchange_bytes(own_bytes.get("gathered", 0)):
+            own_bytes["exchange"] = exchange
+        return own_bytes
 
     def require(self, what: str = "training") -> dict[str, int]:
         """Return the bytes by kind; UserError, with advice, if the ranks of a node do not fit into its memory."""
-        least = self._least_bytes()
+        least = self.least_bytes()
         part = f"{what} (weights, gradients and one moment alone)"
         memory.require(least, part, lambda have: self._settings_for(have, least))
         report = self.bytes()
@@ -62,8 +71,7 @@ class MemoryPlan:
     def advice(self, report: Mapping[str, int], have: int) -> str:
         """Return what to change so that a run whose ranks need `report` fits into `have` bytes."""
         ranks = self.place.on_a_node
-        _, trained = self._counted()  # the gradients are at least as large as the weights that train
-        settled = (report["weights"] + 4 * trained + report["moments"]) * ranks
+        settled = (report["weights"] + report["moments"]) * ranks + self._least_gradients(self._counted())
         whole = self.config.optim.moment_dtype == "fp32"  # half of the first of two moments
         return self._settings_for(have, settled, report["moments"] // 4 * ranks if whole else 0)
 
@@ -74,43 +82,109 @@ class MemoryPlan:
         shape, ranks = self.shape, self.place.on_a_node
 
         @cache
-        def least_bytes(own: ModelConfig, mesh: MeshConfig) -> int:  # no change of the batch changes it
-            return replace(self, shape=own, config=replace(self.config, mesh=mesh))._least_bytes()
+        def least_of(own: ModelConfig) -> int:  # no change of the batch changes it
+            return replace(self, shape=own).least_bytes()
 
         def needed(changed: Config) -> int:
             check_config(changed)
             own = dataclasses.replace(
                 changed.model, vocab_size=shape.vocab_size, max_seq_len=shape.max_seq_len
             )
-            least = least_bytes(own, changed.mesh)
+            least = least_of(own)
             if least > have:
                 return least
             return ranks * sum(replace(self, shape=own, config=changed).bytes().values())
 
-        if self.place.world > 1 and self.config.mesh.zero == 1:
-            cut = replace_path(self.config, "mesh.zero", 3)
-            if (found := needed(cut)) <= have:
-                return f"set mesh.zero=3: it then needs {bytes_text(found)}, and the training stays the same"
+        if (mesh := next(self.choices(have), None)) is not None:
+            return f"set {mesh.words}: it then needs {bytes_text(mesh.node_bytes)}, and the training stays the same"
         return advice(self.config, needed, have, settled, rounding)
 
-    def _counted(self) -> tuple[int, int]:
-        """Bytes of the weights, and number of those that train."""
+    def choices(self, most: int | None = None) -> Iterator[Choice]:
+        """What the built meshes of these ranks need, the nearest first; only those of at most `most` bytes a node."""
+        for config in meshes(self.config, self.place.world):
+            other = replace(self, config=config)
+            if most is not None and other.least_bytes() > most:
+                continue
+            try:
+                found = Choice(config, self.place, sum(other.bytes().values()))
+            except UserError:
+                continue  # its graphs do not go with this mesh
+            if most is None or found.node_bytes <= most:
+                yield found
+
+    def nearest(self, have: int) -> Choice | None:
+        """The nearest mesh whose nodes need at most `have` bytes: of these nodes, else of twice as many each time.
+
+        None where the batch and its shards allow no such number of ranks.
+        """
+        place = self.place
+        while place.world <= MOST_RANKS:
+            if found := next(replace(self, place=place).choices(have), None):
+                return found
+            place = Place(2 * place.world, place.on_a_node)
+        return None
+
+    def _counted(self) -> _Counted:
         from mudd_core.engine.model import Model
         from mudd_core.engine.trainable import choose_trained
 
-        model = Model(self.shape, booked_only=True, stored=self.stored.of(self.shape, self.config))
+        group = expert_group(self.config.mesh, None, self.place)
+        model = Model(
+            self.shape, booked_only=True, stored=self.stored.of(self.shape, self.config), experts=group
+        )
         choose_trained(model, self.config.train.trainable)
-        return model.store.plane_bytes, model.store.trained_elements
+        store = model.store
+        sizes = {True: [0], False: [0]}  # of the weights that train: of dealt out experts, and others
+        for about in map(store.describe, store.names()):
+            if about["trainable"]:
+                sizes[group is not None and len(about["shape"]) == EXPERT_AXES].append(math.prod(about["shape"]))
+        held = store.expert_bytes([])["weights"] if group else 0
+        return _Counted(store.plane_bytes - held, sum(sizes[False]), held, sum(sizes[True]), *map(max, sizes.values()))
 
-    def _least_bytes(self) -> int:
+    def least_bytes(self) -> int:
         """Bytes of a node's weights, gradients and one moment alone.
 
         Planning the updates of a model far too large takes seconds; counting its weights does not.
         """
-        weights, trained = self._counted()
-        place = self.place
-        if place.world == 1:
-            return weights + 6 * trained
-        if self.config.mesh.zero == 3:
-            return (weights + 6 * trained) * place.on_a_node // place.world
-        return weights + (4 * place.on_a_node + 2) * trained
+        found, place, mesh = self._counted(), self.place, self.config.mesh
+        share = place.on_a_node / place.world
+        moments = int(2 * share * (found.trained + found.expert_trained))
+        dense = int(share * found.weights) if mesh.zero == 3 else found.weights
+        return dense + place.on_a_node * found.expert_weights + moments + self._least_gradients(found)
+
+    def _least_gradients(self, found: _Counted) -> int:
+        """Bytes of a node's gradients with one graph run a step, without the buckets of mesh.zero=3."""
+        place, mesh = self.place, self.config.mesh
+        cut = mesh.zero == 3
+        experts = 4 * found.expert_trained // (place.world if cut else mesh.expert)
+        each = 4 * found.trained // (place.world if cut else 1)
+        return place.on_a_node * (experts + each)
+
+    def _exchange_bytes(self, gathered: int) -> int:
+        """Buffers of a rank for messages to other nodes, at most; gathered: its share of the weights of two layers.
+
+        Two buckets of gradients or weights are under way at a time, each as large as the largest parameter and the
+        4 MiB that fill one; with mesh.zero=3 two layers too. Rows of experts go straight from and to the activations.
+        """
+        place, found = self.place, self._counted()
+        if place.world == place.on_a_node:
+            return 0
+        own = self.config.mesh.expert
+        experts = 0 if own == place.world else 4 * found.expert_largest // own  # else no other rank has the same
+        dense = min(2 * (4 * found.largest + BUCKET), 4 * found.trained) // place.on_a_node
+        return max(dense, 2 * experts) + gathered
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """Weights of a model. weights: bytes; trained: numbers that train; largest: of a parameter.
+
+    The same of experts that are dealt out to ranks, of which expert_weights are the bytes that a rank has.
+    """
+
+    weights: int
+    trained: int
+    expert_weights: int
+    expert_trained: int
+    expert_largest: int
+    largest: int

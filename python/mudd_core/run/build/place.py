@@ -48,16 +48,17 @@ class Place:
         """A rank's share of what one process would need: a node has one copy of the weights, a rank its own experts.
 
         slices: the report is of the slices of a rank (mesh.zero=3). experts: bytes in the report of experts that are
-        dealt out to expert_ranks; ranks with the same ones share out their moments.
+        dealt out to expert_ranks; ranks with the same ones share out their moments, which slices have done already.
         """
         cut = {"weights": self.on_a_node, "packed": self.on_a_node, "moments": self.world}
         if slices:
             cut = {"gathered": self.on_a_node, "packed": self.on_a_node}
             if self.world == self.on_a_node:  # one node, which has its weights once
                 cut["weights"] = self.on_a_node
-        own, owners = experts or {}, {"moments": self.world // expert_ranks}
+        own, owners = experts or {}, {"moments": 1 if slices else self.world // expert_ranks}
         return {
-            kind: -(-(count - own.get(kind, 0)) // cut.get(kind, 1)) - (-own.get(kind, 0) // owners.get(kind, 1))
+            kind: -(-(count - own.get(kind, 0)) // cut.get(kind, 1))
+            - (-own.get(kind, 0) // owners.get(kind, 1))
             for kind, count in report.items()
         }
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text, duration, flops_text
-from mudd_core.config import Config
+from mudd_core.config import Config, MeshConfig
 from mudd_core.data.pipelines.text import cache_to_build
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights, peak_flops
@@ -24,6 +25,7 @@ from mudd_core.run.build.disk_space import (
     shortage,
 )
 from mudd_core.run.build.memory_plan import MemoryPlan
+from mudd_core.run.build.mesh_search import Choice
 from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.plan_time import ends_with_data, fraction_of_peak, planned_steps
 from mudd_core.run.build.recipe import recipe_note
@@ -42,13 +44,24 @@ _KINDS = {
     "gradients": "gradients",
     "packed": "packed copies of the weights",
     "gathered": "weights gathered for two layers",
+    "exchange": "buffers of messages to other nodes",
     "arena": "activations and scratch",
     "evaluation": "activations of validation",
 }
 
 
-def plan_text(config: Config, folder: RunFolder, place: Place = ALONE) -> str:
-    """The text of --plan. Nothing is written, and next to no memory is used. place: the ranks that will train."""
+def plan_text(
+    config: Config,
+    folder: RunFolder,
+    place: Place = ALONE,
+    node_memory: int = 0,
+    command: Callable[[Choice], str] = lambda choice: choice.words,
+) -> str:
+    """The text of --plan. Nothing is written, and next to no memory is used. place: the ranks that will train.
+
+    node_memory: bytes of each of their machines, all of them for this run; 0: what this one has free. command: the
+    arguments that train on another mesh.
+    """
     from mudd_core import _core
 
     train = config.train
@@ -60,7 +73,8 @@ def plan_text(config: Config, folder: RunFolder, place: Place = ALONE) -> str:
         config = with_source_tokenizer(config, None)[0]
     shape = resolved_model(config, expected_vocabulary(config))
     plan = MemoryPlan.of(shape, config, place, checkpoints)
-    model, engine, report = plan_model(shape, config, only=True, stored=plan.stored)
+    whole = dataclasses.replace(config, mesh=MeshConfig())  # a checkpoint has the parts of all ranks
+    model, engine, report = plan_model(shape, whole, only=True, stored=plan.stored)
     own = report if place.world == 1 else plan.bytes()
     flops = engine.flops_per_token()
     tokens = train.batch_size * train.seq_len
@@ -72,7 +86,7 @@ def plan_text(config: Config, folder: RunFolder, place: Place = ALONE) -> str:
         f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens"
         + ("" if steps is None else f", {flops_text(flops * tokens * steps)} in all"),
         *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),
-        *_memory_lines(plan, {"program": program, **own}),
+        *_memory_lines(plan, {"program": program, **own}, node_memory, command),
         f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last or 'all'} kept",
         *_disk_lines(config, checkpoints, checkpoint_bytes(report), steps),
         *_time_lines(config, folder, flops * tokens, place),
@@ -100,7 +114,7 @@ def _disk_lines(config: Config, checkpoints: Checkpoints, each: int, steps: int 
         text = shortage(config, checkpoints, each, cache if checkpoints.shares_disk_with(root) else 0)
     except UserError as error:
         text = f"DOES NOT FIT: {error}"
-    return lines + textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
+    return lines + _indented(text)
 
 
 def _maps_line(config: Config) -> str:
@@ -139,17 +153,52 @@ def _time_lines(config: Config, folder: RunFolder, flops: float, place: Place) -
     return lines
 
 
-def _memory_lines(plan: MemoryPlan, kinds: dict[str, int]) -> list[str]:
-    """The peak of a rank, its parts, and whether a start would be refused."""
-    peak, ranks = sum(kinds.values()), plan.place.on_a_node
-    more = ranks * (peak - kinds["program"])
+def _memory_lines(
+    plan: MemoryPlan, kinds: dict[str, int], node_memory: int, command: Callable[[Choice], str]
+) -> list[str]:
+    """The peak of a rank, its parts, whether a start would be refused, and the meshes of so many ranks."""
+    peak, ranks, programs = sum(kinds.values()), plan.place.on_a_node, plan.place.on_a_node * kinds["program"]
     have, limit = memory.available_bytes()
     whose = "" if ranks == 1 else f" of a rank, {bytes_text(ranks * peak)} of a node of {ranks}"
-    lines = [f"  memory        {bytes_text(peak)} at the peak{whose}; {limit} leaves {bytes_text(have)}"]
-    if more > have:
-        text = f"DOES NOT FIT: {plan.advice(kinds, have)}"
-        lines += textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
-    return lines + [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items() if kind in kinds]
+    limit = f"{limit} leaves {bytes_text(have)}"
+    if node_memory:
+        have, limit = max(0, node_memory - programs), f"a node has {bytes_text(node_memory)} (--node-memory)"
+    lines = [f"  memory        {bytes_text(peak)} at the peak{whose}; {limit}"]
+    fits = ranks * peak - programs <= have
+    if not fits and plan.place.world == 1:
+        lines += _indented(f"DOES NOT FIT: {plan.advice(kinds, have)}")
+    lines += [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items() if kind in kinds]
+    return lines if plan.place.world == 1 else lines + _mesh_lines(plan, kinds, have, fits, command)
+
+
+def _mesh_lines(
+    plan: MemoryPlan, kinds: dict[str, int], have: int, fits: bool, command: Callable[[Choice], str]
+) -> list[str]:
+    """What each mesh of so many ranks needs; where the one of the plan does not fit, the nearest that does."""
+    ranks, program = plan.place.on_a_node, kinds["program"]
+    lines = [f"  {'meshes':<28}{'a rank':>12}{'a node':>12}"]
+    for choice in plan.choices():
+        node = choice.node_bytes + ranks * program
+        now = " <- this plan" if choice.config.mesh == plan.config.mesh else ""
+        note = now if choice.node_bytes <= have else f" does not fit{now}"
+        lines.append(
+            f"    {choice.words:<26}{bytes_text(choice.rank_bytes + program):>12}{bytes_text(node):>12}{note}"
+        )
+    if fits:
+        return lines
+    if (found := plan.nearest(have)) is None:
+        return lines + _indented(f"DOES NOT FIT on any mesh of this batch: {plan.advice(kinds, have)}")
+    nodes = found.place.world // found.place.on_a_node
+    return [
+        *lines,
+        f"                DOES NOT FIT; the nearest mesh that fits is {found.words} on {found.place.world} ranks, "
+        f"{nodes} node{'s' * (nodes > 1)}:",
+        f"                {command(found)}",
+    ]
+
+
+def _indented(text: str) -> list[str]:
+    return textwrap.wrap(text, 100, initial_indent=" " * 16, subsequent_indent=" " * 16)
 
 
 def parameter_table(config: Config) -> str:

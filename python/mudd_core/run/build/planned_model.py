@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mudd_core import _core
-from mudd_core.config import Config, ModelConfig
+from mudd_core.config import Config, MeshConfig, ModelConfig
 from mudd_core.dist import Comm
 from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
@@ -47,7 +47,7 @@ def plan_model(
             booked_only=only,
             precision=config.train.precision,
             comm=comm,
-            experts=expert_group(config.mesh.expert, comm),
+            experts=expert_group(config.mesh, comm, place),
             stored=(stored or stored_in(config)).of(shape, config),
             cut=cut_of(shape, config, comm, place),
         )
@@ -57,11 +57,13 @@ def plan_model(
     return model, engine, {**engine.memory_report(), "evaluation": evaluation}
 
 
-def expert_group(ranks: int, comm: Comm | None) -> _core.ExpertGroup | None:
+def expert_group(mesh: MeshConfig, comm: Comm | None, place: Place = ALONE) -> _core.ExpertGroup | None:
     """The ranks that hold the experts between them; without a comm those of a plan, as the first one sees them."""
-    if ranks == 1:
+    if mesh.expert == 1:
         return None
-    return _core.ExpertGroup(ranks, 0, ranks) if comm is None else comm.expert_group(ranks)
+    if comm is not None:
+        return comm.expert_group(mesh.expert, mesh.expert_room)
+    return _core.ExpertGroup(mesh.expert, 0, max(place.world, mesh.expert), mesh.expert_room)
 
 
 def spread_of(shape: ModelConfig, config: Config, ranks: Ranks) -> Spread:
@@ -69,7 +71,7 @@ def spread_of(shape: ModelConfig, config: Config, ranks: Ranks) -> Spread:
     from mudd_core.engine.cut import Spread
 
     comm = ranks.comm if ranks.world > 1 else None
-    experts = None if comm is None else expert_group(config.mesh.expert, comm)
+    experts = None if comm is None else expert_group(config.mesh, comm)
     return Spread(comm, experts, cut_of(shape, config, comm))
 
 

@@ -126,6 +126,7 @@ class Session:
             parts.documents,
             self._forward_statistics,
             self.ranks.world,
+            counted=lambda: parts.model.n_parameters,
         )
 
     def _forward_statistics(self, step: int) -> dict[str, float]:

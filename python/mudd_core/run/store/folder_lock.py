@@ -46,12 +46,14 @@ _KINDS = {
         run_folder.SUMMARY,
         run_folder.BENCHMARK_LOG,
         run_folder.SOURCE_TOKENIZER,
+        run_folder.ASKED,
         *COPIES.values(),
     ],
     stat.S_IFDIR: [
         run_folder.CHECKPOINTS,
         run_folder.BOARD,
         run_folder.IMPORTED,
+        run_folder.BASE,
         run_folder.STAGED,
         run_folder.UNFINISHED,
     ],
@@ -63,6 +65,8 @@ _OWN_NAMES = {
     run_folder.LEASE,
     run_folder.STOP,
     run_folder.UNFINISHED,
+    run_folder.BASE,
+    run_folder.ASKED,
     *(f"{name}.tmp" for name in (run_folder.CONFIG, run_folder.REMOTE)),  # of a replacement that was killed
     *_UNSTARTED,
 }

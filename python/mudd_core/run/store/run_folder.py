@@ -25,6 +25,7 @@ REMOTE = "remote.json"  # names the storage that the folder is a copy of
 STAGED, UNFINISHED = ".fetch", ".fetch.part"  # of a fetch from a storage (run/store/fetch.py)
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
 IMPORTED = "imported"  # the files that came with imported weights
+BASE, ASKED = "base", "tune.json"  # the model that a tuning starts from, and the config that it asks for
 TRACES = ("plugins", "plugins/profile")  # folders of traces, whose loss ends no run: links alone are refused
 _ARGUMENT = "[arguments] --workdir"
 
@@ -137,8 +138,19 @@ class RunFolder:
 
     @property
     def imported_folder(self) -> Path:
-        """The files that came with the weights that were imported."""
-        return self.path / IMPORTED
+        """The files that came with the weights that were imported, for this run or as the base of its tuning."""
+        own, of_base = self.path / IMPORTED, self.base_folder / IMPORTED
+        return of_base if of_base.is_dir() and not own.is_dir() else own
+
+    @property
+    def base_folder(self) -> Path:
+        """The model of Hugging Face that a tuning starts from, imported."""
+        return self.path / BASE
+
+    @property
+    def asked_file(self) -> Path:
+        """The config that a tuning asks for, before the run has begun."""
+        return self.path / ASKED
 
     @property
     def board_folder(self) -> Path:

@@ -48,7 +48,7 @@ def axes(shape: Shape, tokens: float, speed: float, network: Network) -> list[Ax
     whole = 8 * shape.weights
     rows = [
         Axis("data, zero 1", True, whole * across),
-        Axis("data, zero 3", False, 12 * shape.weights * across),
+        Axis("data, zero 3", True, 12 * shape.weights * across),
     ]
     if shape.experts:
         dense = shape.weights - shape.experts
@@ -56,7 +56,7 @@ def axes(shape: Shape, tokens: float, speed: float, network: Network) -> list[Ax
         rows.append(
             Axis(
                 f"expert {EXPERTS}",
-                False,
+                True,
                 (moved + 8 * (dense + shape.experts / EXPERTS)) * across,
                 hidden=False,
             )

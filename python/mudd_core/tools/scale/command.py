@@ -1,6 +1,6 @@
-"""Predicts a training on several machines from a measured step of one: docs/scale.md.
+"""Predicts a training on several machines from a measured step of one, and ranks its meshes: docs/scale.md.
 
-    python3 launch.py scale --config=muddformer/1_4b.py --nodes 64 --net 25g --flops 4e12
+    python3 launch.py scale --config=muddformer/1_4b.py --nodes 64 --net 25g --flops 4e12 --memory 128
     python3 launch.py scale --config=small.py --nodes 16 --net runs/bench --workdir runs/small
 
 The speed of a node is that of the run in --workdir (of one node), or is given by --step-seconds or --flops.
@@ -16,17 +16,22 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.config import Config, load_config
+from mudd_core.config.mesh import MOST_RANKS
 from mudd_core.config.tool_arguments import ToolArguments, positive_number, whole_number
+from mudd_core.engine.memory import GIB
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import config_of_run, run_and_step
 from mudd_core.tools.scale.networks import ASSUMED, network_of
-
-_MOST_RANKS = 1024  # logical shards of a run
 
 
 def main(words: Sequence[str]) -> int:
     """Run the command; the exit code."""
     asked, overrides = (parser := _parser()).read(words)
+    if asked.axes:
+        from mudd_core.tools.scale.families import table
+
+        print(table())
+        return 0
     if asked.tables:
         from mudd_core.tools.scale.page import tables
 
@@ -34,9 +39,9 @@ def main(words: Sequence[str]) -> int:
         return 0
     if not (asked.config or asked.workdir):
         parser.require("--config")
-    if asked.nodes * asked.ranks_per_node > _MOST_RANKS:
+    if asked.nodes * asked.ranks_per_node > MOST_RANKS:
         raise UserError(
-            f"[scale] --nodes: expected at most {_MOST_RANKS} ranks in all, "
+            f"[scale] --nodes: expected at most {MOST_RANKS} ranks in all, "
             f"got {asked.nodes} x {asked.ranks_per_node}"
         )
     network = network_of(asked.net)
@@ -48,7 +53,15 @@ def main(words: Sequence[str]) -> int:
     shape = resolved_model(config, expected_vocabulary(config))
     training = training_of(config, shape)
     seconds_of_token, source = _measured(asked, config, training.flops)
-    cluster = Cluster(asked.nodes, asked.ranks_per_node, training.flops / seconds_of_token, source)
+    cluster = Cluster(
+        asked.nodes,
+        asked.ranks_per_node,
+        training.flops / seconds_of_token,
+        source,
+        int(GIB * (asked.memory or 0)),
+        asked.config or asked.workdir,
+        tuple(overrides),
+    )
     print(report(config, shape, training, network, cluster))
     return 0
 
@@ -86,7 +99,7 @@ def _parser() -> ToolArguments:
         "--config", metavar="FILE", help="config file, as for training; default that of the run"
     )
     parser.add_argument(
-        "--nodes", type=whole_number(1, _MOST_RANKS), default=1, metavar="N", help="machines (default 1)"
+        "--nodes", type=whole_number(1, MOST_RANKS), default=1, metavar="N", help="machines (default 1)"
     )
     parser.add_argument(
         "--net",
@@ -96,7 +109,7 @@ def _parser() -> ToolArguments:
     )
     parser.add_argument(
         "--ranks-per-node",
-        type=whole_number(1, _MOST_RANKS),
+        type=whole_number(1, MOST_RANKS),
         default=1,
         metavar="M",
         help="ranks of a node (default 1)",
@@ -114,5 +127,12 @@ def _parser() -> ToolArguments:
         metavar="F",
         help="instead: FLOP/s of a node in training, as --plan counts",
     )
+    parser.add_argument(
+        "--memory",
+        type=positive_number,
+        metavar="GIB",
+        help="memory of a node in GiB; default: any mesh fits",
+    )
+    parser.add_argument("--axes", action="store_true", help="print which axes of a mesh each family has")
     parser.add_argument("--tables", action="store_true", help="print the tables of docs/scale.md")
     return parser

@@ -34,24 +34,74 @@ class Training:
     """What the formulas need of a model and its step; counts of one node.
 
     weights: those that train. last: of them, in the gradient that is finished last. flops: of a token. runs: of a
-    rank's graph in a step; messages go beside the last one's backward and the first one's forward pass.
+    rank's graph in a step; messages go beside the last one's backward and the first one's forward pass. experts: of
+    the weights, in experts. rows: bytes that the rows of a token's experts take in all layers, there and back in both
+    passes. passes: bytes of the dense weights that a graph gathers forward, and backward (mesh.zero=3). layers: that
+    gather at once, and of experts.
     """
 
     weights: int
     last: int
     flops: float
     runs: int = 1
+    experts: int = 0
+    rows: float = 0.0
+    passes: tuple[float, float] = (0.0, 0.0)
+    expert_passes: tuple[float, float] = (0.0, 0.0)
+    layers: int = 0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How ranks share the work. ranks: of a node. expert: mesh.expert; zero: mesh.zero."""
+
+    zero: int = 1
+    expert: int = 1
+    ranks: int = 1
+
+    def group(self, nodes: int) -> int:
+        """Nodes that the ranks of a group of experts are on."""
+        return min(nodes, max(1, self.expert // self.ranks))
+
+
+@dataclass(frozen=True)
+class Wire:
+    """Bytes that a node sends in a step, by purpose: those of `comm.counters()`."""
+
+    sums: float
+    gathers: float
+    exchange: float
+
+
+def wire(training: Training, tokens: float, nodes: int, layout: Layout = Layout()) -> Wire:
+    """What a node sends in a step of `tokens` tokens of its own; of an embedding table all rows count."""
+    cut = (nodes - 1) / nodes
+    dealt = training.experts if layout.expert > 1 else 0
+    dense = training.weights - dealt
+    if layout.zero == 3:
+        passes = sum(training.passes) + (0.0 if dealt else sum(training.expert_passes))
+        sums, gathers = training.runs * GRADIENT_BYTES * dense * cut, training.runs * passes * cut
+    else:
+        sums, gathers = GRADIENT_BYTES * dense * cut, WEIGHT_BYTES * dense * cut
+    group = layout.group(nodes)
+    # Of experts, only ranks of other groups have the same ones.
+    held = dealt * min(1.0, layout.ranks / layout.expert)
+    others = 1 - group / nodes
+    rows = training.rows * tokens * (group - 1) / group if dealt else 0.0
+    turns = training.runs if layout.zero == 3 else 1
+    return Wire(sums + turns * GRADIENT_BYTES * held * others, gathers + WEIGHT_BYTES * held * others, rows)
 
 
 @dataclass(frozen=True)
 class Step:
-    """Seconds of a step by part. sums, gather, totals: whole; exposed: what computation does not cover."""
+    """Seconds of a step by part. sums, gather, exchange, totals: whole; exposed: what computation does not cover."""
 
     compute: float
     sums: float
     gather: float
     totals: float
     exposed: float
+    exchange: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -64,19 +114,36 @@ class Step:
         return self.exposed / self.seconds
 
 
-def step(training: Training, tokens: float, speed: float, network: Network, nodes: int) -> Step:
+_ROUNDS = 5  # messages that a layer of experts waits for in a graph run: how many rows, and two each way
+
+
+def step(
+    training: Training, tokens: float, speed: float, network: Network, nodes: int, layout: Layout = Layout()
+) -> Step:
     """The step of `nodes` nodes. tokens: of a node in a step. speed: FLOP/s of a node in such a step."""
     compute = training.flops * tokens / speed
     if nodes == 1:
         return Step(compute, 0.0, 0.0, 0.0, 0.0)
-    sums = network.rounds(nodes, GRADIENT_BYTES * training.weights)
+    sent, rounds = wire(training, tokens, nodes, layout), math.ceil(math.log2(nodes)) * network.latency
     tail = network.rounds(nodes, GRADIENT_BYTES * training.last)
-    gather = network.rounds(nodes, WEIGHT_BYTES * training.weights)
     totals = network.rounds(nodes, _TOTALS_BYTES * training.weights)
-    backward = BACKWARD * compute / training.runs
-    forward = (1 - BACKWARD) * compute / training.runs
-    exposed = max(sums - backward, tail) + totals + max(gather - forward, tail)
-    return Step(compute, sums, gather, totals, exposed)
+    backward, forward = BACKWARD * compute / training.runs, (1 - BACKWARD) * compute / training.runs
+    exchange = 0.0
+    if layout.group(nodes) > 1:
+        exchange = (
+            sent.exchange / network.bandwidth + _ROUNDS * training.layers * training.runs * network.latency
+        )
+    if layout.zero == 3:
+        each = training.runs * 2 * (training.layers + 2) * rounds  # a layer is a gather of its own
+        sums = training.runs * rounds + sent.sums / network.bandwidth
+        gather = each + sent.gathers / network.bandwidth
+        part = training.passes[0] / max(1.0, sum(training.passes))
+        first, second = gather * part / training.runs, (gather * (1 - part) + sums) / training.runs
+        waits = max(first - forward, tail) + max(second - backward, tail)
+        return Step(compute, sums, gather, totals, training.runs * waits + totals + exchange, exchange)
+    sums, gather = rounds + sent.sums / network.bandwidth, rounds + sent.gathers / network.bandwidth
+    exposed = max(sums - backward, tail) + totals + max(gather - forward, tail) + exchange
+    return Step(compute, sums, gather, totals, exposed, exchange)
 
 
 def ratio(training: Training, tokens: float, speed: float, network: Network) -> float:

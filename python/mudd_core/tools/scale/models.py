@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from mudd_core.config import Config, ModelConfig, head_width, kv_heads, mixture_of
-from mudd_core.engine.flops import flops_per_token
+from mudd_core.engine.flops import expert_weights, flops_per_token
 from mudd_core.engine.model import Model
 from mudd_core.engine.trainable import choose_trained
+from mudd_core.run.build.memory_plan import EXPERT_AXES
 from mudd_core.tools.scale.axes import Shape
 from mudd_core.tools.scale.cost import Training
+
+_ROUNDED = ("matrix", "head", "slots", "mix")  # roles of weights that matmuls read
 
 
 def _weights(config: Config, model: ModelConfig) -> int:
@@ -17,19 +22,49 @@ def _weights(config: Config, model: ModelConfig) -> int:
     return int(booked.store.trained_elements)
 
 
+def _gathered(config: Config, model: ModelConfig) -> dict[bool, tuple[float, float]]:
+    """(bytes that a graph of cut weights gathers forward, backward), of experts (True) and of all others.
+
+    Layers are gathered for each pass, the table and the head for one. Matrices go as bf16 in bf16 runs.
+    """
+    store = Model(model, booked_only=True).store
+    found = {True: [0.0, 0.0], False: [0.0, 0.0]}
+    for name in store.names():
+        about = store.describe(name)
+        rounds = config.train.precision == "bf16" and about["role"] in _ROUNDED
+        size = math.prod(about["shape"]) * (2 if rounds else 4)
+        passes = found[len(about["shape"]) == EXPERT_AXES]
+        passes[0] += size
+        passes[1] += size if name.startswith("blocks.") else 0
+    return {kind: (one, other) for kind, (one, other) in found.items()}
+
+
 def training_of(config: Config, model: ModelConfig) -> Training:
     """The step of a config whose model has its vocabulary."""
     weights, last = _weights(config, model), model.vocab_size * model.d_model
     flops = flops_per_token(model, model.vocab_size, config.train.seq_len)
-    return Training(weights, min(last, weights), flops)
+    gathered, mixture = _gathered(config, model), mixture_of(model)
+    rows = 0.0
+    if mixture:
+        out = 2 if config.train.precision == "bf16" else 4  # rows go forward in the type of the matmul
+        a_row = mixture.d_model * (out + 3 * 4) + 2 * 4  # with its gate, and that one's gradient
+        rows = mixture.n_layer * mixture.top_k * a_row
+    return Training(
+        weights,
+        min(last, weights),
+        flops,
+        experts=expert_weights(model),
+        rows=rows,
+        passes=gathered[False],
+        expert_passes=gathered[True],
+        layers=model.n_layer,
+    )
 
 
 def shape_of(config: Config, model: ModelConfig) -> Shape:
     """What the axes cut."""
     flops = flops_per_token(model, model.vocab_size, config.train.seq_len)
     keys = kv_heads(model) * head_width(model)
-    experts = chosen = 0
-    if mixture := mixture_of(model):
-        experts = 3 * mixture.d_model * mixture.d_ff * mixture.n_expert * mixture.n_layer
-        chosen = mixture.top_k
+    mixture = mixture_of(model)
+    experts, chosen = expert_weights(model), mixture.top_k if mixture else 0
     return Shape(_weights(config, model), flops, model.d_model, model.n_layer, keys, experts, chosen)

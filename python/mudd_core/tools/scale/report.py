@@ -13,6 +13,7 @@ from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.build.place import Place
 from mudd_core.tools.scale import cost
 from mudd_core.tools.scale.axes import axes
+from mudd_core.tools.scale.meshes import lines, ranked
 from mudd_core.tools.scale.models import shape_of
 
 _WORTH = 0.7  # of linear growth; below it more nodes are not advised
@@ -20,12 +21,18 @@ _WORTH = 0.7  # of linear growth; below it more nodes are not advised
 
 @dataclass(frozen=True)
 class Cluster:
-    """The nodes that are cluster about, each of so many ranks, whose speed is known from `source`."""
+    """The nodes that are asked about, each of so many ranks, whose speed is known from `source`.
+
+    memory: bytes of a node; 0: any. config, words: as they were typed, for the command of the best mesh.
+    """
 
     nodes: int
     ranks: int
     speed: float
     source: str
+    memory: int = 0
+    config: str = ""
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ def report(
     length, last = config.train.seq_len, rows[-1]
     tokens = last.batch * length / last.nodes
     least = cost.least_tokens(training, cluster.speed, network)
-    lines = [
+    text = [
         f"{config.name} on up to {cluster.nodes:,} nodes of {cluster.ranks} rank{'s' * (cluster.ranks > 1)}, "
         f"{network.name}: {1e6 * network.latency:.3g} us, {network.bandwidth / 1e9:.3g} GB/s a node",
         f"a node reaches {flops_text(cluster.speed)}/s ({cluster.source})",
@@ -60,16 +67,38 @@ def report(
         "",
         *_advice(rows, config, least, tokens),
         "",
+        *_mesh_lines(config, shape, training, network, cluster),
+        "",
         f"Communication over computation at {last.nodes:,} nodes, {tokens:,.0f} tokens a node (docs/scale.md, 3):",
     ]
     for axis in axes(shape_of(config, shape), tokens, cluster.speed, network):
         note = "" if axis.built else "not built" if axis.hidden else "not built; exposed"
-        lines.append(f"  {axis.name:<14} {axis.ratio:8.3g}  {note}".rstrip())
-    lines += [
+        text.append(f"  {axis.name:<14} {axis.ratio:8.3g}  {note}".rstrip())
+    text += [
         "A prediction: it knows no stragglers, no routing, no noise, no other traffic,",
         "and counts all rows of an embedding table, though only the gradients of rows that are read are sent.",
     ]
-    return "\n".join(lines)
+    return "\n".join(text)
+
+
+def _mesh_lines(
+    config: Config, shape: ModelConfig, training: cost.Training, network: cost.Network, cluster: Cluster
+) -> list[str]:
+    """The built meshes of all the nodes, the best first."""
+    world = cluster.nodes * cluster.ranks
+    place, wide = Place(world, cluster.ranks), _on(config, world)
+    training, tokens = _of_rank(training, wide, place)
+    plan = MemoryPlan.of(shape, wide, place)
+    rows = ranked(plan, training, tokens, cluster.speed, network, cluster.memory)
+    return lines(rows, config, cluster.config, cluster.words, cluster.memory)
+
+
+def _of_rank(training: cost.Training, wide: Config, place: Place) -> tuple[cost.Training, float]:
+    """The training with the graph runs of a rank, and the tokens of the node with the most sequences."""
+    of_rank = place.config_of_rank(wide).train
+    runs = -(-of_rank.batch_size // (of_rank.micro_batch_size or of_rank.batch_size))
+    tokens = math.ceil(wide.train.batch_size * place.on_a_node / place.world) * wide.train.seq_len
+    return dataclasses.replace(training, runs=runs), tokens
 
 
 def _counts(nodes: int) -> list[int]:
@@ -93,12 +122,9 @@ def _row(
     except UserError as error:
         raise UserError(f"{error}\n[scale] --nodes {nodes} x {cluster.ranks} ranks is such a world") from None
     batch = wide.train.batch_size
-    # The node with the most sequences decides.
-    tokens = math.ceil(batch / nodes) * config.train.seq_len
-    of_rank = place.config_of_rank(wide).train
-    runs = -(-of_rank.batch_size // (of_rank.micro_batch_size or of_rank.batch_size))
-    training = dataclasses.replace(training, runs=runs)
-    found = cost.step(training, tokens, cluster.speed, network, nodes)
+    training, tokens = _of_rank(training, wide, place)
+    layout = cost.Layout(config.mesh.zero, config.mesh.expert, cluster.ranks)
+    found = cost.step(training, tokens, cluster.speed, network, nodes, layout)
     alone = training.flops * batch * config.train.seq_len / nodes / cluster.speed
     memory = sum(MemoryPlan.of(shape, wide, place).bytes().values())
     return Row(nodes, batch, found, alone / found.seconds, memory, mesh)
@@ -126,28 +152,28 @@ def _line(row: Row, length: int, ranks: int) -> str:
 
 
 def _advice(rows: list[Row], config: Config, least: float, tokens: float) -> list[str]:
-    """The best mesh, and what the last row spends its time on."""
+    """The most nodes worth it, and what the last row spends its time on."""
     best = max((row for row in rows if row.efficiency >= _WORTH), key=lambda row: row.nodes)
     last, length = rows[-1], config.train.seq_len
-    lines = [
-        f"best: {best.nodes:,} nodes, mesh {best.mesh}, zero 1: the most that keep {100 * _WORTH:.0f} % of linear; "
-        "any data x fsdp moves as many bytes",
+    text = [
+        f"best: {best.nodes:,} nodes, mesh {best.mesh}, zero {config.mesh.zero}: the most that keep "
+        f"{100 * _WORTH:.0f} % of linear; any data x fsdp moves as many bytes",
     ]
     if last.nodes > 1:
         step = last.step
-        lines.append(
+        text.append(
             f"at {last.nodes:,}: computation {step.compute:.4g} s, sums {step.sums:.4g} s beside backward, "
             f"gather {step.gather:.4g} s beside forward, totals {step.totals:.4g} s, exposed {step.exposed:.4g} s"
         )
     if tokens < least:
         need = math.ceil(least / length)
-        lines.append(
+        text.append(
             f"{least:,.0f} tokens a node and step ({need:,} sequences, train.batch_size={need * last.nodes}) would "
             f"bring communication to {cost.HIDDEN_UP_TO:g} of computation"
         )
     if last.batch > config.train.batch_size:
-        lines.append(
+        text.append(
             f"the config has {config.train.batch_size:,} sequences a step, fewer than ranks: rows with more are "
             "another training"
         )
-    return lines
+    return text

@@ -54,8 +54,8 @@ def reads_weights(config: Config, step: int) -> bool:
 
 
 def measures_weights(config: Config) -> bool:
-    """Whether the log counts or measures weights as a whole, at any update."""
-    return config.log.weights or config.log.activations or _class_of(config) is not Style
+    """Whether the log measures weights as a whole, at any update."""
+    return config.log.weights or config.log.activations or _class_of(config).weights_every > 0
 
 
 def reads_forward_statistics(config: Config, step: int) -> bool:

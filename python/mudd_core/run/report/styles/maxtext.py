@@ -56,9 +56,8 @@ class MaxTextStyle(Style):
 
     def texts(self) -> dict[str, str]:
         """The number of parameters and every field of the config."""
-        count = sum(value.size for value in self.facts.weights().values())
         fields = {info.path: str(info.value) for info in walk(self.facts.config)}
-        return {"num_model_parameters": str(count), "libtpu_init_args": "", **fields}
+        return {"num_model_parameters": str(self.facts.n_parameters), "libtpu_init_args": "", **fields}
 
     def seconds(self, record: StepRecord) -> float:
         """Wall time of an update."""

@@ -58,6 +58,5 @@ class MoeStyle(Style):
     def _their_flops(self) -> float:
         """FLOPs of a token by the benchmark's count, which scales all weights by the fraction of experts at work."""
         mixture = mixture_of(self.facts.config.model)
-        count = sum(value.size for value in self.facts.weights().values())
         active = mixture.top_k / mixture.n_expert if mixture else 1.0
-        return 6.0 * count * active
+        return 6.0 * self.facts.n_parameters * active

@@ -66,7 +66,7 @@ class MuTransformerStyle(Style):
             "loss_avg": self._loss(record),
             "loss_term_avg": self._loss(record) * mask,
             "loss_mask_avg": mask,
-            "param_count_total": float(self._parameters()),
+            "param_count_total": float(self.facts.n_parameters),
             "sec_per_step": seconds,
             "mfu": self._mfu(seconds),
             **record.statistics,
@@ -86,14 +86,11 @@ class MuTransformerStyle(Style):
             return record.loss
         return record.loss * self._tokens / record.targets
 
-    def _parameters(self) -> int:
-        return sum(value.size for value in self.facts.weights().values())
-
     def _mfu(self, seconds: float) -> float:
         """Percent of the measured peak, by the original's count: 6 n + 12 L H D T a token, n all parameters."""
         config, model = self.facts.config, self.facts.config.model
         flops = self.facts.flops_per_token
         if isinstance(model, MupConfig):
             heads = model.n_layer * model.n_head * model.d_head
-            flops = 6 * self._parameters() + 12 * heads * config.train.seq_len
+            flops = 6 * self.facts.n_parameters + 12 * heads * config.train.seq_len
         return 100 * flops * self._tokens / max(seconds, 1e-12) / self.facts.peak.flops

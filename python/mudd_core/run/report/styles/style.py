@@ -17,6 +17,7 @@ from mudd_core.run.store.run_folder import RunFolder
 class RunFacts:
     """What a style knows of a run. weights: by name, views of what they are now. folder: None in a notebook.
 
+    counted: the number of all weights, also of those that other ranks hold; None: there are no others.
     documents: of training and validation, zeros where they are not known. forward_statistics: of an update,
     by tag; none for families without. fields: of the original program, by name, as the command of this run
     decides them; empty without such a command.
@@ -31,6 +32,12 @@ class RunFacts:
     forward_statistics: Callable[[int], dict[str, float]] = lambda step: {}
     ranks: int = 1
     fields: Mapping[str, object] = field(default_factory=dict)
+    counted: Callable[[], int] | None = None
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of all weights."""
+        return self.counted() if self.counted else sum(value.size for value in self.weights().values())
 
 
 class Style:

@@ -1,0 +1,122 @@
+"""Answers to held-out prompts by the base and by the tuned model, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mudd_core.base.printable import printable
+from mudd_core.base.types import Int64
+from mudd_core.cli.tune.base import Base
+from mudd_core.data.pipelines import prepare
+from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.rows import RowShape
+from mudd_core.data.tokenize import JsonTokenizer, Tokenizer
+from mudd_core.engine.model import Model
+from mudd_core.interop.load_run import load_run
+from mudd_core.run.records.data_facts import data_fingerprint
+from mudd_core.run.store.json_files import read_facts, read_saved_config
+from mudd_core.run.store.metrics import rows_of
+from mudd_core.run.store.run_folder import RunFolder
+
+_PROMPTS = 3
+_TOKENS = 64
+_LAST = 3  # ids of an answer among which the end of a turn begins
+_EXAMPLES = 20  # whose answers show the text that ends one
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A held-out prompt, and the answer in the data, as ids."""
+
+    prompt: Int64
+    answer: Int64
+
+
+def print_answers(run: RunFolder, base: Base) -> None:
+    """Print the losses on the held-out examples, and the answers of both models to a few of their prompts."""
+    config = read_saved_config(run)
+    data = prepare(config, fingerprint=data_fingerprint(read_facts(run)))
+    assert isinstance(data, ChatData)
+    losses = [row["val_loss"] for row in rows_of(run) if row.get("val_loss") is not None]
+    if len(losses) > 1:
+        print(
+            f"\nheld-out loss: {losses[0]:.4f} before, {losses[-1]:.4f} after (nats for each counted token)"
+        )
+    examples = _held_out(data, config.train.seq_len)
+    if not examples:
+        return
+    end = _end_of(data.tokenizer, examples)
+    shown = examples[:_PROMPTS]
+    answers = {}
+    for name, folder in (("before", base.run), ("after", run)):
+        model = load_run(folder.path).model
+        answers[name] = [_answer(model, data.tokenizer, one, end) for one in shown]
+    for number, one in enumerate(shown):
+        texts = {
+            "prompt": data.tokenizer.decode(one.prompt),
+            "data": data.tokenizer.decode(one.answer).removesuffix(end),
+            "before": answers["before"][number],
+            "after": answers["after"][number],
+        }
+        print()
+        for name, text in texts.items():
+            print(f"  {name:<7} {printable(repr(text)[1:-1])}")
+
+
+def _held_out(data: ChatData, seq_len: int) -> list[Asked]:
+    """The last answers of held-out examples, of training ones where none are held out."""
+    found = []
+    for split in ("valid", "train"):
+        rows = data.rows("valid" if split == "valid" else "train", RowShape(seq_len, 1, 0))
+        for row in range(min(rows.rows, _EXAMPLES)):
+            for one in rows.examples(row):
+                last = np.flatnonzero(one.counts)[-1]
+                first = (
+                    last - int(np.argmin(one.counts[last::-1])) + 1 if not one.counts[: last + 1].all() else 0
+                )
+                if first:
+                    found.append(Asked(one.ids[:first], one.ids[first : last + 1]))
+        if found:
+            break
+    return found[:_EXAMPLES]
+
+
+def _end_of(tokenizer: Tokenizer, examples: list[Asked]) -> str:
+    """The text that ends a turn: from the special token among the last ids on, else what all answers end with."""
+    special = tokenizer.special_ids() if isinstance(tokenizer, JsonTokenizer) else set()
+    for one in examples:
+        last = one.answer[-_LAST:].tolist()
+        if found := [at for at, number in enumerate(last) if number in special]:
+            return tokenizer.decode(last[found[0] :])
+    texts = {tokenizer.decode(one.answer) for one in examples}
+    return _common_end(sorted(texts)) if len(texts) > 1 else ""
+
+
+def _common_end(texts: list[str]) -> str:
+    """The characters that all these texts end with."""
+    least = min(texts, key=len)
+    return next(
+        (least[at:] for at in range(len(least)) if all(one.endswith(least[at:]) for one in texts)), ""
+    )
+
+
+def _answer(model: Model, tokenizer: Tokenizer, asked: Asked, end: str) -> str:
+    """The likeliest text behind a prompt, up to the end of a turn."""
+    room = model.config.max_seq_len - asked.prompt.size
+    ids: list[int] = []
+    text = ""
+    if room < 1:
+        return text
+    tokens = model.generate(
+        asked.prompt.astype(np.int32), max_tokens=min(_TOKENS, room), ids_below=tokenizer.vocab_size
+    )
+    for token in tokens:
+        if token == tokenizer.eos_id:
+            break
+        ids.append(int(token))
+        text = tokenizer.decode(ids)
+        if end and text.endswith(end):
+            return text.removesuffix(end)
+    return text

@@ -1,0 +1,90 @@
+"""Trains a model of Hugging Face, or of a run, further on conversations.
+
+    python3 launch.py tune --base=SmolLM2-135M --data=chat.jsonl --workdir=runs/mine
+    python3 launch.py tune --base=SmolLM2-135M --data=chat.jsonl --workdir=runs/mine --plan
+
+It prints what it chose and why, trains, and shows held-out prompts with the answers of both models. Stopped (Ctrl-C,
+SIGTERM) it saves and exits 75; the same command goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core import _core
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.cli import dispatch
+from mudd_core.cli.names import JOB_OPTIONS
+from mudd_core.cli.tune.base import Base, base_of, require_same_base
+from mudd_core.cli.tune.before_after import print_answers
+from mudd_core.cli.tune.recipe import recipe_of
+from mudd_core.config import Config
+from mudd_core.config.saved import to_json
+from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.run.build.plan_report import plan_text
+from mudd_core.run.store.json_files import read_saved_config
+from mudd_core.run.store.run_folder import RunFolder
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    asked, rest = _parser().read(words)
+    run = RunFolder(local(asked.workdir, "[tune] --workdir"))
+    base = base_of(asked.base, run)
+    if run.holds_run:
+        config = _resumed(run, base, asked.data)
+        lines = [f"resumes {run}: what was chosen is in {run.asked_file}"]
+    else:
+        recipe = recipe_of(base, asked.data, run.path.name, rest)
+        config, lines = recipe.config, recipe.lines
+        if not asked.plan:
+            _keep(run.asked_file, recipe.kept)
+    print("\n".join(lines), flush=True)
+    if asked.plan:
+        print(plan_text(config, run))
+        return 0
+    job = [f"{name}={value}" for name in JOB_OPTIONS if (value := getattr(asked, name[2:].replace("-", "_")))]
+    train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *job, *rest]
+    code = dispatch.run([*train, *(["--verbose"] if asked.verbose else [])], main)
+    if code == 0:
+        print_answers(run, base)
+    return code
+
+
+def _parser() -> ToolArguments:
+    parser = ToolArguments("tune", __doc__ or "", fields="train.epochs=2")
+    parser.add_argument(
+        "--base", required=True, metavar="DIR", help="folder of Hugging Face, or a run, to start from"
+    )
+    parser.add_argument(
+        "--data", required=True, metavar="FILE", help="conversations: jsonl, Parquet or Arrow (docs/data.md)"
+    )
+    parser.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the run")
+    parser.add_argument(
+        "--plan", action="store_true", help="print the choices, tokens, memory and time; train nothing"
+    )
+    parser.add_argument("--ranks", metavar="N", help="train by N processes, started by mpirun")
+    parser.add_argument("--hosts", metavar="A,B", help="hosts that the ranks are dealt out to")
+    parser.add_argument("--max-restarts", metavar="K", help="starts after a lost rank or host")
+    parser.add_argument("--verbose", action="store_true", help="print the whole config too")
+    return parser
+
+
+def _resumed(run: RunFolder, base: Base, data: str) -> Config:
+    """The saved config of the run. UserError where it was started with other data or another base."""
+    config = read_saved_config(run)
+    if not run.asked_file.is_file():
+        raise UserError(f"[tune] --workdir: {run} is a run that tune did not start; give another folder")
+    if config.data.path != data:
+        raise UserError(
+            f"[tune] --data: {run} was started with {config.data.path}, got {data}; give that, or another --workdir"
+        )
+    require_same_base(config, base, run)
+    return config
+
+
+def _keep(file: Path, config: Config) -> None:
+    """Write the config of a run that is to begin."""
+    _core.replace_file(str(file), to_json(config).encode())

@@ -1,0 +1,155 @@
+"""What a tuning is done with: each choice and why, unless the arguments set the field."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mudd_core.base.errors import UserError
+from mudd_core.cli.tune.base import Base
+from mudd_core.config import (
+    Config,
+    DataConfig,
+    EvalConfig,
+    StartConfig,
+    apply_overrides,
+    check_config,
+    split_words,
+    typed_names,
+)
+from mudd_core.config.fields import Scalar, replace_path, walk
+from mudd_core.data.pipelines import prepare
+from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.run.build.rows import row_shape
+
+_LONGEST = 1024  # tokens of a row; longer examples are dropped
+_EPOCHS = 3
+_EXAMPLES = 8
+_WARM_UP = 0.03
+_TOKENS_AT_ONCE = 2048  # of a run of the graph
+_RATES = {"lora": 2e-4, "full": 2e-5}
+_WHY_RATE = {
+    "lora": "the usual rate of adapters, ten times that of whole weights",
+    "full": "small against the weights, so that the base keeps what it knows",
+}
+
+
+@dataclass
+class Recipe:
+    """A config, and a line for each field that was chosen.
+
+    typed: fields that the arguments set, which stay. plain: the config without them.
+    """
+
+    config: Config
+    typed: set[str]
+    plain: Config
+    lines: list[str] = field(default_factory=list)
+
+    def choose(self, path: str, value: Scalar, why: str) -> None:
+        """Set a field and note why, unless the arguments set it."""
+        if path in self.typed:
+            value, why = _value(self.config, path), "as the arguments say"
+        else:
+            self.config = replace_path(self.config, path, value)
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        self.lines.append(f"  {f'{path}={shown}':<32} {why}")
+
+    @property
+    def kept(self) -> Config:
+        """The config for later starts too: without what the arguments set and may change then, such as a stop."""
+        config = self.config
+        for info in walk(self.plain):
+            if info.path in self.typed and info.free_on_resume:
+                config = replace_path(config, info.path, info.value)
+        return config
+
+
+def recipe_of(base: Base, data: str, name: str, words: Sequence[str]) -> Recipe:
+    """The recipe for a base and a file of conversations. Their token cache is built where it is not there yet.
+
+    words: overrides. UserError for data that cannot be trained on, and for fields that break a rule.
+    """
+    config = Config(
+        name=name,
+        model=base.model,
+        data=DataConfig(pipeline="chat", path=data, tokenizer=base.tokenizer),
+        eval=EvalConfig(at_start=True),
+        start=StartConfig(load_parameters_path=str(base.run)),
+    )
+    config = replace_path(config, "train.seq_len", min(base.model.max_seq_len, _LONGEST))
+    overrides = split_words(list(words), config)
+    typed = {item.path for item in overrides}
+    recipe = Recipe(apply_overrides(config, overrides), typed, config)
+    if recipe.config.model != base.model:
+        raise UserError("[tune] model: the base decides the model; leave its fields out")
+    _choose_method(recipe)
+    _choose_rows(recipe)
+    check_config(recipe.config, typed_names(overrides))
+    return recipe
+
+
+def _choose_method(recipe: Recipe) -> None:
+    has_lora = any(info.path == "tune.method" for info in walk(recipe.config))
+    if has_lora:
+        recipe.choose(
+            "tune.method", "lora", "adapters beside frozen weights: little memory, the base stays as it is"
+        )
+    method = str(_value(recipe.config, "tune.method")) if has_lora else "full"
+    kind = "lora" if method == "lora" else "full"
+    recipe.choose("optim.lr", _RATES[kind], _WHY_RATE[kind])
+    recipe.choose("optim.schedule", "linear", "falls to zero, so that the last batches do not decide")
+    recipe.choose("optim.final_lr_ratio", 0.0, "the end of that line")
+    recipe.choose("optim.weight_decay", 0.0, "few updates: decay would only pull the base's weights to zero")
+    recipe.choose("optim.clip", 1.0, "one odd example moves the weights no further than the others")
+
+
+def _choose_rows(recipe: Recipe) -> None:
+    """The length of rows, their number in a batch, and what follows from these."""
+    found = prepare(recipe.config)
+    assert isinstance(found, ChatData)
+    lengths = found.train.slots
+    if not lengths.size:
+        found.rows("train", row_shape(recipe.config))  # UserError: says why
+    cap = recipe.config.train.seq_len
+    longest, dropped = int(lengths.max()), found.train.dropped
+    longer = f"; {dropped:,} longer ones are left out (data.too_long)" if dropped else ""
+    fitting = min(cap, max(256, -(-longest // 64) * 64))
+    recipe.choose("train.seq_len", fitting, f"the longest example has {longest + 1:,} tokens{longer}")
+    held = found.documents[1]
+    refused = f"; left out: {found.kept.facts['refused']}" if found.kept.facts.get("refused") else ""
+    recipe.lines.insert(
+        0,
+        f"data: {lengths.size:,} examples, {lengths.sum():,} tokens an epoch ({lengths.mean():.0f} each), {held:,} "
+        f"held out ({held / (held + lengths.size):.0%}); {found.counted_share:.1%} of the targets count{refused}",
+    )
+    rows = found.rows("train", row_shape(recipe.config)).rows
+    each = lengths.size / rows
+    batch = min(_power_of_two(_EXAMPLES / each), 1 << (rows.bit_length() - 1))
+    recipe.choose(
+        "train.batch_size", batch, f"{batch * each:.1f} examples: a row of packed ones has {each:.1f} of them"
+    )
+    train = recipe.config.train
+    whole = max(1, rows // train.batch_size)
+    passes = train.epochs or _EPOCHS
+    steps = passes * whole if train.epochs else max(1, round(passes * rows / train.batch_size))
+    recipe.choose(
+        "train.steps", steps, f"{passes} epochs of {rows:,} rows; more mostly learn examples by heart"
+    )
+    steps = recipe.config.train.steps
+    recipe.choose("optim.warmup_steps", math.ceil(_WARM_UP * steps), "3 % of the steps, while moments settle")
+    recipe.choose("train.eval_every", whole, "the held-out examples after each epoch")
+    recipe.choose("train.save_every", whole, "a checkpoint after each epoch")
+    at_once = max(1, _TOKENS_AT_ONCE // train.seq_len)
+    if train.batch_size > at_once:
+        recipe.choose("train.micro_batch_size", at_once, "less memory, the same bits")
+
+
+def _power_of_two(number: float) -> int:
+    """The nearest power of two, at least 1, so that batches divide among micro-batches and ranks."""
+    return 1 << max(0, round(math.log2(max(number, 1))))
+
+
+def _value(config: Config, path: str) -> Scalar:
+    return next(info.value for info in walk(config) if info.path == path)

@@ -1,0 +1,94 @@
+"""From files of conversations to tokenized examples, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from mudd_core.base.types import Int64
+from mudd_core.config.data import DataConfig
+from mudd_core.data.chat.child import RefusedError
+from mudd_core.data.chat.conversations import MESSAGES, conversation_of, records
+from mudd_core.data.chat.faults import Faults
+from mudd_core.data.chat.kept import Entry
+from mudd_core.data.chat.masks import example_of
+from mudd_core.data.chat.renderer import RenderedChat, Renderer
+from mudd_core.data.chat.templates import ChatTemplate
+from mudd_core.data.corpus import Progress
+from mudd_core.data.formats.format import Format
+from mudd_core.data.progress import end_on_request
+from mudd_core.data.sources import Sources
+from mudd_core.data.tokenize import Tokenizer, WithPlaces
+
+_AT_ONCE = 64  # texts that are tokenized in one call
+
+
+@dataclass
+class Build:
+    """Reads all examples of the files. faults: those that were refused, complete after the last entry."""
+
+    settings: DataConfig
+    found: Sources
+    template: ChatTemplate
+    tokenizer: Tokenizer
+    progress: Progress
+    faults: Faults = field(default_factory=Faults)
+    total: int = 0
+
+    def entries(self) -> Iterator[Entry]:
+        """The examples in the order of the files. UserError at the end where some are refused and not to be dropped."""
+        renderer = Renderer(self.template, self.settings.loss_on)
+        try:
+            ready = self._rendered(renderer)
+            while group := list(islice(ready, _AT_ONCE)):
+                yield from self._tokenized(group)
+        finally:
+            renderer.close()
+        if self.settings.bad_examples == "fail":
+            self.faults.require_none(self.total)
+
+    def _rendered(self, renderer: Renderer) -> Iterator[tuple[RenderedChat, int, str, bytes, bool]]:
+        """Text, number, words about its place, digest of each conversation, and whether its file is for validation."""
+        column = MESSAGES if self.settings.column == "text" else self.settings.column
+        files = [
+            (file, held) for held, some in enumerate((self.found.train, self.found.valid)) for file in some
+        ]
+        for done, (file, held) in enumerate(files):
+            for number, record in enumerate(records(file, self.found.format, column), 1):
+                self.total += 1
+                if self.total % _AT_ONCE == 1:
+                    end_on_request("rendering conversations")
+                    self.progress("rendering conversations", done, len(files))
+                place = f"example {number:,} of {file.name}"
+                try:
+                    chat = conversation_of(record, column)
+                    digest = chat.digest()
+                    yield renderer.render(chat, place), number, place, digest, bool(held)
+                except RefusedError as error:
+                    self.faults.add(place, error)
+        self.progress("rendering conversations", len(files), len(files))
+
+    def _tokenized(self, group: list[tuple[RenderedChat, int, str, bytes, bool]]) -> Iterator[Entry]:
+        assert isinstance(self.tokenizer, WithPlaces)
+        found: list[tuple[Int64, Int64]] = self.tokenizer.encode_with_places(
+            [chat.text for chat, *_ in group]
+        )
+        for (chat, number, place, digest, held), (ids, places) in zip(group, found, strict=True):
+            try:
+                one = example_of(chat, ids, places, self.tokenizer.bos_id, self.tokenizer.eos_id)
+            except RefusedError as error:
+                self.faults.add(place, error)
+            else:
+                yield Entry(one, number, digest, held)
+
+
+def require_conversation(path: Path, one: Format, column: str) -> None:
+    """UserError or FormatError where the first record of a file is no conversation. column: as data.column."""
+    column = MESSAGES if column == "text" else column
+    if (record := next(records(path, one, column), None)) is not None:
+        try:
+            conversation_of(record, column)
+        except RefusedError:  # counted where all are read
+            return

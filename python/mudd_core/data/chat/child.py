@@ -1,0 +1,235 @@
+"""Child process of renderer.py: renders conversations by a chat template and says which characters count.
+
+Run as a script, without mudd_core: `<python> -I -S child.py <memory limit> <seconds> <sys.path...>`. The first line of
+stdin is the template, each further one a conversation; each is answered by a line of stdout, all of them JSON.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import resource
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from jinja2.nodes import CallBlock
+    from jinja2.parser import Parser
+
+Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
+Message: TypeAlias = "dict[str, Plain]"
+
+MOST_CHARACTERS = 1 << 24  # of a rendered conversation
+FIXED_DATE = (2024, 7, 26)  # for templates that ask for today's: a run has the same text on every day
+_OPEN, _CLOSE = "\ue0f0\ue0f1\ue0f0", "\ue0f1\ue0f0\ue0f1"  # private characters around what a mark holds
+
+
+class Answer(TypedDict, total=False):
+    """A line of stdout: a rendered conversation, why it is refused, or what is wrong with the template (error)."""
+
+    error: str
+    kind: str
+    reason: str
+    texts: list[str]
+    text: str
+    spans: list[tuple[int, int]]
+    head: int
+
+
+class RefusedError(Exception):
+    """A conversation that cannot be trained on. texts: two that do not fit each other."""
+
+    def __init__(self, kind: str, reason: str, texts: Sequence[str] = ()) -> None:
+        super().__init__(reason)
+        self.kind, self.reason, self.texts = kind, reason, list(texts)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A text, and the spans [first, end) of its characters that {% generation %} marks."""
+
+    text: str
+    marks: list[tuple[int, int]]
+
+
+Render: TypeAlias = Callable[[list[Message], bool], Rendered]
+
+
+def without_marks(marked: str) -> Rendered:
+    """The text of a rendered template whose marks are the private characters, and where they were."""
+    parts, marks, size, first = [], [], 0, -1
+    rest = marked
+    while rest:
+        places = [(rest.find(mark), mark) for mark in (_OPEN, _CLOSE)]
+        at, mark = min((place for place in places if place[0] >= 0), default=(len(rest), ""))
+        parts.append(rest[:at])
+        size += at
+        if mark == _OPEN:
+            first = size
+        elif mark == _CLOSE and first >= 0:
+            marks.append((first, size))
+            first = -1
+        rest = rest[at + len(mark) :]
+    return Rendered("".join(parts), marks)
+
+
+def compiled(source: str) -> Template:
+    """The template in Jinja's immutable sandbox, with what chat templates of Hugging Face expect there."""
+    from jinja2 import nodes
+    from jinja2.exceptions import TemplateError
+    from jinja2.ext import Extension
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """The tag {% generation %}: its body between two private characters."""
+
+        def parse(self, parser: Parser) -> CallBlock:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            block = nodes.CallBlock(self.call_method("_marked"), [], [], body)
+            block.set_lineno(line)
+            return block
+
+        def _marked(self, caller: Callable[[], str]) -> str:
+            return f"{_OPEN}{caller()}{_CLOSE}"
+
+    def refuse(message: str) -> NoReturn:
+        raise TemplateError(message)
+
+    def as_json(
+        value: Plain,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        return json.dumps(
+            value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        )
+
+    Generation.tags = {"generation"}
+    sandbox = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
+    )
+    sandbox.filters["tojson"] = as_json
+    sandbox.globals["raise_exception"] = refuse
+    sandbox.globals["strftime_now"] = lambda form: datetime.date(*FIXED_DATE).strftime(form)
+    return sandbox.from_string(source)
+
+
+def renderer(template: Template, variables: dict[str, str], tools: Plain = None) -> Render:
+    """The function that renders by a template; RefusedError where the template refuses a conversation."""
+
+    def render(messages: list[Message], asks: bool) -> Rendered:
+        try:
+            text = template.render(
+                messages=messages, tools=tools, documents=None, add_generation_prompt=asks, **variables
+            )
+        except MemoryError:
+            raise
+        except Exception as error:
+            said = f"{error}" or type(error).__name__
+            raise RefusedError("the template refuses", f"the template refuses it: {said[:500]}") from None
+        if len(text) > MOST_CHARACTERS:
+            raise RefusedError("too long a text", f"its text has more than {MOST_CHARACTERS:,} characters")
+        return without_marks(text)
+
+    return render
+
+
+def counted(
+    render: Render, messages: list[Message], loss_on: str, marked: bool
+) -> tuple[str, list[tuple[int, int]]]:
+    """The text of a conversation, and the spans of its characters that count.
+
+    marked: whether the template has generation marks. Without them a turn of the assistant is what the text up to it
+    has beyond the text before it with the generation prompt. RefusedError where a text is no beginning of the next.
+    """
+    whole = render(messages, False)
+    if loss_on == "all":
+        return whole.text, [(0, len(whole.text))]
+    answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+    if marked:
+        marks = [mark for mark in whole.marks if mark[0] < mark[1]]
+        if len(marks) != len(answers) and (loss_on == "last" or not marks):
+            reason = f"the template marks {len(marks)} parts of {len(answers)} turns of the assistant"
+            raise RefusedError("marks and turns differ", reason, [whole.text])
+        return whole.text, marks[-1:] if loss_on == "last" else marks
+    spans = []
+    for at in answers[-1:] if loss_on == "last" else answers:
+        before = render(messages[:at], True).text
+        after = whole.text if at + 1 == len(messages) else render(messages[: at + 1], False).text
+        for longer, shorter in ((after, before), (whole.text, after)):
+            if not longer.startswith(shorter):
+                reason = f"the text changes when turn {at + 1} or a later one is added, so no mask is certain"
+                raise RefusedError("a turn changes the text before it", reason, [shorter, longer])
+        spans.append((len(before), len(after)))
+    return whole.text, spans
+
+
+def head_of(render: Render, messages: list[Message], text: str) -> int:
+    """Characters of the system turn at the beginning of a text; -1 where it has no place of its own."""
+    if messages[0]["role"] != "system":
+        return 0
+    try:
+        head = render(messages[:1], False).text
+    except RefusedError:
+        return -1
+    return len(head) if text.startswith(head) else -1
+
+
+def _answer(render: Render, turns: list[Message], loss_on: str, marked: bool) -> Answer:
+    try:
+        text, spans = counted(render, turns, loss_on, marked)
+        return {"text": text, "spans": spans, "head": head_of(render, turns, text)}
+    except RefusedError as error:
+        return {"kind": error.kind, "reason": error.reason, "texts": error.texts}
+    except MemoryError:
+        return {"kind": "too long a text", "reason": "the template needs too much memory for it", "texts": []}
+
+
+def has_marks(source: str) -> bool:
+    """Whether a template has generation marks."""
+    return re.search(r"{%-?\s*generation\s*-?%}", source) is not None
+
+
+def _say(answer: Answer) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+def main() -> int:
+    """Answer until stdin ends. A conversation that takes too long ends the process by SIGPROF."""
+    memory, seconds = int(sys.argv[1]), float(sys.argv[2])
+    sys.path[:] = sys.argv[3:]
+    head = json.loads(sys.stdin.readline())
+    source, variables = head["template"], head["variables"]
+    compiled("")  # loads what it needs, before the limits
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        template = compiled(source)
+    except Exception as error:
+        _say({"error": f"{error}"[:500] or type(error).__name__})
+        return 1
+    _say({})
+    for line in sys.stdin:
+        request = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        render = renderer(template, variables, request["tools"])
+        answer = _answer(render, request["messages"], head["loss_on"], has_marks(source))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        _say(answer)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

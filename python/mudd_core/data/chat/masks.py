@@ -1,0 +1,55 @@
+"""From the characters of a conversation that count to its tokens that count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.types import Int64
+from mudd_core.data.chat.child import RefusedError
+from mudd_core.data.chat.renderer import RenderedChat
+
+_AROUND = 40  # characters that a message shows of each side
+
+
+@dataclass(frozen=True)
+class Example:
+    """A tokenized conversation: ids [n], which of them count [n], and how many stand for its system turn, or -1."""
+
+    ids: Int64
+    counts: npt.NDArray[np.bool_]
+    head: int
+
+
+def example_of(chat: RenderedChat, ids: Int64, places: Int64, bos_id: int | None, eos_id: int) -> Example:
+    """The tokens of a rendered conversation. RefusedError where a border falls inside one, and for BOS or EOS twice.
+
+    places: [n, 2], the characters [first, end) of each id.
+    """
+    first, end = places[:, 0], places[:, 1]
+    counts = np.zeros(ids.size, np.bool_)
+    for a, b in chat.spans:
+        inside = (end > a) & (first < b)
+        cut = np.flatnonzero(inside & ((first < a) | (end > b)))
+        if cut.size:
+            at = a if first[cut[0]] < a else b
+            sides = [chat.text[max(0, at - _AROUND) : at], chat.text[at : at + _AROUND]]
+            raise RefusedError(
+                "a border inside a token",
+                "a turn begins or ends inside a token, so no mask is certain",
+                sides,
+            )
+        counts |= inside
+    if bos_id is not None and ids.size > 1 and ids[0] == ids[1] == bos_id:
+        raise RefusedError(
+            "BOS twice", "its text begins with BOS twice: take it out of the template or the data"
+        )
+    if (twice := np.flatnonzero((ids[1:] == eos_id) & (ids[:-1] == eos_id))).size:
+        reason = "EOS follows EOS: take one out of the template or the data"
+        raise RefusedError("EOS twice", reason, [chat.text[: int(end[twice[0]])]])
+    if not counts[1:].any():
+        raise RefusedError("nothing counts", "none of its tokens counts", [chat.text])
+    head = chat.head if chat.head < 0 else int((end <= chat.head).sum())
+    return Example(ids, counts, head)

@@ -1,0 +1,107 @@
+"""Renders conversations in a child process with limits, since a template may loop or take all memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.packages import install_command, needed
+from mudd_core.data.chat.child import Answer, RefusedError
+from mudd_core.data.chat.conversations import Conversation
+from mudd_core.data.chat.templates import ChatTemplate
+
+SCRIPT = Path(__file__).with_name("child.py")
+MEMORY = 1 << 29  # bytes of address space beyond Python's own
+SECONDS = 10.0  # of processor time for a conversation
+_ARGUMENT = "[data.template]"
+_SAFE = (3, 1, 6)  # earlier versions let templates out of the sandbox
+
+
+@dataclass(frozen=True)
+class RenderedChat:
+    """The text of a conversation; spans [first, end) of its characters that count; head: of its system turn, or -1."""
+
+    text: str
+    spans: list[tuple[int, int]]
+    head: int
+
+
+class Renderer:
+    """A process that renders by one template. UserError where jinja2 is missing or the template is none."""
+
+    def __init__(self, template: ChatTemplate, loss_on: str) -> None:
+        _require_jinja()
+        self._template, self._seconds = template, SECONDS
+        self._child = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(SCRIPT), str(MEMORY), str(SECONDS), *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the run, which then ends this
+            env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        )
+        head = {"template": template.source, "variables": template.variables, "loss_on": loss_on}
+        answer = self._ask(json.dumps(head), "")
+        if "error" in answer:
+            self.close()
+            raise UserError(f"{_ARGUMENT} {template.name} is no Jinja template: {answer['error']}")
+
+    def render(self, chat: Conversation, example: str) -> RenderedChat:
+        """The text and what counts. RefusedError for a conversation that cannot be trained on.
+
+        example: its number, for messages. UserError where the template takes too long.
+        """
+        answer = self._ask(json.dumps({"messages": chat.messages, "tools": chat.tools}), f" with {example}")
+        if "kind" in answer:
+            raise RefusedError(answer["kind"], answer["reason"], answer["texts"])
+        return RenderedChat(answer["text"], [(a, b) for a, b in answer["spans"]], answer["head"])
+
+    def _ask(self, request: str, example: str) -> Answer:
+        child = self._child
+        assert child.stdin is not None and child.stdout is not None
+        try:
+            child.stdin.write(request.encode() + b"\n")
+            child.stdin.flush()
+            line = child.stdout.readline()
+        except OSError:
+            line = b""
+        if not line:
+            raise UserError(
+                f"{_ARGUMENT} {self._template.name}: {self._death()}{example}; name another template"
+            )
+        answer: Answer = json.loads(line)
+        return answer
+
+    def _death(self) -> str:
+        code = self._child.wait()
+        if -code in (signal.SIGPROF, signal.SIGKILL):
+            return f"the template is not done after {self._seconds:g} s"
+        return f"the process that renders ended with {'signal' if code < 0 else 'code'} {abs(code)}"
+
+    def close(self) -> None:
+        """End the process; a second time does nothing."""
+        for pipe in (self._child.stdin, self._child.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except OSError:  # it is gone
+                continue
+        self._child.kill()
+        self._child.wait()
+
+
+def _require_jinja() -> None:
+    """UserError, with the command that installs it, where jinja2 is missing or lets templates out of its sandbox."""
+    jinja2 = needed("jinja2", _ARGUMENT, "to render chat templates")
+    version = tuple(int(part) for part in str(jinja2.__version__).split(".")[:3] if part.isdigit())
+    if version < _SAFE:
+        wanted = ".".join(map(str, _SAFE))
+        raise UserError(
+            f"{_ARGUMENT} expected jinja2 {wanted} or later, whose sandbox holds, got {jinja2.__version__}; install "
+            f"it: {install_command('jinja2')}"
+        )

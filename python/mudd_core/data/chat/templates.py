@@ -1,0 +1,112 @@
+"""The chat template of a run: that of its tokenizer's folder, `chatml`, or a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.types import Json, JsonObject
+from mudd_core.config.data import DataConfig
+from mudd_core.data.special_tokens import read_config
+from mudd_core.data.tokenize import JsonTokenizer, Tokenizer
+from mudd_core.data.tokenizer_folder import CONFIG
+
+_CHATML = (
+    "{%- for turn in messages %}{{ '<|im_start|>' + turn['role'] + '\\n' + turn['content'] + '<|im_end|>\\n' }}"
+    "{%- endfor %}{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+BUILT_IN = {"chatml": _CHATML}
+_FILE = "chat_template.jinja"
+_KEPT = "imported"  # below the work directory of an import: the files that came with its weights
+_LONGEST = 1 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A Jinja template. variables: names of special tokens that it may use. name: where it is from."""
+
+    source: str
+    name: str
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def identity(self) -> JsonObject:
+        """What decides its texts."""
+        return {"template": hashlib.sha256(self.source.encode()).hexdigest(), "variables": {**self.variables}}
+
+
+def find_template(settings: DataConfig, tokenizer: Tokenizer) -> ChatTemplate:
+    """The template of a config. UserError where there is none, FormatError where its file is damaged."""
+    folders = _folders(settings.tokenizer)
+    configs = [read_config(read_bytes(file), str(file)) for file in _files(folders, CONFIG)]
+    variables = _variables(configs) if configs else _usual(tokenizer)
+    if settings.template in BUILT_IN:
+        return ChatTemplate(BUILT_IN[settings.template], settings.template, variables)
+    if settings.template != "auto":
+        return ChatTemplate(_text(Path(settings.template).expanduser()), settings.template, variables)
+    for file in _files(folders, _FILE):
+        return ChatTemplate(_text(file), str(file), variables)
+    for config, file in zip(configs, _files(folders, CONFIG), strict=True):
+        if (source := _of_config(config.get("chat_template"), file)) is not None:
+            return ChatTemplate(source, str(file), variables)
+    raise UserError(
+        f"[data.template] data.pipeline=chat needs a chat template, and {settings.tokenizer} has none ({_FILE}, or "
+        f"chat_template in {CONFIG}); set data.template=chatml, or data.template=FILE, a Jinja template"
+    )
+
+
+def _folders(tokenizer: str) -> list[Path]:
+    path = Path(tokenizer).expanduser()
+    folder = path if path.is_dir() else path.parent
+    return [folder, folder / _KEPT] if path.exists() else []
+
+
+def _files(folders: list[Path], name: str) -> list[Path]:
+    return [folder / name for folder in folders if (folder / name).is_file()]
+
+
+def _text(file: Path) -> str:
+    try:
+        data = read_bytes(file)
+    except OSError as error:
+        raise UserError(
+            f"[data.template] expected auto, {', '.join(BUILT_IN)} or a file, got {str(file)!r}: {error.strerror}"
+        ) from None
+    if len(data) > _LONGEST:
+        raise FormatError(str(file), _LONGEST, f"a chat template has at most {_LONGEST:,} bytes")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(str(file), error.start, "not UTF-8") from None
+
+
+def _of_config(value: Json, file: Path) -> str | None:
+    """The template in a member of tokenizer_config.json: a text, or the default of a list of named ones."""
+    if isinstance(value, list):
+        named = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}
+        value = named.get("default")
+    if value is not None and not isinstance(value, str):
+        raise FormatError(str(file), 0, f"chat_template: expected a text, got {json.dumps(value)[:80]}")
+    return value
+
+
+def _variables(configs: list[JsonObject]) -> dict[str, str]:
+    """The texts of bos_token and the like."""
+    found: dict[str, str] = {}
+    for config in configs:
+        for name, value in config.items():
+            token = value.get("content") if isinstance(value, dict) else value
+            if name.endswith("_token") and isinstance(token, str):
+                found.setdefault(name, token)
+    return found
+
+
+def _usual(tokenizer: Tokenizer) -> dict[str, str]:
+    """The begin and end of a tokenizer without a config."""
+    if not isinstance(tokenizer, JsonTokenizer):
+        return {}
+    names, ids = tokenizer.names(), {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
+    return {name: names[number] for name, number in ids.items() if number is not None}

@@ -1,0 +1,211 @@
+"""The pipeline `chat`: conversations by a chat template, of which the assistant's turns count.
+
+Whole examples are packed best-fit into rows, each a segment with positions from 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.types import JsonObject
+from mudd_core.config import Config
+from mudd_core.data.access import Access, local_root
+from mudd_core.data.cache_folder import locked
+from mudd_core.data.chat.build import Build
+from mudd_core.data.chat.kept import MANIFEST, Kept, open_kept, write_kept
+from mudd_core.data.chat.show import marked
+from mudd_core.data.chat.templates import find_template
+from mudd_core.data.corpus import Split
+from mudd_core.data.pipelines.chat_rows import PARTS, ChatRows, Chosen, chosen
+from mudd_core.data.pipelines.ids_data import fingerprint_of
+from mudd_core.data.pipelines.pipeline import Pipeline
+from mudd_core.data.preparation import Preparation
+from mudd_core.data.progress import ConsoleProgress
+from mudd_core.data.rows import RowShape
+from mudd_core.data.source_notes import drop_notes, keep_notes, note_of, require_unchanged
+from mudd_core.data.sources import sources_of
+from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer, stored_file, stored_tokenizer
+
+_TEMPLATE = "template.jinja"
+
+
+@dataclass(frozen=True)
+class ChatData:
+    """Tokenized conversations."""
+
+    config: Config
+    fingerprint: str
+    kept: Kept
+    tokenizer: Tokenizer
+    valid_bytes_per_target: float = 0.0
+
+    @property
+    def seal(self) -> str:
+        return self.kept.seal
+
+    @property
+    def vocab_size(self) -> int:
+        return self.tokenizer.vocab_size
+
+    @property
+    def train_tokens(self) -> int:
+        return int(self.train.slots.sum())
+
+    @property
+    def documents(self) -> tuple[int, int]:
+        return self.train.places.size, self._of("valid").places.size
+
+    @cached_property
+    def train(self) -> Chosen:
+        """The examples that train."""
+        return self._of("train")
+
+    def _of(self, split: Split) -> Chosen:
+        return chosen(self.kept, split, self.config.train.seq_len, self.config.data.too_long)
+
+    @property
+    def counted_share(self) -> float:
+        """Targets that count over all targets of the training examples, before any of them is cut."""
+        places = self.train.places
+        return float(self.kept.counted[places].sum()) / max(1, int((self.kept.lengths[places] - 1).sum()))
+
+    def rows(self, split: Split, shape: RowShape) -> ChatRows:
+        found = chosen(self.kept, split, shape.seq_len, self.config.data.too_long)
+        made = ChatRows(
+            self.kept, found, split, shape, self.config.data.shuffle != "off", self.tokenizer.bos_id
+        )
+        if split == "train" and made.rows < 1:
+            raise UserError(
+                f"[data.path] expected examples of at most train.seq_len + 1 = {shape.seq_len + 1:,} tokens, got "
+                f"{found.dropped:,} longer ones alone; raise train.seq_len or set data.too_long=cut"
+            )
+        return made
+
+    def describe(self) -> list[str]:
+        train, valid = self.train, self._of("valid")
+        facts = self.kept.facts
+        lines = [
+            f"cache       {self.kept.folder}",
+            f"pipeline    chat: template {facts.get('template')}, data.loss_on={self.config.data.loss_on}",
+            f"train       {train.places.size:,} examples, {train.slots.sum():,} tokens",
+            f"valid       {valid.places.size:,} examples, {valid.slots.sum():,} tokens",
+        ]
+        if facts.get("refused"):
+            lines.append(f"warning     left out: {facts['refused']} (data.bad_examples=drop)")
+        if train.dropped or valid.dropped:
+            lines.append(
+                f"warning     left out: {train.dropped:,} training and {valid.dropped:,} validation examples with more "
+                f"than train.seq_len + 1 = {self.config.train.seq_len + 1:,} tokens (data.too_long)"
+            )
+        if train.cut or valid.cut:
+            lines.append(
+                f"warning     cut from the left: {train.cut:,} training, {valid.cut:,} validation examples"
+            )
+        return lines
+
+    def shown(self) -> list[str]:
+        """What a start shows: the share of targets that count, and the first example with these marked."""
+        one = self.rows("train", RowShape(self.config.train.seq_len, 1, 0)).first()
+        text = marked(one.ids.tolist(), one.counts.tolist(), self.tokenizer.decode)
+        return [
+            f"{self.counted_share:.1%} of the targets count (data.loss_on={self.config.data.loss_on}); the first "
+            f"example, with what counts between {{+ and +}}:\n  {text}"
+        ]
+
+
+def prepare(config: Config, how: Preparation) -> ChatData:
+    """The conversations of the files, rendered and tokenized once. UserError where none or all of the targets count."""
+    root = local_root(config.data.cache_dir)
+    if how.fingerprint is not None and (folder := root / f"chat-{how.fingerprint}").is_dir():
+        return _checked(_opened(config, folder))
+    source = _tokenizer_of(config)
+    tokenizer = source.make()
+    template = find_template(config.data, tokenizer)
+    found = sources_of(config.data)
+    files = (*found.train, *found.valid)
+    rule: JsonObject = {
+        "chat": 1,
+        "tokenizer": source.identity,
+        "loss_on": config.data.loss_on,
+        "column": config.data.column,
+        "bad": config.data.bad_examples,
+        **template.identity(),
+    }
+    folder = root / f"chat-{fingerprint_of(files, rule, how.fingerprint)}"
+    progress = how.progress or ConsoleProgress(what=f"rendering conversations into {folder}")
+    if folder.is_dir():
+        require_unchanged(root, folder.name, files)
+    else:
+        if how.before_build is not None:
+            how.before_build()
+        with locked(root, f"{folder.name}.lock", progress):
+            if not folder.is_dir():
+                build = Build(config.data, found, template, tokenizer, progress)
+                _write(folder, build, source)
+    return _checked(_opened(config, folder))
+
+
+def _write(folder: Path, build: Build, source: TokenizerSource) -> None:
+    root, files = folder.parent, (*build.found.train, *build.found.valid)
+    beside = {_TEMPLATE: build.template.source.encode()}
+    if (name := stored_file(source.identity)) is not None:
+        beside[name] = source.data
+
+    def facts() -> JsonObject:
+        return {
+            "tokenizer": source.identity,
+            "template": build.template.name,
+            "variables": {**build.template.variables},
+            "refused": build.faults.text(),
+            "examples": build.total,
+        }
+
+    keep_notes(root, folder.name, [note_of(path) for path in files])
+    try:
+        write_kept(root, folder.name, build.entries(), beside, facts, hold_out=not build.found.valid)
+        require_unchanged(root, folder.name, files)
+    except BaseException:
+        if not folder.is_dir():
+            drop_notes(root, folder.name)
+        raise
+
+
+def _opened(config: Config, folder: Path) -> ChatData:
+    kept = open_kept(folder)
+    identity = str(kept.facts.get("tokenizer"))
+    name = stored_file(identity)
+    data = read_bytes(folder / name) if name is not None else b""
+    tokenizer = stored_tokenizer(identity, data, str(folder / (name or MANIFEST)))
+    return ChatData(config, folder.name.removeprefix("chat-"), kept, tokenizer)
+
+
+def _checked(data: ChatData) -> ChatData:
+    """The data, unless no target counts, or all do where that was not asked for."""
+    share, settings = data.counted_share, data.config.data
+    if not data.train.places.size:
+        return data  # rows() says why
+    if not share or (share == 1 and settings.loss_on != "all"):
+        raise UserError(
+            f"[data.loss_on] {share:.0%} of the targets count with data.loss_on={settings.loss_on}, which trains on "
+            f"{'nothing' if not share else 'the prompts too'}; take another data.template, or data.loss_on=all"
+        )
+    return data
+
+
+def _tokenizer_of(config: Config) -> TokenizerSource:
+    """The tokenizer of the conversations. UserError for one that cannot say which characters its ids stand for."""
+    found = find_tokenizer(config.data.tokenizer, config.data.vocab_size, Access.of(config))
+    if found.kind not in ("json", "bytes"):
+        raise UserError(
+            f"[data.tokenizer] data.pipeline=chat needs a tokenizer.json, which says where its tokens are in a text, "
+            f"got {config.data.tokenizer} ({found.kind}); name the folder of the model that is trained"
+        )
+    return found.reading_names()
+
+
+PIPELINE = Pipeline("chat", PARTS, prepare)

@@ -1,0 +1,132 @@
+"""Rows of packed conversations: which examples a row has, and what becomes of examples that are too long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mudd_core import _core
+from mudd_core.base.errors import UserError
+from mudd_core.base.types import Int32, Int64
+from mudd_core.data.chat.best_fit import best_fit, falling
+from mudd_core.data.chat.kept import IDS, Kept
+from mudd_core.data.chat.masks import Example
+from mudd_core.data.corpus import Split
+from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.rows import RowShape
+
+PARTS = ("positions", "segments")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The examples of a split that fit rows of T ids. places: in the kept ones. dropped: longer ones, left out."""
+
+    places: Int64
+    slots: Int64  # ids of each as inputs: all but the last
+    dropped: int
+    cut: int
+
+
+def chosen(kept: Kept, split: Split, seq_len: int, too_long: str) -> Chosen:
+    """The examples of a split. UserError with too_long=fail where one is longer than T + 1 ids."""
+    places = np.flatnonzero(kept.held == (split == "valid"))
+    lengths = kept.lengths[places]
+    long = lengths > seq_len + 1
+    if too_long == "fail" and long.any():
+        first = int(np.flatnonzero(long)[0])
+        raise UserError(
+            f"[data.too_long] example {kept.numbers[places[first]]} has {lengths[first]:,} tokens, and {long.sum():,} "
+            f"of {places.size:,} {split} examples have more than train.seq_len + 1 = {seq_len + 1:,}; raise "
+            "train.seq_len, or set data.too_long=drop (left out) or cut (from the left)"
+        )
+    heads = kept.heads[places]
+    fits = ~long if too_long != "cut" else ~long | ((heads >= 0) & (heads < seq_len))
+    slots = np.minimum(lengths[fits] - 1, seq_len)
+    return Chosen(places[fits], slots, int((~fits).sum()), int((long & fits).sum()))
+
+
+def cut_left(one: Example, longest: int, bos_id: int | None) -> Example:
+    """The system turn (or BOS) of an example and its last ids, `longest` in all."""
+    if one.ids.size <= longest:
+        return one
+    head = max(one.head, int(one.ids[0] == bos_id))
+    last = one.ids.size - (longest - head)
+    ids, counts = (np.concatenate([part[:head], part[last:]]) for part in (one.ids, one.counts))
+    return Example(ids, counts, head)
+
+
+class ChatRows:
+    """Rows by sample number. Each epoch has all examples in the same lengths of rows; keyed permutations decide which.
+
+    A row is a pure function of (seed, number): a resume needs the number alone, and each rank finds its own rows.
+    """
+
+    core = None
+    parts = PARTS
+
+    def __init__(
+        self, kept: Kept, found: Chosen, split: Split, shape: RowShape, shuffled: bool, bos_id: int | None
+    ) -> None:
+        self.shape, self._kept, self._bos_id = shape, kept, bos_id
+        self._wraps, self._shuffled = split == "train", shuffled and split == "train"
+        order = falling(found.slots)
+        slots = found.slots[order]
+        self._examples = found.places[order]
+        first = np.flatnonzero(np.diff(slots, prepend=-1))
+        group = np.repeat(np.arange(first.size), np.diff(np.append(first, slots.size)))
+        self._groups = np.stack([first[group], np.diff(np.append(first, slots.size))[group]], axis=1)
+        self._rows = best_fit(slots, shape.seq_len)
+        if not self._shuffled:  # in the order of their first examples
+            self._rows.sort(key=lambda row: min(self._examples[place] for place in row))
+        self._starts = kept.starts()
+        self._file = BoundedFile(kept.folder / IDS, reads_again=True)
+
+    @property
+    def rows(self) -> int:
+        """Rows of an epoch: as many in each."""
+        return len(self._rows)
+
+    def batches(self, epochs: int) -> int:
+        """Whole batches in so many epochs."""
+        return epochs * self.rows // self.shape.batch_size
+
+    def examples(self, sample: int) -> list[Example]:
+        """The examples of a row, cut to T + 1 ids; none behind the end of a validation."""
+        epoch, row = divmod(sample, max(1, self.rows))
+        if epoch and not self._wraps:
+            return []
+        if self._shuffled:
+            row = _core.permute(row, self.rows, self.shape.seed, "chat.rows", epoch)
+        longest = self.shape.seq_len + 1
+        places = [self._place(place, epoch) for place in self._rows[row]]
+        read = (self._kept.example(self._file, place, self._starts) for place in places)
+        return [cut_left(one, longest, self._bos_id) for one in read]
+
+    def first(self) -> Example:
+        """The example that stands first in the files."""
+        one = self._kept.example(self._file, int(self._examples.min()), self._starts)
+        return cut_left(one, self.shape.seq_len + 1, self._bos_id)
+
+    def _place(self, place: int, epoch: int) -> int:
+        """The kept example at a place of the falling order: of equal lengths, a permutation decides."""
+        if self._shuffled:
+            first, count = self._groups[place].tolist()
+            place = first + _core.permute(place - first, count, self.shape.seed, "chat.examples", epoch)
+        return int(self._examples[place])
+
+    def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
+        """Inputs, targets (-1: does not count), positions from 0 in each example, and segments from 1."""
+        shape = (n_samples, self.shape.seq_len)
+        inputs, positions, segments = (np.zeros(shape, np.int32) for _ in range(3))
+        targets = np.full(shape, -1, np.int32)
+        for i in range(n_samples):
+            at = 0
+            for segment, one in enumerate(self.examples(first_sample + i), 1):
+                here = slice(at, at := at + one.ids.size - 1)
+                inputs[i, here] = one.ids[:-1]
+                targets[i, here] = np.where(one.counts[1:], one.ids[1:], -1)
+                positions[i, here] = np.arange(one.ids.size - 1)
+                segments[i, here] = segment
+        return {"inputs": inputs, "targets": targets, "positions": positions, "segments": segments}

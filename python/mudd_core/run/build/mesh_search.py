@@ -1,0 +1,60 @@
+"""The meshes that a run may take, the nearest to its own first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config, MeshConfig, check_config, mesh_of, mixture_of
+from mudd_core.run.build.place import Place
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A mesh for a run. rank_bytes: of a rank, without the program."""
+
+    config: Config
+    place: Place
+    rank_bytes: int
+
+    @property
+    def node_bytes(self) -> int:
+        """Bytes of a node, without its programs."""
+        return self.place.on_a_node * self.rank_bytes
+
+    @property
+    def words(self) -> str:
+        """The mesh as arguments."""
+        mesh = self.config.mesh
+        return f"mesh.zero={mesh.zero}" + (f" mesh.expert={mesh.expert}" if mesh.expert > 1 else "")
+
+
+def meshes(config: Config, world: int) -> list[Config]:
+    """The config with each built mesh of so many ranks, the ones nearest to its own first.
+
+    What is stored depends on mesh.zero and mesh.expert alone: any data x fsdp holds and sends the same bytes.
+    """
+    now, mixture = config.mesh, mixture_of(config.model)
+    experts = [size for size in range(1, mixture.n_expert + 1) if mixture.n_expert % size == 0] if mixture else [1]
+    asked = [(zero, expert) for zero in ((1, 3) if world > 1 else (1,)) for expert in experts if expert <= world]
+    asked.sort(key=lambda mesh: ((mesh[0] != now.zero) + (mesh[1] != now.expert), mesh))
+    found = (replace(config, mesh=_of_size(now, zero, expert, world)) for zero, expert in asked)
+    return [changed for changed in found if _is_built(changed, world)]
+
+
+def _of_size(mesh: MeshConfig, zero: int, expert: int, world: int) -> MeshConfig:
+    """The mesh with other settings; data and fsdp stay where their sizes fit the world."""
+    stays = world % max(1, mesh.data) == 0 == world % max(1, mesh.fsdp) and (
+        -1 in (mesh.data, mesh.fsdp) or mesh.data * mesh.fsdp == world
+    )
+    sizes = (mesh.data, mesh.fsdp) if stays else (-1, -1)
+    return replace(mesh, zero=zero, expert=expert, data=sizes[0], fsdp=sizes[1])
+
+
+def _is_built(config: Config, world: int) -> bool:
+    try:
+        check_config(config)
+        mesh_of(config, world)
+    except UserError:
+        return False
+    return True

@@ -1,0 +1,85 @@
+"""The built meshes of a cluster by predicted step and memory, and the command of the best: docs/scale.md."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mudd_core.base.surroundings import program
+from mudd_core.base.units import bytes_text
+from mudd_core.config import Config
+from mudd_core.run.build.memory_plan import MemoryPlan
+from mudd_core.run.build.mesh_search import Choice
+from mudd_core.tools.scale import cost
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A mesh, and what a step by it takes. fits: into the memory of a node."""
+
+    choice: Choice
+    step: cost.Step
+    fits: bool
+
+
+def ranked(
+    plan: MemoryPlan,
+    training: cost.Training,
+    tokens: float,
+    speed: float,
+    network: cost.Network,
+    node_memory: int,
+) -> list[Ranked]:
+    """The built meshes of a plan's ranks, those that fit first, then the fastest, then the smallest.
+
+    tokens: of a node in a step. speed: FLOP/s of a node. node_memory: bytes of a node for a run; 0: any.
+    """
+    place, found = plan.place, list[Ranked]()
+    for choice in plan.choices():
+        mesh = choice.config.mesh
+        layout = cost.Layout(mesh.zero, mesh.expert, place.on_a_node)
+        step = cost.step(training, tokens, speed, network, place.world // place.on_a_node, layout)
+        found.append(Ranked(choice, step, not node_memory or choice.node_bytes <= node_memory))
+    return sorted(found, key=lambda row: (not row.fits, row.step.seconds, row.choice.node_bytes))
+
+
+def lines(
+    rows: Sequence[Ranked], asked: Config, name: str, words: Sequence[str], node_memory: int
+) -> list[str]:
+    """The table of ranked meshes, and the command of the first one.
+
+    asked: the config as it was given, by this name and these fields.
+    """
+    place = rows[0].choice.place
+    nodes = place.world // place.on_a_node
+    found = [
+        f"Meshes of {nodes:,} node{'s' * (nodes > 1)} of {place.on_a_node}, the best first (any data x fsdp holds and "
+        "sends as many bytes):",
+        f"  {'mesh':<28} {'step s':>9} {'exposed':>8} {'a rank':>10} {'a node':>10}",
+    ]
+    for row in rows:
+        choice = row.choice
+        note = "" if row.fits else f"  more than {bytes_text(node_memory)} a node"
+        found.append(
+            f"  {choice.words:<28} {row.step.seconds:>9.4g} {100 * row.step.share:>7.1f}% "
+            f"{bytes_text(choice.rank_bytes):>10} {bytes_text(choice.node_bytes):>10}{note}"
+        )
+    best = rows[0].choice
+    if not rows[0].fits:
+        return [*found, "no mesh fits: more nodes (--nodes), or a smaller train.micro_batch_size"]
+    return [*found, "best:", f"  {_command(best, asked, name, words)}"]
+
+
+def _command(choice: Choice, asked: Config, name: str, words: Sequence[str]) -> str:
+    """The command that trains by a mesh. HOSTS stands for the names of the machines."""
+    place, train = choice.place, choice.config.train
+    more = [
+        f"train.{field}={getattr(train, field)}"
+        for field in ("batch_size", "logical_shards")
+        if getattr(train, field) != getattr(asked.train, field)
+    ]
+    line = shlex.join(
+        [*program(), f"--config={name}", *words, *more, *choice.words.split(), f"--ranks={place.world}"]
+    )
+    return line + (" --hosts=$HOSTS" if place.world > place.on_a_node else "")

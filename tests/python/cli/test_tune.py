@@ -1,0 +1,159 @@
+"""The command tune: choices, plan, run, answers before and after, resume, export, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from chat_cases import tokenizer_json, turns, write_folder, write_jsonl
+from hf_models import SHARED, transformers
+from mudd_core.config import Config
+from places import ROOT
+
+FULL = ["tune.method=full"] if hasattr(Config(), "tune") else []
+WORDS = ("train.threads=1", "optim.lr=3e-3", "train.seq_len=64", "train.epochs=2", *FULL)
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small llama with a chat template, and 80 conversations."""
+    folder = tmp_path_factory.mktemp("tune")
+    write_folder(folder / "base", "chatml")
+    size = 1 + max(token["id"] for token in json.loads(tokenizer_json())["added_tokens"])
+    torch.manual_seed(0)
+    settings = {**SHARED, "vocab_size": size + 3, "max_position_embeddings": 128}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))
+    model.save_pretrained(folder / "base", max_shard_size="20KB")
+    assert len(list((folder / "base").glob("*.safetensors"))) > 1
+    write_jsonl(folder / "chat.jsonl", [{"messages": turns(f"the cat {n}", f"end {n}")} for n in range(80)])
+    return folder
+
+
+def tune(
+    folder: Path, *words: str, base: str = "base", run: str = "mine"
+) -> subprocess.CompletedProcess[str]:
+    """The command, typed in the folder."""
+    command = [sys.executable, str(ROOT / "launch.py"), "tune", f"--base={base}", "--data=chat.jsonl"]
+    command += [f"--workdir=runs/{run}", *WORDS, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=folder)
+
+
+@pytest.fixture(scope="module")
+def whole(given: Path) -> subprocess.CompletedProcess[str]:
+    return tune(given)
+
+
+def final_hash(done: subprocess.CompletedProcess[str]) -> str:
+    found = re.search(r"^final hash ([0-9a-f]{64})$", done.stdout, re.M)
+    assert found, done.stdout + done.stderr
+    return found[1]
+
+
+def test_it_says_what_it_chose_trains_and_shows_both_answers(
+    given: Path, whole: subprocess.CompletedProcess[str]
+) -> None:
+    assert whole.returncode == 0, whole.stderr
+    text = whole.stdout
+    assert re.search(
+        r"^data: \d+ examples, [\d,]+ tokens an epoch .* held out \(\d+%\); \d+\.\d% of the targets",
+        text,
+        re.M,
+    )
+    for line in (r"optim\.lr=0\.003 +as the arguments say", r"optim\.schedule=linear +falls to zero"):
+        assert re.search(line, text), text
+    assert "{+end " in text and "a sample of what it learned" not in text
+    before, after = map(float, re.search(r"held-out loss: (\S+) before, (\S+) after", text).groups())  # type: ignore[union-attr]
+    assert after < before - 0.5
+    answers = re.findall(r"^  (prompt|data|before|after) ", text, re.M)
+    assert answers == ["prompt", "data", "before", "after"] * 3
+    assert re.search(r"^  data    end \d+$", text, re.M)
+    assert re.search(r"^  after   end", text, re.M)
+
+
+def test_a_plan_says_the_same_and_trains_nothing(
+    given: Path, whole: subprocess.CompletedProcess[str]
+) -> None:
+    plan = tune(given, "--plan", run="planned")
+    assert plan.returncode == 0, plan.stderr
+    choices = [line for line in whole.stdout.splitlines() if re.match(r"data: |  [a-z]+\.[a-z_]+=", line)]
+    assert choices and all(line in plan.stdout for line in choices)
+    for name in ("memory", "time", "parameters", "FLOPs"):
+        assert re.search(rf"^  {name} ", plan.stdout, re.M)
+    assert sorted(file.name for file in (given / "runs" / "planned").iterdir()) == ["base"]
+    assert final_hash(tune(given, run="planned")) == final_hash(whole)
+
+
+def test_the_same_command_goes_on_with_the_same_bits(
+    given: Path, whole: subprocess.CompletedProcess[str]
+) -> None:
+    stopped = tune(given, "train.stop_at=2", run="stopped")
+    assert stopped.returncode == 75, stopped.stderr
+    again = tune(given, run="stopped")
+    assert "resumes runs/stopped" in again.stdout
+    assert final_hash(again) == final_hash(whole)
+    assert "held-out loss: " in tune(given, run="stopped").stdout  # of a run that is done
+
+
+def test_two_ranks_have_the_bits_of_one(given: Path, whole: subprocess.CompletedProcess[str]) -> None:
+    on_ranks = tune(given, "--ranks=2", run="ranks")
+    assert final_hash(on_ranks) == final_hash(whole)
+    assert "held-out loss: " in on_ranks.stdout
+
+
+def test_export_gives_back_the_folder_of_the_base(
+    given: Path, whole: subprocess.CompletedProcess[str]
+) -> None:
+    command = [sys.executable, str(ROOT / "launch.py"), "export", "--workdir=runs/mine", "--to=out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=given)
+    assert done.returncode == 0, done.stderr
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (given / "out" / name).read_bytes() == (given / "base" / name).read_bytes()
+
+
+def test_another_base_and_other_data_are_refused(
+    given: Path, whole: subprocess.CompletedProcess[str]
+) -> None:
+    changed = given / "changed"
+    shutil.copytree(given / "base", changed)
+    settings = json.loads((changed / "config.json").read_text())
+    (changed / "config.json").write_text(json.dumps({**settings, "rms_norm_eps": 1e-3}))
+    for words, said in (
+        ({"base": "changed"}, "[tune] --base: runs/mine was started from "),
+        ({"base": "chat.jsonl"}, "[tune] --base: runs/mine was started from "),
+        ({"base": "nowhere"}, "expected a folder with config.json"),
+    ):
+        refused = tune(given, **words, run="new" if words["base"] == "nowhere" else "mine")  # type: ignore[arg-type]
+        assert refused.returncode == 2 and said in refused.stderr, refused.stderr
+    shutil.copy(given / "chat.jsonl", given / "other.jsonl")
+    refused = tune(given, "--data=other.jsonl")
+    assert (
+        refused.returncode == 2 and "[tune] --data: runs/mine was started with chat.jsonl" in refused.stderr
+    )
+
+
+def test_a_base_without_a_template_or_a_shard_is_named(given: Path) -> None:
+    plain = given / "plain"
+    shutil.copytree(given / "base", plain)
+    config = json.loads((plain / "tokenizer_config.json").read_text())
+    del config["chat_template"]
+    (plain / "tokenizer_config.json").write_text(json.dumps(config))
+    refused = tune(given, base="plain", run="plain")
+    assert refused.returncode == 2 and "set data.template=chatml" in refused.stderr, refused.stderr
+    assert tune(given, "--plan", "data.template=chatml", base="plain", run="plain").returncode == 0
+    next(plain.glob("*.safetensors")).unlink()
+    refused = tune(given, base="plain", run="shard")
+    assert refused.returncode in (2, 65) and ".safetensors" in refused.stderr, refused.stderr
+    large = json.loads((plain / "tokenizer.json").read_text())
+    large["added_tokens"].append({**large["added_tokens"][-1], "id": 600, "content": "<|more|>"})
+    (plain / "tokenizer.json").write_text(json.dumps(large))
+    refused = tune(given, base="plain", run="large")
+    assert refused.returncode in (2, 65), refused.stderr
+    refused = tune(given, "model.d_model=32", run="model")
+    assert refused.returncode == 2 and "the base decides the model" in refused.stderr

@@ -1,0 +1,248 @@
+"""Chat data: texts and masks beside those of transformers, the rules of the mask, refusals with their way out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chat_cases import FORMS, chat_config, template, turns, write_folder, write_jsonl
+from chat_oracle import chats, compare
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.data.chat import child
+from mudd_core.data.chat.show import marked
+from mudd_core.data.pipelines import prepare
+from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.rows import RowShape
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_ids_masks_and_refusals_are_those_of_transformers(form: str, tmp_path: Path) -> None:
+    """With generation marks in our template and without; theirs needs them."""
+    for marks in (False, True):
+        found = compare(tmp_path / str(marks), form, chats(FORMS.index(form), 8), marks=marks)
+        assert found.equal >= 4
+        assert found.equal + found.refused + found.uncertain == 8
+
+
+def shown(folder: Path, records: list[dict[str, object]], *words: str, form: str = "chatml") -> list[str]:
+    """The kept examples of records, with what counts marked."""
+    write_folder(folder / "tokenizer", form)
+    data = prepare(chat_config(folder, write_jsonl(folder / "chat.jsonl", records), *words))
+    assert isinstance(data, ChatData)
+    rows = data.rows("train", RowShape(256, 1, 0)), data.rows("valid", RowShape(256, 1, 0))
+    found = [(one, split) for split in rows for row in range(split.rows) for one in split.examples(row)]
+    assert data.tokenizer is not None
+    return sorted(marked(one.ids.tolist(), one.counts.tolist(), data.tokenizer.decode) for one, _ in found)
+
+
+QUESTION = "<|im_start|>user\\nWhy?<|im_end|>\\n<|im_start|>assistant\\n"
+
+
+def test_the_three_layouts_of_records_say_the_same(tmp_path: Path) -> None:
+    wanted = [QUESTION + "{+So.<|im_end|>\\n+}"]
+    records: list[dict[str, object]] = [
+        {"messages": turns("Why?", "So."), "other": 1},
+        {"prompt": "Why?", "completion": "So."},
+        {
+            "prompt": turns("Why?"),
+            "completion": [{"role": "assistant", "content": "So.", "tool_calls": None}],
+        },
+        {"instruction": "Why?", "input": "", "output": "So."},
+        {"talk": turns("Why?", "So.")},
+    ]
+    for number, record in enumerate(records):
+        words = ["data.column=talk"] if "talk" in record else []
+        assert shown(tmp_path / str(number), [record], *words) == wanted
+    both = shown(tmp_path / "input", [{"instruction": "Why?", "input": "It is.", "output": "So."}])
+    assert both == [QUESTION.replace("Why?", "Why?\\n\\nIt is.") + "{+So.<|im_end|>\\n+}"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_columns_of_tables_are_read_as_lines_are(kind: str, tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    records: list[dict[str, object]] = [
+        {"messages": turns("Why?", "So.", "And?")},
+        {"messages": turns("a", "b")},
+    ]
+    expected = shown(tmp_path / "lines", records)
+    folder = tmp_path / kind
+    folder.mkdir()
+    table = pa.Table.from_pylist(records)
+    if kind == "parquet":
+        parquet.write_table(table, folder / "chat.parquet")
+    else:
+        with (
+            pa.OSFile(str(folder / "chat.arrow"), "wb") as file,
+            pa.ipc.new_file(file, table.schema) as writer,
+        ):
+            writer.write_table(table)
+    assert shown(folder, [], f"data.path={folder}/chat.{kind}") == expected
+
+
+@pytest.mark.parametrize(
+    ("loss_on", "wanted"),
+    [
+        ("assistant", "Q{+one<|im_end|>\\n+}Q{+two<|im_end|>\\n+}"),
+        ("last", "Qone<|im_end|>\\nQ{+two<|im_end|>\\n+}"),
+        ("all", "{+Qone<|im_end|>\\nQtwo<|im_end|>\\n+}"),
+    ],
+)
+def test_loss_on_says_which_turns_count(loss_on: str, wanted: str, tmp_path: Path) -> None:
+    records: list[dict[str, object]] = [{"messages": turns("Why?", "one", "Why?", "two")}]
+    assert shown(tmp_path, records, f"data.loss_on={loss_on}") == [wanted.replace("Q", QUESTION)]
+
+
+def refusal(folder: Path, records: list[dict[str, object]], *words: str, form: str = "chatml") -> str:
+    with pytest.raises(UserError) as caught:
+        shown(folder, records, *words, form=form)
+    return str(caught.value)
+
+
+GOOD: dict[str, object] = {"messages": turns("Why?", "So.")}
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        (turns("Why?"), "it has no turn of the assistant"),
+        (turns("Why?", "  "), "turn 2: the answer is empty"),
+        (
+            [{"role": "bot", "content": "x"}],
+            "expected one of system, developer, user, assistant, tool as role, got 'bot'",
+        ),
+        ([{"role": "user", "content": 3}], "turn 1: expected a text as content, got a number"),
+        ("Why?", "messages: expected a list of messages, got a text"),
+        (turns("Why?", " \nSo."), "a turn begins or ends inside a token"),
+    ],
+)
+def test_an_example_that_cannot_be_trained_on_is_named(messages: object, said: str, tmp_path: Path) -> None:
+    records = [GOOD, {"messages": messages}, GOOD]
+    text = refusal(tmp_path, records)
+    assert text.startswith("[data.path] 1 of 3 examples cannot be trained on: 1 with ")
+    assert "example 2 of chat.jsonl: " in text and said in text and "data.bad_examples=drop" in text
+    assert len(shown(tmp_path, records, "data.bad_examples=drop")) == 2
+
+
+TWICE = "{{ bos_token + bos_token }}{% for t in messages %}{{ t.content + eos_token }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (TWICE, "its text begins with BOS twice"),
+        (
+            TWICE.replace("bos_token + ", "").replace("t.content +", "t.content + eos_token +"),
+            "EOS follows EOS",
+        ),
+        (
+            "{{ messages | length }}{{ messages[-1].content }}",
+            "the text changes when turn 2 or a later one is added",
+        ),
+        ("{{ nothing.there }}", "the template refuses it: 'nothing' is undefined"),
+        ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object is unsafe"),
+        (
+            "{% generation %}{% endgeneration %}{{ messages[0].content }}",
+            "the template marks 0 parts of 1 turns",
+        ),
+    ],
+)
+def test_a_template_that_spoils_examples_is_refused_with_its_texts(
+    source: str, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "t.jinja"
+    file.write_text(source)
+    text = refusal(tmp_path, [GOOD], f"data.template={file}")
+    assert said in text and "example 1 of chat.jsonl" in text
+
+
+def test_both_texts_are_shown_where_a_turn_changes_the_text_before_it(tmp_path: Path) -> None:
+    file = tmp_path / "t.jinja"
+    file.write_text("{{ messages | length }}{% for t in messages %}{{ t.content }}{% endfor %}")
+    text = refusal(tmp_path, [GOOD], f"data.template={file}")
+    assert "  first   '1Why?'" in text and "  second  '2Why?So.'" in text
+    assert "data.loss_on=last" in text
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            "not done after 0.5 s",
+        ),
+        ("{% if %}", "t.jinja is no Jinja template: Expected an expression"),
+    ],
+)
+def test_a_template_that_loops_or_is_none_ends_the_start(
+    source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mudd_core.data.chat.renderer.SECONDS", 0.5)
+    file = tmp_path / "t.jinja"
+    file.write_text(source)
+    assert said in refusal(tmp_path, [GOOD], f"data.template={file}")
+
+
+def test_a_template_that_takes_all_memory_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "t.jinja"
+    file.write_text("{{ 'x' * 2000000000 }}{{ messages[0].content }}")
+    assert "the template needs too much memory" in refusal(tmp_path, [GOOD], f"data.template={file}")
+
+
+def test_what_is_missing_is_named_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_folder(tmp_path / "tokenizer", "chatml")
+    data = write_jsonl(tmp_path / "chat.jsonl", [{"text": "x"}])
+    with pytest.raises(
+        UserError, match=r"data\.column\] expected records with messages, .* got none of these"
+    ):
+        prepare(chat_config(tmp_path, data))
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    with pytest.raises(UserError, match=r"has none .*; set data\.template=chatml"):
+        prepare(chat_config(tmp_path, data))
+    with pytest.raises(UserError, match=r"needs a tokenizer\.json, .* got bpe"):
+        prepare(chat_config(tmp_path, data, "data.tokenizer=bpe"))
+    data.write_text('{"messages": [}\n')
+    with pytest.raises(FormatError, match="line 1 is not JSON"):
+        prepare(chat_config(tmp_path, data, "data.template=chatml"))
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(
+        UserError, match=r"expected the package jinja2 to render chat templates, got none; install it: "
+    ):
+        prepare(chat_config(tmp_path, data, "data.template=chatml"))
+
+
+def test_a_run_trains_on_neither_nothing_nor_all_unless_asked(tmp_path: Path) -> None:
+    file = tmp_path / "t.jinja"
+    file.write_text(
+        "{% for t in messages %}{% generation %}<|im_end|>{{ t.content }}{% endgeneration %}{% endfor %}"
+    )
+    records: list[dict[str, object]] = [{"messages": turns("one", "two", "three", "four")}]
+    text = refusal(tmp_path, records, f"data.template={file}")
+    assert text.startswith("[data.loss_on] 100% of the targets count with data.loss_on=assistant")
+    assert shown(tmp_path, records, f"data.template={file}", "data.loss_on=all") == [
+        "{+" + "".join(f"<|im_end|>{word}" for word in ("one", "two", "three", "four")) + "+}"
+    ]
+
+
+def test_tools_and_named_templates_reach_the_text(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "tokenizer", "chatml")
+    named = '[{"name": "rag", "template": "x"}, {"name": "default", "template": "%s"}]'
+    source = "{{ tools | tojson }}{% for t in messages %}{{ t.content }}{% endfor %}"
+    (folder / "tokenizer_config.json").write_text(
+        '{"eos_token": {"content": "</s>"}, "chat_template": ' + named % source + "}"
+    )
+    record: dict[str, object] = {**GOOD, "tools": [{"name": "näh"}]}
+    data = prepare(chat_config(tmp_path, write_jsonl(tmp_path / "chat.jsonl", [record])))
+    assert '[{"name": "näh"}]Why?{+So.+}' in data.shown()[0].replace("\\\\", "\\")  # type: ignore[attr-defined]
+
+
+def test_marks_inside_marks_of_other_text_are_found_by_place() -> None:
+    """Private characters around marked text are taken out again, and their places are those of the text."""
+    template_ = child.compiled("a{% generation %}bc{% endgeneration %}d{% generation %}{% endgeneration %}")
+    found = child.renderer(template_, {})([], False)
+    assert (found.text, found.marks) == ("abcd", [(1, 3), (4, 4)])
+    assert np.all([not child.has_marks(template(form, marks=False)) for form in FORMS])

@@ -1,0 +1,94 @@
+"""The long form of the tests of chat data: ./run soak tune [conversations]; a log in bench/results.
+
+Random conversations (500) by each of the templates of the tests, with generation marks and without. Text, ids and
+refusals are those of transformers, masks those of its templates with marks, and labels those that trl's SFTTrainer
+makes with assistant_only_loss.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, cast
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/python", "python", "bench")]
+
+from chat_cases import FORMS, Turn, template, write_folder  # noqa: E402
+from chat_oracle import chats, compare, theirs  # noqa: E402
+from soak_log import END, Log  # noqa: E402
+
+
+def labels_of_trl(folder: Path, form: str, conversations: list[list[Turn]]) -> list[list[int]]:
+    """The labels of each conversation, as SFTTrainer prepares them with assistant_only_loss."""
+    import datasets
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from trl.trainer.sft_config import SFTConfig
+    from trl.trainer.sft_trainer import SFTTrainer
+
+    tokenizer: Any = theirs(folder)
+    tokenizer.chat_template = template(form, marks=True)
+    tokenizer.pad_token = tokenizer.eos_token
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=8,
+            intermediate_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            num_key_value_heads=1,
+        )
+    )
+    settings = SFTConfig(
+        str(folder / "trl"), assistant_only_loss=True, max_length=None, use_cpu=True, report_to=[], bf16=False
+    )
+    rows = datasets.Dataset.from_list([{"messages": turns} for turns in conversations])
+    trainer = SFTTrainer(model=model, args=settings, train_dataset=rows, processing_class=tokenizer)
+    found: list[list[int]] = []
+    for row in cast("list[dict[str, list[int]]]", trainer.train_dataset):
+        batch = trainer.data_collator([row])
+        found.append(batch["labels"][0].tolist())
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("conversations", nargs="?", type=int, default=500)
+    day = datetime.datetime.now(datetime.UTC).date()
+    parser.add_argument("--log", type=Path, default=ROOT / f"bench/results/soak_tune_{day}.log")
+    asked = parser.parse_args()
+    log, good = Log(asked.log, f"soak tune {asked.conversations}"), True
+    with tempfile.TemporaryDirectory() as work:
+        for form in FORMS:
+            begin = time.monotonic()
+            conversations = chats(17 + FORMS.index(form), asked.conversations)
+            folder = Path(work) / form
+            kept: list[tuple[list[Turn], list[int]]] = []
+            for marks in (True, False):
+                try:
+                    found = compare(write_folder(folder, form), form, conversations, marks=marks, kept=kept)
+                except AssertionError as error:
+                    good = False
+                    log.say(f"{form}, marks {marks}: DIFFER: {error}")
+                    continue
+                log.say(
+                    f"{form}, {'with' if marks else 'without'} marks: {found.equal} equal to transformers, "
+                    f"{found.refused} refused by both, {found.uncertain} refused here for a border inside a token"
+                )
+            labels = labels_of_trl(folder, form, [turns for turns, _ in kept])
+            same = labels == [wanted for _, wanted in kept]
+            good = good and same
+            log.say(
+                f"{form}: labels of {len(kept)} conversations {'equal to' if same else 'DIFFER from'} trl's, "
+                f"{time.monotonic() - begin:.0f} s"
+            )
+    log.say(f"{END}{'all equal' if good else 'FAILED'}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
