@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mudd_core.config import Config as Config
     from mudd_core.config import FamilyConfig as FamilyConfig
     from mudd_core.config import GPT2Config as GPT2Config
+    from mudd_core.config import LoraConfig as LoraConfig
     from mudd_core.config import MixtralConfig as MixtralConfig
     from mudd_core.config import MUDDFormerConfig as MUDDFormerConfig
     from mudd_core.config import MupConfig as MupConfig
@@ -82,6 +83,7 @@ _HOME = {
     "FamilyConfig": "config",
     "GPT2Config": "config",
     "Hidden": "models.hidden",
+    "LoraConfig": "config",
     "MUDDFormerConfig": "config",
     "MixtralConfig": "config",
     "Model": "engine.model",

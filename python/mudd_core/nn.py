@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 from mudd_core import ops
 from mudd_core.base.other_names import NN, unknown
 from mudd_core.config.families import TiedHead
+from mudd_core.graph.adapters import Adapters
 from mudd_core.graph.recording import Declaration, Like, current, part, prefix
 
 __all__ = [
@@ -117,6 +118,7 @@ def linear(
     """act(x W + b) + residual with W = `<name>.w` [in, width], normal(0, std), and b = `<name>.b`, zeros."""
     fan_in = x.shape[-1]
     with part(name):
+        adapter = current().adapter(prefix())
         w = parameter(
             "w", (fan_in, width), role=role, fan_in=fan_in, fan_out=width, init=init, init_scale=std
         )
@@ -125,8 +127,58 @@ def linear(
             if bias
             else None
         )
+        if adapter is not None:
+            return _adapted(adapter, x, w, b, activation, residual)
         made: Like = ops.linear(x, w, b, residual, activation=activation)
     return made
+
+
+def _adapted(
+    adapter: Adapters, x: Like, w: Like, b: Like | None, activation: str, residual: Like | None
+) -> Like:
+    """act(x W + scale (x A) B + b) + residual with A = `lora_a` [in, rank] and B = `lora_b` [rank, width], zeros."""
+    fan_in, width, rank = w.shape[0], w.shape[1], adapter.rank
+    low = {"lora_a": (fan_in, rank), "lora_b": (rank, width)}
+    inits: dict[str, tuple[str, float]] = {"lora_a": ("uniform", fan_in**-0.5), "lora_b": ("zeros", 0.0)}
+    a, b_low = (
+        parameter(
+            name,
+            shape,
+            role="matrix",
+            fan_in=shape[0],
+            fan_out=shape[1],
+            init=inits[name][0],
+            init_scale=inits[name][1],
+        )
+        for name, shape in low.items()
+    )
+    if adapter.initial:
+        for name, shape in low.items():
+            parameter(
+                f"{name}0",
+                shape,
+                role="matrix",
+                fan_in=shape[0],
+                fan_out=shape[1],
+                init="zeros",
+                trainable=False,
+            )
+    whole = activation == "none"
+    made: Like = ops.lora(
+        x,
+        w,
+        a,
+        b_low,
+        b,
+        residual if whole else None,
+        scale=adapter.scale,
+        rate=adapter.dropout,
+        purpose=f"dropout.{prefix()}",
+    )
+    if whole:
+        return made
+    made = ops.activation(made, activation=activation)
+    return made if residual is None else ops.add(residual, made)
 
 
 def stack(name: str, count: int, fan_in: int, fan_out: int, *, std: float) -> Like:

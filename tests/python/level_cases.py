@@ -150,6 +150,18 @@ def linear(draw: Draw) -> Call:
     return [x, w, draw.maybe(width), draw.maybe(*x.shape[:-1], width)], options
 
 
+def lora(draw: Draw) -> Call:
+    depth, width, rank = (
+        draw.pick((1, 7, 8, 16, 17, 33, 64, 130, 517)),
+        draw.size(),
+        draw.pick((4, 1, 8, 16, 17, 64)),
+    )
+    x = tokens(draw, depth)
+    options: Options = {"scale": draw.pick((2.0, 0.3)), "rate": draw.pick((0.0, 0.25))}
+    matrices = [draw.array(*shape, scale=0.3) for shape in ((depth, width), (depth, rank), (rank, width))]
+    return [x, *matrices, draw.maybe(width), draw.maybe(*x.shape[:-1], width)], options
+
+
 def moe_balance(draw: Draw) -> Call:
     experts, layers, samples, length = draw.pick((5, 1, 8, 17)), draw.pick((1, 2, 3)), 4, draw.size(33)
     targets = draw.integers(9, samples, length, low=-2)
@@ -232,6 +244,6 @@ OPS: dict[str, Callable[[Draw], Call]] = {
     made.__name__: made
     for made in (
         *(activation, adamw, add, attention, cross_entropy, depth_mix, dropout, embedding, glu, grouped_gemm),
-        *(layer_norm, linear, lion, moe_balance, moe_route, pattention, rms_norm, rope, sgd),
+        *(layer_norm, linear, lion, lora, moe_balance, moe_route, pattention, rms_norm, rope, sgd),
     )
 }

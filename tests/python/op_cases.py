@@ -54,6 +54,34 @@ def linear_case(activation: str, transposed: bool, bias: bool, residual: bool) -
     return Case("linear", inputs, {"activation": activation, "transposed": transposed}, forward, backward)
 
 
+def lora_case(rank: int, bias: bool, residual: bool, rate: float = 0.0) -> Case:
+    """A matrix and its adapter; with a rate only a call whose gradients are wanted drops numbers of x."""
+    scale, mask = 1.5, 1.0
+    if rate:
+        mask = numpy_dropout.factors(rate, "lora", *np.ogrid[:2, :9, :17])
+
+    def forward(x: Any, w: Any, a: Any, b: Any, c: Any, r: Any) -> Any:
+        low = scale * ref.linear(ref.linear(x, a), b)
+        return ref.linear(x, w, c) + low + (0 if r is None else r)
+
+    def backward(dy: Any, x: Any, w: Any, a: Any, b: Any, c: Any, r: Any) -> Any:
+        dx, dw, dc = ref.linear_backward(dy, x, w)
+        dropped = mask * x.astype(np.float64)
+        du, db, _ = ref.linear_backward(scale * dy, ref.linear(dropped, a), b)
+        dropped_dx, da, _ = ref.linear_backward(du, dropped, a)
+        return dx + mask * dropped_dx, dw, da, db, None if c is None else dc, None if r is None else dy
+
+    inputs = [
+        normal(2, 9, 17),
+        normal(17, 23) * 0.3,
+        normal(17, rank) * 0.3,
+        normal(rank, 23) * 0.3,
+        normal(23) if bias else None,
+        normal(2, 9, 23) if residual else None,
+    ]
+    return Case("lora", inputs, {"scale": scale, "rate": rate}, forward, backward)
+
+
 def rope_case(four_axes: bool, positions: bool, fraction: float, scaling: ref.Scaling | None = None) -> Case:
     heads, dim, rotary = 3, 8, int(8 * fraction)
 
@@ -249,4 +277,7 @@ def cases() -> list[Case]:
         mix_case(False),
         mix_case(True),
         *moe_cases(),
+        lora_case(3, True, True),
+        lora_case(20, False, False),
+        lora_case(4, False, True, rate=0.3),
     ]

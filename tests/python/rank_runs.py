@@ -16,6 +16,7 @@ from mudd_core import _core, dist
 from mudd_core.checkpoint import dtypes, is_weight
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
+from mudd_core.config.tune import lora_of
 from mudd_core.engine.engine import Engine
 from mudd_core.run.build.planned_model import cut_of
 from tiny_run_config import get_config
@@ -104,6 +105,7 @@ def train_as(
         experts=experts_of(comm, config),
         cut=cut_of(config.model, config, comm),
         stored=stored,
+        lora=lora_of(config),
     )
     engine = Engine(config, model)
     done = Trained()

@@ -33,6 +33,7 @@ from mudd_core.config.saved import (
 )
 from mudd_core.config.schema import Config, EvalConfig, LossConfig, SampleConfig, StartConfig
 from mudd_core.config.train import TrainConfig
+from mudd_core.config.tune import LoraConfig, TuneConfig
 
 __all__ = [
     "FAMILIES",
@@ -45,6 +46,7 @@ __all__ = [
     "GPT2Config",
     "HubConfig",
     "LogConfig",
+    "LoraConfig",
     "LossConfig",
     "MUDDFormerConfig",
     "Mesh",
@@ -60,6 +62,7 @@ __all__ = [
     "TokenFormerConfig",
     "TrainConfig",
     "TransformerPPConfig",
+    "TuneConfig",
     "apply_overrides",
     "check_config",
     "config_folders",

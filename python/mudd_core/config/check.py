@@ -22,6 +22,7 @@ from mudd_core.config.protocols import protocol_faults
 from mudd_core.config.streaming import asked_stream_faults
 from mudd_core.config.suggest import nearest
 from mudd_core.config.train import profile_window
+from mudd_core.config.tune import tune_faults
 from mudd_core.config.values import KINDS
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _train_faults(config: Config) -> list[str]:
         faults.append(
             f"model.d_base: expected at most d_model ({model.d_model}) for optim.rule=mup, got {model.d_base}"
         )
-    faults += _start_faults(config.start)
+    faults += _start_faults(config.start) + tune_faults(config)
     for name in ("beta1", "beta2", "momentum", "muon_momentum"):
         if getattr(optim, name) >= 1:
             faults.append(f"optim.{name}: expected less than 1, got {getattr(optim, name)!r}")

@@ -42,6 +42,8 @@ _SECTIONS = (
     "log",
     "hub",
     "storage",
+    "tune",
+    "lora",
 )
 
 

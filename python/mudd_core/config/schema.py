@@ -18,6 +18,7 @@ from mudd_core.config.optim import OptimConfig
 from mudd_core.config.protocols import PROTOCOLS
 from mudd_core.config.sections import section_of
 from mudd_core.config.train import TrainConfig
+from mudd_core.config.tune import LoraConfig, TuneConfig, trained_patterns
 
 if TYPE_CHECKING:
     from mudd_core.config.replaced import Changes, Value
@@ -108,7 +109,7 @@ class SampleConfig:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """What a new run starts from, if not from initial values; later starts of the run do not look at it."""
+    """What a new run starts from, if not from initial values; with tune.method=lora the base of every start."""
 
     load_parameters_path: str = opt(
         "",
@@ -149,6 +150,8 @@ class Config:
     eval: EvalConfig = field(default_factory=EvalConfig)
     sample: SampleConfig = field(default_factory=SampleConfig)
     start: StartConfig = field(default_factory=StartConfig)
+    tune: TuneConfig = field(default_factory=TuneConfig)
+    lora: LoraConfig = field(default_factory=LoraConfig)
     mesh: MeshConfig = field(default_factory=MeshConfig)
     dist: DistConfig = field(default_factory=DistConfig)
     log: LogConfig = field(default_factory=LogConfig)
@@ -198,6 +201,11 @@ class Config:
     def order_seed(self) -> int:
         """The seed of the data order: data.seed, or train.seed where that is -1."""
         return self.train.seed if self.data.seed < 0 else self.data.seed
+
+    @property
+    def trained(self) -> str:
+        """Patterns of the names that train (train.trainable, tune.method); empty = all."""
+        return trained_patterns(self)
 
     @property
     def schedule_steps(self) -> int:

@@ -12,6 +12,7 @@ from mudd_core.base.types import Array, Float32
 from mudd_core.checkpoint import dtypes
 from mudd_core.config import Config
 from mudd_core.config.suggest import nearest
+from mudd_core.engine.lora import is_adapter
 from mudd_core.engine.parameter_tree import counted, leaves_of
 from mudd_core.engine.trainable import trained_names
 
@@ -132,17 +133,21 @@ def frozen_types(
     are of a checkpoint of this run, whose types stay.
     """
     train = config.train
-    if not train.trainable:
+    if not config.trained:
         return {}
     names = store.names()
-    trained = set(trained_names(train.trainable, names))
+    trained = set(trained_names(config.trained, names))
     asked = None if resumed or train.frozen_dtype == "stored" else OF_FIELD.get(train.frozen_dtype, "F32")
     types = {}
     for name in names:
         kind = NARROW.get(asked or found.get(name, "F32"))
-        if kind is not None and name not in trained and store.describe(name)["may_be_narrow"]:
+        if kind is not None and name not in trained and _may_be_narrow(store, name):
             types[name] = kind
     return types
+
+
+def _may_be_narrow(store: _core.ParamStore, name: str) -> bool:
+    return not is_adapter(name) and bool(store.describe(name)["may_be_narrow"])
 
 
 def is_exact(values: Array, kind: str) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy.typing as npt
 
-from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.types import Array
 from mudd_core.config import ModelConfig
@@ -14,6 +13,7 @@ from mudd_core.engine.batch_check import checked_batch, checked_ids
 from mudd_core.engine.capture import Captured, captured
 from mudd_core.engine.value_names import value_names
 from mudd_core.engine.watched import Patches, Patching
+from mudd_core.graph.adapters import Store
 from mudd_core.graph.watching import Patch
 
 
@@ -21,7 +21,7 @@ class InnerValues:
     """The part of a Model that takes batches, and shows or replaces the values inside."""
 
     config: ModelConfig
-    store: _core.ParamStore
+    store: Store
     in_use: InUse
     precision: str
     normalize: str

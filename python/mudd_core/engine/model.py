@@ -16,7 +16,8 @@ from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.other_names import MODEL, Hinted
 from mudd_core.base.types import Array, Float32
-from mudd_core.config import Config, ModelConfig
+from mudd_core.config import Config, LoraConfig, ModelConfig
+from mudd_core.config.tune import lora_of
 from mudd_core.dist import Comm
 from mudd_core.engine import immediate, watched
 from mudd_core.engine.argument_check import require_model_config
@@ -25,12 +26,14 @@ from mudd_core.engine.cut import Cut
 from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.generate import Generator, check_sampling, make_generator, ring_positions, sampler
 from mudd_core.engine.inner_values import InnerValues
+from mudd_core.engine.lora import adapters_for, trained_of
 from mudd_core.engine.model_folder import read_model, require_shapes, take_saved, write_model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.engine.parameter_tree import counted, lines_of
 from mudd_core.engine.parameters import Parameters
 from mudd_core.engine.planned import ExecutorOptions, Planned, declare_parameters, plan_graph
 from mudd_core.graph import scopes
+from mudd_core.graph.adapters import Store
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
@@ -47,7 +50,8 @@ class Model(Parameters, InnerValues, Hinted):
     stored: "bfloat16" or "float16" for each matrix to be frozen for good and stored so, in half the memory.
     held: elements [begin, end), whole rows, of the parameters of which this rank has only a part. cut: how the ranks
     cut weights, gradients and state among them; where it holds slices, all of them run every graph together. experts:
-    the ranks that hold the experts between them, which then run every graph together, too.
+    the ranks that hold the experts between them, which then run every graph together, too. lora: adapters beside the
+    linear layers, which alone train; a whole Config brings its own.
     """
 
     _other_names = MODEL
@@ -65,10 +69,12 @@ class Model(Parameters, InnerValues, Hinted):
         held: Mapping[str, tuple[int, int]] | None = None,
         experts: _core.ExpertGroup | None = None,
         cut: Cut | None = None,
+        lora: LoraConfig | None = None,
     ) -> None:
         if isinstance(config, Config):
             seed = config.train.seed if seed is None else seed
             precision = precision or config.train.precision
+            lora = lora or lora_of(config)
             config = resolved_model(config, config.model.vocab_size or expected_vocabulary(config))
         require_model_config(config)
         seed, precision = index(seed or 0), precision or "fp32"
@@ -81,14 +87,19 @@ class Model(Parameters, InnerValues, Hinted):
             )
         self.precision = precision
         self.evaluated_at_once = 0  # most sequences in a run of the evaluation graph; 0: a whole batch
-        self.store = _core.ParamStore(scopes.COMPUTE[precision])
+        self.store = Store(scopes.COMPUTE[precision])
+        self.lora = lora
+        if lora is not None:
+            self.store.adapters = adapters_for(config, lora)
         self._plans: dict[tuple[Hashable, ...], Planned] = {}
         self._generator: Generator | None = None
         self._value_names: dict[str, str] = {}
         self._patches: list[watched.Patches] = []
         declare_parameters(config, self.store, stored)
         names = self.store.names()
-        trained = tuple(name for name in names if name not in (stored or ()))
+        trained = tuple(trained_of(names) if lora else [name for name in names if name not in (stored or ())])
+        if lora is not None:
+            self.store.train_only(list(trained))
         self._trained = () if len(trained) == len(names) else trained  # names; empty: all
         self.comm = comm
         for name, (begin, end) in (held or {}).items():
@@ -124,8 +135,12 @@ class Model(Parameters, InnerValues, Hinted):
         UserError for another folder (mc.load opens those of runs and of Hugging Face), FormatError for a damaged one.
         """
         saved = read_model(folder)
-        require_shapes(Model(saved.config, booked_only=True).store, saved, folder)  # before memory is taken
-        model = Model(saved.config, initialize=False, precision=saved.precision, stored=saved.stored)
+        require_shapes(
+            Model(saved.config, booked_only=True, lora=saved.lora).store, saved, folder
+        )  # before memory is taken
+        model = Model(
+            saved.config, initialize=False, precision=saved.precision, stored=saved.stored, lora=saved.lora
+        )
         take_saved(model, saved)
         return model
 

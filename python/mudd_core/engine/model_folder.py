@@ -23,7 +23,7 @@ from mudd_core.engine.frozen import NARROW, set_weight, weight_view
 
 if TYPE_CHECKING:
     from mudd_core import _core
-    from mudd_core.config import ModelConfig
+    from mudd_core.config import LoraConfig, ModelConfig
     from mudd_core.data.tokenize import Tokenizer
     from mudd_core.engine.model import Model
 
@@ -41,6 +41,7 @@ class SavedModel:
     normalize: str
     stored: dict[str, str]
     weights: dict[str, Array]
+    lora: LoraConfig | None = None
 
 
 def is_model_folder(folder: Path) -> bool:
@@ -79,6 +80,8 @@ def write_weights(
         "normalize": model.normalize,
         "hash": digest,
     }
+    if model.lora is not None:
+        settings["lora"] = dataclasses.asdict(model.lora)
     files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
     write_folder(path, settings, weights, shard_bytes=_SHARD_BYTES, files=files, place="[Model.save]")
 
@@ -106,6 +109,9 @@ def read_model(folder: str | Path) -> SavedModel:
         member(settings, "normalize", str, file),
         {name: NARROW[kind] for name, kind in _types(weights).items() if kind in NARROW},
         weights,
+        from_dict({"model": settings["model"], "lora": settings["lora"]}).lora
+        if "lora" in settings
+        else None,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mudd_core.config import Config
+from mudd_core.config.tune import lora_of
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.engine.optimizer_groups import by_name, optimizer_groups
@@ -16,7 +17,8 @@ def parameter_kinds(config: Config, vocab_size: int = 0) -> list[tuple[str, ...]
 
     vocab_size: of the model; 0: as the config and its tokenizer have it. UserError where these have none.
     """
-    store = Model(resolved_model(config, vocab_size or expected_vocabulary(config)), booked_only=True).store
+    shape = resolved_model(config, vocab_size or expected_vocabulary(config))
+    store = Model(shape, booked_only=True, lora=lora_of(config)).store
     groups = optimizer_groups(store, config.optim)
     assign_scales(store, config, groups)
     decay = {name: group.weight_decay for name, group in by_name(groups).items()}

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.types import Array, Float32
 from mudd_core.config.suggest import nearest
@@ -16,12 +15,13 @@ from mudd_core.engine.argument_check import checked_weight
 from mudd_core.engine.frozen import Weights, require_in_range, set_weight
 from mudd_core.engine.parameter_tree import Leaf, leaves_of
 from mudd_core.engine.state_dict import checked_state
+from mudd_core.graph.adapters import Store
 
 
 class Parameters:
     """The part of a Model that has its weights: read-only views go out, values come in as copies."""
 
-    store: _core.ParamStore
+    store: Store
     in_use: InUse
     _trained: tuple[str, ...]  # names of the parameters that train; empty: all
 

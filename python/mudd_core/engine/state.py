@@ -11,6 +11,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import StatePart
 from mudd_core.engine.expert_load import ExpertLoad
 from mudd_core.engine.frozen import weight_view
+from mudd_core.engine.lora import own_names
 
 if TYPE_CHECKING:
     from mudd_core import _core
@@ -22,6 +23,7 @@ _UPDATES = "updates/count"
 class EngineState:
     """`<name>` weights, `first_moment/<name>`, `second_moment/<name>`, the updates, the loads of experts.
 
+    With adapters the weights are theirs alone: the base has a file of its own.
     Frozen parameters have no moments, and their weights are of the type that they are stored in. Lion and sgd have no
     second moment, nor have the matrices of muon. A bf16 first moment comes as its 16-bit words (uint16).
     """
@@ -46,7 +48,7 @@ class EngineState:
     def parts(self, *, writable: bool = False) -> list[StatePart]:
         """Views of all that is saved. writable: to read a checkpoint into them; `load` must follow."""
         parts = []
-        for name in self._store.names():
+        for name in own_names(self._store):
             if self._store.holds(0, name):
                 parts.append(self._part(name, 0, name, writable))
             for moment, plane in self._moments:
@@ -84,7 +86,7 @@ class EngineState:
 
 def weight_parts(store: _core.ParamStore) -> list[StatePart]:
     """Writable views of the weights that this rank holds, to read a checkpoint into; store.repack() must follow."""
-    return [_weight_part(store, name, True) for name in store.names() if store.holds(0, name)]
+    return [_weight_part(store, name, True) for name in own_names(store) if store.holds(0, name)]
 
 
 def _weight_part(store: _core.ParamStore, name: str, writable: bool) -> StatePart:

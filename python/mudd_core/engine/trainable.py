@@ -45,4 +45,5 @@ def choose_trained(model: Model, patterns: str) -> list[str]:
 def trained_note(model: Model) -> str:
     """How many parameters train, for the user; empty where all do."""
     trained, count = model.store.trained_elements, model.n_parameters
-    return "" if trained == count else f"{trained:,} of {count:,} parameters train (train.trainable)"
+    field = "train.trainable" if model.lora is None else "tune.method=lora"
+    return "" if trained == count else f"{trained:,} of {count:,} parameters train ({field})"

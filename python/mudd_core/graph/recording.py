@@ -15,6 +15,7 @@ import numpy as np
 
 from mudd_core import _core
 from mudd_core.base.types import Array
+from mudd_core.graph.adapters import Adapters, adapter_of
 from mudd_core.graph.differentiable import Differentiable
 from mudd_core.graph.operators import Operators
 from mudd_core.graph.tape import NumpyFunction, Options, Tensor
@@ -98,6 +99,9 @@ class Scope(Protocol):
     ) -> Value | Tensor:
         """The parameter of this name as a value that ops take."""
 
+    def adapter(self, name: str) -> Adapters | None:
+        """How the linear layer of this name is adapted; None where it is not."""
+
     def sow(self, name: str, value: Like) -> Like:
         """Record the value under this name if the scope captures it; return it, or the one that replaces it."""
 
@@ -128,6 +132,7 @@ class Recorder:
         self.store = store  # its compute type is the graph's
         self.stored = stored or {}
         self.sown: dict[str, Value] = {}  # of nn.sow, by name
+        self.linears: list[str] = []  # names of the linear layers so far
         self._capture = capture
         self.graph = _core.Graph(
             training=training,
@@ -151,6 +156,11 @@ class Recorder:
         value = Value(self, self.graph.parameter(self.store, name))
         value._is_weight = True
         return value
+
+    def adapter(self, name: str) -> Adapters | None:
+        """How the linear layer of this name is adapted; None where it is not."""
+        self.linears.append(name)
+        return adapter_of(self.store, name)
 
     def sow(self, name: str, value: Like) -> Like:
         """Keep the value under this name if it is captured."""
@@ -217,6 +227,10 @@ class Immediate:
             weights = self.store.view(0, name) if about["stored"] == "float32" else self.store.values(name)
             self.leaves[name] = Tensor(weights, requires_grad=self.wants_gradient(about["trainable"]))
         return self.leaves[name]
+
+    def adapter(self, name: str) -> Adapters | None:
+        """How the linear layer of this name is adapted; None where it is not."""
+        return adapter_of(self.store, name)
 
     def sow(self, name: str, value: Like) -> Like:
         """Return the value; Watcher records it."""

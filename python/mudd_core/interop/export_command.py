@@ -93,6 +93,8 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
     precision = config.train.precision if own else "fp32"
     model, found = model_of_run(config, run, step, precision=precision, ranks=ranks)
     cut = None if model.store.holds_all else stored_tensors(*_step_of(run, found))
+    if cut is not None and model.lora is not None:  # its checkpoint has adapters alone
+        ranks.together(_refuse_adapters)
     if own:
         digest = final_hash(weight_parts(model.store), model.comm)
         said = ranks.from_first(lambda: _write_own(asked, config, run, model, cut, digest))
@@ -120,6 +122,10 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
         f"{tensors} tensors in {asked.folder}{program}; loaded again, its logits are the run's"
         f"{' with ' + shlex.join(asked.changes) if asked.changes else ''} (largest {largest:.4g})",
     )
+
+
+def _refuse_adapters() -> None:
+    raise UserError("[export] adapters are exported by one process, which has their base: leave out --ranks")
 
 
 def _say(ranks: Ranks, text: str) -> int:

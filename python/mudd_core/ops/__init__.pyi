@@ -13,7 +13,7 @@ from mudd_core.graph.tape import Tensor
 T = TypeVar("T", bound=Like)
 Given = Array | Tensor
 
-__all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'pattention', 'pattention_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
+__all__: list[str] = ['custom', 'activation', 'activation_backward', 'add', 'add_backward', 'attention', 'attention_backward', 'cross_entropy', 'cross_entropy_backward', 'depth_mix', 'depth_mix_backward', 'dropout', 'dropout_backward', 'embedding', 'embedding_backward', 'glu', 'glu_backward', 'grouped_gemm', 'grouped_gemm_backward', 'layer_norm', 'layer_norm_backward', 'linear', 'linear_backward', 'lora', 'lora_backward', 'moe_balance', 'moe_balance_backward', 'moe_route', 'moe_route_backward', 'pattention', 'pattention_backward', 'rms_norm', 'rms_norm_backward', 'rope', 'rope_backward', 'adamw', 'adamw_backward', 'lion', 'lion_backward', 'sgd', 'sgd_backward']
 
 @overload
 def custom(forward: Callable[..., Array], backward: Callable[..., Array | Sequence[Array | None]], *inputs: Array) -> Float32:
@@ -243,6 +243,26 @@ def linear(x: T, w: T, bias: T | None = None, residual: T | None = None, *, acti
 
 def linear_backward(dy: Given, x: Given, w: Given, bias: Given | None = None, residual: Given | None = None, *, activation: str = 'none', transposed: bool = False, full_precision: bool = False) -> tuple[Float32, Float32, Float32 | None, Float32 | None]:
     """Gradients (dx, dw, dbias, dresidual) of linear; None for absent inputs."""
+
+@overload
+def lora(x: Array, w: Array, a: Array, b: Array, bias: Array | None = None, residual: Array | None = None, *, scale: float = 1.0, rate: float = 0.0, purpose: str = 'lora') -> Float32:
+    """y = x w + scale (d x) a b + bias + residual (Hu et al. 2021): a matrix and its low-rank adapter.
+
+    x [..., K], w [K, N], a [K, rank], b [rank, N], bias [N], residual like y. d drops numbers of x with probability
+    `rate` and divides the others by 1 - rate, only where a gradient of a is wanted; the draws depend on seed, `purpose`,
+    step, sample, position and channel alone.
+
+    Options:
+        scale: factor of what the adapter adds (alpha / rank). Values: a finite number.
+        rate: probability of dropping a number of x. Values: a number in [0, 1).
+        purpose: key of the random draws."""
+@overload
+def lora(x: Given, w: Given, a: Given, b: Given, bias: Given | None = None, residual: Given | None = None, *, scale: float = 1.0, rate: float = 0.0, purpose: str = 'lora') -> Tensor: ...
+@overload
+def lora(x: T, w: T, a: T, b: T, bias: T | None = None, residual: T | None = None, *, scale: float = 1.0, rate: float = 0.0, purpose: str = 'lora') -> T: ...
+
+def lora_backward(dy: Given, x: Given, w: Given, a: Given, b: Given, bias: Given | None = None, residual: Given | None = None, *, scale: float = 1.0, rate: float = 0.0, purpose: str = 'lora') -> tuple[Float32, Float32, Float32, Float32, Float32 | None, Float32 | None]:
+    """Gradients (dx, dw, da, db, dbias, dresidual) of lora; None for absent inputs."""
 
 @overload
 def moe_balance(targets: Array, *metrics: Array, form: str = 'pooled', scope: str = 'shard', balance: float = 0.0, z: float = 0.0, top_k: int = 2) -> tuple[Float64, Float64, Float64]:

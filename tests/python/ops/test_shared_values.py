@@ -44,6 +44,7 @@ CASES: dict[str, tuple[int, Callable[[Any, Weight], Any]]] = {
     "glu": (2, lambda v, w: ops.glu(v[0], v[1])),
     "attention": (3, lambda v, w: ops.attention(v[0], v[1], v[2], n_head=2)),
     "linear and residual": (2, lambda v, w: ops.linear(v[0], w("w"), None, v[1])),
+    "lora and residual": (2, lambda v, w: ops.lora(v[0], w("w"), w("w1"), w("keys"), None, v[1])),
     "pattention and residual": (2, lambda v, w: ops.pattention(v[0], w("keys"), w("values"), residual=v[1])),
     "states": (3, lambda v, w: mixed(v, w, newest=False)),
     "states and newest": (4, lambda v, w: mixed(v, w)),

@@ -16,6 +16,7 @@ from mudd_core.engine import memory
 from mudd_core.engine.flops import peak_flops
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build import start_warnings
+from mudd_core.run.build.base import Base, load_base
 from mudd_core.run.build.planned_model import plan_model
 from mudd_core.run.build.disk_space import checkpoint_bytes, refuse_full_disk, shortage
 from mudd_core.run.build.memory_plan import MemoryPlan
@@ -53,7 +54,7 @@ class Components:
     reopened_rows: those of the training, their files opened anew. warnings: for the user, once. notes: lines for the
     user when a run begins or goes on. documents: of training and validation, zeros if unknown. steps: those that the
     data have, where they end before train.steps; else 0. train_tokens: of the training text, 0 if unknown. described:
-    what the data are, line by line. validates: whether the data have rows for validation.
+    what the data are, line by line. validates: whether the data have rows for validation. base: of adapters.
     """
 
     model: Model
@@ -73,6 +74,7 @@ class Components:
     train_tokens: int = 0
     described: tuple[str, ...] = ()
     validates: bool = True
+    base: Base | None = None
 
     def tokenizer_files(self) -> dict[str, bytes]:
         """The tokenizer for the run's folder; none for raw bytes and for data that are ids."""
@@ -121,10 +123,11 @@ def assemble(
         refuse_full_disk(config, checkpoints, each)
         return shortage(config, checkpoints, each)
 
-    steps, ends = 0, ""
+    steps, ends, base = 0, "", None
     _core.set_num_threads(ranks.threads(train.threads))
     if model is not None:
         shape, text = model.config, None
+        _refuse_adapters(model, config)
         require_types(model, config)
         model, engine, report = plan_model(shape, config, model)
         memory.require(sum(report.values()) - report["weights"] - report["packed"], "training")
@@ -151,11 +154,14 @@ def assemble(
         engine.limit_experts(memory.available_bytes()[0] // place.on_a_node - sum(report.values()))
         model.store.initialize(train.seed)
         ranks.barrier()  # ranks of a node may share the weights
+        if config.tune.method == "lora":
+            base = load_base(config, model, checkpoints.run if checkpoints is not None else None)
+            ranks.barrier()
     components = Components(
         model=model,
         tokenizer=None,
         engine=engine,
-        facts={},
+        facts=base.facts if base is not None else {},
         validated_slots=0,
         bytes_per_target=0.0,
         flops_per_token=engine.flops_per_token(),
@@ -179,8 +185,18 @@ def assemble(
             )
         ),
         steps=steps,
+        base=base,
     )
     return _with_text(components, config, text) if text else components
+
+
+def _refuse_adapters(model: Model, config: Config) -> None:
+    """UserError for a given model with adapters: checkpoints hold those alone, so a run reads its base from a file."""
+    if model.lora is not None or config.tune.method == "lora":
+        raise UserError(
+            "[Trainer] model: expected none for adapters, whose base the run reads itself; save it with "
+            "model.save(FOLDER), and set tune.method=lora and start.load_parameters_path=FOLDER"
+        )
 
 
 def _place(ranks: Ranks) -> Place:
@@ -235,6 +251,7 @@ def _with_text(components: Components, config: Config, text: Prepared) -> Compon
         train_tokens=text.train_tokens,
         described=tuple(text.describe()),
         facts={
+            **components.facts,
             DATA_FACT: text.fingerprint,
             **seal_fact(text),
             "vocab_size": components.model.config.vocab_size,

@@ -8,7 +8,7 @@ model then computes what it computed before), or keys and values of zero (`zero_
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -65,13 +65,19 @@ def grown(name: str, old: Array, fresh: Array, slot_number: int) -> Array:
 
 
 def start_weights(
-    model: Model, source: Source, *, slot_number: int = -1, how: str = "random"
+    model: Model,
+    source: Source,
+    *,
+    slot_number: int = -1,
+    how: str = "random",
+    names: Sequence[str] | None = None,
 ) -> Iterator[tuple[str, Array]]:
-    """Names and weights that a new model with initial values starts from, one at a time. how: as start.grow_init.
+    """Names and weights that a new model with initial values starts from, one at a time. how: as start.grow_init. names:
+    of the parameters that the source has; None: all.
 
     UserError where the names of the source are others, and where a shape does not fit.
     """
-    names = model.store.names()
+    names = model.store.names() if names is None else names
     extra = sorted(name for name in source.tensors if is_weight(name) and name not in names)
     if extra:
         raise UserError(

@@ -12,6 +12,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config, ModelConfig, check_config, mesh_of
 from mudd_core.config.mesh import MOST_RANKS
+from mudd_core.config.tune import lora_of
 from mudd_core.engine import memory
 from mudd_core.engine.batch_part import BatchPart
 from mudd_core.run.build.mesh_search import Choice, meshes
@@ -129,10 +130,11 @@ class MemoryPlan:
         from mudd_core.engine.trainable import choose_trained
 
         group = expert_group(self.config.mesh, None, self.place)
+        stored = self.stored.of(self.shape, self.config)
         model = Model(
-            self.shape, booked_only=True, stored=self.stored.of(self.shape, self.config), experts=group
+            self.shape, booked_only=True, stored=stored, experts=group, lora=lora_of(self.config)
         )
-        choose_trained(model, self.config.train.trainable)
+        choose_trained(model, self.config.trained)
         store = model.store
         sizes = {True: [0], False: [0]}  # of the weights that train: of dealt out experts, and others
         for about in map(store.describe, store.names()):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mudd_core import _core
 from mudd_core.config import Config, MeshConfig, ModelConfig
+from mudd_core.config.tune import lora_of
 from mudd_core.dist import Comm
 from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
@@ -50,6 +51,7 @@ def plan_model(
             experts=expert_group(config.mesh, comm, place),
             stored=(stored or stored_in(config)).of(shape, config),
             cut=cut_of(shape, config, comm, place),
+            lora=lora_of(config),
         )
     engine = Engine(config, model, batcher, parts)
     batch = config.eval.batch_size or config.train.batch_size
@@ -86,7 +88,8 @@ def cut_of(shape: ModelConfig, config: Config, comm: Comm | None, place: Place =
 
     if not config.mesh.cuts_weights(place.world if comm is None else comm.world):
         return None
-    whole = whole_names(optimizer_groups(Model(shape, booked_only=True).store, config.optim))
+    booked = Model(shape, booked_only=True, lora=lora_of(config))
+    whole = whole_names(optimizer_groups(booked.store, config.optim))
     if comm is not None:
         return Cut.of(comm, whole)
     return Cut(place.world, 0, place.world > place.on_a_node, whole)

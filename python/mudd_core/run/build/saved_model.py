@@ -12,13 +12,16 @@ from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config
 from mudd_core.data import pipelines
 from mudd_core.engine.batch_part import cut_batch
+from mudd_core.config.tune import lora_of
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.engine.state import weight_parts
+from mudd_core.run.build.base import load_base, require_base
 from mudd_core.run.build.components import shared_data
 from mudd_core.run.build.planned_model import spread_of
 from mudd_core.run.build.shared_memory import fit_weights
-from mudd_core.run.build.stored_types import StoredTypes
+from mudd_core.run.build.start_source import check_start
+from mudd_core.run.build.stored_types import StoredTypes, stored_in
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.data_facts import SEAL_FACT, data_fingerprint
 from mudd_core.run.store.checkpoints import Checkpoints
@@ -73,7 +76,10 @@ def model_of_run(
     facts, checkpoints = read_facts(folder), Checkpoints(folder)
     types = ranks.from_first(lambda: _types(config, checkpoints, step))
     shape = resolved_model(config, vocab_size or _saved_vocabulary(config, facts, folder))
-    stored = StoredTypes(types, True).of(shape, config)
+    adapted = config.tune.method == "lora"
+    if adapted:
+        ranks.together(lambda: check_start(config, folder))
+    stored = (stored_in(config, checkpoints) if adapted else StoredTypes(types, True)).of(shape, config)
     if (warning := fit_weights(shape, stored, ranks)) and ranks.first:
         print(f"warning: {warning}", file=sys.stderr)
     spread = spread_of(shape, config, ranks)
@@ -86,8 +92,15 @@ def model_of_run(
         comm=spread.comm,
         experts=spread.experts,
         cut=spread.cut,
+        lora=lora_of(config),
     )
+    base = load_base(config, model, folder) if adapted else None
+    ranks.barrier()
     found = _read_weights(model, checkpoints, run_id_of(folder, facts), step, ranks)
+    if base is not None:
+        require_base(base, found.state, found.path)
+        base.settle(model, fresh=False)
+        ranks.barrier()
     if ranks.first:
         for passed in found.passed_over:
             print(f"warning: {passed}", file=sys.stderr)
@@ -98,7 +111,7 @@ def _types(config: Config, checkpoints: Checkpoints, step: int | None) -> dict[s
     """Types of the run's tensors, where they decide something; UserError where there is no checkpoint."""
     if not checkpoints.steps():
         raise UserError(f"[workdir] {checkpoints.run} has no checkpoint yet; train first")
-    if not config.train.trainable:
+    if not config.trained:
         return {}
     try:
         return checkpoints.types_of(step) if step is not None else checkpoints.types() or {}

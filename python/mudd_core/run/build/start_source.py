@@ -161,7 +161,14 @@ def start_path(config: Config) -> Path:
     return step_folder(local(path, _WHAT))
 
 
-def check_start(config: Config) -> None:
+def base_path(config: Config, folder: RunFolder | None) -> Path:
+    """What start.load_parameters_path names, or its namesake in the folder of the run that has been moved."""
+    path = start_path(config)
+    inside = folder.path / path.name if folder is not None else path
+    return inside if not path.exists() and inside.exists() else path
+
+
+def check_start(config: Config, folder: RunFolder | None = None) -> None:
     """Raise UserError if config.start names nothing that a new run can start from; reads no tensor."""
     if config.start.load_parameters_path:
-        check_source(start_path(config), state=config.start.keep_optimizer)
+        check_source(base_path(config, folder), state=config.start.keep_optimizer)

@@ -12,7 +12,8 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.checkpoint.weights import weight_files
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine.frozen import frozen_types, stored_note
-from mudd_core.run.build.start_source import run_and_step, start_path
+from mudd_core.config.tune import lora_of
+from mudd_core.run.build.start_source import base_path, run_and_step
 from mudd_core.run.store.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
@@ -33,9 +34,10 @@ class StoredTypes:
         """Name to "bfloat16" or "float16" of the frozen weights that are not fp32 (Model's `stored`)."""
         from mudd_core.engine.model import Model
 
-        if not config.train.trainable:
+        if not config.trained:
             return {}
-        return frozen_types(Model(shape, booked_only=True).store, config, self.found, self.resumed)
+        store = Model(shape, booked_only=True, lora=lora_of(config)).store
+        return frozen_types(store, config, self.found, self.resumed)
 
 
 def stored_in(config: Config, checkpoints: Checkpoints | None = None) -> StoredTypes:
@@ -43,13 +45,15 @@ def stored_in(config: Config, checkpoints: Checkpoints | None = None) -> StoredT
 
     Headers and manifests are read, no tensor, and those only where weights are frozen.
     """
-    if not config.train.trainable:
+    if not config.trained:
         return StoredTypes({}, False)
-    found = None if checkpoints is None else checkpoints.types()
+    own = checkpoints if config.tune.method != "lora" else None  # whose weights are those of adapters
+    found = None if own is None else own.types()
     if found is not None:
         return StoredTypes(found, True)
     given = config.start.load_parameters_path and config.train.frozen_dtype == "stored"
-    return StoredTypes(_types_of_source(start_path(config)) if given else {}, False)
+    folder = checkpoints.run if checkpoints is not None else None
+    return StoredTypes(_types_of_source(base_path(config, folder)) if given else {}, False)
 
 
 def types_note(model: Model, config: Config, checkpoints: Checkpoints | None) -> str:

@@ -58,9 +58,11 @@ def open_run(
         opened.callback(store.close)
     config, changed = store.adopt(asked) if store else (asked, [])
     said, warned = "", ""
-    if model is None and not (store and store.has_checkpoint()):
+    is_new = not (store and store.has_checkpoint())
+    if model is None and (is_new or config.tune.method == "lora"):
         ranks.together(lambda: fetch_start(config) if ranks.first else None)
-        ranks.together(lambda: check_start(config))
+        ranks.together(lambda: check_start(config, store.folder if store else None))
+    if model is None and is_new:
         config, said, warned = _with_source_tokenizer(config, store, ranks)
     fingerprint = data_fingerprint(store.saved_facts()) if store else ""
     if not fingerprint:  # at the first start, train.epochs becomes train.steps

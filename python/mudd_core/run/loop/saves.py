@@ -8,6 +8,7 @@ import numpy as np
 
 from mudd_core.base.errors import DivergedError
 from mudd_core.checkpoint import StatePart, dtypes
+from mudd_core.run.build.base import require_base
 from mudd_core.run.build.grow import start_from
 from mudd_core.run.loop import data_place
 from mudd_core.run.loop.session import Session
@@ -35,7 +36,13 @@ class Saves:
             run.log.started()
             return False
         run.log.warn_passed_over(found)
+        base = run.components.base
+        if base is not None:
+            require_base(base, found.state, found.path)
         run.engine.load_state(parts)
+        if base is not None:
+            base.settle(run.components.model, fresh=False)
+            run.ranks.barrier()
         with reading_state(found):
             state.restore(found.state)
             data_place.restore(run.engine.batcher, found.state)
@@ -47,6 +54,11 @@ class Saves:
     def begin_from_source(self) -> None:
         """Load the weights that config.start names; with keep_step the run goes on at their step and saves it."""
         run = self._run
+        if (base := run.components.base) is not None:  # read where the model was made
+            base.settle(run.components.model, fresh=True)
+            run.ranks.barrier()
+            run.log.say(base.note)
+            return
         text, source = start_from(run.config, run.engine, run.components.model, run.ranks.comm)
         run.log.say(text)
         if run.config.start.keep_step and source.step:
@@ -74,7 +86,7 @@ class Saves:
             saved = run.store.save(
                 state.step_done,
                 parts,
-                {**state.state(), **place},
+                {**state.state(), **place, **(base.state if (base := run.components.base) else {})},
                 spare=guard.anchor,
                 best_first=state.best_first(),
             )

@@ -17,6 +17,11 @@ def resumed_config(saved: Config, asked: Config, done: int) -> tuple[Config, lis
     asked = with_saved_tokenizer(saved, asked)
     if asked.train.epochs and asked.train.epochs == saved.train.epochs:  # resolved at the first start
         asked = replace_path(asked, "train.steps", saved.train.steps)
+    if (
+        saved.tune.method == "lora" and asked.start.load_parameters_path
+    ):  # its hash is compared, not its place
+        path = asked.start.load_parameters_path
+        saved = replace_path(saved, "start.load_parameters_path", path)
     longer = extended(saved, asked, done)
     config, changed = merge_for_resume(longer, asked)
     return config, changed if longer is saved else [*differences(saved, longer), *changed]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from mudd_core.config import Config, ModelConfig, head_width, kv_heads, mixture_of
+from mudd_core.config.tune import lora_of
 from mudd_core.engine.flops import expert_weights, flops_per_token
 from mudd_core.engine.model import Model
 from mudd_core.engine.trainable import choose_trained
@@ -17,8 +18,8 @@ _ROUNDED = ("matrix", "head", "slots", "mix")  # roles of weights that matmuls r
 
 def _weights(config: Config, model: ModelConfig) -> int:
     """Weights that train."""
-    booked = Model(model, booked_only=True)
-    choose_trained(booked, config.train.trainable)
+    booked = Model(model, booked_only=True, lora=lora_of(config))
+    choose_trained(booked, config.trained)
     return int(booked.store.trained_elements)
 
 

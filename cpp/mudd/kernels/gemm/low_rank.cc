@@ -1,0 +1,92 @@
+#include "mudd/kernels/gemm/low_rank.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "mudd/base/parallel.h"
+#include "mudd/kernels/gemm/gradient_tasks.h"
+#include "mudd/kernels/gemm/product_tasks.h"
+
+namespace mudd {
+namespace {
+
+// Tasks of u = scale (x A); those that read u wait for the last of them, as for packing (pack_tasks.h).
+class DownTasks {
+ public:
+  explicit DownTasks(const LowRankGemm& all)
+      : whole_(all.down),
+        scale_(all.scale),
+        kernels_(gemm_kernels(whole_.compute)),
+        grid_(product_grid(kernels_, whole_.m, whole_.n, whole_.k)),
+        left_(grid_.tasks()) {}
+
+  int64_t count() const { return grid_.tasks(); }
+
+  void run(int64_t task) {
+    const GemmBlock block = block_of(whole_, kernels_, grid_, task);
+    kernels_.multiply(block);
+    for (int64_t r = 0; r < block.m; ++r) {
+      float* row = block.c.f32() + r * block.ldc;
+      for (int64_t j = 0; j < block.n; ++j) row[j] *= scale_;
+    }
+    left_.fetch_sub(1, std::memory_order_release);
+  }
+
+  void wait() const {
+    for (int spins = 0; left_.load(std::memory_order_acquire) > 0; ++spins)
+      if (spins > 1000) std::this_thread::yield();  // whoever computes u may have lost its core
+  }
+
+ private:
+  const GemmBlock& whole_;
+  const float scale_;
+  const GemmKernels& kernels_;
+  const Grid grid_;
+  std::atomic<int64_t> left_;
+};
+
+bool meets(const GemmBlock& full, const GradBlock& gradient) {
+  const void* const end = gradient.out + gradient.m * gradient.ldo;
+  return full.m > 0 && full.c.data >= gradient.out && full.c.data < end;
+}
+
+bool any_meet(const LowRankGemm& all) {
+  for (auto one = all.gradients.begin(); one != all.gradients.end(); ++one) {
+    if (meets(all.full, *one)) return true;
+    for (auto before = all.gradients.begin(); before != one; ++before)
+      if (before->out == one->out) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void multiply_low_rank(const LowRankGemm& all) {
+  if (any_meet(all)) {
+    LowRankGemm alone = all;
+    alone.gradients = {};
+    multiply_low_rank(alone);
+    return weight_gradients(all.gradients);
+  }
+  const GemmKernels& kernels = gemm_kernels(all.down.compute);
+  const std::array<Unpacked, 3> matrices{all.down.pack, all.full.m ? all.up.pack : Unpacked{},
+                                         all.full.m ? all.full.pack : Unpacked{}};
+  const Grid grid = product_grid(kernels, all.full.m, all.full.n, all.full.k);
+  PackTasks pack(matrices, all.down.compute);
+  DownTasks down(all);
+  GradientTasks gradients(all.gradients);
+  const int64_t packs = pack.count(), downs = packs + down.count(), sums = downs + gradients.workers();
+  parallel_for(sums + grid.tasks(), [&](int64_t task, int) {
+    if (task < packs) return pack.run(task);
+    pack.wait();
+    if (task < downs) return down.run(task - packs);
+    down.wait();
+    if (task < sums) return gradients.run(task - downs);
+    kernels.multiply(block_of(all.up, kernels, grid, task - sums));
+    kernels.multiply(block_of(all.full, kernels, grid, task - sums));
+  });
+}
+
+}  // namespace mudd

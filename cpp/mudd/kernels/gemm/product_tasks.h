@@ -1,0 +1,61 @@
+// A whole GEMM as tasks of a parallel region. Private to this folder.
+#pragma once
+
+#include "mudd/base/parallel.h"
+#include "mudd/kernels/gemm/grid.h"
+#include "mudd/kernels/gemm/pack_tasks.h"
+
+namespace mudd {
+
+// The block of a whole GEMM that a task of the grid computes.
+inline GemmBlock block_of(const GemmBlock& whole, const GemmKernels& kernels, const Grid& grid, int64_t task) {
+  const int64_t row = grid.row(task), column = grid.column(task);
+  GemmBlock block = whole;
+  block.m = grid.rows(task);
+  block.n = grid.columns(task);
+  if (whole.a_rows) block.a_rows += row;
+  else block.a += row * whole.lda;
+  const void* b = whole.pack.w ? whole.pack.to : whole.b;
+  block.b = static_cast<const char*>(b) + kernels.panel_bytes(whole.k, column);
+  block.c += row * whole.ldc + column;
+  // The next tasks of these columns find B in L2, unless it fills that.
+  const int64_t turn = num_threads() * grid.step_m, next = row + turn;  // tasks are dealt in turn
+  block.fetch_b = row < turn || kernels.panel_bytes(whole.k, block.n) > kStaysInL2;
+  if (!whole.a_rows && next + block.m <= whole.m) block.next_a = whole.a + next * whole.lda;
+  Epilogue& e = block.epilogue;
+  if (e.bias) e.bias += column;
+  if (e.pre_activation) e.pre_activation += row * e.pre_stride + column;
+  if (e.residual) e.residual += row * e.residual_stride + column;
+  if (e.gate) e.gate += row * e.gate_stride + column;
+  if (e.row_scale) e.row_scale += row;
+  return block;
+}
+
+// The tasks of a whole GEMM, after the tasks that pack its B. Tasks that multiply wait until the last of them is
+// done: less than the end of a parallel region and the start of the next would take.
+class ProductTasks {
+ public:
+  explicit ProductTasks(const GemmBlock& whole)
+      : whole_(whole),
+        kernels_(gemm_kernels(whole.compute)),
+        grid_(product_grid(kernels_, whole.m, whole.n, whole.k)),
+        pack_({&whole.pack, 1}, whole.compute) {}
+
+  int64_t packs() const { return pack_.count(); }
+  int64_t count() const { return grid_.tasks(); }
+
+  void pack(int64_t task) { pack_.run(task); }
+
+  void run(int64_t task) const {
+    pack_.wait();
+    kernels_.multiply(block_of(whole_, kernels_, grid_, task));
+  }
+
+ private:
+  const GemmBlock& whole_;
+  const GemmKernels& kernels_;
+  Grid grid_;
+  PackTasks pack_;
+};
+
+}  // namespace mudd

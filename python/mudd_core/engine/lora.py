@@ -1,0 +1,107 @@
+"""Low-rank adapters of a model: the linear layers that get one, and the parameters that they add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mudd_core import _core, ops
+from mudd_core.base.errors import UserError
+from mudd_core.base.types import Float32
+from mudd_core.config import LoraConfig, ModelConfig
+from mudd_core.config.tune import ALL
+from mudd_core.graph.adapters import Adapters, Store
+from mudd_core.graph.recording import Recorder, running
+from mudd_core.models import Batch, model_function
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+
+TRAINED = ("lora_a", "lora_b")
+_INITIAL = ("lora_a0", "lora_b0")
+_OWN = (*TRAINED, *_INITIAL)
+
+
+def is_adapter(name: str) -> bool:
+    """Whether a parameter belongs to an adapter."""
+    return name.rpartition(".")[2] in _OWN
+
+
+def adapters_for(config: ModelConfig, lora: LoraConfig) -> Adapters:
+    """The adapters of a model of this config; UserError for targets that it does not have, with those that it has."""
+    names = adapted_names(config, lora.targets)
+    return Adapters(frozenset(names), lora.rank, lora.scale, lora.dropout, lora.init == "pissa")
+
+
+def adapted_names(config: ModelConfig, targets: str) -> list[str]:
+    """The linear layers that `targets` names: all, last parts of names, or patterns of whole names."""
+    recorder = Recorder(Store(), training=False, samples=1, shards=1)
+    with running(recorder):
+        model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
+    names = recorder.linears
+    asked = [word for part in targets.split(",") if (word := part.strip())]
+    if not names:
+        raise UserError(
+            f"[config] tune.method: lora adapts linear layers, and a {config.family} of this config has none"
+        )
+    for word in asked:
+        if not any(_targets(word, name) for name in names):
+            known = dict.fromkeys(name.rpartition(".")[2] for name in names)
+            raise UserError(
+                f"[config] lora.targets: expected all or linear layers of the model, got '{word}'; it has "
+                f"{', '.join(known)}, in whole such as {names[0]}{_of_experts(recorder.store, word)}"
+            )
+    return [name for name in names if any(_targets(word, name) for word in asked)]
+
+
+def _targets(word: str, name: str) -> bool:
+    return word == ALL or word == name.rpartition(".")[2] or fnmatchcase(name, word)
+
+
+def _of_experts(store: _core.ParamStore, word: str) -> str:
+    """What is to be said of a target that is a stack of experts."""
+    stacks = [name for name in store.names() if len(store.describe(name)["shape"]) == 3]
+    found = any(_targets(word, name.removesuffix(".w")) for name in stacks)
+    return "; experts take no adapters, they stay frozen" if found else ""
+
+
+def trained_of(names: Sequence[str]) -> list[str]:
+    """Of the names of all parameters those of adapters that train."""
+    return [name for name in names if name.rpartition(".")[2] in TRAINED]
+
+
+def base_names(store: _core.ParamStore) -> list[str]:
+    """The parameters of a model that no adapter brought."""
+    return [name for name in store.names() if not is_adapter(name)]
+
+
+def own_names(store: _core.ParamStore) -> list[str]:
+    """The parameters that a checkpoint holds: those of adapters, or all where there are none."""
+    return [name for name in store.names() if is_adapter(name)] or list(store.names())
+
+
+def low_rank(a: Float32, b: Float32, scale: float) -> Float32:
+    """scale A B, the same bits on every CPU."""
+    made: Float32 = ops.linear(a * np.float32(scale), b)
+    return made
+
+
+def principal_factors(w: Float32, rank: int, scale: float) -> tuple[Float32, Float32]:
+    """(A, B) with scale A B = the part of W along its largest singular values, each with the root of these."""
+    a, b = _core.principal_factors(np.ascontiguousarray(w), rank, scale)
+    return a, b
+
+
+def merged_weights(model: Model) -> Iterator[tuple[str, Float32]]:
+    """Name and float32 values of the base's parameters, one at a time, with scale A B added to adapted ones."""
+    weights, adapters = model.parameters, model.store.adapters
+    for name in base_names(model.store):
+        layer = name.removesuffix(".w")
+        if layer in adapters.names and name.endswith(".w"):
+            low = low_rank(weights[f"{layer}.lora_a"], weights[f"{layer}.lora_b"], adapters.scale)
+            yield name, weights[name] + low
+        else:
+            yield name, weights[name]

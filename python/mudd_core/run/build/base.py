@@ -1,0 +1,104 @@
+"""The base of a run that trains adapters: read once, put into the model, and known by its hash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.types import Array, Json, JsonObject
+from mudd_core.checkpoint import dtypes, final_hash, is_weight, whole_parts
+from mudd_core.config import Config
+from mudd_core.engine.frozen import set_weight
+from mudd_core.engine.lora import base_names, low_rank, principal_factors
+from mudd_core.run.build.grow import start_weights
+from mudd_core.run.build.start_source import base_path, read_source
+from mudd_core.run.store.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+
+BASE_FACT = "base_sha256"  # in run.json: a run whose base has another hash is refused
+_MEMBER = "base"  # of a checkpoint's state
+_FIELD = "start.load_parameters_path"
+
+
+@dataclass(frozen=True)
+class Base:
+    """The base of adapters. sha256: of its weights as they are stored there (checkpoint.final_hash)."""
+
+    path: Path
+    sha256: str
+    rounded: int
+    weights: Mapping[str, Array]  # of adapted layers whose matrices lack what their adapters begin with; else none
+
+    @property
+    def facts(self) -> JsonObject:
+        """What run.json keeps."""
+        return {BASE_FACT: self.sha256}
+
+    @property
+    def state(self) -> JsonObject:
+        """What every checkpoint keeps."""
+        return {_MEMBER: {"sha256": self.sha256, "path": str(self.path)}}
+
+    @property
+    def note(self) -> str:
+        """Where the frozen weights come from, for the user."""
+        rounded = f"; {self.rounded:,} of its weights were rounded (train.frozen_dtype)" if self.rounded else ""
+        return f"adapters of the base {self.path} (SHA-256 {self.sha256[:12]}){rounded}"
+
+
+    def settle(self, model: Model, *, fresh: bool) -> None:
+        """Take what adapters begin with out of their matrices (lora.init=pissa), and nothing else.
+
+        fresh: they begin here; else they have the values of a checkpoint. All ranks call it.
+        """
+        adapters = model.store.adapters
+        for name, weight in self.weights.items():
+            layer = name.removesuffix(".w")
+            whole = dtypes.as_float32(weight)
+            if fresh:
+                for factor, value in zip("ab", principal_factors(whole, adapters.rank, adapters.scale), strict=True):
+                    set_weight(model.store, f"{layer}.lora_{factor}", value)
+                    set_weight(model.store, f"{layer}.lora_{factor}0", value)
+            a, b = (model.parameters[f"{layer}.lora_{factor}0"] for factor in "ab")
+            set_weight(model.store, name, whole - low_rank(a, b, adapters.scale))
+
+
+def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
+    """Put the weights of the base into a model with adapters, which keep their values.
+
+    folder: of the run, where the base may lie. UserError where the base is no base of this model.
+    """
+    path = base_path(config, folder)
+    source = read_source(path)
+    if source.config is not None and source.config.tune.method == "lora":
+        raise UserError(
+            f"[start] load_parameters_path: expected a whole model, got {path}, whose checkpoints hold adapters alone; "
+            f"give its base, {source.config.start.load_parameters_path}, or export the run merged first"
+        )
+    weights = {name: np.asarray(tensor) for name, tensor in source.tensors.items() if is_weight(name)}
+    rounded = 0
+    for name, value in start_weights(model, source, names=base_names(model.store)):
+        rounded += set_weight(model.store, name, value)
+    adapters = model.store.adapters
+    kept = {f"{name}.w": weights[f"{name}.w"] for name in sorted(adapters.names) if adapters.initial}
+    return Base(path.absolute(), final_hash(whole_parts(weights)), rounded, kept)
+
+
+def require_base(base: Base, state: Json, place: Path) -> None:
+    """UserError unless a base is that of the adapters in a checkpoint, which its state names."""
+    saved = state.get(_MEMBER) if isinstance(state, dict) else None
+    sha256 = saved.get("sha256") if isinstance(saved, dict) else None
+    if not isinstance(saved, dict) or not isinstance(sha256, str):
+        raise FormatError(str(place), 0, "state: the base of the adapters is missing")
+    if sha256 != base.sha256:
+        raise UserError(
+            f"[lora] {_FIELD}: expected the base of these adapters, {saved.get('path')} (SHA-256 {sha256[:12]}), got "
+            f"{base.path} ({base.sha256[:12]}); bring that one back, or name its place with --{_FIELD}=FOLDER"
+        )
