@@ -50,7 +50,6 @@ class Base:
         rounded = f"; {self.rounded:,} of its weights were rounded (train.frozen_dtype)" if self.rounded else ""
         return f"adapters of the base {self.path} (SHA-256 {self.sha256[:12]}){rounded}"
 
-
     def settle(self, model: Model, *, fresh: bool) -> None:
         """Take what adapters begin with out of their matrices (lora.init=pissa), and nothing else.
 
@@ -66,6 +65,8 @@ class Base:
                     set_weight(model.store, f"{layer}.lora_{factor}0", value)
             a, b = (model.parameters[f"{layer}.lora_{factor}0"] for factor in "ab")
             set_weight(model.store, name, whole - low_rank(a, b, adapters.scale))
+        if self.weights:
+            model.store.repack()
 
 
 def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
@@ -84,6 +85,7 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     rounded = 0
     for name, value in start_weights(model, source, names=base_names(model.store)):
         rounded += set_weight(model.store, name, value)
+    model.store.repack()  # copies of weights that ranks share
     adapters = model.store.adapters
     kept = {f"{name}.w": weights[f"{name}.w"] for name in sorted(adapters.names) if adapters.initial}
     return Base(path.absolute(), final_hash(whole_parts(weights)), rounded, kept)
