@@ -32,7 +32,9 @@ class Base:
     path: Path
     sha256: str
     rounded: int
-    weights: Mapping[str, Array]  # of adapted layers whose matrices lack what their adapters begin with; else none
+    weights: Mapping[
+        str, Array
+    ]  # of adapted layers whose matrices lack what their adapters begin with; else none
 
     @property
     def facts(self) -> JsonObject:
@@ -47,7 +49,9 @@ class Base:
     @property
     def note(self) -> str:
         """Where the frozen weights come from, for the user."""
-        rounded = f"; {self.rounded:,} of its weights were rounded (train.frozen_dtype)" if self.rounded else ""
+        rounded = (
+            f"; {self.rounded:,} of its weights were rounded (train.frozen_dtype)" if self.rounded else ""
+        )
         return f"adapters of the base {self.path} (SHA-256 {self.sha256[:12]}){rounded}"
 
     def settle(self, model: Model, *, fresh: bool) -> None:
@@ -60,7 +64,9 @@ class Base:
             layer = name.removesuffix(".w")
             whole = dtypes.as_float32(weight)
             if fresh:
-                for factor, value in zip("ab", principal_factors(whole, adapters.rank, adapters.scale), strict=True):
+                for factor, value in zip(
+                    "ab", principal_factors(whole, adapters.rank, adapters.scale), strict=True
+                ):
                     set_weight(model.store, f"{layer}.lora_{factor}", value)
                     set_weight(model.store, f"{layer}.lora_{factor}0", value)
             a, b = (model.parameters[f"{layer}.lora_{factor}0"] for factor in "ab")
