@@ -115,7 +115,7 @@ def random_kills(folder: Path, text: Path, whole: TinyRun, count: int, seed: int
 def bit_tests() -> Iterator[tuple[str, list[str]]]:
     """The tests of bits, all of which have every family, precision and optimizer; name and files."""
     files = ("test_ranks", "test_cut_ranks", "test_expert_ranks", "test_ranks_mpi", "test_resume_of_ranks")
-    for name in (*files, "test_checkpoint_ranks", "test_mpi_runs"):
+    for name in (*files, "test_checkpoint_ranks", "test_mpi_runs", "test_any_mesh"):
         [file] = (ROOT / "tests" / "python").rglob(f"{name}.py")
         yield name, [str(file)]
 
@@ -139,7 +139,8 @@ def matrix(log: Log) -> bool:
             )
     for name, words in bit_tests():
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        all_pairs = {**os.environ, "MUDD_MESH_PAIRS": "30"}  # of test_any_mesh
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=all_pairs)
         passed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
         log.say(f"{name}: {'passed' if done.returncode == 0 else 'FAILED'} {' '.join(passed)}".rstrip())
         good &= done.returncode == 0

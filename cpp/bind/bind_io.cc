@@ -54,17 +54,40 @@ std::uint64_t bytes_of(const py::buffer_info& info) {
   return static_cast<std::uint64_t>(info.size) * static_cast<std::uint64_t>(info.itemsize);
 }
 
-// (name, dtype, shape, buffer)
-using PyTensor = std::tuple<std::string, std::string, std::vector<std::uint64_t>, py::buffer>;
+// (name, dtype, shape, buffer, or a function that gives it when its bytes are written)
+using PyTensor = std::tuple<std::string, std::string, std::vector<std::uint64_t>, py::object>;
+
+std::uint64_t bytes_of(const std::string& dtype, const std::vector<std::uint64_t>& shape) {
+  const mudd::io::Dtype* known = mudd::io::find_dtype(dtype);
+  std::uint64_t bytes = known == nullptr ? 0 : known->width;  // the writer refuses what is unknown or too large
+  for (const std::uint64_t size : shape) bytes *= size;
+  return bytes;
+}
 
 template <typename Write>  // gets the sources
 ShardRecord with_sources(const std::vector<PyTensor>& tensors, Write&& write) {
   std::vector<py::buffer_info> held;  // keeps every buffer exported, so nobody can resize it meanwhile
+  py::buffer_info made;               // of the function that was called last
   std::vector<TensorSource> sources;
   held.reserve(tensors.size());
-  for (const auto& [name, dtype, shape, buffer] : tensors) {
-    held.push_back(contiguous(buffer, "checkpoint", false));
-    sources.push_back({name, dtype, shape, held.back().ptr, bytes_of(held.back())});
+  for (const auto& [name, dtype, shape, data] : tensors) {
+    TensorSource source{name, dtype, shape};
+    if (py::isinstance<py::buffer>(data)) {
+      held.push_back(contiguous(py::buffer(data), "checkpoint", false));
+      source.data = held.back().ptr;
+      source.bytes = bytes_of(held.back());
+    } else {
+      source.bytes = bytes_of(dtype, shape);
+      source.make = [&made, &name = name, &data = data, bytes = source.bytes]() -> const void* {
+        const py::gil_scoped_acquire acquire;
+        made = py::buffer_info();
+        made = contiguous(py::buffer(data()), "checkpoint", false);
+        check(bytes_of(made) == bytes, "checkpoint", "tensor ", name, ": expected ", bytes, " bytes, got ",
+              bytes_of(made));
+        return made.ptr;
+      };
+    }
+    sources.push_back(std::move(source));
   }
   const py::gil_scoped_release release;
   return write(sources);
@@ -231,7 +254,9 @@ void bind_folder(py::module_& m) {
            }),
            py::arg("parent"), py::arg("name"), py::arg("id"))
       .def("add_shard", &add_shard, py::arg("file"), py::arg("tensors"), py::arg("metadata"),
-           "Writes (name, dtype, shape, buffer) tensors to one safetensors file and syncs it; no copies.")
+           "Writes (name, dtype, shape, buffer) tensors to one safetensors file and syncs it; no copies. In place "
+           "of a "
+           "buffer a function may give it when its bytes are written.")
       .def("seal", &AtomicFolder::seal, py::arg("manifest_file"), py::arg("manifest"), NoGil(),
            "Writes the manifest and syncs; the folder keeps its temporary name.")
       .def("replace", &AtomicFolder::replace, NoGil(),

@@ -30,7 +30,7 @@ class AtomicFolder:
         ...
     def add_shard(self, file: str, tensors: collections.abc.Sequence[tuple[str, str, collections.abc.Sequence[int], typing.Any]], metadata: collections.abc.Sequence[tuple[str, str]]) -> ShardRecord:
         """
-        Writes (name, dtype, shape, buffer) tensors to one safetensors file and syncs it; no copies.
+        Writes (name, dtype, shape, buffer) tensors to one safetensors file and syncs it; no copies. In place of a buffer a function may give it when its bytes are written.
         """
     def close(self) -> None:
         """

@@ -84,8 +84,9 @@ ShardRecord write_shard(FileOps& ops, File& file, const std::vector<TensorSource
     ShardRecord::Slice slice;
     slice.begin = record.bytes;
     slice.end = record.bytes + source.bytes;
+    const char* data = static_cast<const char*>(source.make ? source.make() : source.data);
     for_each_block(source.bytes, [&](std::size_t, std::uint64_t begin, std::uint64_t size) {
-      const char* block = static_cast<const char*>(source.data) + begin;
+      const char* block = data + begin;
       const std::uint32_t crc = crc32c(block, size);
       file.write_all(block, size);
       slice.crcs.push_back(crc);

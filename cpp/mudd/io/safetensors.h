@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -58,13 +59,15 @@ class SafetensorsFile {
   Metadata metadata_;
 };
 
-// What a writer is asked to store: `bytes` bytes at `data`, which must stay as they are until it returns.
+// What a writer is asked to store: `bytes` bytes at `data`, which must stay as they are until it returns. With
+// `make` they are made when they are written, and must stay until the next source's are.
 struct TensorSource {
   std::string name;
   std::string dtype;
   std::vector<std::uint64_t> shape;
   const void* data = nullptr;
   std::uint64_t bytes = 0;
+  std::function<const void*()> make;
 };
 
 // The length field and the JSON, padded with spaces to a multiple of 8 bytes so that the data is aligned.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Array, JsonObject
-from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.manifest import Manifest
 from mudd_core.checkpoint.ranks import on_each, on_first
 from mudd_core.checkpoint.read import read_parts, read_tensors
 from mudd_core.checkpoint.state_part import StatePart
 from mudd_core.checkpoint.steps import find_step, scan, step_folder
+from mudd_core.checkpoint.stored import StoredTensor, stored_tensors
 from mudd_core.checkpoint.verify import verify_step
 from mudd_core.dist import Comm
 
@@ -41,7 +41,7 @@ class PassedOver:
 class Checkpoint:
     """A verified step. tensors: the whole ones that were asked for by name, beside the parts that were filled.
 
-    passed_over lists the newer steps that automatic resume could not use.
+    stored: all tensors, to be read one at a time. passed_over: the newer steps that automatic resume could not use.
     """
 
     step: int
@@ -51,11 +51,7 @@ class Checkpoint:
     config_hash: str
     run_id: str
     passed_over: tuple[PassedOver, ...] = ()
-
-    @property
-    def types(self) -> dict[str, str]:
-        """The safetensors name of each tensor's dtype."""
-        return {name: dtypes.name_of(array.dtype) or "" for name, array in self.tensors.items()}
+    stored: dict[str, StoredTensor] = field(default_factory=dict)
 
 
 def load_newest(
@@ -173,5 +169,12 @@ def _read(
     wanted = only or (lambda name: into is None)
     tensors = on_each(comm, lambda: read_tensors(folder, manifest, wanted))
     return Checkpoint(
-        manifest.step, folder, tensors, manifest.state, manifest.config_hash, manifest.run_id, passed
+        manifest.step,
+        folder,
+        tensors,
+        manifest.state,
+        manifest.config_hash,
+        manifest.run_id,
+        passed,
+        stored_tensors(folder, manifest),
     )

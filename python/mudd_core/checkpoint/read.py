@@ -52,7 +52,7 @@ def read_tensors(folder: Path, manifest: Manifest, wanted: Callable[[str], bool]
         if dtype is None:
             raise FormatError(str(folder / MANIFEST), 0, f"tensor {name!r} has dtype {about.dtype}")
         tensors[name] = np.empty(about.shape, dtype)
-        _fill(folder, name, about, StatePart(name, about.shape, 0, tensors[name]))
+        fill_range(folder, name, about, tensors[name].reshape(-1), 0)
     return tensors
 
 
@@ -70,17 +70,19 @@ def _own(part: StatePart, turn: int, comm: Comm | None) -> list[StatePart]:
 
 def _fill_all(folder: Path, manifest: Manifest, parts: list[StatePart]) -> None:
     for part in parts:
-        _fill(folder, part.name, manifest.tensors[part.name], part)
+        fill_range(folder, part.name, manifest.tensors[part.name], part.array.reshape(-1), part.begin)
 
 
-def _fill(folder: Path, name: str, about: Tensor, part: StatePart) -> None:
-    size, flat = width(about.dtype), part.array.reshape(-1)
+def fill_range(folder: Path, name: str, about: Tensor, flat: Array, start: int) -> None:
+    """Fill a flat array with the elements of a tensor from `start` on; OSError or FormatError where that fails."""
+    size, stop = width(about.dtype), start + flat.size
     for piece, (begin, end) in zip(about.slices, about.ranges(), strict=True):
-        first, last = max(begin, part.begin), min(end, part.end)
+        first, last = max(begin, start), min(end, stop)
         if first < last:
             label = checked_range(stored_name(name, about.shape, begin, end), piece)
-            to = flat[first - part.begin : last - part.begin]
-            _core.read_checked(str(folder / piece.file), label, to, (first - begin) * size)
+            _core.read_checked(
+                str(folder / piece.file), label, flat[first - start : last - start], (first - begin) * size
+            )
 
 
 def _check(folder: Path, manifest: Manifest, into: Sequence[StatePart]) -> None:

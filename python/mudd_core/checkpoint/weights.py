@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.load import load_step
 from mudd_core.checkpoint.state_part import is_weight
 from mudd_core.checkpoint.steps import MANIFEST, step_of
+from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.checkpoint.weights_index import indexed_files, require_indexed
 
 SHARDED = (
@@ -32,6 +34,12 @@ def load_weights(path: Path | str, *, keep_bf16: bool = False) -> dict[str, Arra
     becomes float32, exactly, unless keep_bf16 leaves it as it is (dtypes.BF16). UserError for a missing path and for
     pickled formats, which are never opened; FormatError for a malformed file.
     """
+    found = {name: np.asarray(tensor) for name, tensor in stored_weights(path).items()}
+    return found if keep_bf16 else {name: widened(array) for name, array in found.items()}
+
+
+def stored_weights(path: Path | str, *, warns: bool = True) -> dict[str, StoredTensor]:
+    """As load_weights, as they are stored, to be read one at a time. warns: that other files have weights only."""
     path = local(path, "[weights] path")
     files = weight_files(path)
     if not files:
@@ -39,22 +47,23 @@ def load_weights(path: Path | str, *, keep_bf16: bool = False) -> dict[str, Arra
             raise UserError(
                 f"[weights] path: expected a checkpoint under its own name step-<n>, got {path}; rename the folder"
             )
-        weights = load_step(path.parent, step, only=is_weight).tensors
-        return weights if keep_bf16 else {name: _widened(array) for name, array in weights.items()}
-    warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=2)
-    weights = read_tensors(files)
-    require_indexed(path, weights)
-    return weights if keep_bf16 else {name: _widened(array) for name, array in weights.items()}
+        tensors = load_step(path.parent, step, into=()).stored
+        return {name: tensor for name, tensor in tensors.items() if is_weight(name)}
+    if warns:
+        warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=3)
+    tensors = stored_in(files)
+    require_indexed(path, tensors)
+    return tensors
 
 
-def read_tensors(files: Sequence[Path]) -> dict[str, Array]:
+def stored_in(files: Sequence[Path]) -> dict[str, StoredTensor]:
     """The tensors of safetensors files as they are stored; FormatError where two files have one."""
-    found: dict[str, Array] = {}
+    found: dict[str, StoredTensor] = {}
     for file in files:
-        for name, array in _tensors_of(file).items():
+        for name, tensor in _tensors_of(file).items():
             if name in found:
                 raise FormatError(str(file), 8, f"tensor {name!r} is in two files")
-            found[name] = array
+            found[name] = tensor
     return found
 
 
@@ -92,21 +101,33 @@ def _files_of(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.safetensors")) if named is None else named
 
 
-def _tensors_of(path: Path) -> dict[str, Array]:
+def _tensors_of(path: Path) -> dict[str, StoredTensor]:
     try:
         file = _core.SafetensorsFile(str(path))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    out: dict[str, Array] = {}
+    out: dict[str, StoredTensor] = {}
     for index, (name, dtype, shape, _, _) in enumerate(file.tensors()):
         held = dtypes.numpy_dtype(dtype)
         if held is None:
             raise FormatError(str(path), 8, f"tensor {name!r} has dtype {dtype}, which has no NumPy equal")
-        array = np.empty(shape, held)
-        file.read_tensor(index, array)
-        out[name] = array
+        out[name] = StoredTensor(shape, held, partial(_read, file, index, shape, held))
     return out
 
 
-def _widened(array: Array) -> Array:
+def _read(
+    file: _core.SafetensorsFile,
+    index: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[np.generic],
+    begin: int,
+    end: int,
+) -> Array:
+    array = np.empty(shape, dtype)
+    file.read_tensor(index, array)
+    return array.reshape(-1)[begin:end]
+
+
+def widened(array: Array) -> Array:
+    """BF16 as float32, other types as they are."""
     return dtypes.as_float32(array) if array.dtype == dtypes.BF16 else array

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -13,12 +16,42 @@ from mudd_core.base.errors import SaveError, write_reason
 from mudd_core.base.types import Array, Json
 from mudd_core.checkpoint import dtypes, weights_index
 from mudd_core.checkpoint.steps import new_id
+from mudd_core.checkpoint.stored import StoredTensor
+from mudd_core.checkpoint.write_plan import width
+
+
+@dataclass(frozen=True)
+class Later:
+    """A tensor to write: its type as safetensors names it, its shape, and what makes its numbers at that time."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    make: Callable[[], Array]
+
+    @classmethod
+    def of(cls, array: Array) -> Later:
+        """An array that is there."""
+        return cls(dtypes.name_of(array.dtype) or "", array.shape, lambda: array)
+
+    @classmethod
+    def stored(cls, tensor: StoredTensor) -> Later:
+        """A tensor of a file."""
+        return cls(dtypes.name_of(tensor.dtype) or "", tensor.shape, lambda: np.asarray(tensor))
+
+    @property
+    def bytes(self) -> int:
+        """Of all numbers."""
+        return math.prod(self.shape) * width(self.dtype)
+
+    def contiguous(self) -> Array:
+        """The numbers as they are written."""
+        return np.ascontiguousarray(self.make())
 
 
 def write_folder(
     folder: Path,
     settings: Mapping[str, Json],
-    weights: Mapping[str, Array],
+    weights: Mapping[str, Later | Array],
     *,
     shard_bytes: int,
     files: Mapping[str, bytes] | None = None,
@@ -26,10 +59,13 @@ def write_folder(
 ) -> None:
     """Write config.json, other files, and model.safetensors or files of at most shard_bytes with their index.
 
-    files: content by name. place: of messages. The folder appears whole or not at all, in the place of one that is
+    weights: made and written one at a time. files: content by name. place: of messages.
+
+    The folder appears whole or not at all, in the place of one that is
     there already: SaveError where the disk is full or refuses.
     """
-    shards = _shards(weights, shard_bytes)
+    later = {name: one if isinstance(one, Later) else Later.of(one) for name, one in weights.items()}
+    shards = _shards(later, shard_bytes)
     try:
         _core.make_folders(str(folder.parent))
         own = new_id()
@@ -40,7 +76,7 @@ def write_folder(
             work = folder.parent / f"{folder.name}.tmp-{own}"
             if len(shards) > 1:
                 where = {member[0]: file for file, members in shards.items() for member in members}
-                total = sum(array.nbytes for array in weights.values())
+                total = sum(tensor.bytes for tensor in later.values())
                 _core.replace_file(
                     str(work / weights_index.NAME), weights_index.index_text(where, total).encode()
                 )
@@ -58,18 +94,19 @@ def write_folder(
         raise SaveError(f"{place} {folder} could not be written: {write_reason(error)}") from error
 
 
-def _shards(
-    weights: Mapping[str, Array], shard_bytes: int
-) -> dict[str, list[tuple[str, str, tuple[int, ...], Array]]]:
-    """File name to its (name, dtype, shape, array), in the order given."""
-    files: list[list[tuple[str, str, tuple[int, ...], Array]]] = [[]]
+_Member: TypeAlias = "tuple[str, str, tuple[int, ...], Callable[[], Array]]"
+
+
+def _shards(weights: Mapping[str, Later], shard_bytes: int) -> dict[str, list[_Member]]:
+    """File name to its (name, dtype, shape, function that gives the array), in the order given."""
+    files: list[list[_Member]] = [[]]
     size = 0
-    for name, array in weights.items():
-        if files[-1] and size + array.nbytes > shard_bytes:
+    for name, tensor in weights.items():
+        if files[-1] and size + tensor.bytes > shard_bytes:
             files.append([])
             size = 0
-        files[-1].append((name, dtypes.name_of(array.dtype) or "", array.shape, np.ascontiguousarray(array)))
-        size += array.nbytes
+        files[-1].append((name, tensor.dtype, tensor.shape, tensor.contiguous))
+        size += tensor.bytes
     if len(files) == 1:
         return {"model.safetensors": files[0]}
     return {f"model-{i + 1:05}-of-{len(files):05}.safetensors": file for i, file in enumerate(files)}

@@ -37,6 +37,15 @@ class Cut:
         store.cut(self.owners, self.owner, list(self.whole), self.holds_slices)
 
 
+@dataclass(frozen=True)
+class Spread:
+    """How the ranks hold a model between them: arguments of Model."""
+
+    comm: Comm | None = None
+    experts: _core.ExpertGroup | None = None
+    cut: Cut | None = None
+
+
 def whole_names(groups: Sequence[ParameterGroup]) -> tuple[str, ...]:
     """Names of the parameters whose optimizer needs whole matrices."""
     return tuple(name for group in groups if SPECS[group.optimizer].whole_matrices for name in group.names)

@@ -8,14 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import member, object_in
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint import dtypes, final_hash, whole_parts
-from mudd_core.checkpoint.weights import read_tensors, weight_files
-from mudd_core.checkpoint.weights_folder import write_folder
+from mudd_core.checkpoint.weights import stored_in, weight_files
+from mudd_core.checkpoint.weights_folder import Later, write_folder
 from mudd_core.config.saved import from_dict
 from mudd_core.engine.frozen import NARROW, set_weight, weight_view
 
@@ -52,8 +54,6 @@ def write_model(model: Model, folder: str | Path, tokenizer: Tokenizer | None) -
 
     A saved model there is replaced. UserError for other files, SaveError where the disk refuses.
     """
-    from mudd_core.data.tokenizer_files import tokenizer_files
-
     path = local(folder, "[Model.save] folder").absolute()
     _require_place(path)
     if model.comm is not None and model.comm.world > 1:
@@ -62,18 +62,28 @@ def write_model(model: Model, folder: str | Path, tokenizer: Tokenizer | None) -
             "trainer.save(), then mc.load(FOLDER) opens it"
         )
     weights = {name: weight_view(model.store, name) for name in model.store.names()}
+    later = {name: Later.of(array) for name, array in weights.items()}
+    write_weights(model, path, tokenizer, later, final_hash(whole_parts(weights)))
+    return path
+
+
+def write_weights(
+    model: Model, path: Path, tokenizer: Tokenizer | None, weights: Mapping[str, Later], digest: str
+) -> None:
+    """Write the folder of a model with these weights, made one at a time, and with their final hash."""
+    from mudd_core.data.tokenizer_files import tokenizer_files
+
     settings: JsonObject = {
         "format": FORMAT,
         "model": dataclasses.asdict(model.config),
         "precision": model.precision,
         "normalize": model.normalize,
-        "hash": final_hash(whole_parts(weights)),
+        "hash": digest,
     }
     if model.lora is not None:
         settings["lora"] = dataclasses.asdict(model.lora)
     files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
     write_folder(path, settings, weights, shard_bytes=_SHARD_BYTES, files=files, place="[Model.save]")
-    return path
 
 
 def read_model(folder: str | Path) -> SavedModel:
@@ -90,7 +100,7 @@ def read_model(folder: str | Path) -> SavedModel:
         )
     file = path / _SETTINGS
     settings = json.loads(read_bytes(file))
-    weights = read_tensors(weight_files(path))
+    weights = {name: np.asarray(tensor) for name, tensor in stored_in(weight_files(path)).items()}
     if final_hash(whole_parts(weights)) != member(settings, "hash", str, file):
         raise FormatError(str(path), 0, "the weights are not those that were saved (their hash differs)")
     return SavedModel(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +19,13 @@ from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_text
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint import dtypes
-from mudd_core.checkpoint.weights import load_weights
+from mudd_core.checkpoint.stored import AnyTensor
+from mudd_core.checkpoint.weights import stored_weights
 from mudd_core.config import ModelConfig
 from mudd_core.config.check import model_faults
+from mudd_core.engine.cut import Spread
 from mudd_core.engine.model import Model
-from mudd_core.interop.layout import Entry, to_ours, to_theirs
+from mudd_core.interop.layout import Entry, TheirTensors, to_ours
 from mudd_core.interop.lost_fields import lost_fields
 from mudd_core.interop.settings import Settings
 from mudd_core.interop.system import Original, System
@@ -44,34 +46,44 @@ def load_original(
     system: str,
     config: Settings | str | Path,
     weights: Mapping[str, npt.ArrayLike] | str | Path,
+    *,
+    spread: Callable[[ModelConfig], Spread] = lambda model: Spread(),
 ) -> Original:
     """A Model with the weights of an original program.
 
     system: one of SYSTEMS. config: the original's settings, or the path of a JSON file of them. weights: arrays under
-    the original's names and shapes, or a safetensors file or folder. The model's logits, loss and loss_and_gradients
+    the original's names and shapes, or a safetensors file or folder, of which one tensor at a time is read. spread: how
+    ranks hold the model between them; all of them make this call. The model's logits, loss and loss_and_gradients
     take the original's batches; gradients carry its names. ValueError for what does not fit, UserError for files.
     """
     page = _system(system)
     settings = _settings(config)
-    given = _read(weights) if isinstance(weights, str | Path) else weights
-    arrays = {name: np.asarray(array) for name, array in given.items() if not page.unused(settings, name)}
-    page, arrays = page.reading(settings, arrays)
-    model_config = _model_config(page, settings, arrays)
+    given = _read(weights) if isinstance(weights, str | Path) else _arrays(weights)
+    tensors = {name: tensor for name, tensor in given.items() if not page.unused(settings, name)}
+    page, tensors = page.reading(settings, tensors)
+    model_config = _model_config(page, settings, tensors)
     for name, shape in page.shapes(model_config, settings).items():  # before memory is taken for them
         if page.unused(settings, name):
             continue
-        if name not in arrays:
+        if name not in tensors:
             raise ValueError(f"[interop] weights: '{name}' is missing")
-        if arrays[name].shape != tuple(shape):
+        if tensors[name].shape != tuple(shape):
             raise ValueError(
-                f"[interop] weights: '{name}' has shape {arrays[name].shape}, expected {tuple(shape)}"
+                f"[interop] weights: '{name}' has shape {tensors[name].shape}, expected {tuple(shape)}"
             )
-    model = Original(page, settings, model_config)
-    shapes = {name: view.shape for name, view in model.parameters.items()}
-    for name, array in to_ours(page.entries(model_config, settings), arrays, shapes).items():
+    held = spread(model_config)
+    model = Original(page, settings, model_config, comm=held.comm, experts=held.experts, cut=held.cut)
+    store = model.store
+    shapes = {name: tuple(store.describe(name)["shape"]) for name in store.names()}
+    entries = page.entries(model_config, settings)
+    for name, array in to_ours(entries, tensors, shapes, lambda name: bool(store.holds(0, name))):
         _require_finite(name, array)
         model.set_parameter(name, array)
     return model
+
+
+def _arrays(weights: Mapping[str, npt.ArrayLike]) -> dict[str, AnyTensor]:
+    return {name: np.asarray(array) for name, array in weights.items()}
 
 
 def _require_finite(name: str, array: npt.NDArray[np.generic]) -> None:
@@ -92,6 +104,14 @@ def export_original(system: str, model: Model) -> tuple[JsonObject, dict[str, Ar
     ValueError for a field of the model's config that decides logits and that the program does not have; a UserWarning
     for each that decides training alone.
     """
+    settings, weights = export_tensors(system, model)
+    return settings, dict(weights)
+
+
+def export_tensors(
+    system: str, model: Model, ours: Mapping[str, AnyTensor] | None = None
+) -> tuple[JsonObject, TheirTensors]:
+    """As export_original, each tensor made when it is asked for. ours: the weights of a model that ranks have cut."""
     page = _system(system)
     if isinstance(model, Original) and type(model.system) is type(page):
         return dict(model.original_config), model.original_weights()
@@ -101,14 +121,14 @@ def export_original(system: str, model: Model) -> tuple[JsonObject, dict[str, Ar
     settings = page.original_config(model.config)
     entries, shapes = page.entries(model.config, settings), page.shapes(model.config, settings)
     for note in lost_fields(system, page, model.config, settings, shapes):
-        warnings.warn(f"[{system}] {note}", UserWarning, stacklevel=2)
-    if homeless := sorted(set(model.parameters) - {entry.ours for entry in entries}):
+        warnings.warn(f"[{system}] {note}", UserWarning, stacklevel=3)
+    if homeless := sorted(set(model.store.names()) - {entry.ours for entry in entries}):
         raise ValueError(f"[{system}] parameters: the other program has no place for '{homeless[0]}'")
-    return settings, to_theirs(entries, model.parameters, shapes)
+    return settings, TheirTensors(entries, model.parameters if ours is None else ours, shapes)
 
 
 def _model_config(
-    page: System[ModelConfig], settings: JsonObject, arrays: Mapping[str, Array]
+    page: System[ModelConfig], settings: JsonObject, arrays: Mapping[str, AnyTensor]
 ) -> ModelConfig:
     """Our config of the original's settings, all its rules kept; ValueError names what breaks one."""
     try:
@@ -122,10 +142,8 @@ def _model_config(
     return found
 
 
-def _read(path: str | Path) -> dict[str, Array]:
-    with warnings.catch_warnings():  # that the files are another program's is the point here
-        warnings.simplefilter("ignore", UserWarning)
-        return load_weights(path)
+def _read(path: str | Path) -> dict[str, AnyTensor]:
+    return {**stored_weights(path, warns=False)}  # that the files are another program's is the point here
 
 
 def _system(name: str) -> System[ModelConfig]:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.types import Array, JsonObject
+from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.config.families import (
     GPT2Config,
     MixtralConfig,
@@ -181,7 +182,9 @@ class HuggingFace(System[HfModel]):
     def __init__(self, spelling: Spelling | None = None) -> None:
         self._spelling = spelling
 
-    def reading(self, config: Settings, weights: Mapping[str, Array]) -> tuple[HuggingFace, dict[str, Array]]:
+    def reading(
+        self, config: Settings, weights: Mapping[str, AnyTensor]
+    ) -> tuple[HuggingFace, dict[str, AnyTensor]]:
         """This system in the spelling of the weights, and those of them that are learned."""
         learned = {name: array for name, array in weights.items() if not _BUFFERS.search(name)}
         spelling = Spelling(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mudd_core.base.types import Array
+from mudd_core.checkpoint import dtypes
+from mudd_core.checkpoint.stored import AnyTensor
+from mudd_core.checkpoint.weights import widened
 
 Index = tuple[int | slice, ...]
 
@@ -48,11 +51,10 @@ class Entry:
         return ours + np.float32(self.offset) if self.offset else ours
 
     def write_theirs(self, ours: Array, theirs: Array, *, gradient: bool = False) -> None:
-        """Writes our tensor into its place in theirs (contiguous)."""
+        """Writes our tensor, or our part, into its place in theirs (contiguous)."""
         viewed = theirs if self.view is None else theirs.reshape(self.view)
         part = viewed[self.index]
         axes = self.axes or tuple(range(part.ndim))
-        ours = ours if self.part is None else ours[self.part]
         turned = ours.reshape(tuple(part.shape[axis] for axis in axes)).transpose(np.argsort(axes))
         if gradient:  # of theirs = (ours - offset) / factor
             viewed[self.index] = turned * np.float32(self.factor)
@@ -61,46 +63,104 @@ class Entry:
 
 
 def to_ours(
-    entries: Iterable[Entry], weights: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]
-) -> dict[str, Array]:
-    """Our tensors by name. shapes: ours by name. ValueError names what is missing, left over or contradictory."""
-    ours: dict[str, Array] = {}
-    used: set[str] = set()
+    entries: Iterable[Entry],
+    weights: Mapping[str, AnyTensor],
+    shapes: Mapping[str, tuple[int, ...]],
+    wanted: Callable[[str], bool] = lambda name: True,
+) -> Iterator[tuple[str, Array]]:
+    """Our tensors, names and values, one at a time; of theirs one at a time is read, too.
+
+    shapes: ours by name. wanted: which of ours. ValueError names what is missing, left over or contradictory.
+    """
+    parts: dict[str, list[Entry]] = {}
     for entry in entries:
         if entry.theirs not in weights:
             raise ValueError(f"[interop] weights: '{entry.theirs}' is missing (needed for '{entry.ours}')")
-        used.add(entry.theirs)
-        array = entry.read_ours(np.asarray(weights[entry.theirs]), shapes[entry.ours])
-        if entry.part is not None:
-            stack = ours.setdefault(entry.ours, np.full(shapes[entry.ours], np.nan, np.float32))
-            stack[entry.part] = array
-            continue
-        if entry.ours in ours and not np.array_equal(ours[entry.ours], array):
-            raise ValueError(
-                f"[interop] weights: '{entry.theirs}' differs from what '{entry.ours}' is tied to"
-            )
-        ours[entry.ours] = array
-    missing = sorted(set(shapes) - set(ours))
-    if missing:
+        parts.setdefault(entry.ours, []).append(entry)
+    if missing := sorted(set(shapes) - set(parts)):
         raise ValueError(f"[interop] parameters: nothing in the original maps to '{missing[0]}'")
-    extra = sorted(set(weights) - used)
-    if extra:
+    if extra := sorted(set(weights) - {entry.theirs for found in parts.values() for entry in found}):
         raise ValueError(
             f"[interop] weights: '{extra[0]}' has no place in this model ({len(extra)} left over); "
             "does the config belong to these weights?"
         )
+    reader = _LastRead(weights)
+    by_theirs: dict[str, list[str]] = {}  # those of one tensor follow each other, so that it is read once
+    for name, found in parts.items():
+        by_theirs.setdefault(found[0].theirs, []).append(name)
+    for name in (name for names in by_theirs.values() for name in names if wanted(name)):
+        yield name, _our_tensor(name, parts[name], reader, shapes[name])
+
+
+def _our_tensor(name: str, entries: Sequence[Entry], reader: _LastRead, shape: tuple[int, ...]) -> Array:
+    """One tensor of ours out of its entries."""
+    ours: Array | None = None
+    for entry in entries:
+        array = entry.read_ours(reader.array(entry.theirs), shape)
+        if entry.part is not None:
+            ours = np.full(shape, np.nan, np.float32) if ours is None else ours
+            ours[entry.part] = array
+        elif ours is None:
+            ours = array
+        elif not np.array_equal(ours, array):
+            raise ValueError(f"[interop] weights: '{entry.theirs}' differs from what '{name}' is tied to")
+    assert ours is not None
     return ours
 
 
-def to_theirs(
-    entries: Iterable[Entry],
-    ours: Mapping[str, Array],
-    shapes: Mapping[str, tuple[int, ...]],
-    *,
-    gradient: bool = False,
+class _LastRead:
+    """Arrays of tensors; the last one is kept."""
+
+    def __init__(self, tensors: Mapping[str, AnyTensor]) -> None:
+        self._tensors = tensors
+        self._name = ""
+        self._array: Array | None = None
+
+    def array(self, name: str) -> Array:
+        """Read a tensor, unless it is the last one."""
+        if self._array is None or name != self._name:
+            self._array = None  # before the next one takes memory
+            self._name, self._array = name, widened(np.asarray(self._tensors[name]))
+        return self._array
+
+
+class TheirTensors(Mapping[str, Array]):
+    """Tensors of an original program (float32) by name, made out of ours when they are asked for.
+
+    shapes: theirs by name.
+    """
+
+    def __init__(
+        self, entries: Iterable[Entry], ours: Mapping[str, AnyTensor], shapes: Mapping[str, tuple[int, ...]]
+    ) -> None:
+        self.shapes = dict(shapes)
+        self._ours = ours
+        self._entries: dict[str, list[Entry]] = {name: [] for name in shapes}
+        for entry in entries:
+            self._entries[entry.theirs].append(entry)
+
+    def __getitem__(self, name: str) -> Array:
+        theirs = np.zeros(self.shapes[name], np.float32)
+        for entry in self._entries[name]:
+            tensor = self._ours[entry.ours]
+            ours = np.asarray(tensor if entry.part is None else tensor[entry.part])
+            entry.write_theirs(dtypes.as_float32(ours), theirs)
+        return theirs
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+
+def their_gradients(
+    entries: Iterable[Entry], ours: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Array]:
-    """Their tensors (float32) by name. shapes: theirs by name."""
+    """Gradients by their tensors (float32), by name. shapes: theirs by name."""
     theirs = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     for entry in entries:
-        entry.write_theirs(ours[entry.ours], theirs[entry.theirs], gradient=gradient)
+        gradient = ours[entry.ours]
+        own = gradient if entry.part is None else gradient[entry.part]
+        entry.write_theirs(own, theirs[entry.theirs], gradient=True)
     return theirs

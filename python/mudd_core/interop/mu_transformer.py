@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.types import Array, Json, JsonObject
+from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.config.check import model_faults
 from mudd_core.config.families.mup import MupConfig
 from mudd_core.config.fields import with_fields
@@ -41,8 +42,8 @@ class MuTransformer(System[MupConfig]):
         self._paths = paths or {}  # by name, where the weights have whole paths
 
     def reading(
-        self, config: Settings, weights: Mapping[str, Array]
-    ) -> tuple[MuTransformer, dict[str, Array]]:
+        self, config: Settings, weights: Mapping[str, AnyTensor]
+    ) -> tuple[MuTransformer, dict[str, AnyTensor]]:
         """This system in the spelling of the weights: names alone, or the paths of the parameter tree."""
         paths = {name.rsplit("/", 1)[-1]: name for name in weights}
         if len(paths) != len(weights):

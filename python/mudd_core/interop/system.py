@@ -9,13 +9,17 @@ from typing import ClassVar, Generic, TypeVar, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core import _core
 from mudd_core.base.types import Array, JsonObject
+from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.config import ModelConfig
+from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_batch
 from mudd_core.engine.batch_check import check_size
+from mudd_core.engine.cut import Cut
 from mudd_core.engine.model import Model
 from mudd_core.engine.planned import ExecutorOptions
-from mudd_core.interop.layout import Entry, to_theirs
+from mudd_core.interop.layout import Entry, TheirTensors, their_gradients
 from mudd_core.interop.settings import Settings
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -61,7 +65,9 @@ class System(ABC, Generic[M]):
         """Whether a tensor of theirs takes no part in what the program computes."""
         return False
 
-    def reading(self, config: Settings, weights: Mapping[str, Array]) -> tuple[System[M], dict[str, Array]]:
+    def reading(
+        self, config: Settings, weights: Mapping[str, AnyTensor]
+    ) -> tuple[System[M], dict[str, AnyTensor]]:
         """This system in the spelling of the weights, and those of them that it reads."""
         return self, dict(weights)
 
@@ -73,8 +79,17 @@ class System(ABC, Generic[M]):
 class Original(Model):
     """A Model that takes batches and gives gradients in the words of an original program."""
 
-    def __init__(self, system: System[ModelConfig], config: Settings, model_config: ModelConfig) -> None:
-        super().__init__(model_config, initialize=False)
+    def __init__(
+        self,
+        system: System[ModelConfig],
+        config: Settings,
+        model_config: ModelConfig,
+        *,
+        comm: Comm | None = None,
+        experts: _core.ExpertGroup | None = None,
+        cut: Cut | None = None,
+    ) -> None:
+        super().__init__(model_config, initialize=False, comm=comm, experts=experts, cut=cut)
         self.system = system
         self.original_config = dict(config)
         self.normalize = system.normalize
@@ -89,16 +104,15 @@ class Original(Model):
     ) -> tuple[float, dict[str, Array]]:
         """As the original computes them, gradients under its names and in its shapes."""
         loss, gradients = super().loss_and_gradients(batch, shards=shards, **options)
-        return loss, self._in_their_words(gradients, gradient=True)
-
-    def original_weights(self) -> dict[str, Array]:
-        """The weights under the original's names and in its shapes."""
-        return self._in_their_words(self.parameters, gradient=False)
-
-    def _in_their_words(self, ours: Mapping[str, Array], gradient: bool) -> dict[str, Array]:
         system, config = self.system, self.original_config
         entries, shapes = system.entries(self.config, config), system.shapes(self.config, config)
-        return to_theirs(entries, ours, shapes, gradient=gradient)
+        return loss, their_gradients(entries, gradients, shapes)
+
+    def original_weights(self) -> TheirTensors:
+        """The weights under the original's names and in its shapes, each made when it is asked for."""
+        system, config = self.system, self.original_config
+        entries, shapes = system.entries(self.config, config), system.shapes(self.config, config)
+        return TheirTensors(entries, self.parameters, shapes)
 
 
 def as_ids(values: npt.ArrayLike, name: str) -> Array:

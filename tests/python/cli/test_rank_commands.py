@@ -110,6 +110,22 @@ def test_no_rank_holds_the_whole_model(run: TinyRun, monkeypatch: pytest.MonkeyP
     assert max(size for _, size in held) < (0.5 if "zero" in mesh else 0.75) * whole
 
 
+@pytest.mark.parametrize("system", ["hf", "own"])
+@pytest.mark.parametrize("mesh", ["zero 3 on a node", "zero 3 on four nodes", "expert 2 on two nodes"])
+def test_an_export_by_ranks_writes_the_files_of_one_process(
+    run: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], mesh: str, system: str
+) -> None:
+    words = ["export", f"--workdir={run.workdir}", f"--system={system}", "--shard-mb=0"]
+    words.append(f"data.cache_dir={run.text.parent / 'cache'}")
+    assert main([*words, f"--to={tmp_path / 'one'}"]) == 0
+    more, world, node_size = MESHES[mesh]
+    assert by_threads([*words, f"--to={tmp_path / 'many'}", *more], world, node_size) == [0] * world
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].replace("one", "") == said[1].replace("many", "") and len(said) == 2
+    files = [{path.name: path.read_bytes() for path in (tmp_path / n).iterdir()} for n in ("one", "many")]
+    assert files[0] == files[1] and len(files[0]) > 1
+
+
 def test_a_mistake_is_printed_once_and_ends_all_ranks(
     run: TinyRun, capsys: pytest.CaptureFixture[str]
 ) -> None:

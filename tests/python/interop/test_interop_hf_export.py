@@ -17,7 +17,7 @@ from mudd_core.cli import main
 from mudd_core.config import MixtralConfig
 from mudd_core.data.tokenize import train_bpe
 from mudd_core.data.tokenizer_source import find_tokenizer
-from mudd_core.interop import export_command, export_original
+from mudd_core.interop import export_folder, export_original
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 FAMILIES = {  # of a tiny config: the programs that `export` tries without --system, and the one that has the model
@@ -187,11 +187,11 @@ def test_capacity_is_refused_and_the_way_out_is_stock_transformers(
 def test_without_a_system_a_run_goes_to_the_program_of_its_family(name: str) -> None:
     config = mc.load_config(name)
     systems, found = FAMILIES[name]
-    assert export_command.systems_of(config) == systems
-    assert export_command.systems_of(config.replace({"log.style": "maxtext"})) == systems[::-1]
+    assert export_folder.systems_of(config) == systems
+    assert export_folder.systems_of(config.replace({"log.style": "maxtext"})) == systems[::-1]
     small = config.replace({"model.vocab_size": 300, "model.max_seq_len": 256})
     if found:
-        assert export_command.first_exported(systems, mc.Model(small.model))[0] == found
+        assert export_folder.first_exported(systems, mc.Model(small.model))[0] == found
         return
     with pytest.raises(UserError, match=f"{systems[0]}.*; --system=own writes any model by its own names"):
-        export_command.first_exported(systems, mc.Model(small.model))
+        export_folder.first_exported(systems, mc.Model(small.model))

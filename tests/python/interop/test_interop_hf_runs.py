@@ -17,10 +17,11 @@ from checkpoint_cases import faults
 from hf_models import V, make, transformers
 from mudd_core import interop
 from mudd_core.base.errors import SaveError, UserError
-from mudd_core.checkpoint import weights_folder
+from mudd_core.checkpoint import dtypes, weights_folder
 from mudd_core.cli import main
 from mudd_core.config import TransformerPPConfig
 from mudd_core.interop import export_command, import_command
+from mudd_core.interop.layout import TheirTensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 
@@ -70,9 +71,10 @@ def test_frozen_matrices_keep_the_type_of_the_folder(asked: str, tmp_path: Path,
     assert import_command.main([str(tmp_path / "hf"), f"--workdir={run}", *words]) == 0
     assert ("frozen weights were rounded" in capsys.readouterr().out) == (asked == "fp16")
     found = mc.checkpoint.load_step(run / "checkpoints", 0)
-    names = [name for name, kind in found.types.items() if "/" not in name and kind != "F32"]
+    types = {name: dtypes.name_of(tensor.dtype) for name, tensor in found.stored.items()}
+    names = [name for name, kind in types.items() if "/" not in name and kind != "F32"]
     kind = {"stored": "BF16", "fp32": "F32", "fp16": "F16"}[asked]
-    assert found.types["embed"] == kind and found.types["head"] == found.types["final_norm.gain"] == "F32"
+    assert types["embed"] == kind and types["head"] == types["final_norm.gain"] == "F32"
     assert bool(names) == (asked != "fp32") and not any(name.endswith((".q.w", "gain")) for name in names)
     with mc.Trainer(mc.load_config(f"{run}/config.json"), run) as trainer:
         assert trainer.model.store.describe("embed")["stored"] == {"F32": "float32", "F16": "float16"}.get(
@@ -193,13 +195,11 @@ def test_an_export_that_does_not_read_back_is_no_success(
     make("llama", tmp_path / "hf")
     run = str(tmp_path / "run")
     assert import_command.main([str(tmp_path / "hf"), f"--workdir={run}"]) == 0
-    right = interop.export_original
+    right = TheirTensors.__getitem__
 
-    def wrong(system: str, model: Any) -> Any:
-        settings, weights = right(system, model)
-        weights["model.norm.weight"] = weights["model.norm.weight"] * np.float32(1.001)
-        return settings, weights
+    def wrong(tensors: TheirTensors, name: str) -> Any:
+        return right(tensors, name) * np.float32(1.001 if name == "model.norm.weight" else 1)
 
-    monkeypatch.setattr(interop, "export_original", wrong)
+    monkeypatch.setattr(TheirTensors, "__getitem__", wrong)
     assert export_command.main([f"--workdir={run}", f"--to={tmp_path / 'out'}"]) == 1
     assert "differ" in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.checkpoint import dtypes, final_hash, is_weight, whole_parts
@@ -87,7 +89,7 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
             f"[start] load_parameters_path: expected a whole model, got {path}, whose checkpoints hold adapters alone; "
             f"give its base, {source.config.start.load_parameters_path}, or export the run merged first"
         )
-    weights = {name: array for name, array in source.tensors.items() if is_weight(name)}
+    weights = {name: np.asarray(tensor) for name, tensor in source.tensors.items() if is_weight(name)}
     rounded = 0
     for name, value in start_weights(model, source, names=base_names(model.store)):
         rounded += set_weight(model.store, name, value)

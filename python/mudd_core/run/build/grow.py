@@ -8,15 +8,18 @@ model then computes what it computed before), or keys and values of zero (`zero_
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array
-from mudd_core.checkpoint import dtypes, is_weight, whole_parts
+from mudd_core.checkpoint import StatePart, dtypes, is_weight
+from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.config import Config, ModelConfig, TokenFormerConfig
+from mudd_core.dist import Comm
 from mudd_core.engine.frozen import set_weight
 from mudd_core.run.build.start_source import Source, read_source, start_path
 from mudd_core.run.records.engine import LoopEngine
@@ -87,8 +90,9 @@ def start_weights(
         if not grows(model.config, name) or (old.shape == shape and slot_number < 0):
             if old.shape != shape:
                 raise UserError(f"[start] {name}: expected shape {shape}, got {old.shape}")
-            half = old.dtype in (dtypes.BF16, np.float16)  # as it is: it may be stored so
-            yield name, old if half else np.asarray(old, np.float32)
+            if model.store.holds(0, name):
+                half = old.dtype in (dtypes.BF16, np.float16)  # as it is: it may be stored so
+                yield name, np.asarray(old) if half else np.asarray(old, np.float32)
             continue
         if not model.store.holds_all:
             raise UserError(
@@ -98,7 +102,7 @@ def start_weights(
         initial = model.parameters[name]
         zero = how == "zero_both" or (how == "zero_keys" and not name.endswith(".value"))
         fresh = np.zeros_like(initial) if zero else initial
-        yield name, grown(name, old, fresh, slot_number)
+        yield name, grown(name, np.asarray(old), fresh, slot_number)
 
 
 def take_start(config: Config, model: Model, source: Source) -> str:
@@ -117,15 +121,18 @@ def take_start(config: Config, model: Model, source: Source) -> str:
     return text
 
 
-def start_from(config: Config, engine: LoopEngine, model: Model) -> tuple[str, Source]:
-    """Puts the weights that config.start names into a new run's engine; returns what was done, for the user."""
+def start_from(
+    config: Config, engine: LoopEngine, model: Model, comm: Comm | None = None
+) -> tuple[str, Source]:
+    """Puts the weights that config.start names into a new run's engine; returns what was done, for the user.
+
+    comm: of all ranks of the run, which call this; each takes what it holds, one tensor at a time.
+    """
     start = config.start
-    source = read_source(start_path(config), state=start.keep_optimizer)
+    source = read_source(start_path(config), state=start.keep_optimizer, comm=comm)
     text = take_start(config, model, source)
     if start.keep_optimizer:
-        own = [part for part in engine.state_parts() if is_weight(part.name)]
-        number = start.load_parameters_path_slot_number
-        engine.load_state([*own, *whole_parts(_state(engine, model.config, source, number))])
+        _take_state(engine, model.config, source, start.load_parameters_path_slot_number)
     text += ", the optimizer's state taken over" if start.keep_optimizer else ""
     if not start.keep_step:
         return text, source
@@ -136,27 +143,34 @@ def start_from(config: Config, engine: LoopEngine, model: Model) -> tuple[str, S
     return f"{text}, on from step {source.step}", source
 
 
-def _state(engine: LoopEngine, model: ModelConfig, source: Source, slot_number: int) -> dict[str, Array]:
-    """The optimizer's state of the source, zeros for new slots and for what was frozen there."""
-    state = {}
+def _take_state(engine: LoopEngine, model: ModelConfig, source: Source, slot_number: int) -> None:
+    """Take the optimizer's state of the source, zeros for new slots and for what was frozen there."""
     kept = {name.partition("/")[0] for name in source.tensors if "moment/" in name}
-    for part in engine.state_parts():
-        name = part.name
-        if is_weight(name):
-            continue
-        if name not in source.tensors and name.partition("/")[0] in kept:  # its parameter was frozen
-            state[name] = np.zeros(part.global_shape, part.array.dtype)
-            continue
-        if name not in source.tensors:
-            raise UserError(f"[start] {source.path}: '{name}' is missing; the optimizers differ")
-        old, parameter = source.tensors[name], name.partition("/")[2]
-        if grows(model, parameter):
-            state[name] = grown(name, old, np.zeros(part.global_shape, part.array.dtype), slot_number)
-        elif old.shape == part.global_shape:
-            state[name] = old
-        else:
-            raise UserError(f"[start] {name}: expected shape {part.global_shape}, got {old.shape}")
-    return state
+    for part in engine.state_parts(writable=True):
+        if not is_weight(part.name):
+            whole = _state_of(part, model, source, kept, slot_number)
+            part.array[...] = StatePart(part.name, part.global_shape, 0, whole).cut(part.begin, part.end).array
+
+
+def _state_of(
+    part: StatePart, model: ModelConfig, source: Source, kept: Collection[str], slot_number: int
+) -> Array:
+    """The whole tensor that a part of the state is of. kept: the planes of the source."""
+    name, fresh = part.name, partial(np.zeros, part.global_shape, part.array.dtype)
+    if name not in source.tensors:
+        if name.partition("/")[0] in kept:  # its parameter was frozen
+            return fresh()
+        raise UserError(f"[start] {source.path}: '{name}' is missing; the optimizers differ")
+    old, parameter = source.tensors[name], name.partition("/")[2]
+    if old.dtype != part.array.dtype:
+        raise UserError(
+            f"[start] {name}: expected {part.array.dtype}, got {old.dtype}; the optimizers differ"
+        )
+    if grows(model, parameter):
+        return grown(name, np.asarray(old), fresh(), slot_number)
+    if old.shape != part.global_shape:
+        raise UserError(f"[start] {name}: expected shape {part.global_shape}, got {old.shape}")
+    return np.asarray(old)
 
 
 def old_model_config(new: TokenFormerConfig, source: Source, slot_number: int) -> TokenFormerConfig:
@@ -201,11 +215,11 @@ def largest_change(before: Model, after: Model, tokens: Array) -> tuple[float, f
     return float(np.abs(new - old).max()), float(np.abs(old).max())
 
 
-def with_weights(config: ModelConfig, tensors: Mapping[str, Array]) -> Model:
+def with_weights(config: ModelConfig, tensors: Mapping[str, StoredTensor]) -> Model:
     """A model of this config with these weights."""
     from mudd_core.engine.model import Model
 
     model = Model(config, initialize=False)
     for name, shape in ((name, view.shape) for name, view in model.parameters.items()):
-        model.set_parameter(name, np.ascontiguousarray(dtypes.as_float32(tensors[name][: shape[0]])))
+        model.set_parameter(name, np.ascontiguousarray(dtypes.as_float32(np.asarray(tensors[name])[: shape[0]])))
     return model

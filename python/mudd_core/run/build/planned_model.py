@@ -10,10 +10,11 @@ from mudd_core.config.tune import lora_of
 from mudd_core.dist import Comm
 from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
+from mudd_core.run.ranks.ranks import Ranks
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Rows
-    from mudd_core.engine.cut import Cut
+    from mudd_core.engine.cut import Cut, Spread
     from mudd_core.engine.engine import Engine
     from mudd_core.engine.model import Model
 
@@ -65,6 +66,15 @@ def expert_group(mesh: MeshConfig, comm: Comm | None, place: Place = ALONE) -> _
     if comm is not None:
         return comm.expert_group(mesh.expert, mesh.expert_room)
     return _core.ExpertGroup(mesh.expert, 0, max(place.world, mesh.expert), mesh.expert_room)
+
+
+def spread_of(shape: ModelConfig, config: Config, ranks: Ranks) -> Spread:
+    """How ranks hold a model between them that is read, not trained, as the mesh says."""
+    from mudd_core.engine.cut import Spread
+
+    comm = ranks.comm if ranks.world > 1 else None
+    experts = None if comm is None else expert_group(config.mesh, comm)
+    return Spread(comm, experts, cut_of(shape, config, comm))
 
 
 def cut_of(shape: ModelConfig, config: Config, comm: Comm | None, place: Place = ALONE) -> Cut | None:

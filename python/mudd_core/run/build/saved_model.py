@@ -18,7 +18,7 @@ from mudd_core.engine.model_shape import resolved_model
 from mudd_core.engine.state import weight_parts
 from mudd_core.run.build.base import load_base, require_base
 from mudd_core.run.build.components import shared_data
-from mudd_core.run.build.planned_model import cut_of, expert_group
+from mudd_core.run.build.planned_model import spread_of
 from mudd_core.run.build.shared_memory import fit_weights
 from mudd_core.run.build.start_source import check_start
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
@@ -82,16 +82,16 @@ def model_of_run(
     stored = (stored_in(config, checkpoints) if adapted else StoredTypes(types, True)).of(shape, config)
     if (warning := fit_weights(shape, stored, ranks)) and ranks.first:
         print(f"warning: {warning}", file=sys.stderr)
-    comm = ranks.comm if ranks.world > 1 else None
+    spread = spread_of(shape, config, ranks)
     model = Model(
         shape,
         initialize=False,
         seed=config.train.seed,
         precision=precision or config.train.precision,
         stored=stored,
-        comm=comm,
-        experts=None if comm is None else expert_group(config.mesh, comm),
-        cut=cut_of(shape, config, comm),
+        comm=spread.comm,
+        experts=spread.experts,
+        cut=spread.cut,
         lora=lora_of(config),
     )
     base = load_base(config, model, folder) if adapted else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.storage import is_bucket, mirror_folder, readable, unreachable
-from mudd_core.base.types import Array
 from mudd_core.checkpoint.steps import MANIFEST, step_name, step_of
-from mudd_core.checkpoint.weights import SHARDED, is_sharded, load_weights, weight_files
+from mudd_core.checkpoint.stored import StoredTensor
+from mudd_core.checkpoint.weights import SHARDED, is_sharded, stored_weights, weight_files
 from mudd_core.config import Config
+from mudd_core.dist import Comm
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.original_run import READER_STATE, original_run_text, reader_state_of
 from mudd_core.run.store.remote_files import RemoteFiles
@@ -25,13 +27,13 @@ _WHAT = "[start] load_parameters_path"
 
 @dataclass(frozen=True)
 class Source:
-    """Weights to start from. config: of the run they come from, if known; state: whether moments are there.
+    """Weights to start from, read one tensor at a time. config: of the run they come from, if known; state: whether moments are there.
 
     step: of the checkpoint; 0 for weights alone.
     """
 
     path: Path
-    tensors: dict[str, Array]
+    tensors: Mapping[str, StoredTensor]
     config: Config | None
     state: bool
     step: int = 0
@@ -93,26 +95,27 @@ def _is_ours(path: Path) -> bool:
     return path.is_file() or RunFolder(path).holds_run or (path / MANIFEST).is_file()
 
 
-def read_source(path: str | Path, *, state: bool = False) -> Source:
+def read_source(path: str | Path, *, state: bool = False, comm: Comm | None = None) -> Source:
     """A work directory (its newest checkpoint), a `step-<n>` folder, or safetensors (weights alone).
 
-    state: read the optimizer's moments too; UserError where there are none.
+    state: with the optimizer's moments; UserError where there are none. comm: all ranks call this and verify the step
+    together.
     """
     from mudd_core.run.store.json_files import read_saved_config
 
     path = step_folder(local(path, _WHAT))
     run, step = run_and_step(path, state)
     if run is None:
-        return Source(path, load_weights(path, keep_bf16=True), None, False)
-    wanted = (lambda name: True) if state else checkpoint.is_weight
+        return Source(path, stored_weights(path), None, False)
     if step < 0:
-        found = checkpoint.load_newest(run.checkpoint_folder, only=wanted)
+        found = checkpoint.load_newest(run.checkpoint_folder, into=(), comm=comm)
         if found is None:
             raise UserError(f"[start] {path} has no checkpoint yet")
     else:
-        found = checkpoint.load_step(run.checkpoint_folder, step, only=wanted)
+        found = checkpoint.load_step(run.checkpoint_folder, step, into=(), comm=comm)
     config = read_saved_config(run) if run.holds_run else None
-    return Source(found.path, found.tensors, config, state, found.step)
+    wanted = {name: tensor for name, tensor in found.stored.items() if state or checkpoint.is_weight(name)}
+    return Source(found.path, wanted, config, state, found.step)
 
 
 def fetch_start(config: Config) -> None:

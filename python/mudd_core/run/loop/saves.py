@@ -59,7 +59,7 @@ class Saves:
             run.ranks.barrier()
             run.log.say(base.note)
             return
-        text, source = start_from(run.config, run.engine, run.components.model)
+        text, source = start_from(run.config, run.engine, run.components.model, run.ranks.comm)
         run.log.say(text)
         if run.config.start.keep_step and source.step:
             run.state.begin_at(source.step)

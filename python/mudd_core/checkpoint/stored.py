@@ -1,0 +1,68 @@
+"""A tensor that stays in its file until its numbers are asked for, so that a model is read one tensor at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core.base.errors import FormatError
+from mudd_core.base.types import Array
+from mudd_core.checkpoint import dtypes
+from mudd_core.checkpoint.manifest import Manifest
+from mudd_core.checkpoint.read import fill_range
+
+
+class StoredTensor:
+    """Shape and dtype of a tensor in a file; np.asarray() reads it, each time anew, and tensor[i] a part of it.
+
+    read: gives elements [begin, end) of the row-major tensor.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: npt.DTypeLike, read: Callable[[int, int], Array]
+    ) -> None:
+        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+        self._read = read
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        """All numbers, in memory of their own."""
+        found = self._read(0, self.size).reshape(self.shape)
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def __getitem__(self, index: int) -> Array:
+        """Part `index` of the first axis."""
+        size = self.size // self.shape[0]
+        return self._read(index * size, (index + 1) * size).reshape(self.shape[1:])
+
+
+AnyTensor: TypeAlias = "Array | StoredTensor"
+
+
+def stored_tensors(folder: Path, manifest: Manifest) -> dict[str, StoredTensor]:
+    """The tensors of a verified step; every block is checked once more when it is read."""
+    kinds = {name: dtypes.numpy_dtype(about.dtype) for name, about in manifest.tensors.items()}
+    return {name: _stored(folder, manifest, name, kind) for name, kind in kinds.items() if kind is not None}
+
+
+def _stored(folder: Path, manifest: Manifest, name: str, dtype: npt.DTypeLike) -> StoredTensor:
+    about = manifest.tensors[name]
+
+    def read(begin: int, end: int) -> Array:
+        out = np.empty(end - begin, dtype)
+        try:
+            fill_range(folder, name, about, out, begin)
+        except OSError as error:
+            raise FormatError(str(error.filename or folder), 0, error.strerror or str(error)) from error
+        return out
+
+    return StoredTensor(about.shape, dtype, read)

@@ -1,0 +1,157 @@
+"""Writes the folder of an original program out of a model, and loads it again to compare the logits."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.types import JsonObject
+from mudd_core.checkpoint.stored import AnyTensor, StoredTensor
+from mudd_core.checkpoint.weights_folder import Later, write_folder
+from mudd_core.config import Config, ModelConfig
+from mudd_core.config.families import own_family
+from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
+from mudd_core.engine.cut import Spread
+from mudd_core.interop.imported import imported_settings, imported_tokenizer
+from mudd_core.interop.layout import TheirTensors
+from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.store.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+
+# The original programs of a family that Hugging Face does not have: of PyTorch, and of JAX.
+_OF_FAMILY = {
+    "mup": ("mu_transformer",),
+    "muddformer": ("muddformer_torch", "muddformer_jax"),
+    "tokenformer": ("tokenformer_neox", "tokenformer_jax"),
+}
+OWN = "own"  # the weights by the model's own names, of any family
+_PROBE = (2, 32)  # windows and positions that are compared
+
+
+def systems_of(config: Config) -> tuple[str, ...]:
+    """The programs that the model of a run comes from, the likeliest first; hf for the models that it has."""
+    if own_family(config.model):
+        return (OWN,)
+    known = _OF_FAMILY.get(config.model.family, ("hf",))
+    return known[::-1] if config.log.style == "maxtext" else known
+
+
+def first_exported(
+    systems: Sequence[str], model: Model, cut: Mapping[str, AnyTensor] | None = None
+) -> tuple[str, JsonObject, TheirTensors]:
+    """The first of the programs that has all fields of the model, with its settings and weights.
+
+    cut: the weights of a model that ranks have cut.
+    """
+    refusals = list[UserError]()
+    for system in systems:
+        try:
+            return system, *_exported(system, model, cut)
+        except UserError as error:
+            refusals.append(error)
+    if len(systems) == 1:
+        raise refusals[0]
+    raise UserError(f"{refusals[0]}; --system={OWN} writes any model by its own names") from refusals[0]
+
+
+def _exported(
+    system: str, model: Model, cut: Mapping[str, AnyTensor] | None
+) -> tuple[JsonObject, TheirTensors]:
+    """Settings and weights as the other program has them, with a line for each field of training that it lacks."""
+    from mudd_core import interop
+
+    try:
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            settings, weights = interop.export_tensors(system, model, cut)
+    except ValueError as error:  # a family or a field that the other program does not have
+        way_out = f"; --system={OWN} writes any model by its own names" if own_family(model.config) else ""
+        raise UserError(f"[export] {error}{way_out}") from error
+    for note in notes:
+        print(f"note: {note.message}", file=sys.stderr)
+    return settings, weights
+
+
+def _of_hugging_face(
+    settings: JsonObject, model: Model, tokenizer: Tokenizer | None, run: RunFolder, *, kept: bool
+) -> tuple[JsonObject, dict[str, bytes]]:
+    """config.json and the tokenizer's files: those that an imported run came with where they still fit, else made.
+
+    kept: the run's own tokenizer is exported.
+    """
+    theirs, files = imported_settings(run, model.config), imported_tokenizer(run) if kept else {}
+    settings = settings if theirs is None else theirs
+    if tokenizer is None or (files and theirs is not None and "generation_config.json" in files):
+        return settings, files
+    ids = {} if files and theirs is not None else special_ids(tokenizer)
+    made = {} if files else tokenizer_files(tokenizer, model.config.max_seq_len)
+    return {**settings, **ids}, {"generation_config.json": _generation(tokenizer), **made, **files}
+
+
+def _generation(tokenizer: Tokenizer) -> bytes:
+    """generation_config.json: generate() stops at the end of a document, and pads with it where nothing else does."""
+    ids = special_ids(tokenizer)
+    padding = ids["eos_token_id"] if ids["pad_token_id"] is None else ids["pad_token_id"]
+    return (json.dumps({**ids, "pad_token_id": padding}, indent=2) + "\n").encode()
+
+
+def write_theirs(
+    folder: Path,
+    run: RunFolder,
+    model: Model,
+    systems: Sequence[str],
+    cut: Mapping[str, StoredTensor] | None,
+    tokenizer: Tokenizer | None,
+    *,
+    kept: bool,
+    shard_bytes: int,
+) -> tuple[str, int]:
+    """Write the folder of another program; its name, and the number of tensors.
+
+    cut: the weights in the checkpoint, of a model that ranks have cut. kept: the tokenizer is the run's own.
+    """
+    system, settings, weights = first_exported(systems, model, cut)
+    if system == "hf":
+        settings, files = _of_hugging_face(settings, model, tokenizer, run, kept=kept)
+    else:
+        files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
+    later = {
+        name: Later("F32", shape, partial(weights.__getitem__, name))
+        for name, shape in weights.shapes.items()
+    }
+    write_folder(folder, settings, later, shard_bytes=shard_bytes, files=files)
+    return system, len(weights)
+
+
+def compare(
+    system: str, folder: Path, model: Model, config: Config, ranks: Ranks | None = None
+) -> tuple[float, float]:
+    """(largest difference of a logit between a folder and the model, largest logit) on made-up ids.
+
+    ranks: they hold both models between them as the config's mesh says; each makes this call.
+    """
+    from mudd_core import interop
+    from mudd_core.run.build.planned_model import spread_of
+
+    ranks = ranks or Ranks()
+
+    def spread(shape: ModelConfig) -> Spread:
+        return spread_of(shape, config, ranks)
+
+    again = interop.load_original(system, folder, folder, spread=spread)
+    ranks.barrier()  # ranks of a node may share the weights
+    shape = (_PROBE[0], min(_PROBE[1], model.config.max_seq_len))
+    ids = np.random.default_rng(0).integers(0, model.config.vocab_size, shape)
+    want = model.logits(ids)
+    return float(np.abs(again.logits(ids) - want).max()), float(np.abs(want).max())
