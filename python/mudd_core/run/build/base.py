@@ -34,7 +34,9 @@ class Base:
     path: Path
     sha256: str
     rounded: int
-    weights: Mapping[str, Array]  # of adapted layers whose matrices lack what their adapters begin with; else none
+    weights: Mapping[
+        str, Array
+    ]  # of adapted layers whose matrices lack what their adapters begin with; else none
 
     @property
     def facts(self) -> JsonObject:
@@ -49,9 +51,10 @@ class Base:
     @property
     def note(self) -> str:
         """Where the frozen weights come from, for the user."""
-        rounded = f"; {self.rounded:,} of its weights were rounded (train.frozen_dtype)" if self.rounded else ""
+        rounded = (
+            f"; {self.rounded:,} of its weights were rounded (train.frozen_dtype)" if self.rounded else ""
+        )
         return f"adapters of the base {self.path} (SHA-256 {self.sha256[:12]}){rounded}"
-
 
     def settle(self, model: Model, *, fresh: bool) -> None:
         """Take what adapters begin with out of their matrices (lora.init=pissa), and nothing else.
@@ -63,11 +66,15 @@ class Base:
             layer = name.removesuffix(".w")
             whole = dtypes.as_float32(weight)
             if fresh:
-                for factor, value in zip("ab", principal_factors(whole, adapters.rank, adapters.scale), strict=True):
+                for factor, value in zip(
+                    "ab", principal_factors(whole, adapters.rank, adapters.scale), strict=True
+                ):
                     set_weight(model.store, f"{layer}.lora_{factor}", value)
                     set_weight(model.store, f"{layer}.lora_{factor}0", value)
             a, b = (model.parameters[f"{layer}.lora_{factor}0"] for factor in "ab")
             set_weight(model.store, name, whole - low_rank(a, b, adapters.scale))
+        if self.weights:
+            model.store.repack()
 
 
 def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
@@ -86,6 +93,7 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     rounded = 0
     for name, value in start_weights(model, source, names=base_names(model.store)):
         rounded += set_weight(model.store, name, value)
+    model.store.repack()  # copies of weights that ranks share
     adapters = model.store.adapters
     kept = {f"{name}.w": weights[f"{name}.w"] for name in sorted(adapters.names) if adapters.initial}
     return Base(path.absolute(), final_hash(whole_parts(weights)), rounded, kept)
