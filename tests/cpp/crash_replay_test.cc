@@ -48,7 +48,7 @@ void save(FileOps& ops, const std::string& parent, const std::string& name, char
   const std::string data(replaces ? 3000 : 3 * 1024 * 1024 + 40, fill);
   AtomicFolder folder(ops, parent, name, "id");
   const ShardRecord record = folder.add_shard(
-      "model.safetensors", {{"w", "U8", {data.size()}, data.data(), data.size()}}, {{"name", name}});
+      "model.safetensors", {{"w", "U8", {data.size()}, data.data(), data.size(), {}}}, {{"name", name}});
   if (!replaces) return folder.commit(kManifest, manifest_for(record.crc));
   folder.seal(kManifest, manifest_for(record.crc));
   folder.replace();

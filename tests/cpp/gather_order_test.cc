@@ -66,6 +66,7 @@ class Noting final : public dist::Comm {
   }
   std::map<std::string, dist::Traffic> counters() const override { return comm_.counters(); }
   void set_phase(dist::Phase phase, int64_t step) override { comm_.set_phase(phase, step); }
+  dist::Phase phase() const override { return comm_.phase(); }
   void watch(double seconds) override { comm_.watch(seconds); }
   void fail(int code, const std::string& message) override { comm_.fail(code, message); }
   bool close(double patience) override { return comm_.close(patience); }
