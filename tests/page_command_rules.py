@@ -20,7 +20,7 @@ REASONS = {
     "checks": "checks or writes parts of this repository; CI and its tests do so",
     "measures": "measures for minutes to hours",
     "hosts": "needs several hosts, Slurm or Kubernetes: test_deploy.py, test_slurm.py, soak_slurm.py",
-    "bucket": "needs a bucket or the hub: test_document_*.py have one in memory",
+    "bucket": "needs a bucket or the hub: test_document_*.py have one in memory, test_tune.py makes a base",
     "debugger": "needs a process that hangs, and a debugger",
     "original": "of another program's document: executed with files of its kind by test_document_*.py",
     "theirs": "of another program; the page says what takes its place",
@@ -88,10 +88,13 @@ ELSEWHERE = (
         "measures",
     ),
     Rule(r".*--hosts?[ =]|sbatch |srun |kubectl |docker/build_image\.sh|mpirun --hostfile", "hosts"),
-    Rule(r"python launch\.py clm model\.config_path=mixtral80|python -m mlperf_logging", "bucket"),
+    Rule(
+        r"python launch\.py clm model\.config_path=mixtral80|python -m mlperf_logging|python3 launch\.py tune",
+        "bucket",
+    ),
     Rule(r"py-spy |gdb ", "debugger"),
     Rule(
-        r"helm |black |docker/tpu|pip install -r requirements|tensorboard |python run_clm|huggingface-cli",
+        r"helm |black |docker/tpu|pip install -r requirements|tensorboard |python run_clm|huggingface-cli|hf download",
         "theirs",
     ),
 )

@@ -25,7 +25,7 @@ _OF_SAMPLE = (  # --step is of validate, and --tokenizer of report too
     *("--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
     *("--step", "--tokenizer"),
 )
-_OF_TRAIN = (*JOB_OPTIONS, "--devices", "--verbose")
+_OF_TRAIN = ("--node-memory", *JOB_OPTIONS, "--devices", "--verbose")
 
 
 def answer(words: Sequence[str]) -> str | None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 AnyConfig = TypeVar("AnyConfig", bound="Config")
 # A name that several sections have means the first of these: --seed is train.seed, --vocab-size is data.vocab_size.
+# Fields of lora have no short names: --rank would be taken for --ranks, and --dropout is another program's.
 _SECTIONS = (
     "train",
     "data",
@@ -43,7 +44,6 @@ _SECTIONS = (
     "hub",
     "storage",
     "tune",
-    "lora",
 )
 
 

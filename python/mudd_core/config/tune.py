@@ -72,10 +72,11 @@ def last_blocks(method: str) -> int:
 
 def trained_patterns(config: Config) -> str:
     """The patterns of names that train, as train.trainable has them; empty: all."""
-    method, layers = config.tune.method, config.model.n_layer
+    method = config.tune.method
     if method == "lora":
         return ADAPTERS
     if count := last_blocks(method):
+        layers = config.model.n_layer
         return ",".join(f"blocks.{layer}.*" for layer in range(layers - count, layers))
     return config.train.trainable
 

@@ -197,12 +197,12 @@ def test_threads_of_the_environment_count_for_ranks(tiny_text: Path, tmp_path: P
     assert " 3 threads" in run.output and "3 threads share" in run.output
 
 
-def test_a_comparison_of_families_is_no_work_for_ranks(tmp_path: Path) -> None:
+def test_a_report_is_no_work_for_ranks(tmp_path: Path) -> None:
     environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT / "python")}
     run = TinyRun(tmp_path / "run", tmp_path)
-    command = [*MPIRUN, "2", *run.command()[:2], "bakeoff", f"--out={tmp_path / 'out'}"]
+    command = [*MPIRUN, "2", *run.command()[:2], "report", f"--workdir={tmp_path / 'run'}"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2 and "bakeoff runs in one process" in done.stderr
+    assert done.returncode == 2 and "report has no use of ranks" in done.stderr
 
 
 FAILING = """

@@ -25,7 +25,8 @@ WORDS = ("train.steps=6", "train.save_every=0", "train.eval_every=0", "train.tra
 def types_in(run: TinyRun) -> dict[str, str]:
     found = load_newest(run.checkpoints)
     assert found is not None
-    return {name: kind for name, kind in found.types.items() if kind in ("BF16", "F16")}
+    kinds = {name: dtypes.name_of(tensor.dtype) for name, tensor in found.stored.items()}
+    return {name: kind for name, kind in kinds.items() if kind in ("BF16", "F16")}
 
 
 @pytest.fixture(scope="module")
@@ -146,4 +147,4 @@ def test_two_ranks_save_and_resume_what_one_process_has(tiny_text: Path, tmp_pat
     assert on_ranks(train("two", stop_at=2), 2)[0][1] == 2
     assert on_ranks(train("two"), 2) == [alone, alone]
     found = load_newest(tmp_path / "two" / "checkpoints")
-    assert found is not None and found.types["embed"] == "F16"
+    assert found is not None and found.stored["embed"].dtype == np.float16

@@ -4,7 +4,7 @@
     python3 launch.py bakeoff --equal=flops --seeds=5 --out=runs/equal_flops
     python3 launch.py bakeoff --preset=muddformer-readme
     python3 launch.py bakeoff --families=transformer_pp,gpt2 model.d_model=192 --out=runs/wide
-    python3 launch.py bakeoff --ranks=4                         each run by four processes (docs/parallel.md)
+    python3 launch.py bakeoff --ranks=4                         each run by four processes
 
 Overrides hold for all models. Stopped (Ctrl-C, SIGTERM) it saves and exits 75; the same command goes
 on. It writes result.json and result.html under --out.

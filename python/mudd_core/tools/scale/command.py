@@ -1,6 +1,6 @@
 """Predicts a training on several machines from a measured step of one, and ranks its meshes: docs/scale.md.
 
-    python3 launch.py scale --config=muddformer/1_4b.py --nodes 64 --net 25g --flops 4e12 --memory 128
+    python3 launch.py scale --config=muddformer/1_4b.py --nodes 64 --flops 4e12 --memory 128
     python3 launch.py scale --config=small.py --nodes 16 --net runs/bench --workdir runs/small
 
 The speed of a node is that of the run in --workdir (of one node), or is given by --step-seconds or --flops.

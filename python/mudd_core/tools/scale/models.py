@@ -13,8 +13,6 @@ from mudd_core.run.build.memory_plan import EXPERT_AXES
 from mudd_core.tools.scale.axes import Shape
 from mudd_core.tools.scale.cost import Training
 
-_ROUNDED = ("matrix", "head", "slots", "mix")  # roles of weights that matmuls read
-
 
 def _weights(config: Config, model: ModelConfig) -> int:
     """Weights that train."""
@@ -26,13 +24,14 @@ def _weights(config: Config, model: ModelConfig) -> int:
 def _gathered(config: Config, model: ModelConfig) -> dict[bool, tuple[float, float]]:
     """(bytes that a graph of cut weights gathers forward, backward), of experts (True) and of all others.
 
-    Layers are gathered for each pass, the table and the head for one. Matrices go as bf16 in bf16 runs.
+    Layers are gathered for each pass, the table and the head for one. Of a bf16 run what matmuls read goes as bf16.
     """
     store = Model(model, booked_only=True).store
     found = {True: [0.0, 0.0], False: [0.0, 0.0]}
     for name in store.names():
         about = store.describe(name)
-        rounds = config.train.precision == "bf16" and about["role"] in _ROUNDED
+        rounds = config.train.precision == "bf16" and len(about["shape"]) > 1
+        rounds = rounds and about["role"] not in ("embedding", "router")
         size = math.prod(about["shape"]) * (2 if rounds else 4)
         passes = found[len(about["shape"]) == EXPERT_AXES]
         passes[0] += size
