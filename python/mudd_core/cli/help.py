@@ -49,7 +49,6 @@ _FIELDS = {
         "train.save_every",
         "train.eval_every",
         "optim.lr",
-        "optim.warmup_steps",
     ),
     "validate": ("eval.max_batches", "eval.batch_size", "train.threads", "data.cache_dir"),
     "sample": (

@@ -59,7 +59,7 @@ def main(words: Sequence[str]) -> int:
         training.flops / seconds_of_token,
         source,
         int(GIB * (asked.memory or 0)),
-        asked.config or asked.workdir,
+        asked.config or run_and_step(asked.workdir)[0],
         tuple(overrides),
     )
     print(report(config, shape, training, network, cluster))
