@@ -25,7 +25,8 @@ _OF_SAMPLE = (  # --step is of validate, and --tokenizer of report too
     *("--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
     *("--step", "--tokenizer"),
 )
-_OF_TRAIN = ("--node-memory", *JOB_OPTIONS, "--devices", "--verbose")
+_OF_TRAIN = (*JOB_OPTIONS, "--devices", "--verbose")
+_ELSEWHERE = ("--split", "--html", "--node-memory")  # named by their commands, and by the help of train
 
 
 def answer(words: Sequence[str]) -> str | None:
@@ -75,7 +76,7 @@ def main_help() -> str:
         f"  {', '.join(_MEASURING)}: measure and predict speed",
         "",
         "options:",
-        *option_lines(name for name in OPTIONS if name not in (*_OF_TRAIN, *_OF_SAMPLE, "--split", "--html")),
+        *option_lines(name for name in OPTIONS if name not in (*_OF_TRAIN, *_OF_SAMPLE, *_ELSEWHERE)),
         f"  train: {' '.join(_OF_TRAIN)}; validate: --split; report: --html",
         f"  sample: {' '.join(_OF_SAMPLE)}",
         "",

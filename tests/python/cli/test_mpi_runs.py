@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 import mudd_core as mc
 from level_workers import levels
 from mpi_ranks import ENVIRONMENT, mpirun, needs_mpi, ranks_of, window_files
-from places import HELPERS, ROOT, TESTS
+from places import HELPERS, TESTS
 from tiny_run import TinyRun
 
 pytestmark = needs_mpi
@@ -195,14 +194,6 @@ def test_threads_of_the_environment_count_for_ranks(tiny_text: Path, tmp_path: P
     run.prefix = ("env", "OMP_NUM_THREADS=3", "mpirun", "--oversubscribe", "-n", "2")
     assert run.finish() == 0, run.tail
     assert " 3 threads" in run.output and "3 threads share" in run.output
-
-
-def test_a_report_is_no_work_for_ranks(tmp_path: Path) -> None:
-    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT / "python")}
-    run = TinyRun(tmp_path / "run", tmp_path)
-    command = [*MPIRUN, "2", *run.command()[:2], "report", f"--workdir={tmp_path / 'run'}"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2 and "report has no use of ranks" in done.stderr
 
 
 FAILING = """
