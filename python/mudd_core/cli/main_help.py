@@ -26,7 +26,7 @@ _OF_SAMPLE = (  # --step is of validate, and --tokenizer of report too
     *("--step", "--tokenizer"),
 )
 _OF_TRAIN = (*JOB_OPTIONS, "--devices", "--verbose")
-_ELSEWHERE = ("--split", "--html", "--node-memory")  # named by their commands, and by the help of train
+_ELSEWHERE = ("--split", "--html", "--node-memory")  # on other lines
 
 
 def answer(words: Sequence[str]) -> str | None:
@@ -73,11 +73,11 @@ def main_help() -> str:
         *(f"  {name:<10} {text}" for name, text in COMMANDS.items()),
         *(f"  {name:<10} {text}" for name, (_, text) in TOOLS.items() if name not in _HIDDEN),
         f"  {', '.join(_OF_FAMILIES)}: more slots for a TokenFormer; what the blocks of a MUDDFormer read",
-        f"  {', '.join(_MEASURING)}: measure and predict speed",
+        f"  {', '.join(_MEASURING)}: measure and predict speed; report --html: a page of the run",
         "",
         "options:",
         *option_lines(name for name in OPTIONS if name not in (*_OF_TRAIN, *_OF_SAMPLE, *_ELSEWHERE)),
-        f"  train: {' '.join(_OF_TRAIN)}; validate: --split; report: --html",
+        f"  train: {' '.join(_OF_TRAIN)} --node-memory; validate: --split",
         f"  sample: {' '.join(_OF_SAMPLE)}",
         "",
         "examples:",
