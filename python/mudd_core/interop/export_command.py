@@ -29,7 +29,7 @@ from mudd_core.data.tokenize import Tokenizer
 from mudd_core.engine.frozen import weight_view
 from mudd_core.engine.model_folder import write_weights
 from mudd_core.engine.state import weight_parts
-from mudd_core.interop.export_folder import OWN, compare, systems_of, write_theirs
+from mudd_core.interop.export_folder import OWN, compare, merged_model, systems_of, write_theirs
 from mudd_core.run.ranks.rank_levels import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.best_step import BEST, step_asked
@@ -95,6 +95,8 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
     cut = None if model.store.holds_all else stored_tensors(*_step_of(run, found))
     if cut is not None and model.lora is not None:  # its checkpoint has adapters alone
         ranks.together(_refuse_adapters)
+    if model.lora is not None:
+        model = merged_model(model)
     if own:
         digest = final_hash(weight_parts(model.store), model.comm)
         said = ranks.from_first(lambda: _write_own(asked, config, run, model, cut, digest))

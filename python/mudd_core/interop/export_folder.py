@@ -21,6 +21,8 @@ from mudd_core.config.families import own_family
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
 from mudd_core.engine.cut import Spread
+from mudd_core.engine.frozen import set_weight
+from mudd_core.engine.lora import merged_weights
 from mudd_core.interop.imported import imported_settings, imported_tokenizer
 from mudd_core.interop.layout import TheirTensors
 from mudd_core.run.ranks.ranks import Ranks
@@ -45,6 +47,17 @@ def systems_of(config: Config) -> tuple[str, ...]:
         return (OWN,)
     known = _OF_FAMILY.get(config.model.family, ("hf",))
     return known[::-1] if config.log.style == "maxtext" else known
+
+
+def merged_model(model: Model) -> Model:
+    """A model with adapters as one without: what they add is in its weights, in fp32."""
+    from mudd_core.engine.model import Model
+
+    plain = Model(model.config, initialize=False, precision="fp32")
+    for name, value in merged_weights(model):
+        set_weight(plain.store, name, value)
+    plain.store.repack()
+    return plain
 
 
 def first_exported(

@@ -9,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+import mudd_core as mc
 from chat_cases import tokenizer_json, turns, write_folder, write_jsonl
 from hf_models import SHARED, transformers
 from places import ROOT
@@ -166,3 +168,19 @@ def test_a_base_without_a_template_or_a_shard_is_named(given: Path) -> None:
     assert refused.returncode in (2, 65), refused.stderr
     refused = tune(given, "model.d_model=32", run="model")
     assert refused.returncode == 2 and "the base decides the model" in refused.stderr
+
+
+def test_an_export_has_the_adapters_in_its_weights(
+    given: Path, adapted: subprocess.CompletedProcess[str]
+) -> None:
+    command = [sys.executable, str(ROOT / "launch.py"), "export", "--workdir=runs/adapted", "--to=merged"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=given)
+    assert done.returncode == 0, done.stderr
+    model = transformers.AutoModelForCausalLM.from_pretrained(given / "merged").eval()
+    ids = torch.arange(24)[None]
+    want = mc.load(given / "runs" / "adapted").model.logits(ids.numpy())
+    with torch.no_grad():
+        got = model(ids).logits.numpy()
+        base = transformers.AutoModelForCausalLM.from_pretrained(given / "base").eval()(ids).logits.numpy()
+    assert np.abs(got - want).max() < 1e-4 * np.abs(want).max()
+    assert np.abs(base - want).max() > 1e-2 * np.abs(want).max()
