@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <thread>
 
 #include "mudd/base/parallel.h"
 #include "mudd/kernels/gemm/gradient_tasks.h"
@@ -12,15 +10,16 @@
 namespace mudd {
 namespace {
 
-// Tasks of u = scale (x A); those that read u wait for the last of them, as for packing (pack_tasks.h).
+// Tasks of u = scale (x A); those that read u wait for the last of them.
 class DownTasks {
  public:
   explicit DownTasks(const LowRankGemm& all)
       : whole_(all.down),
         scale_(all.scale),
         kernels_(gemm_kernels(whole_.compute)),
-        grid_(product_grid(kernels_, whole_.m, whole_.n, whole_.k)),
-        left_(grid_.tasks()) {}
+        grid_(product_grid(kernels_, whole_.m, whole_.n, whole_.k)) {
+    left_.begin(grid_.tasks());
+  }
 
   int64_t count() const { return grid_.tasks(); }
 
@@ -31,20 +30,17 @@ class DownTasks {
       float* row = block.c.f32() + r * block.ldc;
       for (int64_t j = 0; j < block.n; ++j) row[j] *= scale_;
     }
-    left_.fetch_sub(1, std::memory_order_release);
+    left_.done();
   }
 
-  void wait() const {
-    for (int spins = 0; left_.load(std::memory_order_acquire) > 0; ++spins)
-      if (spins > 1000) std::this_thread::yield();  // whoever computes u may have lost its core
-  }
+  void wait() const { left_.wait(); }
 
  private:
   const GemmBlock& whole_;
   const float scale_;
   const GemmKernels& kernels_;
   const Grid grid_;
-  std::atomic<int64_t> left_;
+  TasksLeft left_;
 };
 
 bool meets(const GemmBlock& full, const GradBlock& gradient) {

@@ -1,7 +1,6 @@
 #include "mudd/kernels/gemm/pack_tasks.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "mudd/base/parallel.h"
 #include "mudd/base/rounding.h"
@@ -43,7 +42,7 @@ void pack_narrow(const GemmKernels& kernels, ConstCells w, int64_t cols, bool tr
 PackTasks::PackTasks(std::span<const Unpacked> matrices, DType compute)
     : matrices_(matrices), kernels_(gemm_kernels(compute)), threads_(num_threads()) {
   for (const Unpacked& m : matrices) count_ += m.count * cut(m).tasks;
-  left_.store(count_);
+  left_.begin(count_);
 }
 
 PackTasks::Cut PackTasks::cut(const Unpacked& m) const {
@@ -69,12 +68,7 @@ void PackTasks::run(int64_t task) {
   if (w.type == DType::f32)
     (m->transposed ? kernels_.pack_transposed : kernels_.pack)(w.f32(), m->cols, c.k, c.n, begin, end, to);
   else pack_narrow(kernels_, w, m->cols, m->transposed, c.k, c.n, begin, end, to);
-  left_.fetch_sub(1, std::memory_order_release);
-}
-
-void PackTasks::wait() const {
-  for (int spins = 0; left_.load(std::memory_order_acquire) > 0; ++spins)
-    if (spins > 1000) std::this_thread::yield();  // whoever packs may have lost its core
+  left_.done();
 }
 
 void pack_weights(std::span<const Unpacked> matrices, DType compute) {

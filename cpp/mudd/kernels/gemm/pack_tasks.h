@@ -3,10 +3,26 @@
 
 #include <atomic>
 #include <span>
+#include <thread>
 
 #include "mudd/kernels/gemm/gemm.h"
 
 namespace mudd {
+
+// Tasks of a region that those with higher numbers wait for: by then all of these have begun, and they take some
+// ten microseconds. No task of the region may throw, for those that follow a failure are left out.
+class TasksLeft {
+ public:
+  void begin(int64_t count) { left_.store(count); }
+  void done() { left_.fetch_sub(1, std::memory_order_release); }
+  void wait() const {
+    for (int spins = 0; left_.load(std::memory_order_acquire) > 0; ++spins)
+      if (spins > 1000) std::this_thread::yield();  // a thread of theirs may have lost its core
+  }
+
+ private:
+  std::atomic<int64_t> left_{0};
+};
 
 class PackTasks {
  public:
@@ -14,10 +30,7 @@ class PackTasks {
 
   int64_t count() const { return count_; }
   void run(int64_t task);
-  // Returns when all tasks are done. Only for tasks of the same region with higher numbers: by then all of these
-  // have begun, and they take some ten microseconds. No task of the region may throw, for those that follow a
-  // failure are left out.
-  void wait() const;
+  void wait() const { left_.wait(); }
 
  private:
   struct Cut {
@@ -29,7 +42,7 @@ class PackTasks {
   const GemmKernels& kernels_;
   const int64_t threads_;  // as they were when the tasks were counted
   int64_t count_ = 0;
-  std::atomic<int64_t> left_;
+  TasksLeft left_;
 };
 
 }  // namespace mudd
