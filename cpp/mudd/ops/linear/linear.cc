@@ -19,6 +19,15 @@ std::span<const KernelRow<LinearKernels>> linear_rows() {
   return rows;
 }
 
+void check_added(const Inference& io, const char* op, const TensorSpec& y, int bias, int residual) {
+  if (io.has_input(bias))
+    check(io.input(bias).dtype == DType::f32 && io.input(bias).shape == std::vector<int64_t>{y.cols()}, op,
+          "bias: expected float32[", y.cols(), "], got ", io.input(bias).text());
+  if (io.has_input(residual))
+    check(is_real(io.input(residual)) && io.input(residual).shape == y.shape, op, "residual: expected ", y.text(),
+          ", got ", io.input(residual).text());
+}
+
 namespace {
 
 enum Input { kX, kW, kBias, kResidual };
@@ -163,12 +172,7 @@ class Linear : public Node {
     TensorSpec y = x;
     y.shape.back() = w.shape[transposed_ ? 0 : 1];
     check(y.cols() > 0, "linear", "w: expected at least one output, got ", w.text());
-    if (io.has_input(kBias))
-      check(io.input(kBias).dtype == DType::f32 && io.input(kBias).shape == std::vector<int64_t>{y.cols()},
-            "linear", "bias: expected float32[", y.cols(), "], got ", io.input(kBias).text());
-    if (io.has_input(kResidual))
-      check(is_real(io.input(kResidual)) && io.input(kResidual).shape == y.shape, "linear", "residual: expected ",
-            y.text(), ", got ", io.input(kResidual).text());
+    check_added(io, "linear", y, kBias, kResidual);
     return y;
   }
 

@@ -17,6 +17,9 @@
 
 namespace mudd {
 
+class Inference;
+struct TensorSpec;
+
 struct LinearKernels {
   // Rows [begin, end) of dpre = dy * act'(pre); pre and dpre may be null for activation none (dpre is dy).
   // dbias may be null; else it receives this block's sum over its rows, in row order (set, not added).
@@ -29,5 +32,8 @@ struct LinearKernels {
 MUDD_DECLARE_KERNELS(LinearKernels, linear_f32)
 
 std::span<const KernelRow<LinearKernels>> linear_rows();
+
+// Throws where an optional bias [N] or residual, inputs by these numbers, does not fit the output y [..., N].
+void check_added(const Inference& io, const char* op, const TensorSpec& y, int bias, int residual);
 
 }  // namespace mudd

@@ -135,12 +135,7 @@ class Lora final : public Node {
     check(b.cols() == w.cols(), "lora", "b: expected ", w.cols(), " columns as w has, got ", b.text());
     TensorSpec y = x;
     y.shape.back() = w.cols();
-    if (io.has_input(kBias))
-      check(io.input(kBias).dtype == DType::f32 && io.input(kBias).shape == std::vector<int64_t>{y.cols()}, "lora",
-            "bias: expected float32[", y.cols(), "], got ", io.input(kBias).text());
-    if (io.has_input(kResidual))
-      check(is_real(io.input(kResidual)) && io.input(kResidual).shape == y.shape, "lora", "residual: expected ",
-            y.text(), ", got ", io.input(kResidual).text());
+    check_added(io, "lora", y, kBias, kResidual);
     return y;
   }
 
