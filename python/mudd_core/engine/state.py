@@ -84,9 +84,13 @@ class EngineState:
         self._store.repack()
 
 
-def weight_parts(store: _core.ParamStore) -> list[StatePart]:
-    """Writable views of the weights that this rank holds, to read a checkpoint into; store.repack() must follow."""
-    return [_weight_part(store, name, True) for name in own_names(store) if store.holds(0, name)]
+def weight_parts(store: _core.ParamStore, names: Sequence[str] | None = None) -> list[StatePart]:
+    """Writable views of the weights that this rank holds, to read a checkpoint into; store.repack() must follow.
+
+    names: which; None: those that checkpoints have, which with adapters are theirs alone.
+    """
+    wanted = own_names(store) if names is None else names
+    return [_weight_part(store, name, True) for name in wanted if store.holds(0, name)]
 
 
 def _weight_part(store: _core.ParamStore, name: str, writable: bool) -> StatePart:

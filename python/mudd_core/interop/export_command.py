@@ -95,12 +95,12 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
     cut = None if model.store.holds_all else stored_tensors(*_step_of(run, found))
     if cut is not None and model.lora is not None:  # its checkpoint has adapters alone
         ranks.together(_refuse_adapters)
-    if model.lora is not None:
-        model = merged_model(model)
     if own:
-        digest = final_hash(weight_parts(model.store), model.comm)
+        digest = final_hash(weight_parts(model.store, model.store.names()), model.comm)
         said = ranks.from_first(lambda: _write_own(asked, config, run, model, cut, digest))
         return _say(ranks, said)
+    if model.lora is not None:
+        model = merged_model(model)
 
     def write() -> tuple[str, int]:
         args = asked.args

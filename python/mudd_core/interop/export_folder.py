@@ -21,7 +21,6 @@ from mudd_core.config.families import own_family
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
 from mudd_core.engine.cut import Spread
-from mudd_core.engine.frozen import set_weight
 from mudd_core.engine.lora import merged_weights
 from mudd_core.interop.imported import imported_settings, imported_tokenizer
 from mudd_core.interop.layout import TheirTensors
@@ -55,8 +54,7 @@ def merged_model(model: Model) -> Model:
 
     plain = Model(model.config, initialize=False, precision="fp32")
     for name, value in merged_weights(model):
-        set_weight(plain.store, name, value)
-    plain.store.repack()
+        plain.set_parameter(name, value)
     return plain
 
 

@@ -184,3 +184,15 @@ def test_an_export_has_the_adapters_in_its_weights(
         base = transformers.AutoModelForCausalLM.from_pretrained(given / "base").eval()(ids).logits.numpy()
     assert np.abs(got - want).max() < 1e-4 * np.abs(want).max()
     assert np.abs(base - want).max() > 1e-2 * np.abs(want).max()
+
+
+def test_an_export_by_our_own_names_keeps_the_adapters(
+    given: Path, adapted: subprocess.CompletedProcess[str]
+) -> None:
+    command = [sys.executable, str(ROOT / "launch.py"), "export", "--workdir=runs/adapted", "--to=own"]
+    done = subprocess.run([*command, "--system=own"], capture_output=True, text=True, timeout=120, cwd=given)
+    assert done.returncode == 0, done.stderr
+    ids = np.arange(24)[None]
+    kept, run = mc.load(given / "own"), mc.load(given / "runs" / "adapted").model
+    assert kept.model.lora == run.lora is not None
+    assert np.array_equal(kept.model.logits(ids), run.logits(ids))
