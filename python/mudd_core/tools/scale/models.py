@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from mudd_core import _core
 from mudd_core.config import Config, ModelConfig, head_width, kv_heads, mixture_of
 from mudd_core.config.tune import lora_of
 from mudd_core.engine.flops import expert_weights, flops_per_token
@@ -28,10 +29,10 @@ def _gathered(config: Config, model: ModelConfig) -> dict[bool, tuple[float, flo
     """
     store = Model(model, booked_only=True).store
     found = {True: [0.0, 0.0], False: [0.0, 0.0]}
+    rounded = {role.name for role in _core.roles() if role.kind == "matrix"} - {"router"} | {"head"}
     for name in store.names():
         about = store.describe(name)
-        rounds = config.train.precision == "bf16" and len(about["shape"]) > 1
-        rounds = rounds and about["role"] not in ("embedding", "router")
+        rounds = config.train.precision == "bf16" and about["role"] in rounded
         size = math.prod(about["shape"]) * (2 if rounds else 4)
         passes = found[len(about["shape"]) == EXPERT_AXES]
         passes[0] += size
