@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,14 +29,15 @@ _FIELD = "start.load_parameters_path"
 
 @dataclass(frozen=True)
 class Base:
-    """The base of adapters. sha256: of its weights as they are stored there (checkpoint.final_hash)."""
+    """The base of adapters. sha256: of its weights as they are stored there (checkpoint.final_hash).
+
+    weights: of adapted layers whose matrices lack what their adapters begin with; else none.
+    """
 
     path: Path
     sha256: str
     rounded: int
-    weights: Mapping[
-        str, Array
-    ]  # of adapted layers whose matrices lack what their adapters begin with; else none
+    weights: Mapping[str, Array]
 
     @property
     def facts(self) -> JsonObject:
@@ -91,7 +92,8 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
         )
     weights = {name: np.asarray(tensor) for name, tensor in source.tensors.items() if is_weight(name)}
     rounded = 0
-    for name, value in start_weights(model, source, names=base_names(model.store)):
+    read_once = replace(source, tensors=weights)
+    for name, value in start_weights(model, read_once, names=base_names(model.store)):
         rounded += set_weight(model.store, name, value)
     model.store.repack()  # copies of weights that ranks share
     adapters = model.store.adapters

@@ -17,7 +17,7 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array
 from mudd_core.checkpoint import StatePart, dtypes, is_weight
-from mudd_core.checkpoint.stored import StoredTensor
+from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.config import Config, ModelConfig, TokenFormerConfig
 from mudd_core.dist import Comm
 from mudd_core.engine.frozen import set_weight
@@ -215,7 +215,7 @@ def largest_change(before: Model, after: Model, tokens: Array) -> tuple[float, f
     return float(np.abs(new - old).max()), float(np.abs(old).max())
 
 
-def with_weights(config: ModelConfig, tensors: Mapping[str, StoredTensor]) -> Model:
+def with_weights(config: ModelConfig, tensors: Mapping[str, AnyTensor]) -> Model:
     """A model of this config with these weights."""
     from mudd_core.engine.model import Model
 

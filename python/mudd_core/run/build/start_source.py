@@ -12,7 +12,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.storage import is_bucket, mirror_folder, readable, unreachable
 from mudd_core.checkpoint.steps import MANIFEST, step_name, step_of
-from mudd_core.checkpoint.stored import StoredTensor
+from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.checkpoint.weights import SHARDED, is_sharded, stored_weights, weight_files
 from mudd_core.config import Config
 from mudd_core.dist import Comm
@@ -27,13 +27,14 @@ _WHAT = "[start] load_parameters_path"
 
 @dataclass(frozen=True)
 class Source:
-    """Weights to start from, read one tensor at a time. config: of the run they come from, if known; state: whether moments are there.
+    """Weights to start from, read one tensor at a time.
 
-    step: of the checkpoint; 0 for weights alone.
+    config: of the run they come from, if known; state: whether moments are there. step: of the checkpoint; 0 for
+    weights alone.
     """
 
     path: Path
-    tensors: Mapping[str, StoredTensor]
+    tensors: Mapping[str, AnyTensor]
     config: Config | None
     state: bool
     step: int = 0
