@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
@@ -72,7 +72,7 @@ class MemoryPlan:
     def advice(self, report: Mapping[str, int], have: int) -> str:
         """Return what to change so that a run whose ranks need `report` fits into `have` bytes."""
         ranks = self.place.on_a_node
-        settled = (report["weights"] + report["moments"]) * ranks + self._least_gradients(self._counted())
+        settled = (report["weights"] + report["moments"]) * ranks + self._least_gradients(self._counted)
         whole = self.config.optim.moment_dtype == "fp32"  # half of the first of two moments
         return self._settings_for(have, settled, report["moments"] // 4 * ranks if whole else 0)
 
@@ -125,6 +125,7 @@ class MemoryPlan:
             place = Place(2 * place.world, place.on_a_node)
         return None
 
+    @cached_property
     def _counted(self) -> _Counted:
         from mudd_core.engine.model import Model
         from mudd_core.engine.trainable import choose_trained
@@ -148,7 +149,7 @@ class MemoryPlan:
 
         Planning the updates of a model far too large takes seconds; counting its weights does not.
         """
-        found, place, mesh = self._counted(), self.place, self.config.mesh
+        found, place, mesh = self._counted, self.place, self.config.mesh
         share = place.on_a_node / place.world
         moments = int(2 * share * (found.trained + found.expert_trained))
         dense = int(share * found.weights) if mesh.zero == 3 else found.weights
@@ -168,7 +169,7 @@ class MemoryPlan:
         Two buckets of gradients or weights are under way at a time, each as large as the largest parameter and the
         4 MiB that fill one; with mesh.zero=3 two layers too. Rows of experts go straight from and to the activations.
         """
-        place, found = self.place, self._counted()
+        place, found = self.place, self._counted
         if place.world == place.on_a_node:
             return 0
         own = self.config.mesh.expert
