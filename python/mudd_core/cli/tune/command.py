@@ -16,7 +16,7 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.cli import dispatch
-from mudd_core.cli.names import JOB_OPTIONS
+from mudd_core.cli.names import JOB_OPTIONS, OPTIONS
 from mudd_core.cli.tune.base import Base, base_of, require_same_base
 from mudd_core.cli.tune.before_after import print_answers
 from mudd_core.cli.tune.recipe import recipe_of
@@ -65,9 +65,9 @@ def _parser() -> ToolArguments:
     parser.add_argument(
         "--plan", action="store_true", help="print the choices, tokens, memory and time; train nothing"
     )
-    parser.add_argument("--ranks", metavar="N", help="train by N processes, started by mpirun")
-    parser.add_argument("--hosts", metavar="A,B", help="hosts that the ranks are dealt out to")
-    parser.add_argument("--max-restarts", metavar="K", help="starts after a lost rank or host")
+    for name in JOB_OPTIONS:
+        value, text, _ = OPTIONS[name]
+        parser.add_argument(name, metavar=value, help=text)
     parser.add_argument("--verbose", action="store_true", help="print the whole config too")
     return parser
 

@@ -91,13 +91,10 @@ def recipe_of(base: Base, data: str, name: str, words: Sequence[str]) -> Recipe:
 
 
 def _choose_method(recipe: Recipe) -> None:
-    has_lora = any(info.path == "tune.method" for info in walk(recipe.config))
-    if has_lora:
-        recipe.choose(
-            "tune.method", "lora", "adapters beside frozen weights: little memory, the base stays as it is"
-        )
-    method = str(_value(recipe.config, "tune.method")) if has_lora else "full"
-    kind = "lora" if method == "lora" else "full"
+    recipe.choose(
+        "tune.method", "lora", "adapters beside frozen weights: little memory, the base stays as it is"
+    )
+    kind = "lora" if recipe.config.tune.method == "lora" else "full"
     recipe.choose("optim.lr", _RATES[kind], _WHY_RATE[kind])
     recipe.choose("optim.schedule", "linear", "falls to zero, so that the last batches do not decide")
     recipe.choose("optim.final_lr_ratio", 0.0, "the end of that line")
