@@ -10,6 +10,7 @@ from mudd_core.base.errors import UserError
 
 # Path("gs://bucket/run") has lost one of the slashes.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|([A-Za-z][A-Za-z0-9+.-]+):/")
+IMPORTED = "imported"  # below a work directory: the files that came with imported weights
 _LONGEST_NAME = 255  # bytes, of every file system in use
 _COPY = {
     "gs": "gcloud storage cp -r",

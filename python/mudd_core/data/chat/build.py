@@ -10,7 +10,7 @@ from pathlib import Path
 from mudd_core.base.types import Int64
 from mudd_core.config.data import DataConfig
 from mudd_core.data.chat.child import RefusedError
-from mudd_core.data.chat.conversations import MESSAGES, conversation_of, records
+from mudd_core.data.chat.conversations import conversation_of, messages_column, records
 from mudd_core.data.chat.faults import Faults
 from mudd_core.data.chat.kept import Entry
 from mudd_core.data.chat.masks import example_of
@@ -51,7 +51,7 @@ class Build:
 
     def _rendered(self, renderer: Renderer) -> Iterator[tuple[RenderedChat, int, str, bytes, bool]]:
         """Text, number, words about its place, digest of each conversation, and whether its file is for validation."""
-        column = MESSAGES if self.settings.column == "text" else self.settings.column
+        column = messages_column(self.settings.column)
         files = [
             (file, held) for held, some in enumerate((self.found.train, self.found.valid)) for file in some
         ]
@@ -86,7 +86,7 @@ class Build:
 
 def require_conversation(path: Path, one: Format, column: str) -> None:
     """UserError or FormatError where the first record of a file is no conversation. column: as data.column."""
-    column = MESSAGES if column == "text" else column
+    column = messages_column(column)
     if (record := next(records(path, one, column), None)) is not None:
         try:
             conversation_of(record, column)

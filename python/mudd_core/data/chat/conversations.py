@@ -14,7 +14,6 @@ from mudd_core.data.chat.child import RefusedError
 from mudd_core.data.formats.format import Format
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
-MESSAGES = "messages"
 _PAIR = ("prompt", "completion")
 _ALPACA = ("instruction", "input", "output")
 
@@ -33,6 +32,11 @@ class Conversation:
             return hashlib.sha256(text.encode()).digest()
         except UnicodeEncodeError:
             raise RefusedError("not a text", "a text holds half a surrogate") from None
+
+
+def messages_column(column: str) -> str:
+    """The member that holds the messages, for data.column, whose default is that of plain texts."""
+    return "messages" if column == "text" else column
 
 
 def records(file: Path, one: Format, column: str) -> Iterator[JsonObject]:

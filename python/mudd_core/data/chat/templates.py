@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.paths import IMPORTED
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.data import DataConfig
@@ -21,7 +22,6 @@ _CHATML = (
 )
 BUILT_IN = {"chatml": _CHATML}
 _FILE = "chat_template.jinja"
-_KEPT = "imported"  # below the work directory of an import: the files that came with its weights
 _LONGEST = 1 << 20  # bytes
 
 
@@ -61,7 +61,7 @@ def find_template(settings: DataConfig, tokenizer: Tokenizer) -> ChatTemplate:
 def _folders(tokenizer: str) -> list[Path]:
     path = Path(tokenizer).expanduser()
     folder = path if path.is_dir() else path.parent
-    return [folder, folder / _KEPT] if path.exists() else []
+    return [folder, folder / IMPORTED] if path.exists() else []
 
 
 def _files(folders: list[Path], name: str) -> list[Path]:

@@ -58,12 +58,17 @@ class ChatData:
 
     @property
     def documents(self) -> tuple[int, int]:
-        return self.train.places.size, self._of("valid").places.size
+        return self.train.places.size, self.valid.places.size
 
     @cached_property
     def train(self) -> Chosen:
         """The examples that train."""
         return self._of("train")
+
+    @cached_property
+    def valid(self) -> Chosen:
+        """The examples that validate."""
+        return self._of("valid")
 
     def _of(self, split: Split) -> Chosen:
         return chosen(self.kept, split, self.config.train.seq_len, self.config.data.too_long)
@@ -87,7 +92,7 @@ class ChatData:
         return made
 
     def describe(self) -> list[str]:
-        train, valid = self.train, self._of("valid")
+        train, valid = self.train, self.valid
         facts = self.kept.facts
         lines = [
             f"cache       {self.kept.folder}",

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mudd_core.base.errors import UserError, write_error
+from mudd_core.base.paths import IMPORTED
 from mudd_core.base.regular_files import kind_of, open_regular, shown_kind
 from mudd_core.run.store import run_folder
 from mudd_core.run.store.lease import Lease, content, is_alive
@@ -52,7 +53,7 @@ _KINDS = {
     stat.S_IFDIR: [
         run_folder.CHECKPOINTS,
         run_folder.BOARD,
-        run_folder.IMPORTED,
+        IMPORTED,
         run_folder.BASE,
         run_folder.STAGED,
         run_folder.UNFINISHED,

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mudd_core.base.paths import local
+from mudd_core.base.paths import IMPORTED, local
 from mudd_core.base.storage import is_url, mapped, mirror_folder
 
 CONFIG, RUN, SUMMARY = "config.json", "run.json", "summary.json"
@@ -24,7 +24,6 @@ LOCK, LEASE, STOP = ".lock", ".lease", "STOP"
 REMOTE = "remote.json"  # names the storage that the folder is a copy of
 STAGED, UNFINISHED = ".fetch", ".fetch.part"  # of a fetch from a storage (run/store/fetch.py)
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
-IMPORTED = "imported"  # the files that came with imported weights
 BASE, ASKED = "base", "tune.json"  # the model that a tuning starts from, and the config that it asks for
 TRACES = ("plugins", "plugins/profile")  # folders of traces, whose loss ends no run: links alone are refused
 _ARGUMENT = "[arguments] --workdir"
