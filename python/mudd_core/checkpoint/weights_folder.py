@@ -59,10 +59,8 @@ def write_folder(
 ) -> None:
     """Write config.json, other files, and model.safetensors or files of at most shard_bytes with their index.
 
-    weights: made and written one at a time. files: content by name. place: of messages.
-
-    The folder appears whole or not at all, in the place of one that is
-    there already: SaveError where the disk is full or refuses.
+    weights: made and written one at a time. files: content by name. place: of messages. The folder appears whole or
+    not at all, in the place of one that is there already: SaveError where the disk is full or refuses.
     """
     later = {name: one if isinstance(one, Later) else Later.of(one) for name, one in weights.items()}
     shards = _shards(later, shard_bytes)

@@ -13,14 +13,8 @@ from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS, is_option
 WRITING = 'sample --config=small.py --prompt "def "'
 _MEASURING = ("profile", "commbench", "scale")  # share a line of the main help
 _OF_FAMILIES = ("grow", "weights")  # likewise
-_HIDDEN = (
-    *_MEASURING,
-    *_OF_FAMILIES,
-    "compare",
-    "data show",
-    "data convert",
-    "data inspect",
-)  # named on other lines
+# Named on other lines.
+_HIDDEN = (*_MEASURING, *_OF_FAMILIES, "compare", "data show", "data convert", "data inspect")
 _OF_SAMPLE = (  # --step is of validate, and --tokenizer of report too
     *("--prompt-file", "--prompt-lines", "--interactive", "--num-samples", "--stop"),
     *("--step", "--tokenizer"),

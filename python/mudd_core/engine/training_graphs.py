@@ -54,9 +54,8 @@ class TrainingGraphs:
     def plan(self, optional: tuple[str, ...] = (), *, check_finite: bool = False) -> Planned:
         """The graph with these inputs beside inputs and targets, in memory that the ranks of a node share."""
         train, store = self._config.train, self._model.store
-        choose_trained(
-            self._model, self._config.trained
-        )  # a later engine of the model may have chosen others
+        # A later engine of the model may have chosen others.
+        choose_trained(self._model, self._config.trained)
         shared = self.comm.world > 1 and not check_finite
         store.share_packs(shared)
         options = ExecutorOptions(
