@@ -2,12 +2,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "bind/numpy.h"
 #include "mudd/base/check.h"
 #include "mudd/base/fit.h"
 #include "mudd/base/isa.h"
 #include "mudd/base/parallel.h"
-#include "mudd/base/principal.h"
 #include "mudd/base/room_error.h"
 #include "mudd/base/test_build.h"
 
@@ -75,24 +73,5 @@ void bind_base(py::module_& m) {
         return py::make_tuple(line.slope, line.intercept, line.slope_error);
       },
       py::arg("x"), py::arg("y"), "(slope, intercept, standard error of the slope) of the least-squares line.");
-  m.def(
-      "principal_factors",
-      [](const py::object& w, int64_t rank, double scale) {
-        py::object holder;
-        const mudd::Tensor t = mudd::bind::tensor(w, mudd::DType::f32, "principal_factors", "w", &holder, true);
-        mudd::check(mudd::bind::shape_of(w).size() == 2 && rank > 0, "principal_factors",
-                    "w, rank: expected a matrix and at least one column");
-        const py::object a = mudd::bind::empty({t.rows, rank}, mudd::DType::f32);
-        const py::object b = mudd::bind::empty({rank, t.cols}, mudd::DType::f32);
-        const mudd::Tensor left = mudd::bind::writable(a, mudd::DType::f32, "principal_factors", "a");
-        const mudd::Tensor right = mudd::bind::writable(b, mudd::DType::f32, "principal_factors", "b");
-        {
-          const py::gil_scoped_release released;
-          mudd::principal_factors(t.f32(), t.rows, t.cols, rank, scale, left.f32(), right.f32());
-        }
-        return py::make_tuple(a, b);
-      },
-      py::arg("w"), py::arg("rank"), py::arg("scale"),
-      "(a, b) with scale a b = the part of w along its `rank` largest singular values, each factor its root.");
   m.def("num_threads", &mudd::num_threads, "Threads that the next call will use.");
 }

@@ -7,6 +7,7 @@
 #include "bind/custom_op.h"
 #include "bind/numpy.h"
 #include "mudd/base/busy.h"
+#include "mudd/base/principal.h"
 #include "mudd/graph/immediate.h"
 
 namespace py = pybind11;
@@ -156,6 +157,29 @@ void bind_specs(py::module_& m) {
       py::return_value_policy::reference, "The declarations of all ops.");
 }
 
+// The start of adapters by PiSSA.
+void bind_principal(py::module_& m) {
+  m.def(
+      "principal_factors",
+      [](const py::object& w, int64_t rank, double scale) {
+        py::object holder;
+        const Tensor t = bind::tensor(w, DType::f32, "principal_factors", "w", &holder, true);
+        check(bind::shape_of(w).size() == 2 && rank > 0, "principal_factors",
+              "w, rank: expected a matrix and at least one column");
+        const py::object a = bind::empty({t.rows, rank}, DType::f32);
+        const py::object b = bind::empty({rank, t.cols}, DType::f32);
+        const Tensor left = bind::writable(a, DType::f32, "principal_factors", "a");
+        const Tensor right = bind::writable(b, DType::f32, "principal_factors", "b");
+        {
+          const py::gil_scoped_release released;
+          principal_factors(t.f32(), t.rows, t.cols, rank, scale, left.f32(), right.f32());
+        }
+        return py::make_tuple(a, b);
+      },
+      py::arg("w"), py::arg("rank"), py::arg("scale"),
+      "(a, b) with scale a b = the part of w along its `rank` largest singular values, each factor its root.");
+}
+
 }  // namespace
 
 void bind_ops(py::module_& m) {
@@ -188,4 +212,5 @@ void bind_ops(py::module_& m) {
       .def("weight_like", &OpCall::weight_like, py::arg("i"))
       .def("passes_gradient", &OpCall::passes_gradient);
   bind_specs(m);
+  bind_principal(m);
 }

@@ -60,6 +60,7 @@ def plain(one):
 names = ("op_specs", "optimizer_specs", "roles", "schedules", "warmups")
 print(json.dumps([[name, plain(getattr(core, name)())] for name in names]))
 """
+BASES = ("ParamStore",)  # classes of _core that a class of the package derives from
 RUN_SECONDS = 10
 MEMORY_SLACK = 64 * 2**10  # KiB a run may add to the peak of the process beside 4 x its input
 
@@ -78,6 +79,8 @@ def take_modules(folder: str) -> None:
         setattr(mudd_core, name, module)
     for table, rows in core_tables():
         setattr(sys.modules["mudd_core._core"], table, lambda rows=rows: rows)
+    for base in BASES:
+        setattr(sys.modules["mudd_core._core"], base, type(base, (), {}))
 
 
 def core_tables() -> list[tuple[str, list[SimpleNamespace | str]]]:
