@@ -57,6 +57,7 @@ void run(const Shape& s, bool training, int rounds, int64_t chunk_bytes, int64_t
   Inference needs;
   for (const TensorSpec& spec : specs) needs.inputs_.push_back(&spec);
   needs.parameter_ = {false, true, false};
+  needs.gathered_ = {false, false, false};
   needs.wants_ = {training, training, false};
   needs.training_ = training;
   needs.shards_ = &shards;

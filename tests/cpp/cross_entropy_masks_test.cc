@@ -150,13 +150,12 @@ TEST_CASE("masks: loss, counts and gradients have the bits of all rows with zero
       const Result all = dense(c, n);
       CAPTURE(std::string(mask.name));
       for (const auto& learns : kLearning)
-        for (const bool training : {false, true})
-          for (const int64_t chunk_bytes : {1ll, 30000ll, 16ll << 20}) {
-            c.hidden_learns = learns.hidden, c.head_learns = learns.head;
-            c.training = training, c.parameter = chunk_bytes == 1, c.chunk_bytes = chunk_bytes;
-            set_num_threads(training ? 3 : 1);
-            CHECK(same_bits(run(c, n), learned(all, c)));
-          }
+        for (const int64_t chunk_bytes : {1ll, 30000ll, 16ll << 20}) {
+          c.hidden_learns = learns.hidden, c.head_learns = learns.head;
+          c.training = chunk_bytes > 1, c.parameter = chunk_bytes == 1, c.chunk_bytes = chunk_bytes;
+          set_num_threads(chunk_bytes == 30000 ? 3 : 1);
+          CHECK(same_bits(run(c, n), learned(all, c)));
+        }
     }
   set_num_threads(0);
 }
@@ -185,7 +184,7 @@ TEST_CASE("masks, bf16: gradients that lie in bf16 are rounded once, added or no
       c.compute = DType::bf16;
       const Numbers n = masked(c, mask);
       const std::vector<float> all = dense(c, n).dh;
-      const auto near = [](float x) { return widen(to_bf16(x)); };
+      const auto near = [](float x) { return from_bf16(to_bf16(x)); };
       CAPTURE(std::string(mask.name));
       for (const bool adds : {false, true}) {
         std::vector<float> before = adds ? numbers(7, std::ssize(all)) : std::vector<float>();
