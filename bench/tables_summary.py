@@ -48,14 +48,14 @@ def summary(kept: Row) -> str:
     found = cases(kept)
     out = [
         f"## {kept['cpu']}, {kept['cores']} cores and threads{when([ours for ours, _ in found])}\n",
-        "| family | shape | numbers | tokens/s | of peak "
+        "| family | shape | numbers | tokens/s | steps | spread | of peak "
         "| over PyTorch 2.13, the faster of eager and compiled | over JAX | memory, of eager's |",
-        "|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for ours, programs in found:
         out.append(
             f"| {NAMES[ours['family']]} | {ours['shape']} | {numbers(ours)} | {ours['tokens_per_second']:,.0f} "
-            f"| {share(ours)} | {over_better(programs)} "
+            f"| {ours['steps']} | {ours['spread']:.0%} | {share(ours)} | {over_better(programs)} "
             f"| {ratio(programs, 'jax', 'tokens_per_second', '.2f')} "
             f"| {ratio(programs, 'eager', 'peak_rss_mib', '.0%')} |"
         )

@@ -48,7 +48,7 @@ def kept(*rows: dict[str, Any]) -> dict[str, Any]:
 def test_ratios_are_to_the_better_of_the_baselines_that_took_our_steps() -> None:
     rows = [step("ours", 3000), step("eager", 2000), step("compile", 2500), step("jax", 1500)]
     text = tables_summary.summary(kept(*rows))
-    assert "| GPT-2 | 9M | fp32, AVX2 | 3,000 | 75% | 1.20 (compile) | 2.00 | 50% |" in text
+    assert "| GPT-2 | 9M | fp32, AVX2 | 3,000 | 20 | 2% | 75% | 1.20 (compile) | 2.00 | 50% |" in text
     rows[2]["other_steps"] = "loss differs by nan"
     assert "| 1.50 (eager) | 2.00 | 50% |" in tables_summary.summary(kept(*rows))
     page = tables_page.page(kept(*rows))
