@@ -138,9 +138,10 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
     summary = store.summary()
     if summary is not None and not sweep:
         store.settle()
+        said = ending(summary, store.folder, request, "" if has_text(config) and not is_chat else None)
         progress.say(
             f"{store.folder} holds a finished run; a larger train.steps says how to train longer, another "
-            f"--workdir starts a new one\n{ending(summary, store.folder, request, '' if has_text(config) and not is_chat else None)}"
+            f"--workdir starts a new one\n{said}"
         )
         return _code(summary, ranks.first)
     note, origins = recipe_note(config), "" if request.resolved is None else origin_text(request.resolved)

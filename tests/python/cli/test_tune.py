@@ -1,4 +1,4 @@
-"""The command tune: choices, plan, run, answers before and after, resume, export, and what it refuses."""
+"""The command tune: choices, plan, run, answers before and after, resume, export, and other bases and data."""
 
 from __future__ import annotations
 
@@ -156,27 +156,6 @@ def test_another_base_and_other_data_are_refused(
     assert (
         refused.returncode == 2 and "[tune] --data: runs/mine was started with chat.jsonl" in refused.stderr
     )
-
-
-def test_a_base_without_a_template_or_a_shard_is_named(given: Path) -> None:
-    plain = given / "plain"
-    shutil.copytree(given / "base", plain)
-    config = json.loads((plain / "tokenizer_config.json").read_text())
-    del config["chat_template"]
-    (plain / "tokenizer_config.json").write_text(json.dumps(config))
-    refused = tune(given, base="plain", run="plain")
-    assert refused.returncode == 2 and "set data.template=chatml" in refused.stderr, refused.stderr
-    assert tune(given, "--plan", "data.template=chatml", base="plain", run="plain").returncode == 0
-    next(plain.glob("*.safetensors")).unlink()
-    refused = tune(given, base="plain", run="shard")
-    assert refused.returncode in (2, 65) and ".safetensors" in refused.stderr, refused.stderr
-    large = json.loads((plain / "tokenizer.json").read_text())
-    large["added_tokens"].append({**large["added_tokens"][-1], "id": 600, "content": "<|more|>"})
-    (plain / "tokenizer.json").write_text(json.dumps(large))
-    refused = tune(given, base="plain", run="large")
-    assert refused.returncode in (2, 65), refused.stderr
-    refused = tune(given, "model.d_model=32", run="model")
-    assert refused.returncode == 2 and "the base decides the model" in refused.stderr
 
 
 def test_an_export_has_the_adapters_in_its_weights(

@@ -81,8 +81,12 @@ def absent_tensor(value: dict[str, object]) -> None:
     files["model.layers.9.mlp.up_proj.weight"] = next(iter(files.values()))
 
 
+def first_shard(folder: Path) -> Path:
+    return min((folder / "base").glob("model-*.safetensors"))
+
+
 def cut_shard(folder: Path) -> None:
-    file = min((folder / "base").glob("model-*.safetensors"))
+    file = first_shard(folder)
     os.truncate(file, file.stat().st_size - 5)
 
 
@@ -126,11 +130,11 @@ CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
         2,
         "vocab_size: the weights have 3",
     ),
-    "a missing shard": (lambda folder: min((folder / "base").glob("model-*")).unlink(), (), 2, "names a file 'model-00001"),
+    "a missing shard": (lambda folder: first_shard(folder).unlink(), (), 2, "names a file 'model-00001"),
     "a cut shard": (cut_shard, (), 65, "model-00001-of-"),
-    "an absent tensor": (edit(INDEX, absent_tensor), (), 65, "'model.layers.9.mlp.up_proj.weight' should be in 'model-"),
+    "an absent tensor": (edit(INDEX, absent_tensor), (), 65, "layers.9.mlp.up_proj.weight' should be in 'model-"),
     "a damaged config": (lambda folder: (folder / BASE).write_text("{"), (), 65, "config.json"),
-    "an unknown kind of model": (edit(BASE, lambda value: value.update(model_type="phi3")), (), 2, "one of llama, mistral"),
+    "an unknown kind of model": (edit(BASE, lambda value: value.update(model_type="phi3")), (), 2, "one of llama, "),
     "rank 0": (lambda _: None, ("lora.rank=0",), 2, "lora.rank: expected at least 1, got 0"),
     "unknown targets": (lambda _: None, ("lora.targets=q_proj",), 2, "got 'q_proj'; it has q, k, v, o, gate, up, down"),
     "an unknown method": (lambda _: None, ("tune.method=qlora",), 2, "expected lora, full or last:N"),
@@ -155,10 +159,11 @@ def test_a_mistake_is_named_with_its_way_out_and_leaves_no_run(
     assert not (here / "runs" / "mine" / "config.json").exists()
 
 
-def test_a_mistake_that_is_mended_starts(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_is_mended_starts(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (("lora.rank=0",), ("lora.targets=q_proj",), ("data.template=no.jinja",)):
         assert tune(*words, "train.steps=1") == 2
-    assert tune("train.steps=1") == 0
+    CASES["no template"][0](here)
+    assert tune("train.steps=1", "data.template=chatml") == 0
     assert "held-out loss: " in capsys.readouterr().out
 
 
@@ -171,3 +176,24 @@ def test_the_file_of_alpaca_is_read_as_it_is(here: Path, capsys: pytest.CaptureF
     found = next(one for one in line if one.startswith("data: "))
     train, valid = int(found.split()[1]), int(found.split(held)[0].split()[-1])
     assert train + valid == 30
+
+
+def test_a_base_in_bf16_stays_in_bf16_and_trains_as_its_values_in_fp32(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(here / "base").bfloat16()
+    hashes = []
+    for run, kind in (("half", torch.bfloat16), ("whole", torch.float32)):
+        model.to(kind).save_pretrained(here / run)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(here / "base" / name, here / run)
+        assert tune("train.steps=2", f"--base={run}", f"--workdir=runs/{run}") == 0
+        hashes.append(json.loads((here / "runs" / run / "summary.json").read_text())["final_hash"])
+        manifest = here / "runs" / run / "base" / "checkpoints" / "step-0" / "manifest.json"
+        tensors = json.loads(manifest.read_text())["tensors"]
+        assert {tensors[f"blocks.0.attn.{name}.w"]["dtype"] for name in "qkvo"} == {
+            "BF16" if run == "half" else "F32"
+        }
+        assert all(name.endswith((".gain", "count")) for name in tensors if "/" in name)
+    assert "frozen parameters are stored in bfloat16" in capsys.readouterr().out
+    assert hashes[0] == hashes[1]

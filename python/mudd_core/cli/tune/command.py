@@ -54,7 +54,9 @@ def main(words: Sequence[str]) -> int:
         code = dispatch.run([*train, *(["--verbose"] if asked.verbose else [])], main)
     if code == 0:
         print_answers(run, base)
-        print(f"\nexport   {shlex.join([*typed_program(), 'export', f'--workdir={run}', f'--to={run}-export'])}")
+        print(
+            f"\nexport   {shlex.join([*typed_program(), 'export', f'--workdir={run}', f'--to={run}-export'])}"
+        )
     return code
 
 
