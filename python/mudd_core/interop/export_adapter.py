@@ -15,7 +15,6 @@ from mudd_core.checkpoint.weights_folder import write_folder
 from mudd_core.config import Config, LoraConfig
 from mudd_core.engine.lora import base_names, low_rank
 from mudd_core.engine.model import Model
-from mudd_core.interop.probe import difference, probe_ids
 from mudd_core.interop.peft_folder import (
     SETTINGS,
     WEIGHTS,
@@ -23,6 +22,7 @@ from mudd_core.interop.peft_folder import (
     adapter_tensors,
     read_adapter,
 )
+from mudd_core.interop.probe import difference, probe_ids
 from mudd_core.run.store.run_folder import RunFolder
 
 _PLACE = "[export] --adapter"
@@ -40,8 +40,8 @@ def base_name(asked: str | None, run: RunFolder, config: Config) -> str:
         return source
     start = config.start.load_parameters_path
     raise UserError(
-        f"{_PLACE}: expected a run that was tuned from a folder of Hugging Face, got one from {start}; write that as such "
-        f"a folder (export --workdir={start} --to=FOLDER) and name it with --base=FOLDER, or use --merged"
+        f"{_PLACE}: expected a run that was tuned from a folder of Hugging Face, got one from {start}; write that as "
+        f"such a folder (export --workdir={start} --to=FOLDER) and name it with --base=FOLDER, or use --merged"
     )
 
 
@@ -91,8 +91,8 @@ def adapter_difference(folder: Path, model: Model) -> tuple[float, float]:
     for name in base_names(model.store):
         weight, layer = model.parameters[name], name.removesuffix(".w")
         if adapters.initial and layer in adapters.names:
-            initial = (model.parameters[f"{layer}.lora_{factor}0"] for factor in "ab")
-            weight = weight + low_rank(*initial, adapters.scale)
+            a, b = (model.parameters[f"{layer}.lora_{factor}0"] for factor in "ab")
+            weight = np.asarray(weight + low_rank(a, b, adapters.scale))
         again.set_parameter(name, weight)
     for name, value in adapter.weights.items():
         again.set_parameter(name, value)

@@ -17,7 +17,6 @@ from mudd_core.run.store.best_step import BEST
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run, run_and_step
 
-
 _TEXT = """Writes a run's weights as a folder of an original program: settings, safetensors, tokenizer.
 
 What was written is loaded again and must give the very logits of the run before success is reported. With --ranks=N

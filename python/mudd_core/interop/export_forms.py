@@ -1,4 +1,4 @@
-"""The forms in which a run goes out: adapters for PEFT, the merged model, or all weights as another program has them."""
+"""The forms in which a run goes out: adapters for PEFT, the merged model, or whole weights for another program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from mudd_core.run.store.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class Export:
-    """An export of the checkpoint of a step; each of its methods writes a folder, compares, and returns the exit code."""
+    """An export of the checkpoint of a step; each method writes a folder, compares, and returns the exit code."""
 
     asked: Asked
     config: Config

@@ -26,8 +26,8 @@ def model_card(
 ) -> bytes:
     """The card of the checkpoint of a step.
 
-    base: folder or name of the model that the run was tuned from, if any. words: of the export. kind: what the folder is,
-    as the rest of `this folder is ...`.
+    base: folder or name of the model that the run was tuned from, if any. words: of the export. kind: what the folder
+    is, as the rest of `this folder is ...`.
     """
     library = "peft" if kind.startswith("an adapter") else "transformers"
     name = Path(base).name

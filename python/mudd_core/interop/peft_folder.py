@@ -26,14 +26,15 @@ SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model"
 TENSORS = f"{WEIGHTS}.safetensors"
 _PICKLE = "adapter_model.bin"
 
-# Settings of PEFT's LoraConfig that decide nothing about what adapters with given numbers compute. Which layers have one
-# is in the names of the tensors.
+# Settings of PEFT's LoraConfig that decide nothing of what adapters with given numbers compute. The names of the tensors
+# say which layers have one.
 _WITHOUT_EFFECT = frozenset(
-    """
-    auto_mapping base_model_name_or_path corda_config ephemeral_gpu_offload eva_config exclude_modules fan_in_fan_out
-    inference_mode layers_pattern layers_to_transform loftq_config lora_ga_config megatron_core peft_version
-    qalora_group_size revision runtime_config target_modules
-    """.split()
+    (
+        *("auto_mapping", "base_model_name_or_path", "corda_config", "ephemeral_gpu_offload", "eva_config"),
+        *("exclude_modules", "fan_in_fan_out", "inference_mode", "layers_pattern", "layers_to_transform"),
+        *("loftq_config", "lora_ga_config", "megatron_core", "peft_version", "qalora_group_size", "revision"),
+        *("runtime_config", "target_modules"),
+    )
 )
 _READ = frozenset(("r", "lora_alpha", "lora_dropout"))
 _FIXED: Mapping[str, tuple[Json, ...]] = {
@@ -43,8 +44,8 @@ _FIXED: Mapping[str, tuple[Json, ...]] = {
     "init_lora_weights": (True, False, "gaussian", "eva"),  # others change the base's weights, too
 }
 _ADVICE = {
-    "init_lora_weights": "; save_pretrained(FOLDER, path_initial_model_for_weight_conversion=INITIAL) writes adapters of "
-    "the base as it was"
+    "init_lora_weights": "; save_pretrained(FOLDER, path_initial_model_for_weight_conversion=INITIAL) of PEFT writes "
+    "adapters of the base as it was"
 }
 
 
@@ -90,8 +91,9 @@ def adapter_tensors(model: ModelConfig, weights: Mapping[str, Float32]) -> dict[
         module = places[layer]
         if len(module.layers) > 1:
             raise UserError(
-                f"[export] --adapter: expected adapters on whole modules of transformers, got one on {layer}, which is a "
-                f"part of {module.name} there, and PEFT has one adapter for all of that; --merged writes the whole model"
+                f"[export] --adapter: expected adapters on whole modules of transformers, got one on {layer}, which is "
+                f"a part of {module.name} there, and PEFT has one adapter for all of that; --merged writes the whole "
+                "model"
             )
         found[tensor_name(module.name, factor)] = np.ascontiguousarray(value.T)
     return found
@@ -178,14 +180,14 @@ def _layer_of(modules: Mapping[str, Module], name: str, place: str) -> str:
         )
     if len(known.layers) > 1:
         raise UserError(
-            f"{place}: '{name}' is {len(known.layers)} layers here ({', '.join(known.layers)}), each with an adapter of "
-            "its own; merge it in PEFT (merge_and_unload) and give that folder as --base"
+            f"{place}: '{name}' is {len(known.layers)} layers here ({', '.join(known.layers)}), each with an adapter "
+            "of its own; merge it in PEFT (merge_and_unload) and give that folder as --base"
         )
     return known.layers[0]
 
 
 def _factor(file: Path, name: str, factor: str, tensor: AnyTensor, rank: int) -> Float32:
-    """A factor in our shape; FormatError for another rank than the settings say, and for numbers that are not finite."""
+    """A factor in our shape; FormatError for another rank than the settings', and for numbers that are not finite."""
     shape = tuple(tensor.shape)
     has = shape[0 if factor == "lora_a" else 1] if len(shape) == 2 else -1
     if has != rank:
@@ -213,6 +215,6 @@ def _require_sizes(adapter: Adapter, model: ModelConfig, place: str) -> None:
         if value.shape != shape:
             axis, what = (0, "inputs") if name.endswith("a") else (1, "outputs")
             raise UserError(
-                f"{place}: expected adapters of this base, whose {name.rpartition('.')[0]} has {shape[axis]} {what}, got "
-                f"one with {value.shape[axis]}; give the base that the adapter was trained on"
+                f"{place}: expected adapters of this base, whose {name.rpartition('.')[0]} has {shape[axis]} {what}, "
+                f"got one with {value.shape[axis]}; give the base that the adapter was trained on"
             )

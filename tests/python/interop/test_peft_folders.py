@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,11 @@ import torch
 
 import mudd_core as mc
 from hf_models import V, make, transformers
-from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.errors import UserError
 from mudd_core.config import LoraConfig
-from mudd_core.engine.lora import principal_factors
 from mudd_core.interop import export_original
 from mudd_core.interop.export_adapter import adapter_difference, write_adapter
 from mudd_core.interop.merged import merged_model
-from mudd_core.interop.peft_folder import SETTINGS, TENSORS, read_adapter
 from mudd_core.run.build.base import Base
 from reference import bounds
 
@@ -103,9 +99,45 @@ def test_peft_loads_what_is_written(name: str, tmp_path: Path) -> None:
     again = peft.AutoPeftModelForCausalLM.from_pretrained(
         tmp_path / "out"
     ).eval()  # finds the base by its name
-    assert np.array_equal(logits(again), logits(theirs(tmp_path / "base", tmp_path / "out")))
+    assert near(logits(again), model.logits(IDS))
 
 
 def written(model: mc.Model) -> dict[str, Array]:
     """The merged weights by the names of transformers."""
     return export_original("hf", merged_model(model))[1]
+
+
+def test_pissa_becomes_an_adapter_of_the_base_as_it_was(tmp_path: Path) -> None:
+    lora = LoraConfig(rank=3, alpha=6.0, init="pissa")
+    model = adapted("qwen3", tmp_path / "base", lora)
+    assert write_adapter(tmp_path / "out", model, str(tmp_path / "base"), {}) == 28
+    far, largest = adapter_difference(tmp_path / "out", model)
+    assert far <= bounds.LOGITS * largest
+    loaded = theirs(tmp_path / "base", tmp_path / "out")
+    config = loaded.peft_config["default"]
+    assert (config.r, config.lora_alpha, config.init_lora_weights) == (6, 12, True)
+    assert near(logits(loaded), model.logits(IDS)) and near(merged_model(model).logits(IDS), logits(loaded))
+
+
+def test_a_rank_above_the_width(tmp_path: Path) -> None:
+    model = adapted("llama_tied", tmp_path / "base", LoraConfig(rank=40, alpha=13.5, targets="q,up"))
+    write_adapter(tmp_path / "out", model, str(tmp_path / "base"), {})
+    loaded = theirs(tmp_path / "base", tmp_path / "out")
+    assert loaded.peft_config["default"].lora_alpha == 13.5 and near(logits(loaded), model.logits(IDS))
+
+
+@pytest.mark.parametrize(
+    ("name", "targets", "told"),
+    [
+        (
+            "gpt2",
+            "all",
+            r"blocks.0.attn.k, which is a part of transformer.h.0.attn.c_attn .*; --merged writes",
+        ),
+    ],
+)
+def test_what_peft_cannot_have_is_refused(name: str, targets: str, told: str, tmp_path: Path) -> None:
+    model = adapted(name, tmp_path / "base", LoraConfig(rank=2, targets=targets))
+    with pytest.raises(UserError, match=told):
+        write_adapter(tmp_path / "out", model, "base", {})
+    assert not (tmp_path / "out").exists()
