@@ -26,7 +26,7 @@ SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model"
 TENSORS = f"{WEIGHTS}.safetensors"
 _PICKLE = "adapter_model.bin"
 
-# Settings of PEFT's LoraConfig that decide nothing of what adapters with given numbers compute. The names of the tensors
+# Settings of LoraConfig that decide nothing of what adapters with given numbers compute. The names of the tensors
 # say which layers have one.
 _WITHOUT_EFFECT = frozenset(
     (
