@@ -17,6 +17,7 @@ import torch
 import mudd_core as mc
 from chat_cases import tokenizer_json, turns, write_folder, write_jsonl
 from hf_models import SHARED, transformers
+from mudd_core.base.units import bytes_text
 from mudd_core.engine.lora import merged_weights
 from mudd_core.interop import export_original
 from mudd_core.interop.merged import merged_model
@@ -105,6 +106,10 @@ def test_a_plan_says_the_same_and_trains_nothing(
     assert choices and all(line in plan.stdout for line in choices)
     for name in ("memory", "time", "parameters", "FLOPs"):
         assert re.search(rf"^  {name} ", plan.stdout, re.M)
+    trained = re.search(r"([\d,]+) of [\d,]+ parameters train", plan.stdout)
+    assert trained, plan.stdout
+    saved = 12 * int(trained[1].replace(",", ""))  # adapters and two moments, and nothing of the base
+    assert f"  checkpoint    {bytes_text(saved)} each" in plan.stdout
     assert sorted(file.name for file in (given / "runs" / "planned").iterdir()) == ["base"]
     assert final_hash(tune(given, run="planned")) == final_hash(adapted)
 

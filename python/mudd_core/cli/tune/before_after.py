@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,6 +48,7 @@ def print_answers(run: RunFolder, base: Base) -> None:
     examples = _held_out(data, config.train.seq_len)
     if not examples:
         return
+    gc.collect()  # the memory of the training goes before that of two models comes
     end = _end_of(data.tokenizer, examples)
     shown = examples[:_PROMPTS]
     answers = {

@@ -137,8 +137,8 @@ def assemble(
 
         def check() -> None:  # of the vocabulary that was asked for: a trained one is at most that large
             shape = resolved_model(config, expected_vocabulary(config, copied=True))
-            report = MemoryPlan(shape, config, place, stored).require()
-            check_disk(checkpoint_bytes(report, place))
+            plan = MemoryPlan(shape, config, place, stored)
+            check_disk(plan.checkpoint_bytes(plan.require()))
 
         text = shared_data(pipelines.prepare, config, fingerprint, ranks, check)
         shape = resolved_model(config, text.vocab_size)
@@ -149,7 +149,7 @@ def assemble(
         whole, config = config, ended_by_data(config, batcher)
         if config is not whole:
             steps, ends = config.train.steps, data_end_note(whole, config.train.steps)
-        disk_warning = ranks.together(lambda: check_disk(checkpoint_bytes(report, place)))
+        disk_warning = ranks.together(lambda: check_disk(plan.checkpoint_bytes(report)))
         model, engine, _ = plan_model(shape, config, batcher=batcher, comm=ranks.comm, stored=stored)
         engine.limit_experts(memory.available_bytes()[0] // place.on_a_node - sum(report.values()))
         model.store.initialize(train.seed)

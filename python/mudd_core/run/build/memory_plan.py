@@ -15,6 +15,7 @@ from mudd_core.config.mesh import MOST_RANKS
 from mudd_core.config.tune import lora_of
 from mudd_core.engine import memory
 from mudd_core.engine.batch_part import BatchPart
+from mudd_core.run.build.disk_space import checkpoint_bytes
 from mudd_core.run.build.mesh_search import Choice, meshes
 from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.planned_model import expert_group, plan_model
@@ -56,6 +57,14 @@ class MemoryPlan:
         if exchange := self._exchange_bytes(own_bytes.get("gathered", 0)):
             own_bytes["exchange"] = exchange
         return own_bytes
+
+    def checkpoint_bytes(self, report: Mapping[str, int], place: Place | None = None) -> int:
+        """Bytes of a checkpoint, which with adapters holds theirs alone. report: as `bytes` gives it at `place`."""
+        place = place or self.place
+        if (lora := lora_of(self.config)) is None:
+            return checkpoint_bytes(report, place)
+        copies = 2 if lora.init == "pissa" else 1  # with the initial values
+        return 4 * self._counted.trained * copies + report["moments"] * place.world
 
     def require(self, what: str = "training") -> dict[str, int]:
         """Return the bytes by kind; UserError, with advice, if the ranks of a node do not fit into its memory."""

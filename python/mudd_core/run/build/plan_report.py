@@ -19,7 +19,6 @@ from mudd_core.engine.trainable import trained_note
 from mudd_core.run.build.planned_model import plan_model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build.disk_space import (
-    checkpoint_bytes,
     most_at_once,
     refuse_full_disk,
     shortage,
@@ -77,7 +76,7 @@ def plan_text(
     model, engine, report = plan_model(shape, whole, only=True, stored=plan.stored)
     own = report if place.world == 1 else plan.bytes()
     flops = engine.flops_per_token()
-    tokens = train.batch_size * train.seq_len
+    tokens, saved = train.batch_size * train.seq_len, plan.checkpoint_bytes(report, ALONE)
     steps = planned_steps(config, folder)
     lines = [
         f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
@@ -87,8 +86,8 @@ def plan_text(
         + ("" if steps is None else f", {flops_text(flops * tokens * steps)} in all"),
         *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),
         *_memory_lines(plan, {"program": program, **own}, node_memory, command),
-        f"  checkpoint    {bytes_text(report['weights'] + report['moments'])} each, {train.keep_last or 'all'} kept",
-        *_disk_lines(config, checkpoints, checkpoint_bytes(report), steps),
+        f"  checkpoint    {bytes_text(saved)} each, {train.keep_last or 'all'} kept",
+        *_disk_lines(config, checkpoints, saved, steps),
         *_time_lines(config, folder, flops * tokens, place),
         *filter(None, [_maps_line(config), recipe_note(config)]),
     ]
