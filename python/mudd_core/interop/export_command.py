@@ -27,9 +27,11 @@ from mudd_core.config.arguments import argument
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.engine.frozen import weight_view
+from mudd_core.engine.lora import merged_tensors
 from mudd_core.engine.model_folder import write_weights
 from mudd_core.engine.state import weight_parts
 from mudd_core.interop.export_folder import OWN, compare, merged_model, systems_of, write_theirs
+from mudd_core.run.build.base import tensors_with_base
 from mudd_core.run.ranks.rank_levels import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.best_step import BEST, step_asked
@@ -94,13 +96,14 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
     model, found = model_of_run(config, run, step, precision=precision, ranks=ranks)
     cut = None if model.store.holds_all else stored_tensors(*_step_of(run, found))
     if cut is not None and model.lora is not None:  # its checkpoint has adapters alone
-        ranks.together(_refuse_adapters)
+        cut = tensors_with_base(config, model, run, cut)
     if own:
         digest = final_hash(weight_parts(model.store, model.store.names()), model.comm)
         said = ranks.from_first(lambda: _write_own(asked, config, run, model, cut, digest))
         return _say(ranks, said)
     if model.lora is not None:
-        model = merged_model(model)
+        merged = merged_tensors(model.parameters if cut is None else cut, model.store)
+        model, cut = merged_model(model, merged, config, ranks), None if cut is None else merged
 
     def write() -> tuple[str, int]:
         args = asked.args
@@ -124,10 +127,6 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
         f"{tensors} tensors in {asked.folder}{program}; loaded again, its logits are the run's"
         f"{' with ' + shlex.join(asked.changes) if asked.changes else ''} (largest {largest:.4g})",
     )
-
-
-def _refuse_adapters() -> None:
-    raise UserError("[export] adapters are exported by one process, which has their base: leave out --ranks")
 
 
 def _say(ranks: Ranks, text: str) -> int:

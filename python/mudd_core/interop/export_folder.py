@@ -18,10 +18,10 @@ from mudd_core.checkpoint.stored import AnyTensor, StoredTensor
 from mudd_core.checkpoint.weights_folder import Later, write_folder
 from mudd_core.config import Config, ModelConfig
 from mudd_core.config.families import own_family
+from mudd_core.config.fields import replace_path
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
 from mudd_core.engine.cut import Spread
-from mudd_core.engine.lora import merged_weights
 from mudd_core.interop.imported import imported_settings, imported_tokenizer
 from mudd_core.interop.layout import TheirTensors
 from mudd_core.run.ranks.ranks import Ranks
@@ -48,13 +48,27 @@ def systems_of(config: Config) -> tuple[str, ...]:
     return known[::-1] if config.log.style == "maxtext" else known
 
 
-def merged_model(model: Model) -> Model:
-    """A model with adapters as one without: what they add is in its weights, in fp32."""
-    from mudd_core.engine.model import Model
+def merged_model(model: Model, weights: Mapping[str, AnyTensor], config: Config, ranks: Ranks) -> Model:
+    """A model with adapters as one without: what they add is in its weights, in fp32.
 
-    plain = Model(model.config, initialize=False, precision="fp32")
-    for name, value in merged_weights(model):
-        plain.set_parameter(name, value)
+    weights: with what they add (engine.lora.merged_tensors). ranks: they hold it between them; each makes this call.
+    """
+    from mudd_core.engine.model import Model
+    from mudd_core.run.build.planned_model import spread_of
+
+    held = spread_of(model.config, replace_path(config, "tune.method", "full"), ranks)
+    plain = Model(
+        model.config,
+        initialize=False,
+        precision="fp32",
+        comm=held.comm,
+        experts=held.experts,
+        cut=held.cut,
+    )
+    for name, tensor in weights.items():
+        if plain.store.holds(0, name):
+            plain.set_parameter(name, np.asarray(tensor))
+    ranks.barrier()  # ranks of a node may share the weights
     return plain
 
 
@@ -157,8 +171,10 @@ def compare(
 
     ranks = ranks or Ranks()
 
+    plain = replace_path(config, "tune.method", "full")  # adapters are in the weights
+
     def spread(shape: ModelConfig) -> Spread:
-        return spread_of(shape, config, ranks)
+        return spread_of(shape, plain, ranks)
 
     again = interop.load_original(system, folder, folder, spread=spread)
     ranks.barrier()  # ranks of a node may share the weights

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.types import Array, Json, JsonObject
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import dtypes, final_hash, is_weight, whole_parts
+from mudd_core.checkpoint.stored import AnyTensor, StoredTensor
 from mudd_core.config import Config
-from mudd_core.engine.frozen import set_weight
+from mudd_core.engine.frozen import set_weight, stored_as
 from mudd_core.engine.lora import base_names, low_rank, principal_factors
 from mudd_core.run.build.grow import start_weights
 from mudd_core.run.build.start_source import base_path, read_source
@@ -37,7 +38,7 @@ class Base:
     path: Path
     sha256: str
     rounded: int
-    weights: Mapping[str, Array]
+    weights: Mapping[str, AnyTensor]
 
     @property
     def facts(self) -> JsonObject:
@@ -65,7 +66,7 @@ class Base:
         adapters = model.store.adapters
         for name, weight in self.weights.items():
             layer = name.removesuffix(".w")
-            whole = dtypes.as_float32(weight)
+            whole = dtypes.as_float32(np.asarray(weight))
             if fresh:
                 for factor, value in zip(
                     "ab", principal_factors(whole, adapters.rank, adapters.scale), strict=True
@@ -79,7 +80,7 @@ class Base:
 
 
 def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
-    """Put the weights of the base into a model with adapters, which keep their values.
+    """Put the weights of the base into a model with adapters, which keep their values, one tensor at a time.
 
     folder: of the run, where the base may lie. UserError where the base is no base of this model.
     """
@@ -90,15 +91,26 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
             f"[start] load_parameters_path: expected a whole model, got {path}, whose checkpoints hold adapters alone; "
             f"give its base, {source.config.start.load_parameters_path}, or export the run merged first"
         )
-    weights = {name: np.asarray(tensor) for name, tensor in source.tensors.items() if is_weight(name)}
+    weights = {name: tensor for name, tensor in source.tensors.items() if is_weight(name)}
     rounded = 0
-    read_once = replace(source, tensors=weights)
-    for name, value in start_weights(model, read_once, names=base_names(model.store)):
+    for name, value in start_weights(model, source, names=base_names(model.store)):
         rounded += set_weight(model.store, name, value)
     model.store.repack()  # copies of weights that ranks share
     adapters = model.store.adapters
     kept = {f"{name}.w": weights[f"{name}.w"] for name in sorted(adapters.names) if adapters.initial}
     return Base(path.absolute(), final_hash(whole_parts(weights)), rounded, kept)
+
+
+def tensors_with_base(
+    config: Config, model: Model, folder: RunFolder, own: Mapping[str, StoredTensor]
+) -> dict[str, StoredTensor]:
+    """All weights of a model with adapters, by name, each made when it is asked for: own ones, and those of the base.
+
+    own: of the checkpoint that the model was read from. The base is known to be that of the adapters (require_base).
+    """
+    base = read_source(base_path(config, folder)).tensors
+    rest = {name: stored_as(model.store, name, base[name]) for name in base_names(model.store)}
+    return {name: rest.get(name) or own[name] for name in model.store.names()}
 
 
 def require_base(base: Base, state: Json, place: Path) -> None:
