@@ -10,7 +10,7 @@ import argparse
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from mudd_core.engine.model_folder import write_weights
 from mudd_core.engine.state import weight_parts
 from mudd_core.interop.export_folder import OWN, compare, merged_model, systems_of, write_theirs
 from mudd_core.run.build.base import tensors_with_base
+from mudd_core.run.ranks.hang_watch import watched
 from mudd_core.run.ranks.rank_levels import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.best_step import BEST, step_asked
@@ -80,6 +81,10 @@ class _Asked:
         check_config(config)
         return config, run
 
+    def systems(self, config: Config) -> tuple[str, ...]:
+        """The programs to export for, the likeliest first."""
+        return (self.args.system,) if self.args.system else systems_of(config)
+
 
 def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
     """As main, on each rank of a job: they hold the model between them, and rank 0 writes a tensor at a time."""
@@ -89,17 +94,30 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
     config, run = ranks.in_turn(asked.run)
     ranks.together(lambda: config.mesh.require_readers(ranks.world))
     hold_machine(ranks, config)
-    systems = (asked.args.system,) if asked.args.system else systems_of(config)
-    own = systems == (OWN,)
     step = ranks.together(lambda: step_asked(asked.args.step, run, "[export] --step"))
-    precision = config.train.precision if own else "fp32"
+    precision = config.train.precision if asked.systems(config) == (OWN,) else "fp32"
     model, found = model_of_run(config, run, step, precision=precision, ranks=ranks)
     cut = None if model.store.holds_all else stored_tensors(*_step_of(run, found))
     if cut is not None and model.lora is not None:  # its checkpoint has adapters alone
         cut = tensors_with_base(config, model, run, cut)
-    if own:
+    with watched(ranks, config, model.n_parameters) as watch:
+        return _exported(asked, config, run, model, cut, ranks, lambda: watch.phase("save", found))
+
+
+def _exported(
+    asked: _Asked,
+    config: Config,
+    run: RunFolder,
+    model: Model,
+    cut: Mapping[str, StoredTensor] | None,
+    ranks: Ranks,
+    lives: Callable[[], None],
+) -> int:
+    """Write the folder and load it again; the exit code. cut: as for write_theirs. lives: called for each tensor."""
+    systems = asked.systems(config)
+    if systems == (OWN,):
         digest = final_hash(weight_parts(model.store, model.store.names()), model.comm)
-        said = ranks.from_first(lambda: _write_own(asked, config, run, model, cut, digest))
+        said = ranks.from_first(lambda: _write_own(asked, config, run, model, cut, digest, lives))
         return _say(ranks, said)
     if model.lora is not None:
         merged = merged_tensors(model.parameters if cut is None else cut, model.store)
@@ -109,7 +127,9 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
         args = asked.args
         tokenizer = _tokenizer(args.tokenizer, config, run, model.config.vocab_size)
         kept, size = args.tokenizer is None, args.shard_mb << 20
-        return write_theirs(asked.folder, run, model, systems, cut, tokenizer, kept=kept, shard_bytes=size)
+        return write_theirs(
+            asked.folder, run, model, systems, cut, tokenizer, kept=kept, shard_bytes=size, lives=lives
+        )
 
     system, tensors = ranks.from_first(write)
     difference, largest = compare(system, asked.folder, model, config, ranks)
@@ -147,15 +167,17 @@ def _write_own(
     model: Model,
     cut: Mapping[str, StoredTensor] | None,
     digest: str,
+    lives: Callable[[], None],
 ) -> str:
-    """Write the weights by our own names; the line for the user. cut: as for write_theirs."""
+    """Write the weights by our own names; the line for the user. cut, lives: as for write_theirs."""
     tokenizer = _tokenizer(asked.args.tokenizer, config, run, model.config.vocab_size)
     names = model.store.names()
     weights = {
         name: Later.of(weight_view(model.store, name)) if cut is None else Later.stored(cut[name])
         for name in names
     }
-    write_weights(model, asked.folder.absolute(), tokenizer, weights, digest)
+    alive = {name: one.after(lives) for name, one in weights.items()}
+    write_weights(model, asked.folder.absolute(), tokenizer, alive, digest)
     return f"{len(names)} tensors in {asked.folder}, by the names of the model; mc.load opens it"
 
 

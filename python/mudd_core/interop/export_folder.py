@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -141,10 +141,12 @@ def write_theirs(
     *,
     kept: bool,
     shard_bytes: int,
+    lives: Callable[[], None],
 ) -> tuple[str, int]:
     """Write the folder of another program; its name, and the number of tensors.
 
-    cut: the weights in the checkpoint, of a model that ranks have cut. kept: the tokenizer is the run's own.
+    cut: the weights in the checkpoint, of a model that ranks have cut. kept: the tokenizer is the run's own. lives:
+    called for each tensor.
     """
     system, settings, weights = first_exported(systems, model, cut)
     if system == "hf":
@@ -152,7 +154,7 @@ def write_theirs(
     else:
         files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
     later = {
-        name: Later("F32", shape, partial(weights.__getitem__, name))
+        name: Later("F32", shape, partial(weights.__getitem__, name)).after(lives)
         for name, shape in weights.shapes.items()
     }
     write_folder(folder, settings, later, shard_bytes=shard_bytes, files=files)

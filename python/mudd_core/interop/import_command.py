@@ -10,15 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.surroundings import program
 from mudd_core.base.types import JsonObject
-from mudd_core.checkpoint import StatePart, dtypes
-from mudd_core.checkpoint.stored import StoredTensor
+from mudd_core.checkpoint import StatePart
 from mudd_core.config import (
     Config,
     DataConfig,
@@ -53,6 +50,7 @@ def main(words: Sequence[str]) -> int:
         raise UserError(f"[import] {workdir} holds checkpoints already; give another --workdir")
     from mudd_core import interop
     from mudd_core.engine.model import Model
+    from mudd_core.interop.import_state import first_parts, fits, narrow_kind
 
     with warnings.catch_warnings():
         warnings.simplefilter(
@@ -63,8 +61,8 @@ def main(words: Sequence[str]) -> int:
             config = _config(args.system, theirs, workdir, rest)
             model = Model(theirs.config, booked_only=True)
             weights = theirs.ours(model.store)
-            kind = _kind(source) if config.train.trainable else ""
-            found = {name: kind for name, tensor in weights.items() if _fits(tensor, kind)}
+            kind = narrow_kind(source) if config.train.trainable else ""
+            found = {name: kind for name, tensor in weights.items() if fits(tensor, kind)}
         except UserError:
             raise
         except ValueError as error:  # settings that ours does not have, weights that do not fit them
@@ -83,7 +81,7 @@ def main(words: Sequence[str]) -> int:
     if args.system == "hf":
         own = not args.tokenizer and (source / "tokenizer.json").is_file()
         kept = imported_files(source, settings, tokenizer=own)
-    _save(config, _first_parts(config, weights, found), workdir, tokenizer, kept)
+    _save(config, first_parts(config, weights, found), workdir, tokenizer, kept)
     print(f"{config.model.family}, {model.n_parameters:,} parameters: {RunFolder(workdir).step_folder(0)}")
     rate = theirs.settings.get("attention_dropout")
     if isinstance(rate, int | float) and rate:
@@ -195,53 +193,6 @@ def _optim(system: str, settings: Settings) -> OptimConfig:
     return OptimConfig(
         decay="all" if system.startswith("mudd") or system == "tokenformer_jax" else "no_norm_no_bias"
     )
-
-
-def _kind(source: Path) -> str:
-    """The 16-bit type of all the matrices in the files, by its name in safetensors; empty where there is none."""
-    from mudd_core.engine.frozen import NARROW
-    from mudd_core.run.build.stored_types import header_types
-
-    kinds = set(header_types(source).values())
-    kind = kinds.pop() if len(kinds) == 1 else ""
-    return kind if kind in NARROW else ""
-
-
-def _fits(tensor: StoredTensor, kind: str) -> bool:
-    """Whether the converted values fit into a 16-bit type as they are; reads them, and so finds those that are bad."""
-    from mudd_core.engine.frozen import is_exact
-
-    values = np.asarray(tensor)
-    return bool(kind) and is_exact(values, kind)
-
-
-def _first_parts(
-    config: Config, weights: Mapping[str, StoredTensor], found: Mapping[str, str]
-) -> list[StatePart]:
-    """The state to save, one tensor at a time, its frozen matrices in the types of train.frozen_dtype.
-
-    found: names of the weights that fit into a 16-bit type as they are, and the type.
-    """
-    from mudd_core.engine.engine import Engine
-    from mudd_core.engine.frozen import frozen_types, stored_as
-    from mudd_core.engine.model import Model
-
-    model = Model(config.model, booked_only=True)
-    types = frozen_types(model.store, config, found, resumed=False)
-    if types:
-        model = Model(config.model, booked_only=True, stored=types)
-    stored = {name: stored_as(model.store, name, weights[name]) for name in model.store.names()}
-    inexact = [name for name in types if found.get(name) is None]
-    if rounded := sum(_changed(weights[name], stored[name]) for name in inexact):
-        print(
-            f"note: {rounded:,} frozen weights were rounded (train.frozen_dtype={config.train.frozen_dtype})"
-        )
-    return Engine(config, model).first_parts(stored)
-
-
-def _changed(before: StoredTensor, after: StoredTensor) -> int:
-    """How many of the numbers differ."""
-    return int(np.count_nonzero(np.asarray(before) != dtypes.as_float32(np.asarray(after))))
 
 
 def _save(
