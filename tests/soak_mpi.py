@@ -95,7 +95,7 @@ def limited(folder: Path, text: Path, log: Log) -> bool:
         ranks = ("--ranks=4", "dist.node=rank", *words) if words else ()
         prefix = ("sh", "-c", limit, "sh") if words else ()
         jobs[name] = run_of(folder / f"limited_{name}", text, *LARGE, *ranks, prefix=prefix)
-    codes = {name: job.finish() for name, job in jobs.items()}
+    codes = {name: job.finish(900) for name, job in jobs.items()}
     told = "set mesh.zero=3" in jobs["zero=1"].output
     equal = codes["one"] == codes["zero=3"] == 0 and (
         jobs["one"].summary()["final_hash"] == jobs["zero=3"].summary()["final_hash"]
