@@ -1,8 +1,9 @@
 // The loss op on the bench shapes: logits, softmax, loss and both gradients as a training step runs them, and the
-// loss alone as evaluation runs it. One line each with ms, GFLOP/s (6 or 2 x rows x V x D; best of the rounds),
-// the share of the peak measured in the same run, and the scratch it books.
+// loss alone as evaluation runs it. One line each with ms, GFLOP/s (6 or 2 x counted rows x V x D; best of the
+// rounds), the share of the peak measured in the same run, and the scratch it books.
 //
-// bench_cross_entropy [threads=2] [rounds=5] [filter] [chunk MiB]      (MUDD_MAX_ISA=avx2 caps the level)
+// bench_cross_entropy [threads=2] [rounds=5] [filter] [chunk MiB=0: default] [counted %=100]
+//                                                                      (MUDD_MAX_ISA=avx2 caps the level)
 #include <time.h>
 
 #include <algorithm>
@@ -43,7 +44,8 @@ double now(bool alone) {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-void run(const Shape& s, bool training, int rounds, int64_t chunk_bytes, double peak, bool alone) {
+void run(const Shape& s, bool training, int rounds, int64_t chunk_bytes, int64_t percent, double peak,
+         bool alone) {
   const int64_t rows = s.samples * s.positions;
   Attributes attributes;
   if (chunk_bytes > 0) attributes.values["chunk_bytes"] = chunk_bytes;
@@ -55,6 +57,7 @@ void run(const Shape& s, bool training, int rounds, int64_t chunk_bytes, double 
   Inference needs;
   for (const TensorSpec& spec : specs) needs.inputs_.push_back(&spec);
   needs.parameter_ = {false, true, false};
+  needs.gathered_ = {false, false, false};
   needs.wants_ = {training, training, false};
   needs.training_ = training;
   needs.shards_ = &shards;
@@ -67,8 +70,12 @@ void run(const Shape& s, bool training, int rounds, int64_t chunk_bytes, double 
   pack_weight(head.data(), s.vocabulary, s.d, false, plain.data());
   pack_weight(head.data(), s.vocabulary, s.d, true, transposed.data());
   std::vector<int32_t> targets(static_cast<size_t>(rows));
-  for (int64_t r = 0; r < rows; ++r)
-    targets[static_cast<size_t>(r)] = static_cast<int32_t>(r * 7919 % s.vocabulary);
+  int64_t counted = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    const bool counts = r * 61 % 100 < percent;  // scattered: 61 and 100 have no common factor
+    targets[static_cast<size_t>(r)] = counts ? static_cast<int32_t>(r * 7919 % s.vocabulary) : -1;
+    counted += int64_t{counts};
+  }
   const int64_t booked = training ? needs.scratch_backward_ : needs.scratch_forward_;
   std::vector<std::byte> scratch(static_cast<size_t>(booked) + 64);
   std::vector<double> loss(static_cast<size_t>(shards.count())), count(loss);
@@ -101,9 +108,9 @@ void run(const Shape& s, bool training, int rounds, int64_t chunk_bytes, double 
     best = std::min(best, now(alone) - start);
   }
   const double flops =
-      (training ? 6e-9 : 2e-9) * static_cast<double>(rows * s.vocabulary) * static_cast<double>(s.d);
+      (training ? 6e-9 : 2e-9) * static_cast<double>(counted * s.vocabulary) * static_cast<double>(s.d);
   std::printf("| %-6s | %-5s | %5ld x %5ld x %3ld | %8.1f | %6.1f | %5.1f %% | %7.1f |\n", s.model,
-              training ? "train" : "loss", static_cast<long>(rows), static_cast<long>(s.vocabulary),
+              training ? "train" : "loss", static_cast<long>(counted), static_cast<long>(s.vocabulary),
               static_cast<long>(s.d), 1e3 * best, flops / best, 100 * flops / best / peak,
               static_cast<double>(booked) / (1 << 20));
   std::fflush(stdout);
@@ -114,7 +121,8 @@ void run(const Shape& s, bool training, int rounds, int64_t chunk_bytes, double 
 int main(int argc, char** argv) {
   const int threads = argc > 1 ? std::atoi(argv[1]) : 2, rounds = argc > 2 ? std::atoi(argv[2]) : 5;
   const std::string filter = argc > 3 ? argv[3] : "";
-  const int64_t chunk_bytes = argc > 4 ? static_cast<int64_t>(std::atof(argv[4]) * (1 << 20)) : 0;
+  const int64_t chunk_bytes = argc > 4 ? static_cast<int64_t>(std::atof(argv[4]) * (1 << 20)) : 0,
+                percent = argc > 5 ? std::atoll(argv[5]) : 100;
   set_num_threads(threads);
   const double peak = peak_gflops(threads);
   std::printf("%s, %s, %d threads, peak %.1f GFLOP/s (fp32)\n", cpu_name().c_str(), name_of(active_isa()), threads,
@@ -124,5 +132,5 @@ int main(int argc, char** argv) {
   for (const Shape& s : kShapes)
     for (bool training : {true, false})
       if ((std::string(s.model) + " ").find(filter) != std::string::npos)
-        run(s, training, rounds, chunk_bytes, peak, threads == 1);
+        run(s, training, rounds, chunk_bytes, percent, peak, threads == 1);
 }

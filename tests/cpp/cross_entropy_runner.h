@@ -6,6 +6,7 @@
 
 #include "compare.h"
 #include "mudd/graph/node.h"
+#include "mudd/kernels/convert/convert.h"
 #include "mudd/kernels/gemm/gemm.h"
 #include "mudd/ops/cross_entropy/cross_entropy.h"
 
@@ -17,6 +18,7 @@ struct Case {
   int64_t chunk_bytes = 16 << 20;
   bool training = true, parameter = true;
   DType compute = DType::f32;
+  bool hidden_learns = true, head_learns = true;
 
   int64_t rows() const { return samples * positions; }
 };
@@ -24,6 +26,7 @@ struct Case {
 struct Numbers {
   std::vector<float> h, head;
   std::vector<int32_t> targets;
+  std::vector<float> bias = {};  // empty: none
 };
 
 // Every fifth target or so is ignored.
@@ -39,8 +42,8 @@ inline Numbers numbers_of(const Case& c, float scale = 1.0f) {
 
 struct Result {
   std::vector<double> loss, count;
-  std::vector<float> guessed;  // [B, 2]
-  std::vector<float> dh, dhead;
+  std::vector<float> guessed;           // [B, 2]
+  std::vector<float> dh, dhead, dbias;  // zeros where none is wanted
 };
 
 struct Options {
@@ -48,6 +51,7 @@ struct Options {
   std::vector<const float*> adds;  // of the head's sink
   std::vector<float> dh_before;    // accumulate onto these
   bool in_place = false;           // the head's gradient goes where adds[last] is
+  bool narrow_dh = false;          // dh lies in bf16
 };
 
 // The node as an executor runs it: forward unless it computes in backward, then backward.
@@ -56,14 +60,16 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   Attributes a;
   a.values["chunk_bytes"] = c.chunk_bytes;
   const auto node = make_node("cross_entropy", a);
-  const std::vector<TensorSpec> specs{{{c.samples, c.positions, c.d}, DType::f32},
-                                      {{c.vocabulary, c.d}, DType::f32},
-                                      {{c.samples, c.positions}, DType::i32}};
+  std::vector<TensorSpec> specs{{{c.samples, c.positions, c.d}, DType::f32},
+                                {{c.vocabulary, c.d}, DType::f32},
+                                {{c.samples, c.positions}, DType::i32}};
+  const bool biased = !n.bias.empty();
+  if (biased) specs.push_back({{c.vocabulary}, DType::f32});
   Inference needs;
   for (const TensorSpec& s : specs) needs.inputs_.push_back(&s);
-  needs.parameter_ = {false, c.parameter, false};
-  needs.gathered_ = {false, false, false};
-  needs.wants_ = {true, true, false};
+  needs.parameter_ = {false, c.parameter, false, false};
+  needs.gathered_ = {false, false, false, false};
+  needs.wants_ = {c.hidden_learns, c.head_learns, false, biased};
   needs.training_ = c.training;
   needs.shards_ = &shards;
   needs.compute_ = c.compute;
@@ -75,6 +81,7 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   result.guessed.assign(2 * c.samples, -1);
   result.dh = o.dh_before.empty() ? std::vector<float>(c.rows() * c.d, 1e30f) : o.dh_before;
   result.dhead.assign(c.vocabulary * c.d, 1e30f);
+  result.dbias.assign(n.bias.size(), 1e30f);
   std::vector<std::byte> plain(c.parameter ? packed_bytes(c.vocabulary, c.d, c.compute) : 0),
       transposed(c.parameter ? packed_bytes(c.d, c.vocabulary, c.compute) : 0);
   if (c.parameter) {
@@ -90,28 +97,38 @@ inline Result run(const Case& c, Numbers n, const Options& o = {}) {
   Run r;
   r.in_ = {Tensor{n.h.data(), c.rows(), c.d, c.d}, Tensor{n.head.data(), c.vocabulary, c.d, c.d},
            Tensor{n.targets.data(), c.samples, c.positions, c.positions, DType::i32}};
+  if (biased) r.in_.push_back(Tensor{n.bias.data(), 1, c.vocabulary, c.vocabulary});
   const int64_t s = shards.count();
   r.out_ = {Tensor{result.loss.data(), 1, s, s, DType::f64}, Tensor{result.count.data(), 1, s, s, DType::f64},
             Tensor{result.guessed.data(), c.samples, 2, 2}};
   r.scratch_ = scratch.data();
-  r.packed_plain_ = {nullptr, c.parameter ? plain.data() : nullptr, nullptr};
-  r.packed_transposed_ = {nullptr, c.parameter ? transposed.data() : nullptr, nullptr};
+  r.packed_plain_ = {nullptr, c.parameter ? plain.data() : nullptr, nullptr, nullptr};
+  r.packed_transposed_ = {nullptr, c.parameter ? transposed.data() : nullptr, nullptr, nullptr};
   r.shards_ = &shards;
   r.step_ = &step;
   CHECK(node->computes_in_backward() == c.training);
   if (!node->computes_in_backward()) node->forward(r);
   std::fill(scratch.begin(), scratch.end(), std::byte{0x7f});
   r.dout_ = {dloss.empty() ? Tensor{} : Tensor{dloss.data(), 1, s, s, DType::f64}, Tensor{}, Tensor{}};
-  r.din_ = {Tensor{result.dh.data(), c.rows(), c.d, c.d}, Tensor{}, Tensor{}};
-  r.accumulate_ = {!o.dh_before.empty(), 0, 0};
-  r.sink_.assign(3, GradSink{});
-  r.sink_[1].out = result.dhead.data();
+  r.din_.assign(4, Tensor{});
+  r.accumulate_ = {!o.dh_before.empty(), 0, 0, 0};
+  r.sink_.assign(4, GradSink{});
+  std::vector<bf16> narrow;
+  for (float x : result.dh) narrow.push_back(to_bf16(x));
+  if (c.hidden_learns)
+    r.din_[0] = o.narrow_dh ? Tensor{narrow.data(), c.rows(), c.d, c.d, DType::bf16}
+                            : Tensor{result.dh.data(), c.rows(), c.d, c.d};
+  else result.dh.assign(result.dh.size(), 0);
+  if (c.head_learns) r.sink_[1].out = result.dhead.data();
+  else result.dhead.assign(result.dhead.size(), 0);
+  if (biased) r.sink_[3].out = result.dbias.data();
   for (const float* add : o.adds) r.sink_[1].add[r.sink_[1].n_add++] = add;
   if (o.in_place) {
     std::copy_n(o.adds.back(), result.dhead.size(), result.dhead.data());
     r.sink_[1].add[r.sink_[1].n_add - 1] = result.dhead.data();
   }
   node->backward(r);
+  if (o.narrow_dh) mudd::widen(std::ssize(narrow), narrow.data(), result.dh.data());
   return result;
 }
 
@@ -125,7 +142,7 @@ using test::same_bits;
 
 inline bool same_bits(const Result& a, const Result& b) {
   return same_bits(a.loss, b.loss) && same_bits(a.count, b.count) && same_bits(a.guessed, b.guessed) &&
-         same_bits(a.dh, b.dh) && same_bits(a.dhead, b.dhead);
+         same_bits(a.dh, b.dh) && same_bits(a.dhead, b.dhead) && same_bits(a.dbias, b.dbias);
 }
 
 }  // namespace mudd::test::loss

@@ -54,13 +54,14 @@ TEST_CASE("cross_entropy rows equal the reference on every edge of the lanes and
       const int64_t rows = 3, stride = vocabulary + 5;
       auto logits = numbers(4, rows * stride);
       for (float& x : logits) x *= 8;
-      const std::vector<int32_t> targets{0, -1, static_cast<int32_t>(vocabulary - 1)};
+      const std::vector<int32_t> targets{0, static_cast<int32_t>(vocabulary / 2),
+                                         static_cast<int32_t>(vocabulary - 1)};
       const auto before = logits;
       std::vector<RowSoftmax> stats(rows), again(rows);
       row.kernels->fwd(rows, vocabulary, logits.data(), stride, targets.data(), stats.data());
       CHECK(same_bits(logits, before));
       row.kernels->bwd(rows, vocabulary, logits.data(), stride, targets.data(), 0.5f, again.data());
-      for (int64_t r : {0, 2}) {
+      for (int64_t r = 0; r < rows; ++r) {
         CHECK(stats[r].sum == again[r].sum);
         CHECK(stats[r].max == again[r].max);
         CHECK(stats[r].target == again[r].target);
@@ -75,7 +76,6 @@ TEST_CASE("cross_entropy rows equal the reference on every edge of the lanes and
         if (vocabulary == 1) CHECK(logits[r * stride] == 0.0f);
         else CHECK(distance(logits.data() + r * stride, want, want.size()) <= tolerance("cross_entropy.dlogits"));
       }
-      for (int64_t v = 0; v < vocabulary; ++v) CHECK(logits[stride + v] == 0.0f);
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t v = vocabulary; v < stride; ++v) CHECK(logits[r * stride + v] == before[r * stride + v]);
     }

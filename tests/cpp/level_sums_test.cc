@@ -59,7 +59,7 @@ TEST_CASE("cross_entropy") {
     Floats logits = draw.floats(rows * n);
     for (float& z : logits) z *= 8;
     std::vector<int32_t> targets;
-    for (int64_t r = 0; r < rows; ++r) targets.push_back(static_cast<int32_t>(draw.between(-1, n - 1)));
+    for (int64_t r = 0; r < rows; ++r) targets.push_back(static_cast<int32_t>(draw.between(0, n - 1)));
     std::vector<RowSoftmax> stats(static_cast<size_t>(rows)), again = stats;
     k.fwd(rows, n, logits.data(), n, targets.data(), stats.data());
     k.bwd(rows, n, logits.data(), n, targets.data(), 0.3f, again.data());

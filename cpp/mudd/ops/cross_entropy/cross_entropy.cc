@@ -81,6 +81,8 @@ CrossEntropy::Layout CrossEntropy::layout(std::byte* base, int64_t rows, int64_t
   s.chunk_rows = backward ? cut_.chunk_rows : std::max<int64_t>(1, std::min(rows, fitting));
   s.stats = pieces.take<RowSoftmax>(rows);
   s.targets = pieces.take<int32_t>(rows);
+  s.rows = pieces.take<int32_t>(rows);
+  s.shard_begin = pieces.take<int64_t>(shards + 1);
   // In bf16 dlogits of a chunk wait for their products as the operands they are, so few rows of logits do. A
   // head that is packed for every product is no matter of memory.
   const bool narrows = backward && compute_ == DType::bf16;
@@ -91,7 +93,7 @@ CrossEntropy::Layout CrossEntropy::layout(std::byte* base, int64_t rows, int64_t
   if (packs_)
     s.packed = pieces.take<std::byte>(std::max(packed_bytes(d, stripe_, compute_),
                                                backward && wants_h_ ? packed_bytes(stripe_, d, compute_) : 0));
-  if (backward && wants_h_ && stripe_ < vocabulary) s.hidden = pieces.take<float>(s.chunk_rows * d);
+  if (backward && wants_h_) s.hidden = pieces.take<float>(s.chunk_rows * d);
   if (backward && wants_head_) {
     s.gradient_scratch = pieces.take<float>(gradient_bytes_ / static_cast<int64_t>(sizeof(float)));
     s.waiting = pieces.take<float>(levels(shards) * vocabulary * d);

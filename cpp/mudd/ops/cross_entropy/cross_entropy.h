@@ -12,12 +12,15 @@
 //   dlogits[r,v] = softmax[r,v] - (v == target[r]),  dh = dlogits head,  dhead = dlogits^T h,  dbias = sum of
 //   dlogits.
 //
+// A row whose target is ignored costs nothing: logits, softmax and both gradients are those of the counted rows,
+// in the order of the rows. Its row of dh is zero.
+//
 // Two ways to run, equal in every bit:
 //   evaluation, immediate: forward() walks chunks of tokens for the loss, backward() computes the logits again;
 //   planned training: forward() is skipped, backward() also writes the outputs (computes_in_backward).
 // Orders: logits and dh one chain each (gemm.h); the exponentials of a row are summed in fixed blocks, the blocks
-// in double; losses in row order in double; dhead one chain over the rows of a shard, then the balanced tree over
-// shards, then the adds of the sink; dbias the same. Nothing depends on the size of the chunks.
+// in double; losses in row order in double; dhead one chain over the counted rows of a shard, then the balanced
+// tree over shards, then the adds of the sink; dbias the same. Nothing depends on the size of the chunks.
 // bf16: logits are fp32, a few rows at a time; dlogits wait for the products, whose operands they are, in bf16.
 #pragma once
 
@@ -36,10 +39,10 @@ struct RowSoftmax {
 };
 
 struct CrossEntropyKernels {
-  // rows x vocabulary logits, `stride` apart. Ignored targets (< 0) leave their row of stats alone.
+  // rows x vocabulary logits, `stride` apart; every target is one of the columns.
   void (*fwd)(int64_t rows, int64_t vocabulary, const float* logits, int64_t stride, const int32_t* targets,
               RowSoftmax* stats);
-  // The same, and the logits become weight * dlogits (zeros where ignored).
+  // The same, and the logits become weight * dlogits.
   void (*bwd)(int64_t rows, int64_t vocabulary, float* logits, int64_t stride, const int32_t* targets,
               float weight, RowSoftmax* stats);
 };

@@ -1,21 +1,16 @@
 // What the dlogits of a chunk give: gradients of h, head and bias.
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "mudd/base/parallel.h"
 #include "mudd/base/row_tasks.h"
 #include "mudd/base/shard_tree.h"
+#include "mudd/kernels/convert/wide_rows.h"
 #include "mudd/ops/cross_entropy/node.h"
 
 namespace mudd {
 namespace {
-
-void add_rows(const float* from, int64_t rows, int64_t d, float* to, int64_t stride) {
-  parallel_rows(rows, d, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r)
-      for (int64_t c = 0; c < d; ++c) to[r * stride + c] += from[r * d + c];
-  });
-}
 
 template <class Body>
 void over_columns(int64_t vocabulary, Body body) {
@@ -30,28 +25,53 @@ void over_columns(int64_t vocabulary, Body body) {
 void CrossEntropy::hidden_gradient(const Run& run, const Work& w, const Chunk& chunk,
                                    const GradBlock* beside) const {
   const Tensor& dh = run.din(kH);
-  const Cells to = dh.cells() + chunk.begin * dh.stride;
+  const Place rows = w.place(chunk);
+  const bool waits = rows.list || (run.accumulate(kH) && stripe_ < w.vocabulary);
+  const Cells to = dh.cells() + rows.first * dh.stride;
   over_stripes(run, w, Pack::plain, [&](int64_t begin, int64_t end, GemmBlock g) {
     g.a = w.dlogits() + begin;
     g.lda = w.vocabulary;
-    g.c = to;
-    g.ldc = dh.stride;
+    g.c = waits ? Cells(w.s.hidden) : to;
+    g.ldc = waits ? w.d : dh.stride;
     g.m = chunk.rows();
     g.n = w.d;
     g.k = end - begin;
     g.accumulate = begin > 0;  // one chain over the vocabulary
-    const bool waits = run.accumulate(kH) && end - begin < w.vocabulary;
-    if (waits) {
-      g.c = w.s.hidden;
-      g.ldc = w.d;
-    } else if (run.accumulate(kH)) {
+    if (run.accumulate(kH) && !waits) {
       g.epilogue.residual = to;
       g.epilogue.residual_stride = dh.stride;
     }
-    const bool last = end == w.vocabulary;
-    if (last && beside) multiply_beside(g, *beside);
+    if (end == w.vocabulary && beside) multiply_beside(g, *beside);
     else multiply(g);
-    if (waits && last) add_rows(w.s.hidden, chunk.rows(), w.d, to.f32(), dh.stride);
+  });
+  if (waits) deal_hidden(run, w, chunk);
+}
+
+// Copies the chunk's gradients of h to their rows, or adds them.
+void CrossEntropy::deal_hidden(const Run& run, const Work& w, const Chunk& chunk) {
+  const bool adds = run.accumulate(kH);
+  parallel_rows(chunk.rows(), w.d, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t r = w.s.rows[chunk.begin + i];
+      const NarrowRows to(run.din(kH), r, r + 1, adds);
+      const float* from = w.s.hidden + i * w.d;
+      if (adds)
+        for (int64_t c = 0; c < w.d; ++c) to.row(r)[c] += from[c];
+      else std::copy_n(from, w.d, to.row(r));
+    }
+  });
+}
+
+// Rows of h whose target is ignored have a gradient of zero.
+void CrossEntropy::clear_uncounted(const Run& run, const Work& w) {
+  if (run.accumulate(kH) || w.counted == w.rows) return;
+  const Tensor& dh = run.din(kH);
+  parallel_rows(w.rows, w.d, [&](int64_t begin, int64_t end) {
+    const int32_t* counted = std::lower_bound(w.s.rows, w.s.rows + w.counted, begin);
+    for (int64_t r = begin; r < end; ++r) {
+      if (counted != w.s.rows + w.counted && *counted == r) ++counted;
+      else std::memset((dh.cells() + r * dh.stride).data, 0, static_cast<size_t>(w.d * size_of(dh.dtype)));
+    }
   });
 }
 
@@ -74,12 +94,13 @@ CrossEntropy::HeadGradient::HeadGradient(const CrossEntropy& op, const Run& run,
     }
   }
   for (int s = 0; s <= chunk.shards; ++s)
-    cuts[s] =
-        std::clamp(run.shards().row_begin(chunk.first_shard + s, w.rows), chunk.begin, chunk.end) - chunk.begin;
+    cuts[s] = std::clamp(w.s.shard_begin[chunk.first_shard + s], chunk.begin, chunk.end) - chunk.begin;
   block.x = w.dlogits();
   block.ldx = w.vocabulary;
   block.compute = op.compute_;
-  block.dy = w.h.cells() + chunk.begin * w.h.stride;
+  const Place rows = w.place(chunk);
+  block.dy = w.h.cells() + rows.first * w.h.stride;
+  block.dy_rows = rows.list;
   block.ldy = w.h.stride;
   block.cuts = cuts.data();
   block.shards = chunk.shards;
@@ -95,24 +116,27 @@ CrossEntropy::HeadGradient::HeadGradient(const CrossEntropy& op, const Run& run,
 }
 
 void CrossEntropy::chunk_gradients(const Run& run, const Work& w, const Chunk& chunk) const {
+  const bool hidden = run.wants(kH) && chunk.rows() > 0;
   if (!run.wants(kHead)) {
-    if (run.wants(kH)) hidden_gradient(run, w, chunk, nullptr);
+    if (hidden) hidden_gradient(run, w, chunk, nullptr);
     return;
   }
   const HeadGradient head(*this, run, w, chunk);
-  if (run.wants(kH)) hidden_gradient(run, w, chunk, &head.block);
+  if (hidden) hidden_gradient(run, w, chunk, &head.block);
   else weight_gradient(head.block);
 }
 
+void CrossEntropy::clear_bias(const Run& run, const Work& w) {
+  std::fill_n(w.s.bias_sums, run.shards().count() * w.vocabulary, 0.0f);
+}
+
 // Adds the chunk's dlogits, row by row, to the sums of its shards.
-void CrossEntropy::bias_gradient(const Run& run, const Work& w, const Chunk& chunk) {
+void CrossEntropy::bias_gradient(const Work& w, const Chunk& chunk) {
   over_columns(w.vocabulary, [&](int64_t begin, int64_t end) {
     for (int s = chunk.first_shard; s < chunk.first_shard + chunk.shards; ++s) {
       float* sum = w.s.bias_sums + s * w.vocabulary;
-      const int64_t first = run.shards().row_begin(s, w.rows);
-      if (chunk.begin <= first) std::fill(sum + begin, sum + end, 0.0f);
-      const int64_t stop = std::min(run.shards().row_begin(s + 1, w.rows), chunk.end);
-      for (int64_t r = std::max(first, chunk.begin); r < stop; ++r) {
+      const int64_t stop = std::min(w.s.shard_begin[s + 1], chunk.end);
+      for (int64_t r = std::max(w.s.shard_begin[s], chunk.begin); r < stop; ++r) {
         const float* row = w.s.logits + (r - chunk.begin) * w.vocabulary;
         for (int64_t v = begin; v < end; ++v) sum[v] += row[v];
       }

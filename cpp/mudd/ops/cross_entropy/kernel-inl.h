@@ -80,7 +80,6 @@ void finish_row(double sum, RowSoftmax* stats) {
 void fwd(int64_t rows, int64_t vocabulary, const float* logits, int64_t stride, const int32_t* targets,
          RowSoftmax* stats) {
   for (int64_t r = 0; r < rows; ++r) {
-    if (targets[r] < 0) continue;
     const float* row = logits + r * stride;
     start_row(row, vocabulary, targets[r], stats + r);
     finish_row(row_exp<false>(const_cast<float*>(row), vocabulary, stats[r].max), stats + r);
@@ -91,10 +90,6 @@ void bwd(int64_t rows, int64_t vocabulary, float* logits, int64_t stride, const 
          RowSoftmax* stats) {
   for (int64_t r = 0; r < rows; ++r) {
     float* row = logits + r * stride;
-    if (targets[r] < 0) {
-      for (int64_t v = 0; v < vocabulary; ++v) row[v] = 0.0f;
-      continue;
-    }
     start_row(row, vocabulary, targets[r], stats + r);
     finish_row(row_exp<true>(row, vocabulary, stats[r].max), stats + r);
     scale_row(row, vocabulary, static_cast<float>(weight / stats[r].sum));

@@ -30,7 +30,7 @@ class CrossEntropy : public Node {
  private:
   enum Input { kH, kHead, kTargets, kBias };
 
-  // Rows [begin, end) of a chunk and the shards it lies in.
+  // Counted rows [begin, end) of a chunk (numbers among those alone) and the shards it lies in.
   struct Chunk {
     int64_t begin, end;
     int first_shard, shards;
@@ -45,20 +45,28 @@ class CrossEntropy : public Node {
     bf16* dlogits = nullptr;  // of a chunk; null: they replace the logits
     float *logits = nullptr, *gradient_scratch = nullptr;
     std::byte* packed = nullptr;  // a stripe of the head
-    float* hidden = nullptr;      // sums over stripes that wait for a gradient of h to be added to
+    float* hidden = nullptr;      // gradients of h that wait for more stripes or to be dealt to their rows
     float* bias_sums = nullptr;   // per shard
     float* waiting = nullptr;     // levels of the binary counter over groups of shards, V x D each
+    // Of the counted rows alone, one behind the other: all that is computed.
     RowSoftmax* stats = nullptr;
-    int32_t* targets = nullptr;  // of all rows, without gaps
+    int32_t *targets = nullptr, *rows = nullptr;  // and which rows of h they are
+    int64_t* shard_begin = nullptr;               // shards + 1
+  };
+  // Where the rows of a chunk are in h and its gradient: number `first` and those behind it, or those in `list`.
+  struct Place {
+    int64_t first = 0;
+    const int32_t* list = nullptr;
   };
   // What both passes look at.
   struct Work {
     Tensor h, head;
     const float* bias = nullptr;
-    int64_t rows = 0, vocabulary = 0, d = 0;
+    int64_t rows = 0, counted = 0, vocabulary = 0, d = 0;
     Layout s;
 
     ConstCells dlogits() const { return s.dlogits ? ConstCells(s.dlogits) : ConstCells(s.logits); }
+    Place place(const Chunk& chunk) const;
   };
 
   Layout layout(std::byte* base, int64_t rows, int64_t vocabulary, int64_t d, int shards, bool backward) const;
@@ -69,7 +77,7 @@ class CrossEntropy : public Node {
   int64_t stripe_rows(int64_t vocabulary, int64_t d) const;
 
   Work work(const Run& run, bool backward) const;
-  static void collect_targets(const Run& run, const Work& w);
+  static void collect_targets(const Run& run, Work* w);
   template <class Body>
   void over_stripes(const Run& run, const Work& w, Pack how, Body body) const;
   void logits(const Run& run, const Work& w, const Chunk& chunk) const;
@@ -89,7 +97,10 @@ class CrossEntropy : public Node {
   };
   void chunk_gradients(const Run& run, const Work& w, const Chunk& chunk) const;
   void hidden_gradient(const Run& run, const Work& w, const Chunk& chunk, const GradBlock* beside) const;
-  static void bias_gradient(const Run& run, const Work& w, const Chunk& chunk);
+  static void deal_hidden(const Run& run, const Work& w, const Chunk& chunk);
+  static void clear_uncounted(const Run& run, const Work& w);
+  static void clear_bias(const Run& run, const Work& w);
+  static void bias_gradient(const Work& w, const Chunk& chunk);
   static void finish_bias(const Run& run, const Work& w);
 
   int64_t budget_;

@@ -8,16 +8,31 @@
 
 namespace mudd {
 
-void CrossEntropy::collect_targets(const Run& run, const Work& w) {
+// The one look at all targets: from here on rows are those that count.
+void CrossEntropy::collect_targets(const Run& run, Work* w) {
   const Tensor& in = run.in(kTargets);
-  for (int64_t r = 0; r < w.rows; ++r) {
-    const int64_t sample = r / in.cols, t = r % in.cols;
-    const int32_t target = in.i32()[sample * in.stride + t];
-    if (target >= w.vocabulary)
-      fail("cross_entropy", "targets: expected values below ", w.vocabulary, ", got ", target, " at [", sample,
-           ", ", t, "]");
-    w.s.targets[r] = target;
+  const Shards& shards = run.shards();
+  for (int s = 0; s < shards.count(); ++s) {
+    w->s.shard_begin[s] = w->counted;
+    for (int64_t r = shards.row_begin(s, w->rows); r < shards.row_begin(s + 1, w->rows); ++r) {
+      const int64_t sample = r / in.cols, t = r % in.cols;
+      const int32_t target = in.i32()[sample * in.stride + t];
+      if (target >= w->vocabulary)
+        fail("cross_entropy", "targets: expected values below ", w->vocabulary, ", got ", target, " at [", sample,
+             ", ", t, "]");
+      if (target < 0) continue;
+      w->s.targets[w->counted] = target;
+      w->s.rows[w->counted++] = static_cast<int32_t>(r);
+    }
   }
+  w->s.shard_begin[shards.count()] = w->counted;
+}
+
+CrossEntropy::Place CrossEntropy::Work::place(const Chunk& chunk) const {
+  if (chunk.rows() == 0) return {};
+  const int32_t* list = s.rows + chunk.begin;
+  const bool gaps = list[chunk.rows() - 1] - list[0] != chunk.rows() - 1;
+  return gaps ? Place{0, list} : Place{list[0], nullptr};
 }
 
 CrossEntropy::Work CrossEntropy::work(const Run& run, bool backward) const {
@@ -29,13 +44,15 @@ CrossEntropy::Work CrossEntropy::work(const Run& run, bool backward) const {
   w.vocabulary = w.head.rows;
   w.d = w.head.cols;
   w.s = layout(run.scratch(), w.rows, w.vocabulary, w.d, run.shards().count(), backward);
-  collect_targets(run, w);
+  collect_targets(run, &w);
   return w;
 }
 
 void CrossEntropy::logits(const Run& run, const Work& w, const Chunk& chunk) const {
+  const Place rows = w.place(chunk);
   over_stripes(run, w, Pack::transposed, [&](int64_t begin, int64_t end, GemmBlock g) {
-    g.a = w.h.cells() + chunk.begin * w.h.stride;
+    g.a = w.h.cells() + rows.first * w.h.stride;
+    g.a_rows = rows.list;
     g.lda = w.h.stride;
     g.c = w.s.logits + begin;
     g.ldc = w.vocabulary;
@@ -60,7 +77,7 @@ void CrossEntropy::softmax(const Work& w, const Chunk& chunk, const Run* run, bf
         continue;
       }
       int s = chunk.first_shard;
-      while (r >= run->shards().row_begin(s + 1, w.rows)) ++s;
+      while (r >= w.s.shard_begin[s + 1]) ++s;
       const float weight = static_cast<float>(run->dout(0) ? static_cast<const double*>(run->dout(0).data)[s]
                                                            : run->step().loss_scale);
       kernels_->bwd(1, w.vocabulary, row, w.vocabulary, w.s.targets + r, weight, w.s.stats + r);
@@ -72,40 +89,38 @@ void CrossEntropy::softmax(const Work& w, const Chunk& chunk, const Run* run, bf
 // Weighted dlogits of the chunk, and what they add to the gradient of the bias.
 void CrossEntropy::make_dlogits(const Run& run, const Work& w, const Chunk& chunk) const {
   int64_t begin = chunk.begin;
-  do {
+  while (begin < chunk.end) {
     Chunk part = chunk;
     part.begin = begin;
     part.end = begin = std::min(begin + std::max<int64_t>(1, w.s.logit_rows), chunk.end);
     logits(run, w, part);
     softmax(w, part, &run, w.s.dlogits ? w.s.dlogits + (part.begin - chunk.begin) * w.vocabulary : nullptr);
-    if (run.wants(kBias)) bias_gradient(run, w, part);
-  } while (begin < chunk.end);
+    if (run.wants(kBias)) bias_gradient(w, part);
+  }
 }
 
 void CrossEntropy::sum_losses(const Run& run, const Work& w) {
   for (int s = 0; s < run.shards().count(); ++s) {
-    double loss = 0, count = 0;
-    for (int64_t r = run.shards().row_begin(s, w.rows); r < run.shards().row_begin(s + 1, w.rows); ++r) {
-      if (w.s.targets[r] < 0) continue;
+    const int64_t begin = w.s.shard_begin[s], end = w.s.shard_begin[s + 1];
+    double loss = 0;
+    for (int64_t r = begin; r < end; ++r) {
       const RowSoftmax& row = w.s.stats[r];
       loss += math::log(row.sum) + (static_cast<double>(row.max) - static_cast<double>(row.target));
-      count += 1;
     }
     static_cast<double*>(run.out(0).data)[s] = loss;
-    static_cast<double*>(run.out(1).data)[s] = count;
+    static_cast<double*>(run.out(1).data)[s] = static_cast<double>(end - begin);
   }
   count_guessed(run, w);
 }
 
 void CrossEntropy::count_guessed(const Run& run, const Work& w) {
   const int64_t length = run.in(kTargets).cols;
+  int64_t r = 0;
   for (int64_t sample = 0; sample * length < w.rows; ++sample) {
-    int64_t guessed = 0, counted = 0;
-    for (int64_t r = sample * length; r < (sample + 1) * length; ++r) {
-      if (w.s.targets[r] < 0) continue;
-      guessed += int{w.s.stats[r].guessed};
-      ++counted;
-    }
+    const int64_t first = r;
+    int64_t guessed = 0;
+    for (; r < w.counted && w.s.rows[r] < (sample + 1) * length; ++r) guessed += int{w.s.stats[r].guessed};
+    const int64_t counted = r - first;
     float* to = run.out(2).f32() + sample * run.out(2).stride;
     to[0] = static_cast<float>(guessed);
     to[1] = static_cast<float>(static_cast<double>(guessed) / static_cast<double>(std::max<int64_t>(1, counted)));
@@ -115,8 +130,8 @@ void CrossEntropy::count_guessed(const Run& run, const Work& w) {
 void CrossEntropy::forward(const Run& run) {
   const Work w = work(run, false);
   const int64_t step = w.s.chunk_rows;
-  for (int64_t begin = 0; begin < w.rows; begin += step) {
-    const Chunk chunk{begin, std::min(begin + step, w.rows), 0, 0, true, true};
+  for (int64_t begin = 0; begin < w.counted; begin += step) {
+    const Chunk chunk{begin, std::min(begin + step, w.counted), 0, 0, true, true};
     logits(run, w, chunk);
     softmax(w, chunk, nullptr);
   }
@@ -126,13 +141,16 @@ void CrossEntropy::forward(const Run& run) {
 void CrossEntropy::backward(const Run& run) {
   const Work w = work(run, true);
   const int shards = run.shards().count();
-  for (int s = 0; s < shards; s += cut_.group) {
-    const int64_t begin = run.shards().row_begin(s, w.rows), end = run.shards().row_begin(s + cut_.group, w.rows);
+  if (run.wants(kBias)) clear_bias(run, w);
+  if (run.wants(kH)) clear_uncounted(run, w);
+  const int group = wants_head_ ? cut_.group : shards;  // without sums over rows chunks heed no border of shards
+  for (int s = 0; s < shards; s += group) {
+    const int64_t begin = w.s.shard_begin[s], end = w.s.shard_begin[s + group];
     const int64_t step = std::max<int64_t>(1, w.s.chunk_rows);
     int64_t at = begin;
     do {  // at least once: shards without rows still have a gradient of zero
       const int64_t stop = std::min(at + step, end);
-      const Chunk chunk{at, stop, s, cut_.group, at == begin, stop == end};
+      const Chunk chunk{at, stop, s, group, at == begin, stop == end};
       make_dlogits(run, w, chunk);
       chunk_gradients(run, w, chunk);
       at = stop;
