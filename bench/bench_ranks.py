@@ -143,7 +143,17 @@ def meshes(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> l
     short = argparse.Namespace(**{**vars(a), "steps": min(2, a.steps), "warmup": 1})
     for family, mesh in MESHES:
         for world in (2, 4):
-            options = ["--family", family, "--shape", shape, "--precision", precision, "--node", "rank", *mesh]
+            options = [
+                "--family",
+                family,
+                "--shape",
+                shape,
+                "--precision",
+                precision,
+                "--node",
+                "rank",
+                *mesh,
+            ]
             options += ["--weights", weights(shape, folder, family)]
             label = f"{shape}, {family}, mesh.{mesh[0][2:]}={mesh[1]}"
             row = in_turn({label: rank_programs.ours(world, 1, "ranks", options)}, short)[label]
@@ -193,7 +203,13 @@ def cases(a: argparse.Namespace) -> Iterator[tuple[str, str, str, str]]:
         if part == "sums":
             yield part, part, "", ""
             continue
-        shapes = a.shapes if part in ("steps", "memory", "meshes") else ["9M"] if part == "experts" else a.shapes[-1:]
+        shapes = (
+            a.shapes
+            if part in ("steps", "memory", "meshes")
+            else ["9M"]
+            if part == "experts"
+            else a.shapes[-1:]
+        )
         for shape in shapes:
             for precision in a.precision if part in ("steps", "experts") else ("fp32",):
                 yield f"{part} {shape} {precision}", part, shape, precision

@@ -72,7 +72,9 @@ def test_a_killed_rank_of_another_node_is_named_with_its_last_message(
         run.output,
         re.MULTILINE,
     )
-    assert len(said) == 1 and "at the end" not in run.output and "exited on signal" not in run.output, run.tail
+    assert len(said) == 1 and "at the end" not in run.output and "exited on signal" not in run.output, (
+        run.tail
+    )
 
 
 @pytest.fixture
