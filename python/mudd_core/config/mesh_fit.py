@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.families import mixture_of
-from mudd_core.config.mesh import NOT_BUILT, MeshConfig
+from mudd_core.config.mesh import LARGEST_FSDP, NOT_BUILT, MeshConfig
 from mudd_core.config.pipelines import spec_of
 
 if TYPE_CHECKING:
     from mudd_core.config.schema import Config
 
-LARGEST_FSDP = 64  # of the default mesh: more ranks than this are data
 UNIT = 4096  # numbers of a parameter that have one owner (contracts 25)
 
 

@@ -94,7 +94,7 @@ def principal_factors(w: Float32, rank: int, scale: float) -> tuple[Float32, Flo
     return a, b
 
 
-def merged_tensors(weights: Mapping[str, AnyTensor], store: _core.ParamStore) -> dict[str, StoredTensor]:
+def merged_tensors(weights: Mapping[str, AnyTensor], store: Store) -> dict[str, StoredTensor]:
     """The base's weights in float32, scale A B added to adapted ones, each made when it is asked for.
 
     weights: of all parameters of a store with adapters.

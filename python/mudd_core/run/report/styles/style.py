@@ -17,8 +17,8 @@ class RunFacts:
     """What a style knows of a run. counted: the number of all weights. folder: None in a notebook.
 
     documents: of training and validation, zeros where they are not known. forward_statistics: of an update,
-    by tag; none for families without. norms: of the weights after an update, by name. fields: of the original program, by name, as the command of this run
-    decides them; empty without such a command.
+    by tag; none for families without. norms: of the weights after an update, by name. fields: of the original
+    program, by name, as the command of this run decides them; empty without such a command.
     """
 
     config: Config
