@@ -8,8 +8,11 @@ from mudd_core.run.report.styles import reads_norms
 
 def read_weight_norms(run: Session) -> None:
     """Leave the norms after the newest update for the log, where it has them; all ranks call it together."""
-    step, store = run.state.step_done, run.components.model.store
-    if not reads_norms(run.config, step) or (store.holds_all and not run.ranks.first):
+    step = run.state.step_done
+    if not reads_norms(run.config, step):
+        return
+    store = run.components.model.store
+    if store.holds_all and not run.ranks.first:
         return
     from mudd_core.engine.weight_norms import norms_of, own_squares
 
