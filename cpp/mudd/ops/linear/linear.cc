@@ -3,14 +3,14 @@
 #include <algorithm>
 
 #include "mudd/base/arena.h"
-#include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
 #include "mudd/graph/right_operand.h"
 #include "mudd/graph/row_sums.h"
 #include "mudd/graph/sink_gradient.h"
 #include "mudd/kernels/convert/wide_rows.h"
-#include "mudd/kernels/gemm/gemm.h"
+#include "mudd/kernels/gemm/of_tensors.h"
 #include "mudd/ops/activation/activation.h"
+#include "mudd/ops/linear/pre_gradient.h"
 
 namespace mudd {
 
@@ -94,16 +94,8 @@ class Linear : public Node {
 
   void forward(const Run& run) override {
     const Tensor &x = run.in(kX), &y = run.out(0);
-    GemmBlock g;
-    g.compute = compute_;
-    g.a = x.cells();
-    g.lda = x.stride;
+    GemmBlock g = matmul_of(x, y, compute_);
     right(run, false, run.scratch()).put(&g);
-    g.c = y.cells();
-    g.ldc = y.stride;
-    g.m = x.rows;
-    g.n = n_;
-    g.k = k_;
     g.epilogue.activation = activation_;
     g.epilogue.rounds_pre = compute_ == DType::bf16 && activation_ != Activation::none;
     if (run.has_in(kBias)) g.epilogue.bias = run.in(kBias).f32();
@@ -112,10 +104,7 @@ class Linear : public Node {
       g.epilogue.pre_stride = n_;
       *run.saved_as<bool>(kIsSlope) = false;
     }
-    if (run.has_in(kResidual)) {
-      g.epilogue.residual = run.in(kResidual).cells();
-      g.epilogue.residual_stride = run.in(kResidual).stride;
-    }
+    if (run.has_in(kResidual)) add_residual(run.in(kResidual), &g);
     multiply(g);
   }
 
@@ -141,20 +130,9 @@ class Linear : public Node {
       return;
     }
     const Tensor& dx = run.din(kX);
-    GemmBlock g;
-    g.compute = compute_;
-    g.a = dpre.cells();
-    g.lda = dpre.stride;
+    GemmBlock g = matmul_of(dpre, dx, compute_);
     right(run, true, run.scratch() + product_at_).put(&g);
-    g.c = dx.cells();
-    g.ldc = dx.stride;
-    g.m = dpre.rows;
-    g.n = k_;
-    g.k = n_;
-    if (run.accumulate(kX)) {  // the finished product is added, so that its chain starts from zero either way
-      g.epilogue.residual = dx.cells();
-      g.epilogue.residual_stride = dx.stride;
-    }
+    if (run.accumulate(kX)) add_residual(dx, &g);
     if (wants_w) multiply_beside(g, gradient_of_w(run, dpre).block);
     else multiply(g);
   }
@@ -186,25 +164,15 @@ class Linear : public Node {
   // dpre (dy itself without an activation) and the gradient of the bias.
   Tensor pre_gradient(const Run& run) const {
     const Tensor& dy = run.dout(0);
-    const bool wants_bias = run.wants(kBias);
-    if (!saves_pre_ && !wants_bias) return dy;
-    const auto rows_of = [&](std::byte* data) {
-      return saves_pre_ ? Tensor{data, dy.rows, n_, n_, compute_} : Tensor{};
-    };
-    const Tensor pre = saves_pre_ ? rows_of(run.saved(kPre)) : Tensor{}, dpre = rows_of(run.scratch());
-    const bool slopes = saves_pre_ && *run.saved_as<bool>(kIsSlope);
-    float* partials = reinterpret_cast<float*>(run.scratch() + bias_at_);
-    const RowSums sums(run.shards(), dy.rows, n_);
-    parallel_for(sums.blocks(), [&](int64_t task, int) {
-      int64_t begin = 0, end = 0;
-      sums.range(task, &begin, &end);
-      const WideRows at(pre, begin, end), from(dy, begin, end);
-      const NarrowRows to(dpre, begin, end);
-      kernels_->bwd(begin, end, n_, activation_, at.base(), slopes, from.base(), from.stride(), to.base(),
-                    wants_bias ? sums.partial(partials, task) : nullptr);
-    });
-    if (wants_bias) sums.finish(partials, run.sink(kBias));
-    return saves_pre_ ? dpre : dy;
+    PreGradient g{.dy = dy, .activation = activation_};
+    if (saves_pre_) {
+      g.pre = {run.saved(kPre), dy.rows, n_, n_, compute_};
+      g.dpre = {run.scratch(), dy.rows, n_, n_, compute_};
+      g.pre_is_slope = *run.saved_as<bool>(kIsSlope);
+    }
+    make_pre_gradient(g, run.shards(), run.wants(kBias) ? run.sink(kBias) : GradSink{},
+                      reinterpret_cast<float*>(run.scratch() + bias_at_));
+    return saves_pre_ ? g.dpre : dy;
   }
 
   // dw = x^T dpre, or dpre^T x for a transposed w.

@@ -4,6 +4,7 @@
 #include "mudd/base/row_tasks.h"
 #include "mudd/graph/sink_gradient.h"
 #include "mudd/kernels/convert/wide_rows.h"
+#include "mudd/kernels/gemm/of_tensors.h"
 #include "mudd/ops/moe_route/node.h"
 
 namespace mudd {
@@ -41,14 +42,8 @@ Tensor MoeRoute::router_input(const Run& run) const {
 void MoeRoute::forward(const Run& run) {
   const Tensor x = router_input(run);
   float* p = run.saved_as<float>(kProbabilities);
-  GemmBlock g;
-  g.a = x.cells();
-  g.lda = x.stride;
+  GemmBlock g = matmul_of(x, {p, x.rows, experts_, experts_});
   right(run, Pack::plain).put(&g);
-  g.c = p;
-  g.ldc = g.n = experts_;
-  g.m = x.rows;
-  g.k = d_;
   multiply(g);
   RouteRow* stats = run.saved_as<RouteRow>(kStats);
   parallel_rows(x.rows, 64 * experts_, [&](int64_t begin, int64_t end) {
@@ -70,18 +65,10 @@ void MoeRoute::weight_gradient_of(const Run& run, const float* dz) const {
 void MoeRoute::input_gradient(const Run& run, const float* dz) const {
   const Tensor& dx = run.din(kX);
   float* noisy = reinterpret_cast<float*>(run.scratch() + x_at_);
-  GemmBlock g;
-  g.a = dz;
-  g.lda = g.k = experts_;
+  const Tensor dlogits{const_cast<float*>(dz), dx.rows, experts_, experts_};
+  GemmBlock g = matmul_of(dlogits, jitter_ > 0 ? Tensor{noisy, dx.rows, d_, d_} : dx);
   right(run, Pack::transposed).put(&g);
-  g.c = jitter_ > 0 ? Cells(noisy) : dx.cells();
-  g.ldc = jitter_ > 0 ? d_ : dx.stride;
-  g.m = dx.rows;
-  g.n = d_;
-  if (run.accumulate(kX) && jitter_ == 0) {
-    g.epilogue.residual = dx.cells();
-    g.epilogue.residual_stride = dx.stride;
-  }
+  if (run.accumulate(kX) && jitter_ == 0) add_residual(dx, &g);
   multiply(g);
   if (jitter_ == 0) return;
   parallel_rows(dx.rows, 16 * d_, [&](int64_t begin, int64_t end) {

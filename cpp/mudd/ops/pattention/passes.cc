@@ -9,6 +9,7 @@
 #include "mudd/graph/sink_gradient.h"
 #include "mudd/kernels/convert/convert.h"
 #include "mudd/kernels/convert/wide_rows.h"
+#include "mudd/kernels/gemm/of_tensors.h"
 #include "mudd/ops/pattention/node.h"
 
 namespace mudd {
@@ -20,16 +21,8 @@ Tensor rows_of(const Tensor& t, int64_t begin, int64_t end) {
 
 // c = a b, b packed for `compute`.
 GemmBlock product(const Tensor& a, const void* b, const Tensor& c, DType compute) {
-  GemmBlock g;
-  g.a = a.cells();
-  g.lda = a.stride;
+  GemmBlock g = matmul_of(a, c, compute);
   g.b = b;
-  g.c = c.cells();
-  g.ldc = c.stride;
-  g.m = a.rows;
-  g.n = c.cols;
-  g.k = a.cols;
-  g.compute = compute;
   return g;
 }
 
@@ -73,10 +66,7 @@ void Pattention::values_of(const Run& run, int p, const void* value, const float
   GemmBlock g = product(scores, value, rows_of(y, begin, end), compute_);
   if (later) g.c = wide.row(begin), g.ldc = wide.stride();
   if (!factors) g.epilogue.bias = bias;
-  if (has_residual_) {
-    g.epilogue.residual = run.in(kResidual).cells() + begin * run.in(kResidual).stride;
-    g.epilogue.residual_stride = run.in(kResidual).stride;
-  }
+  if (has_residual_) add_residual(rows_of(run.in(kResidual), begin, end), &g);
   multiply_rows(g);
   if (later) kernels_->add_bias(end - begin, own.d_out, bias, factors + begin, wide.row(begin), wide.stride());
 }
@@ -139,10 +129,7 @@ void Pattention::block_gradients(const Run& run, int p, const Layout& w, const f
     });
     if (!dx) return;
     GemmBlock back = product(block, tokens.key_plain, rows_of(dx, begin, end), compute_);
-    if (add) {  // finished sums are added, so that every chain starts from zero
-      back.epilogue.residual = add.cells() + begin * add.stride;
-      back.epilogue.residual_stride = add.stride;
-    }
+    if (add) add_residual(rows_of(add, begin, end), &back);
     multiply_rows(back);
   });
 }

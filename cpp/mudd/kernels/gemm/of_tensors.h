@@ -1,0 +1,28 @@
+// The GEMM of whole tensors.
+#pragma once
+
+#include "mudd/kernels/gemm/gemm.h"
+
+namespace mudd {
+
+// c = a B; the right operand is still to be put.
+inline GemmBlock matmul_of(const Tensor& a, const Tensor& c, DType compute = DType::f32) {
+  GemmBlock g;
+  g.a = a.cells();
+  g.lda = a.stride;
+  g.c = c.cells();
+  g.ldc = c.stride;
+  g.m = a.rows;
+  g.n = c.cols;
+  g.k = a.cols;
+  g.compute = compute;
+  return g;
+}
+
+// Adds `t` to the finished sums, so that their chains start from zero all the same. t may be c itself.
+inline void add_residual(const Tensor& t, GemmBlock* g) {
+  g->epilogue.residual = t.cells();
+  g->epilogue.residual_stride = t.stride;
+}
+
+}  // namespace mudd
