@@ -85,7 +85,8 @@ void Watchdog::run() {
   }
 }
 
-// Once, after some looks, so that this rank has come to its next message: what is missing then, else all that came.
+// Once, after some looks, so that this rank has come to its next message: what is missing then, else all that
+// came.
 void Watchdog::tell_missing() {
   static const bool launched = std::getenv("MUDD_JOB_PROCESS") != nullptr;
   if (!launched || stop_signal() != SIGTERM || ++looks_after_term_ != kLooks) return;

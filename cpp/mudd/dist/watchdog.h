@@ -1,8 +1,8 @@
 // Watchdog: a thread that makes no call of the transport. When a rank of the node has given no sign of life for
 // too long, it reports what every rank of the node did last, and what came last from ranks of other nodes. A
 // stopped rank's own watchdog is stopped too: others see it. Of a rank whose process is gone it prints the last
-// phase; the launcher ends the job. Of ranks of other nodes that are missing when mpirun ends this one by SIGTERM it
-// tells launch.py, which hears from mpirun who is gone (cli/job_check.py).
+// phase; the launcher ends the job. Of ranks of other nodes that are missing when mpirun ends this one by SIGTERM
+// it tells launch.py, which hears from mpirun who is gone (cli/job_check.py).
 #pragma once
 
 #include <condition_variable>
