@@ -4,17 +4,19 @@
     python tests/command_mistakes.py --write    write them into the file
 
 A new line of the file is `$ ` and what the user types behind `python3 launch.py`; its answer is written under it. The
-commands run in one empty folder with a file notes.txt, each in a fresh process.
+commands run in one empty folder with a file notes.txt, each in a fork of this process: a hundred starts of Python
+would take most of the time. test_cli.py and test_launch.py type mistakes in fresh processes.
 """
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from typed_commands import ROOT, launched, typed_in, write_or_print
+import numpy  # noqa: F401  # the forks have it
+
+import mudd_core.cli.dispatch  # noqa: F401  # likewise
+from typed_commands import PROGRAM, ROOT, answered, typed_in, write_or_print
 
 FILE = ROOT / "tests" / "data" / "cli" / "mistakes.txt"
 _PROMPT = "$ "
@@ -22,22 +24,19 @@ _PROMPT = "$ "
 
 def answer(line: str, folder: Path) -> str:
     """What the command prints on standard error; its exit code where that is not 2."""
-    done = launched(line, folder, subprocess.PIPE)
-    typed = str(ROOT / "launch.py")
+    code, told = answered(line, folder)
     said = (
-        done.stderr.strip()
-        .replace(f"python3 {typed}", "python3 launch.py")
-        .replace(typed, "python3 launch.py")
+        told.strip().replace(f"python3 {PROGRAM}", "python3 launch.py").replace(PROGRAM, "python3 launch.py")
     )
-    return said if done.returncode == 2 else f"exit code {done.returncode}"
+    return said if code == 2 else f"exit code {code}"
 
 
 def text(typed: list[str]) -> str:
     """The file with the answers of now."""
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "notes.txt").write_text("notes\n", encoding="utf-8")
-        answers = list(pool.map(lambda line: answer(line, folder), typed))
+        answers = [answer(line, folder) for line in typed]
         left = [path.name for path in folder.iterdir()]
     if left != ["notes.txt"]:
         raise AssertionError(f"a mistake left files: {left}")

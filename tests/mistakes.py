@@ -8,7 +8,7 @@ A new line of the file is `>>> ` and what the user types; its answer is written 
 
 from __future__ import annotations
 
-import traceback
+from code import InteractiveInterpreter
 from pathlib import Path
 
 import numpy as np
@@ -37,13 +37,24 @@ def names() -> dict[str, object]:
     }
 
 
+class Console(InteractiveInterpreter):
+    """A Python console that keeps what it says of errors."""
+
+    def __init__(self, known: dict[str, object]) -> None:
+        super().__init__(dict(known))
+        self.said = ""
+
+    def write(self, data: str) -> None:
+        """Keep a part of a traceback."""
+        self.said += data
+
+
 def answer(line: str, known: dict[str, object]) -> str:
-    """The last line of the traceback; the result where there is no error."""
-    try:
-        exec(compile(line, "<mistake>", "single"), dict(known))
-    except Exception as error:
-        return "".join(traceback.format_exception_only(error)).strip().removeprefix("mudd_core.base.errors.")
-    return "no error"
+    """The last line of the traceback, or "no error"."""
+    console = Console(known)
+    console.runsource(line)
+    told = console.said.strip().splitlines() or ["no error"]
+    return told[-1].removeprefix("mudd_core.base.errors.")
 
 
 def text(typed: list[str]) -> str:

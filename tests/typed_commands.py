@@ -1,21 +1,25 @@
-"""Commands of launch.py as a user types them, each in a fresh process, and the files that keep their answers."""
+"""Commands of launch.py as a user types them, each in a process of its own, and the files that keep their answers."""
 
 from __future__ import annotations
 
 import os
+import runpy
 import shlex
 import subprocess
 import sys
+import tempfile
+import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = str(ROOT / "launch.py")
 
 
 def launched(line: str, folder: Path, stderr: int) -> subprocess.CompletedProcess[str]:
     """Run `launch.py` with what the user types behind it. stderr: of subprocess, PIPE or STDOUT."""
     packages = os.pathsep.join(filter(None, (str(ROOT / "python"), os.environ.get("PYTHONPATH", ""))))
     return subprocess.run(
-        [sys.executable, str(ROOT / "launch.py"), *shlex.split(line)],
+        [sys.executable, PROGRAM, *shlex.split(line)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": packages, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -24,6 +28,37 @@ def launched(line: str, folder: Path, stderr: int) -> subprocess.CompletedProces
         timeout=120,
         check=False,
     )
+
+
+def answered(line: str, folder: Path) -> tuple[int, str]:
+    """Exit code and standard error of `launch.py` in a fork of this process, which has imported its packages."""
+    with tempfile.TemporaryFile() as said:
+        child = os.fork()
+        if child == 0:
+            os.chdir(folder)
+            os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+            os.dup2(said.fileno(), 2)
+            os._exit(_run(shlex.split(line)))
+        _, status = os.waitpid(child, 0)
+        said.seek(0)
+        return os.waitstatus_to_exitcode(status), said.read().decode()
+
+
+def _run(words: list[str]) -> int:
+    """Exit code of the program in this process."""
+    sys.argv = [PROGRAM, *words]
+    sys.orig_argv = [sys.executable, *sys.argv]
+    code: object = 0
+    try:
+        runpy.run_path(PROGRAM, run_name="__main__")
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    return code if isinstance(code, int) else int(code is not None)
 
 
 def typed_in(file: Path, prompt: str) -> list[str]:

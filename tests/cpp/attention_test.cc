@@ -1,5 +1,4 @@
-// levels: attention rows against the double reference: values, log-sums and gradients (complex step) on tile
-// edges.
+// Every attention row against the double reference: values, log-sums and gradients (complex step) on tile edges.
 #include <complex>
 
 #include "compare.h"

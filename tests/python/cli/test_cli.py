@@ -1,13 +1,10 @@
-"""The command line: words, help, exit codes, and the door that finds the right Python."""
+"""The command line: words, help, exit codes, what a run ends with."""
 
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
-import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -144,25 +141,6 @@ def test_the_help_of_the_program_names_commands_and_options(capsys: pytest.Captu
         assert word in printed
 
 
-@pytest.mark.parametrize("module", ["mudd_core", "mudd_core.cli"])
-def test_the_modules_are_the_command_line(module: str, tmp_path: Path) -> None:
-    def called(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", module, *words],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": PACKAGES},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    done = called()
-    assert done.returncode == 0 and "python3 -m mudd_core --config=tiny.py" in done.stdout
-    assert called("--version").stdout == f"mudd_core {mudd_core.__version__}\n"
-    assert "commands:" in called("--help").stdout
-    assert called("trian").returncode == 2
-
-
 def test_no_arguments_print_a_short_usage(tmp_path: Path) -> None:
     done = launch(cwd=tmp_path)
     assert done.returncode == 0 and len(done.stdout.splitlines()) < 12
@@ -232,27 +210,9 @@ def test_a_sample_that_fails_is_a_warning(capsys: pytest.CaptureFixture[str]) ->
     assert "warning: no sample: [sample] prompt: expected at most 0 tokens" in capsys.readouterr().out
 
 
-def test_letters_that_the_terminal_lacks_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
-    assert cli.main(["--help"]) == 0
-    print("\u6f22\udcff", flush=True)
-    assert raw.getvalue().endswith(b"??\n")
-
-
 def test_a_prompt_that_is_no_text_is_refused() -> None:
     with pytest.raises(UserError, match="UTF-8"):
         write_text(None, None, "\udcff", SampleConfig(), print)
-
-
-@pytest.mark.parametrize("option", ["--workdir=", "--name=", "data.path=", "--prompt="])
-def test_an_argument_that_is_no_utf8_is_refused(
-    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["--config=tiny.py", option + os.fsdecode(b"caf\xe9")]) == 2
-    assert "[arguments] expected UTF-8, got" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_start_line_tells_the_precision() -> None:
@@ -306,112 +266,3 @@ def test_report_tells_of_numbers_that_are_not_finite_and_of_damage(
     assert cli.main(["report", f"--workdir={tmp_path}"]) == 65
     told = capsys.readouterr().err
     assert "line 1 is damaged" in told and "Traceback" not in told
-
-
-def test_output_on_a_full_disk_is_74_and_hides_no_other_code(tmp_path: Path) -> None:
-    def code(*words: str) -> int:
-        with open("/dev/full", "wb", buffering=0) as full:
-            command = [sys.executable, str(ROOT / "launch.py"), *words]
-            env = {**os.environ, "PYTHONPATH": PACKAGES}
-            return subprocess.run(
-                command, cwd=tmp_path, env=env, stdout=full, stderr=full, timeout=120
-            ).returncode
-
-    assert code("--help") == 74
-    assert code("--config=nowhere.py") == 2
-
-
-def test_the_door_runs_the_checkouts_python_once(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "launch.py", tmp_path / "launch.py")
-    bare = (sys.executable, "-I", "-S")  # an interpreter without mudd_core
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-    def door() -> subprocess.CompletedProcess[str]:
-        words = [*bare, str(tmp_path / "launch.py"), "--config=small.py", "a b"]
-        return subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
-
-    done = door()
-    assert done.returncode == 2 and "./run train" in done.stderr
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\nprintf "%s|" "$MUDD_LAUNCHED" "$@"\nexit 75\n')
-    python.chmod(0o755)
-    done = door()
-    assert done.returncode == 75
-    assert done.stdout == f"1|{tmp_path / 'launch.py'}|--config=small.py|a b|"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')  # a broken .venv: no loop
-    done = door()
-    assert done.returncode == 2 and "./run train" in done.stderr
-
-
-LOADED = """
-import sys
-before = set(sys.modules)
-def loaded():
-    return " ".join(sorted(m for m in set(sys.modules) - before if m.partition(".")[0] not in sys.stdlib_module_names))
-import mudd_core, mudd_core.cli; print(loaded())
-mudd_core.isa(); print(loaded())
-mudd_core.load_config; print(any(m.partition(".")[0] != "mudd_core" for m in loaded().split()))
-"""
-
-
-def test_importing_reads_two_files_of_ours_and_no_other_package() -> None:
-    product = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, env=product
-    )
-    assert done.stdout.splitlines() == [
-        "mudd_core mudd_core.cli",
-        "mudd_core mudd_core._core mudd_core.cli",
-        "False",  # the config needs no NumPy
-    ]
-
-
-def test_every_public_name_resolves_and_others_do_not() -> None:
-    for name in (*mudd_core._HOME, *mudd_core._MODULES):
-        assert getattr(mudd_core, name) is not None and name in dir(mudd_core)
-    with pytest.raises(AttributeError, match="no attribute 'Trainr'"):
-        mudd_core.Trainr  # noqa: B018
-
-
-REGISTER = """
-import mudd_core as mc
-mc.data.register("notes", lambda path: ["a note"])
-"""
-
-
-def test_a_plain_import_brings_the_function_that_registers_readers() -> None:
-    subprocess.run([sys.executable, "-c", REGISTER], check=True)
-
-
-WAITING = """
-import os
-from mudd_core import _core
-print(os.environ.get("GOMP_SPINCOUNT"), os.environ.get("OMP_WAIT_POLICY"))
-"""
-
-
-def test_the_environment_is_left_as_it_was() -> None:
-    def printed(**wanted: str) -> list[str]:
-        names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_DISPLAY_ENV")
-        env = {name: value for name, value in os.environ.items() if name not in names}
-        env = {**env, "PYTHONPATH": PACKAGES, "OMP_DISPLAY_ENV": "verbose", **wanted}
-        done = subprocess.run(
-            [sys.executable, "-c", WAITING], env=env, capture_output=True, text=True, check=True
-        )
-        (count,) = re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)
-        return [*done.stdout.split(), count]
-
-    assert printed() == ["None", "None", "2000"]
-    assert printed(GOMP_SPINCOUNT="77") == ["77", "None", "77"]
-    assert printed(OMP_WAIT_POLICY="passive") == ["None", "passive", "0"]
-
-
-def test_a_current_folder_that_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    assert cli.main(["report", "--workdir=runs/none"]) == 2
-    assert "the current folder is gone" in capsys.readouterr().err

@@ -144,7 +144,7 @@ MEMORY_CASES = {
     "activations": ("train.batch_size=256", "model.d_model=256", "model.d_ff=1024"),
     "weights": ("train.batch_size=4", "model.d_model=768", "model.n_layer=4", "model.d_ff=3072"),
     "micro_batch": (
-        "train.batch_size=32",
+        "train.batch_size=16",
         "train.micro_batch_size=4",
         "model.d_model=768",
         "model.d_ff=3072",
@@ -155,7 +155,7 @@ MEMORY_CASES = {
 
 @pytest.mark.parametrize("case", MEMORY_CASES)
 def test_the_plan_predicts_memory_within_a_tenth(case: str, finished: TinyRun, tmp_path: Path) -> None:
-    words = ("train.steps=2", "train.eval_every=0", *MEMORY_CASES[case])
+    words = ("train.steps=2", "train.eval_every=0", "eval.max_batches=1", *MEMORY_CASES[case])
     run = TinyRun(tmp_path / "run", finished.text, (*words, "--plan"))
     assert run.finish() == 0, run.tail
     assert not run.workdir.exists()

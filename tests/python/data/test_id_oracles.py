@@ -51,7 +51,7 @@ def pile_oracle(files: list[list[list[int]]], batch: int, group: int, epochs: in
     return found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.lists(st.lists(ids, min_size=1, max_size=9), max_size=5), min_size=1, max_size=4),
     st.integers(1, 3),
@@ -79,7 +79,7 @@ def test_records_of_the_pile(
     assert got["targets"].tolist() == [[i if i or zero_counts else -1 for i in row[1:]] for row in wanted]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.integers(1, 5), min_size=1, max_size=4),
     st.integers(1, 2),
@@ -113,7 +113,7 @@ def test_a_buffer_gives_every_record_of_a_group_once(
         wanted, at = wanted[of_group:], at + left
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(1, 6), st.integers(0, 40), st.integers(0, 99))
 def test_records_leave_a_reservoir_when_their_place_is_taken(size: int, count: int, seed: int) -> None:
     slots = np.random.default_rng(seed).integers(0, size, count)
@@ -131,7 +131,7 @@ def windows(documents: list[list[int]], order: list[int]) -> list[list[int]]:
     return [stream[k * LENGTH : k * LENGTH + LENGTH + 1] for k in range((len(stream) - 1) // LENGTH)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(sequences, st.integers(1, 3), st.integers(1, 3), st.integers(0, 9))
 def test_windows_of_documents_in_gpt_neox_order(
     place: Any, documents: list[list[int]], batch: int, epochs: int, seed: int
@@ -156,7 +156,7 @@ def test_windows_of_documents_in_gpt_neox_order(
     assert got["targets"].tolist() == [wanted[k][1:] for k in turned]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data(), st.lists(st.integers(0, 6), min_size=1, max_size=3), st.integers(1, 3))
 def test_feature_rows_in_the_order_of_their_files(
     place: Any, data: st.DataObject, counts: list[int], batch: int

@@ -85,7 +85,7 @@ def documents_of(core: Any, batch: int, rows: int) -> Batch:
     return [[key - 1 for key, _ in itertools.groupby(row) if key > 0] for row in targets.tolist()]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(2, LENGTH), min_size=1, max_size=60),
     st.integers(1, 3),

@@ -85,7 +85,7 @@ def shift_oracle(documents: Documents, length: int) -> dict[str, Any]:
     return {"inputs": x, "targets": np.where(y != 0, y, -1), "positions": p, "segments": s}
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(corpora, st.integers(1, 3), st.sampled_from([1, 2, 3, 8]), st.integers(0, 99))
 def test_packed_rows(
     stored: Callable[[Documents], tuple[Any, Any]], texts: Documents, rows: int, workers: int, seed: int
@@ -104,7 +104,7 @@ def test_packed_rows(
             assert got[name][sample].tolist() == values.tolist()
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(corpora, st.booleans())
 def test_one_document_a_row(
     stored: Callable[[Documents], tuple[Any, Any]], texts: Documents, ends: bool
@@ -134,7 +134,7 @@ def test_one_document_a_row(
         assert got["targets"][sample].tolist() == [i if m else -1 for i, m in zip(y, mask, strict=True)]
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(corpora, st.integers(1, 7))
 def test_blocks(stored: Callable[[Documents], tuple[Any, Any]], texts: Documents, size: int) -> None:
     """moe d: chunks of documents joined and cut; the last block of a chunk is padded, its padding masked."""
@@ -174,7 +174,7 @@ def test_blocks(stored: Callable[[Documents], tuple[Any, Any]], texts: Documents
         assert got["key_mask"][sample].tolist() == [1] * len(ids) + [0] * room
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 40), min_size=2, max_size=9), min_size=1, max_size=9), st.booleans())
 def test_rows_of_next_ids(
     stored: Callable[[Documents], tuple[Any, Any]], rows: Documents, counts: bool

@@ -276,7 +276,7 @@ class Here(Processes):
         return self._worker.do(*self._asked.pop(ticket))
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     st.lists(st.integers(0, 25), min_size=1, max_size=4), st.integers(1, 8), st.sampled_from(KINDS), st.data()
 )

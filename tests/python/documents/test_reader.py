@@ -5,6 +5,8 @@ The pages share the clone, so a page that needs a folder which another page has 
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from page_command_rules import RUN, answer
@@ -39,6 +41,16 @@ def test_the_commands_of_a_place_work_as_they_are_typed(place: str, reader: Read
     assert (
         failed(reader.type_all([typed for typed in FOUND if typed.place == place], activated=not fresh)) == ""
     )
+
+
+def test_python_of_the_readme_runs_as_it_is_typed(reader: Reader) -> None:
+    """In a fresh process, with the config, the text and, after the commands above it, the token cache of a newcomer."""
+    blocks = re.findall(r"```python\n(.*?)```", (reader.folder / "README.md").read_text(), re.DOTALL)
+    (reader.folder / "first.py").write_text("\n".join(blocks))
+    (done,) = reader.type(["python first.py"])
+    assert done.code == 0 and "step 50/50" in done.err, done
+    assert 2 < float(done.out.splitlines()[0]) < 4, "bits per byte after 50 steps"
+    assert (reader.folder / "runs" / "first" / "metrics.jsonl").is_file()
 
 
 def test_the_readme_left_its_runs(reader: Reader) -> None:

@@ -1,11 +1,8 @@
-"""The README: its Python runs as it stands, its links and the tests it names exist."""
+"""The README: its length, its links and the tests it names; test_reader.py types its commands and its Python."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,19 +10,6 @@ import pytest
 from places import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def test_python_of_the_readme_runs_as_it_is_typed(tmp_path: Path) -> None:
-    """In a fresh process, with the config and the text that a newcomer gets."""
-    blocks = re.findall(r"```python\n(.*?)```", PAGES[0].read_text(), re.DOTALL)
-    (tmp_path / "first.py").write_text("\n".join(blocks))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "2"}
-    done = subprocess.run(
-        [sys.executable, "first.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0 and "step 50/50" in done.stderr, done.stderr
-    assert 2 < float(done.stdout.splitlines()[0]) < 4, "bits per byte after 50 steps"
-    assert (tmp_path / "runs" / "first" / "metrics.jsonl").is_file()
 
 
 def test_the_readme_is_short_and_begins_with_what_a_newcomer_needs() -> None:

@@ -167,7 +167,7 @@ SPECS = {spec.name: spec for spec in _core.op_specs()}
 
 
 @pytest.mark.parametrize("op", SPECS)
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_call_gives_a_value_or_a_clear_error(op: str, data: st.DataObject) -> None:
     spec = SPECS[op]

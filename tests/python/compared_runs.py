@@ -1,0 +1,80 @@
+"""Comparisons of runs as they are typed, in fresh processes, and what NumPy finds in the logs of the same runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mudd_core.base.types import Float64
+from places import ROOT
+
+Row = dict[str, Any]
+
+
+def launched(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command as it is typed, in a fresh process in a folder."""
+    return subprocess.run(
+        [sys.executable, str(ROOT / "launch.py"), *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def compare(folder: Path, *names: str) -> str:
+    """What the command prints about runs/<name>, or about other paths."""
+    done = launched(folder, "compare", *(name if "/" in name else f"runs/{name}" for name in names))
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert all(line.isascii() for line in done.stdout.splitlines())
+    return done.stdout
+
+
+def rows(folder: Path, name: str) -> list[Row]:
+    lines = (folder / "runs" / name / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def column(folder: Path, name: str, key: str) -> Float64:
+    """A column of the updates of runs/<name>; NaN for null."""
+    values = [row[key] for row in rows(folder, name) if "loss" in row]
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def first_by_numpy(folder: Path, one: str, two: str) -> int | None:
+    """The first step at which the bits of loss or gradient norm differ, of runs that log the same steps."""
+    unequal = np.zeros(len(column(folder, one, "step")), bool)
+    for key in ("loss", "grad_norm"):
+        left, right = (column(folder, name, key).view(np.uint64) for name in (one, two))
+        unequal |= left != right
+    places = np.flatnonzero(unequal)
+    return int(column(folder, one, "step")[places[0]]) if len(places) else None
+
+
+def first_printed(printed: str) -> int | None:
+    """The step of the line `first difference of A and B`; None for no difference up to the last common step."""
+    (line,) = (line for line in printed.splitlines() if line.startswith("first difference of A and B"))
+    found = re.fullmatch(r".*: step ([\d,]+)", line)
+    assert found is not None or "none up to the last common step" in line, line
+    return int(found[1].replace(",", "")) if found else None
+
+
+def changed(folder: Path, change: Callable[[list[Row]], None], name: str = "changed") -> None:
+    """Copy runs/base with other rows to runs/<name>."""
+    shutil.rmtree(folder / "runs" / name, ignore_errors=True)
+    shutil.copytree(folder / "runs" / "base", folder / "runs" / name)
+    found = rows(folder, "base")
+    change(found)
+    text = "".join(json.dumps(row) + "\n" for row in found)
+    (folder / "runs" / name / "metrics.jsonl").write_text(text)
