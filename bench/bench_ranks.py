@@ -8,8 +8,8 @@ Programs take their steps in turn (turns.py), medians over 20 steps after 5. Par
 under mpirun or not), experts (Mixtral 9M, data parallel and with mesh.expert=2), sums (32 MiB over two windows),
 memory (worlds 1, 2, 4), meshes (the same of ranks that cut weights or hold experts), and for the last shape named:
 baselines (PyTorch DDP with gloo on two processes, fp32), link (two network namespaces joined by 1 Gb/s; needs root;
-turns of five steps, because weights arrive in the forward of the next step). Rows go to bench/results/ranks_<cpu>_<date>.json
-and the page beside it. The exit code is 1 if a program took other steps.
+turns of five steps, because weights arrive in the forward of the next step). Rows go to
+bench/results/ranks_<cpu>_<date>.json and the page beside it. The exit code is 1 if a program took other steps.
 """
 
 from __future__ import annotations
