@@ -38,15 +38,6 @@ class Later:
         """A tensor of a file."""
         return cls(dtypes.name_of(tensor.dtype) or "", tensor.shape, lambda: np.asarray(tensor))
 
-    def after(self, call: Callable[[], None]) -> Later:
-        """The same tensor; `call` goes before its numbers are made."""
-
-        def make() -> Array:
-            call()
-            return self.make()
-
-        return Later(self.dtype, self.shape, make)
-
     @property
     def bytes(self) -> int:
         """Of all numbers."""
@@ -65,14 +56,17 @@ def write_folder(
     shard_bytes: int,
     files: Mapping[str, bytes] | None = None,
     place: str = "[export]",
+    names: tuple[str, str] = ("config.json", "model"),
 ) -> None:
     """Write config.json, other files, and model.safetensors or files of at most shard_bytes with their index.
 
-    weights: made and written one at a time. files: content by name. place: of messages. The folder appears whole or
-    not at all, in the place of one that is there already: SaveError where the disk is full or refuses.
+    weights: made and written one at a time. files: content by name. place: of messages. names: of the settings, and of
+    the weights without their ending. The folder appears whole or not at all, in the place of one that is there already:
+    SaveError where the disk is full or refuses.
     """
     later = {name: one if isinstance(one, Later) else Later.of(one) for name, one in weights.items()}
-    shards = _shards(later, shard_bytes)
+    settings_file, stem = names
+    shards = _shards(later, shard_bytes, stem)
     try:
         _core.make_folders(str(folder.parent))
         own = new_id()
@@ -91,10 +85,10 @@ def write_folder(
                 _core.replace_file(str(work / name), data)
             text = json.dumps(dict(settings), indent=2) + "\n"
             if folder.exists():
-                writer.seal("config.json", text)
+                writer.seal(settings_file, text)
                 writer.replace()
             else:
-                writer.commit("config.json", text)
+                writer.commit(settings_file, text)
         finally:
             del writer  # what is not committed goes now, not when the traceback does
     except OSError as error:
@@ -104,7 +98,7 @@ def write_folder(
 _Member: TypeAlias = "tuple[str, str, tuple[int, ...], Callable[[], Array]]"
 
 
-def _shards(weights: Mapping[str, Later], shard_bytes: int) -> dict[str, list[_Member]]:
+def _shards(weights: Mapping[str, Later], shard_bytes: int, stem: str) -> dict[str, list[_Member]]:
     """File name to its (name, dtype, shape, function that gives the array), in the order given."""
     files: list[list[_Member]] = [[]]
     size = 0
@@ -115,5 +109,5 @@ def _shards(weights: Mapping[str, Later], shard_bytes: int) -> dict[str, list[_M
         files[-1].append((name, tensor.dtype, tensor.shape, tensor.contiguous))
         size += tensor.bytes
     if len(files) == 1:
-        return {"model.safetensors": files[0]}
-    return {f"model-{i + 1:05}-of-{len(files):05}.safetensors": file for i, file in enumerate(files)}
+        return {f"{stem}.safetensors": files[0]}
+    return {f"{stem}-{i + 1:05}-of-{len(files):05}.safetensors": file for i, file in enumerate(files)}

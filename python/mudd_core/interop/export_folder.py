@@ -5,25 +5,26 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mudd_core.base.errors import UserError
-from mudd_core.base.types import JsonObject
+from mudd_core.base.types import Array, JsonObject
+from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.stored import AnyTensor, StoredTensor
 from mudd_core.checkpoint.weights_folder import Later, write_folder
 from mudd_core.config import Config, ModelConfig
 from mudd_core.config.families import own_family
-from mudd_core.config.fields import replace_path
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
 from mudd_core.engine.cut import Spread
-from mudd_core.interop.imported import imported_settings, imported_tokenizer
+from mudd_core.interop.imported import imported_settings, imported_tokenizer, of_type
 from mudd_core.interop.layout import TheirTensors
+from mudd_core.interop.model_card import NAME as CARD
+from mudd_core.interop.probe import difference, probe_ids
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -37,7 +38,6 @@ _OF_FAMILY = {
     "tokenformer": ("tokenformer_neox", "tokenformer_jax"),
 }
 OWN = "own"  # the weights by the model's own names, of any family
-_PROBE = (2, 32)  # windows and positions that are compared
 
 
 def systems_of(config: Config) -> tuple[str, ...]:
@@ -46,30 +46,6 @@ def systems_of(config: Config) -> tuple[str, ...]:
         return (OWN,)
     known = _OF_FAMILY.get(config.model.family, ("hf",))
     return known[::-1] if config.log.style == "maxtext" else known
-
-
-def merged_model(model: Model, weights: Mapping[str, AnyTensor], config: Config, ranks: Ranks) -> Model:
-    """A model with adapters as one without: what they add is in its weights, in fp32.
-
-    weights: with what they add (engine.lora.merged_tensors). ranks: they hold it between them; each makes this call.
-    """
-    from mudd_core.engine.model import Model
-    from mudd_core.run.build.planned_model import spread_of
-
-    held = spread_of(model.config, replace_path(config, "tune.method", "full"), ranks)
-    plain = Model(
-        model.config,
-        initialize=False,
-        precision="fp32",
-        comm=held.comm,
-        experts=held.experts,
-        cut=held.cut,
-    )
-    for name, tensor in weights.items():
-        if plain.store.holds(0, name):
-            plain.set_parameter(name, np.asarray(tensor))
-    ranks.barrier()  # ranks of a node may share the weights
-    return plain
 
 
 def first_exported(
@@ -109,14 +85,22 @@ def _exported(
 
 
 def _of_hugging_face(
-    settings: JsonObject, model: Model, tokenizer: Tokenizer | None, run: RunFolder, *, kept: bool
+    settings: JsonObject,
+    model: Model,
+    tokenizer: Tokenizer | None,
+    came: RunFolder,
+    *,
+    kept: bool,
+    typed: bool,
 ) -> tuple[JsonObject, dict[str, bytes]]:
     """config.json and the tokenizer's files: those that an imported run came with where they still fit, else made.
 
-    kept: the run's own tokenizer is exported.
+    came: the run that they came with. kept: the run's own tokenizer is exported. typed: the weights have the types that
+    they came in.
     """
-    theirs, files = imported_settings(run, model.config), imported_tokenizer(run) if kept else {}
-    settings = settings if theirs is None else theirs
+    theirs, files = imported_settings(came, model.config), imported_tokenizer(came) if kept else {}
+    if theirs is not None:
+        settings = theirs if typed else of_type(theirs, "float32")
     if tokenizer is None or (files and theirs is not None and "generation_config.json" in files):
         return settings, files
     ids = {} if files and theirs is not None else special_ids(tokenizer)
@@ -131,34 +115,61 @@ def _generation(tokenizer: Tokenizer) -> bytes:
     return (json.dumps({**ids, "pad_token_id": padding}, indent=2) + "\n").encode()
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What is written with the weights.
+
+    came: the run whose imported files go out. tokenizer: made into files where those do not fit; kept: it is the run's
+    own. kinds: types of the tensors by name, as safetensors has them; empty: all float32. card: the model card.
+    """
+
+    came: RunFolder
+    tokenizer: Tokenizer | None
+    kept: bool
+    kinds: Mapping[str, str]
+    card: bytes
+
+
+def carried_files(beside: Beside, model: Model) -> dict[str, bytes]:
+    """The tokenizer's files that the weights came with, byte for byte; else those made of the run's tokenizer."""
+    files = imported_tokenizer(beside.came) if beside.kept else {}
+    if files or beside.tokenizer is None:
+        return files
+    return tokenizer_files(beside.tokenizer, model.config.max_seq_len)
+
+
 def write_theirs(
     folder: Path,
-    run: RunFolder,
     model: Model,
     systems: Sequence[str],
     cut: Mapping[str, StoredTensor] | None,
-    tokenizer: Tokenizer | None,
+    beside: Beside,
     *,
-    kept: bool,
     shard_bytes: int,
-    lives: Callable[[], None],
 ) -> tuple[str, int]:
     """Write the folder of another program; its name, and the number of tensors.
 
-    cut: the weights in the checkpoint, of a model that ranks have cut. kept: the tokenizer is the run's own. lives:
-    called for each tensor.
+    cut: the weights in the checkpoint, of a model that ranks have cut.
     """
     system, settings, weights = first_exported(systems, model, cut)
+    tokenizer, kinds = beside.tokenizer, beside.kinds
     if system == "hf":
-        settings, files = _of_hugging_face(settings, model, tokenizer, run, kept=kept)
+        settings, files = _of_hugging_face(
+            settings, model, tokenizer, beside.came, kept=beside.kept, typed=bool(kinds)
+        )
     else:
         files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
     later = {
-        name: Later("F32", shape, partial(weights.__getitem__, name)).after(lives)
+        name: Later(kind := kinds.get(name, "F32"), shape, partial(_as_stored, weights, name, kind))
         for name, shape in weights.shapes.items()
     }
+    files = {**files, CARD: beside.card}
     write_folder(folder, settings, later, shard_bytes=shard_bytes, files=files)
     return system, len(weights)
+
+
+def _as_stored(weights: TheirTensors, name: str, kind: str) -> Array:
+    return dtypes.rounded(dtypes.as_float32(weights[name]), kind)
 
 
 def compare(
@@ -173,14 +184,10 @@ def compare(
 
     ranks = ranks or Ranks()
 
-    plain = replace_path(config, "tune.method", "full")  # adapters are in the weights
-
     def spread(shape: ModelConfig) -> Spread:
-        return spread_of(shape, plain, ranks)
+        return spread_of(shape, config, ranks)
 
     again = interop.load_original(system, folder, folder, spread=spread)
     ranks.barrier()  # ranks of a node may share the weights
-    shape = (_PROBE[0], min(_PROBE[1], model.config.max_seq_len))
-    ids = np.random.default_rng(0).integers(0, model.config.vocab_size, shape)
-    want = model.logits(ids)
-    return float(np.abs(again.logits(ids) - want).max()), float(np.abs(want).max())
+    ids = probe_ids(model.config)
+    return difference(again.logits(ids), model.logits(ids))

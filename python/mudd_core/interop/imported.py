@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from mudd_core import _core
 from mudd_core.base.errors import SaveError, UserError, write_reason
 from mudd_core.base.members import object_in
+from mudd_core.base.paths import IMPORTED
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import JsonObject
-from mudd_core.config import ModelConfig
+from mudd_core.checkpoint.weights import weight_files
+from mudd_core.config import Config, ModelConfig
 from mudd_core.interop.hf_settings import model_config
 from mudd_core.run.store.run_folder import RunFolder
 
 SETTINGS = "config.json"
+_TYPES = "types.json"  # of the tensors, as safetensors names them
+_OF_SETTINGS = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 _TOKENIZER = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -30,7 +35,7 @@ _TOKENIZER = (
 
 
 def imported_files(source: Path, settings: Path, *, tokenizer: bool) -> dict[str, bytes]:
-    """The files to keep, by name: config.json, and the tokenizer's of the source where they are the run's.
+    """The files to keep, by name: config.json, the tokenizer's of the source where they are the run's, and types.json.
 
     UserError for one that cannot be read.
     """
@@ -42,7 +47,14 @@ def imported_files(source: Path, settings: Path, *, tokenizer: bool) -> dict[str
             found[name] = read_bytes(file)
         except OSError as error:
             raise UserError(f"[import] {file} cannot be read: {error.strerror}") from error
-    return found
+    types = {name: kind for file in weight_files(source) for name, kind in _types_in(file).items()}
+    return {**found, _TYPES: (json.dumps(types, indent=1) + "\n").encode()}
+
+
+def _types_in(file: Path) -> dict[str, str]:
+    """Name to type of the floating-point tensors in a safetensors file."""
+    tensors = _core.SafetensorsFile(str(file)).tensors()
+    return {name: kind for name, kind, *_ in tensors if kind in _OF_SETTINGS.values()}
 
 
 def keep_imported(files: Mapping[str, bytes], run: RunFolder) -> None:
@@ -56,17 +68,40 @@ def keep_imported(files: Mapping[str, bytes], run: RunFolder) -> None:
             raise SaveError(f"[import] {to} could not be written: {write_reason(error)}") from error
 
 
+def carrier(run: RunFolder, config: Config) -> RunFolder:
+    """The run whose imported files go out with a run: its own, or the one whose tokenizer it was tuned with."""
+    place = Path(config.data.tokenizer)
+    is_of_base = place.name == IMPORTED and place.is_dir() and not run.imported_folder.is_dir()
+    return RunFolder(place.parent) if is_of_base else run
+
+
 def imported_settings(run: RunFolder, model: ModelConfig) -> JsonObject | None:
-    """The config.json that a run was imported with, for weights in fp32; None where the model has changed since."""
+    """The config.json that a run was imported with; None where the model has changed since."""
     settings = object_in(run.imported_folder / SETTINGS)
     try:
         same = bool(settings) and model_config(settings).settled() == model.settled()
     except ValueError:  # of a version that read more than this one
         return None
-    if not same:
-        return None
-    settings.pop("torch_dtype", None)
-    return {**settings, "dtype": "float32"}
+    return settings if same else None
+
+
+def of_type(settings: JsonObject, dtype: str) -> JsonObject:
+    """The config.json of the same model with weights of another type."""
+    return {**{name: value for name, value in settings.items() if name != "torch_dtype"}, "dtype": dtype}
+
+
+def imported_types(run: RunFolder) -> dict[str, str]:
+    """Name to type, as safetensors names both, of the tensors that a run was imported from; empty where none is known.
+
+    A run that an older version imported has the type of its config.json, under the empty name.
+    """
+    known = object_in(run.imported_folder / _TYPES)
+    types = {
+        name: kind for name, kind in known.items() if isinstance(kind, str) and kind in _OF_SETTINGS.values()
+    }
+    settings = object_in(run.imported_folder / SETTINGS)
+    dtype = settings.get("dtype", settings.get("torch_dtype"))
+    return types or ({"": _OF_SETTINGS[dtype]} if isinstance(dtype, str) and dtype in _OF_SETTINGS else {})
 
 
 def imported_tokenizer(run: RunFolder) -> dict[str, bytes]:

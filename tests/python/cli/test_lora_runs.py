@@ -11,9 +11,7 @@ import pytest
 
 import mudd_core as mc
 from mudd_core.base.errors import UserError
-from mudd_core.interop import export_command
-from mudd_core.run.ranks.ranks import Ranks
-from rank_runs import config_of, on_ranks
+from rank_runs import config_of
 from tiny_run import TinyRun
 
 SHORT = {"train.steps": 4, "train.save_every": 2, "train.eval_every": 0, "optim.warmup_steps": 1}
@@ -54,23 +52,6 @@ def test_commands_on_a_run_of_adapters(base: Path, tiny_text: Path, tmp_path: Pa
         assert asked.finish() == 0 and told in asked.output, asked.tail
     bad = TinyRun(tmp_path / "bad", tiny_text, (*words, "lora.targets=q_proj"))
     assert bad.finish() == 2 and "it has q, k, v, o, gate, up, down" in bad.output, bad.tail
-
-
-@pytest.mark.parametrize("system", ["hf", "own"])
-def test_an_export_by_ranks_that_cut_the_model_writes_the_files_of_one_process(
-    base: Path, tiny_text: Path, tmp_path: Path, system: str
-) -> None:
-    trained(tiny_text, tmp_path / "run", **lora(base, **{"train.frozen_dtype": "bf16"}))
-    words = [
-        f"--workdir={tmp_path / 'run'}",
-        f"--system={system}",
-        f"data.cache_dir={tiny_text.parent / 'cache'}",
-    ]
-    assert export_command.main([*words, f"--to={tmp_path / 'one'}"]) == 0
-    cut = [*words, f"--to={tmp_path / 'many'}", "mesh.zero=3"]
-    assert on_ranks(lambda comm: export_command.by_ranks(cut, Ranks(comm)), 4, 1) == [0] * 4
-    files = [{path.name: path.read_bytes() for path in (tmp_path / n).iterdir()} for n in ("one", "many")]
-    assert files[0] == files[1] and len(files[0]) > 1
 
 
 def test_a_resume_has_the_same_bits_and_takes_a_base_that_was_moved(

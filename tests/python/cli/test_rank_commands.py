@@ -17,7 +17,6 @@ from mpi_ranks import ENVIRONMENT, needs_mpi
 from mudd_core.cli import main
 from mudd_core.cli.rank import read_as_rank
 from mudd_core.engine.model import Model
-from mudd_core.interop import export_command
 from mudd_core.run.loop import signals
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.report import sample as sample_texts
@@ -159,13 +158,12 @@ def test_a_stop_ends_the_ranks_together(
 HANGS: dict[str, tuple[Any, str, int]] = {
     "validate": (Model, "evaluate", 1),
     "sample": (sample_texts, "write_text", 1),
-    "export": (export_command, "write_theirs", 0),
 }
 
 
 @pytest.mark.parametrize("command", HANGS)
 def test_a_rank_that_hangs_ends_the_command(
-    run: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+    run: TinyRun, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     place, name, rank = HANGS[command]
     works = getattr(place, name)
@@ -178,8 +176,6 @@ def test_a_rank_that_hangs_ends_the_command(
 
     monkeypatch.setattr(place, name, hangs)
     words = words_of(run, command)
-    if command == "export":
-        words = ["export", f"--workdir={run.workdir}", f"--to={tmp_path / 'out'}", words[-1]]
     assert by_threads([*words, "mesh.zero=3", "dist.hang_timeout=0.5"], 2, 1) == [70, 70]
 
 

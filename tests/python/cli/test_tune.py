@@ -16,6 +16,9 @@ import torch
 import mudd_core as mc
 from chat_cases import tokenizer_json, turns, write_folder, write_jsonl
 from hf_models import SHARED, transformers
+from mudd_core.engine.lora import merged_weights
+from mudd_core.interop import export_original
+from mudd_core.interop.merged import merged_model
 from places import ROOT
 
 WORDS = ("train.threads=1", "optim.lr=3e-3", "train.seq_len=64", "train.epochs=2")
@@ -184,6 +187,73 @@ def test_an_export_has_the_adapters_in_its_weights(
         base = transformers.AutoModelForCausalLM.from_pretrained(given / "base").eval()(ids).logits.numpy()
     assert np.abs(got - want).max() < 1e-4 * np.abs(want).max()
     assert np.abs(base - want).max() > 1e-2 * np.abs(want).max()
+
+
+def export(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command, typed in the folder."""
+    command = [sys.executable, str(ROOT / "launch.py"), "export", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder)
+
+
+def test_an_export_has_the_adapters_alone(given: Path, adapted: subprocess.CompletedProcess[str]) -> None:
+    done = export(given, "--workdir=runs/adapted", "--to=adapter", "--adapter")
+    assert done.returncode == 0, done.stderr
+    assert "28 tensors in adapter" in done.stdout and "loaded again, its logits are the run's" in done.stdout
+    settings = json.loads((given / "adapter" / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == str(given / "base") and settings["r"] == 16
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (given / "adapter" / name).read_bytes() == (given / "base" / name).read_bytes()
+    card = (given / "adapter" / "README.md").read_text()
+    for told in (
+        "library_name: peft",
+        "| base | base (SHA-256 ",
+        "| data | chat.jsonl (SHA-256 ",
+        "optim.lr=0.003",
+    ):
+        assert told in card, card
+    assert re.search(r"\| loss \| training [\d.]+; held-out [\d.]+ before, [\d.]+ after", card)
+    assert "launch.py tune --base=base --data=chat.jsonl" in card and str(given) not in card
+    for words, said in (
+        (("--workdir=runs/adapted", "--adapter", "--merged"), "not allowed with"),
+        (
+            ("--workdir=runs/adapted", "--adapter", "--system=mu_transformer"),
+            "leave --system=mu_transformer out",
+        ),
+        (("--workdir=runs/adapted", "--base=base"), "--base: names the base of --adapter alone"),
+    ):
+        refused = export(given, *words, "--to=none")
+        assert refused.returncode == 2 and said in refused.stderr, refused.stderr
+
+
+def test_adapters_of_a_run_of_whole_weights_are_refused(
+    given: Path, whole: subprocess.CompletedProcess[str]
+) -> None:
+    for form in ("--adapter", "--merged"):
+        refused = export(given, "--workdir=runs/mine", "--to=none", form)
+        assert refused.returncode == 2 and f"[export] {form}: expected a run of adapters" in refused.stderr
+
+
+def test_merged_weights_are_rounded_once_to_the_type_of_the_base(given: Path) -> None:
+    half = given / "half"
+    shutil.copytree(given / "base", half)
+    for file in half.glob("*.safetensors*"):
+        file.unlink()
+    model = transformers.AutoModelForCausalLM.from_pretrained(given / "base").to(torch.bfloat16)
+    model.save_pretrained(half)
+    done = tune(given, base="half", run="half")
+    assert done.returncode == 0, done.stderr
+    done = export(given, "--workdir=runs/half", "--to=half-merged", "--merged")
+    assert done.returncode == 0 and "rounded once to BF16" in done.stderr, done.stderr
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        assert (given / "half-merged" / name).read_bytes() == (half / name).read_bytes(), name
+    run = mc.load(given / "runs" / "half").model
+    weights = dict(merged_weights(run))
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(given / "half-merged")
+    assert loaded.dtype == torch.bfloat16
+    for key, value in export_original("hf", merged_model(run))[1].items():
+        want = torch.tensor(value).to(torch.bfloat16)
+        assert torch.equal(loaded.state_dict()[key], want), key
+    assert not np.array_equal(weights["blocks.0.attn.q.w"], run.parameters["blocks.0.attn.q.w"])
 
 
 def test_an_export_by_our_own_names_keeps_the_adapters(

@@ -23,7 +23,6 @@ from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.run_folder import RunFolder
 
-_SOURCE = "source.json"
 _FILES = ("*.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "*.jinja")
 
 
@@ -48,7 +47,7 @@ def base_of(name: str, run: RunFolder) -> Base:
             raise UserError(f"[tune] --base: {source} has no checkpoint yet")
         return _of_run(name, source)
     imported = RunFolder(run.base_folder)
-    note = imported.path / _SOURCE
+    note = imported.source_file
     facts = _facts(source.path) if source.path.is_dir() else {}
     if imported.holds_run and Checkpoints(imported).steps() and note.is_file():
         known = object_in(note)

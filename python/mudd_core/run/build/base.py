@@ -12,9 +12,9 @@ import numpy as np
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import dtypes, final_hash, is_weight, whole_parts
-from mudd_core.checkpoint.stored import AnyTensor, StoredTensor
+from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.config import Config
-from mudd_core.engine.frozen import set_weight, stored_as
+from mudd_core.engine.frozen import set_weight
 from mudd_core.engine.lora import base_names, low_rank, principal_factors
 from mudd_core.run.build.grow import start_weights
 from mudd_core.run.build.start_source import base_path, read_source
@@ -99,18 +99,6 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     adapters = model.store.adapters
     kept = {f"{name}.w": weights[f"{name}.w"] for name in sorted(adapters.names) if adapters.initial}
     return Base(path.absolute(), final_hash(whole_parts(weights)), rounded, kept)
-
-
-def tensors_with_base(
-    config: Config, model: Model, folder: RunFolder, own: Mapping[str, StoredTensor]
-) -> dict[str, StoredTensor]:
-    """All weights of a model with adapters, by name, each made when it is asked for: own ones, and those of the base.
-
-    own: of the checkpoint that the model was read from. The base is known to be that of the adapters (require_base).
-    """
-    base = read_source(base_path(config, folder)).tensors
-    rest = {name: stored_as(model.store, name, base[name]) for name in base_names(model.store)}
-    return {name: rest.get(name) or own[name] for name in model.store.names()}
 
 
 def require_base(base: Base, state: Json, place: Path) -> None:

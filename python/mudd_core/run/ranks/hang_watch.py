@@ -78,7 +78,7 @@ class Watch:
 def watched(ranks: Ranks, config: Config, parameters: int) -> Iterator[Watch]:
     """Watch the ranks of a command that reads a run, whose model has so many parameters, inside the block.
 
-    They give a sign of life for each batch, token or tensor.
+    They give a sign of life for each batch or token.
     """
     tokens = (config.eval.batch_size or config.train.batch_size) * config.train.seq_len
     slow = 2 * parameters * tokens / (_OPERATIONS_PER_SECOND * _core.num_threads())

@@ -25,6 +25,7 @@ REMOTE = "remote.json"  # names the storage that the folder is a copy of
 STAGED, UNFINISHED = ".fetch", ".fetch.part"  # of a fetch from a storage (run/store/fetch.py)
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
 BASE, ASKED = "base", "tune.json"  # the model that a tuning starts from, and the config that it asks for
+SOURCE = "source.json"  # the folder that such a model was imported from, and its files
 TRACES = ("plugins", "plugins/profile")  # folders of traces, whose loss ends no run: links alone are refused
 _ARGUMENT = "[arguments] --workdir"
 
@@ -145,6 +146,11 @@ class RunFolder:
     def base_folder(self) -> Path:
         """The model of Hugging Face that a tuning starts from, imported."""
         return self.path / BASE
+
+    @property
+    def source_file(self) -> Path:
+        """Which folder the model of a tuning was imported from; in the folder of that model."""
+        return self.path / SOURCE
 
     @property
     def asked_file(self) -> Path:

@@ -1,0 +1,119 @@
+"""What the arguments of `export` ask for."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.paths import local
+from mudd_core.config import Config, apply_overrides, check_config, split_words
+from mudd_core.config.arguments import argument
+from mudd_core.config.tool_arguments import ToolArguments, whole_number
+from mudd_core.interop.export_folder import OWN
+from mudd_core.run.store.best_step import BEST
+from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.saved_run import named_run, run_and_step
+
+_TEXT = """Writes a run's weights as a folder of an original program: settings, safetensors, tokenizer.
+
+What was written is loaded again and must give the very logits of the run before success is reported. With --ranks=N
+[--hosts=A,B] mesh.zero=3 the ranks hold the model between them, and no process has all of it.
+"""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the arguments, words, ask for. changes: fields of the model that are set otherwise than the run has them."""
+
+    words: Sequence[str]
+    args: argparse.Namespace
+    folder: Path
+    changes: list[str]
+    rest: list[str]
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Asked:
+        """Read the arguments; UserError for a folder that exists."""
+        args, rest = (parser := _parser()).read(words)
+        if not (args.config or args.workdir):
+            parser.require("RUN")
+        folder = local(args.to, "[export] --to")
+        if folder.exists():
+            raise UserError(f"[export] {folder} exists already; give another --to")
+        if args.workdir:
+            args.workdir, step = run_and_step(args.workdir)
+            args.step = step if args.step is None else args.step
+        changes = [word for word in rest if argument(word).name.startswith("model.")]
+        return cls(words, args, folder, changes, [word for word in rest if word not in changes])
+
+    def run(self) -> tuple[Config, RunFolder]:
+        """The run, its config with the changes."""
+        names = ("config", "workdir")
+        options = {f"--{name}": getattr(self.args, name) for name in names if getattr(self.args, name)}
+        config, run = named_run(options, self.rest)
+        config = apply_overrides(config, split_words(self.changes, config))
+        check_config(config)
+        self._require_adapters(config)
+        return config, run
+
+    def _require_adapters(self, config: Config) -> None:
+        """UserError for a form of adapters that the run, or the other program, does not have."""
+        args = self.args
+        form = "--adapter" if args.adapter else "--merged" if args.merged else ""
+        if form and config.tune.method != "lora":
+            raise UserError(
+                f"[export] {form}: expected a run of adapters, got one of whole weights (tune.method="
+                f"{config.tune.method}); leave {form} out"
+            )
+        if args.adapter and args.system not in (None, "hf"):
+            raise UserError(
+                f"[export] --adapter: PEFT has models of transformers; leave --system={args.system} out"
+            )
+        if args.base and not args.adapter:
+            raise UserError("[export] --base: names the base of --adapter alone; leave it out")
+
+
+def _parser() -> ToolArguments:
+    from mudd_core.interop import SYSTEMS
+
+    p = ToolArguments("export", _TEXT, fields="data.cache_dir=DIR", run="--workdir")
+    p.add_argument("--workdir", metavar="DIR", help="the run: its newest checkpoint is exported")
+    p.add_argument("--config", metavar="FILE", help="instead: config of a run in its default folder")
+    p.add_argument("--to", required=True, metavar="FOLDER", help="the new folder")
+    form = p.add_mutually_exclusive_group()
+    form.add_argument(
+        "--adapter", action="store_true", help="of a run of adapters these alone, as PEFT reads them"
+    )
+    form.add_argument(
+        "--merged", action="store_true", help="of such a run the whole model, adapters added (the default)"
+    )
+    p.add_argument(
+        "--base", metavar="NAME", help="what --adapter names as its base; default the folder that was tuned"
+    )
+    whom = f"for whom: {', '.join(SYSTEMS)}; {OWN}: by our names, for mc.load; default hf, or the family's program"
+    p.add_argument("--system", choices=(*SYSTEMS, OWN), metavar="NAME", help=whom)
+    p.add_argument(
+        "--step",
+        type=_step,
+        metavar="N",
+        help="this checkpoint instead of the newest; best: of the lowest validation loss",
+    )
+    p.add_argument(
+        "--tokenizer", metavar="PATH", help="tokenizer to write with the weights; default the run's own"
+    )
+    p.add_argument(
+        "--shard-mb",
+        type=whole_number(0, 2**40),
+        default=4096,
+        metavar="N",
+        help="largest file, MiB; 0: a file for each tensor; default 4096",
+    )
+    return p
+
+
+def _step(text: str) -> int | str:
+    """The value of --step: a number, or best."""
+    return text if text == BEST else whole_number(0)(text)

@@ -1,0 +1,155 @@
+"""The forms in which a run goes out: adapters for PEFT, the merged model, or whole weights for another program."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mudd_core.base.members import object_in
+from mudd_core.checkpoint.stored import StoredTensor
+from mudd_core.config import Config
+from mudd_core.data.tokenize import Tokenizer
+from mudd_core.engine.model import Model
+from mudd_core.interop.export_adapter import adapter_difference, write_adapter
+from mudd_core.interop.export_asked import Asked
+from mudd_core.interop.export_folder import Beside, carried_files, compare, write_theirs
+from mudd_core.interop.imported import carrier
+from mudd_core.interop.merged import base_types, merged_model, round_weights
+from mudd_core.interop.model_card import NAME as CARD
+from mudd_core.interop.model_card import model_card
+from mudd_core.interop.probe import NEAR, difference, probe_ids
+from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.store.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Export:
+    """An export of the checkpoint of a step; each method writes a folder, compares, and returns the exit code."""
+
+    asked: Asked
+    config: Config
+    run: RunFolder
+    step: int
+    ranks: Ranks
+
+    def adapter(self, model: Model, base: str) -> int:
+        """The adapters alone, for PEFT. base: what they name as theirs."""
+        assert model.lora is not None
+        beside = self._beside(model, {}, f"an adapter ({_lora_text(model)}) for PEFT", base)
+
+        def write() -> tuple[int, float, float]:
+            files = {**carried_files(beside, model), CARD: beside.card}
+            count = write_adapter(self.asked.folder, model, base, files)
+            return count, *adapter_difference(self.asked.folder, model)
+
+        tensors, far, largest = self.ranks.from_first(write)
+        if far > NEAR * largest:
+            return self._differs(far)
+        if not _is_there(base):
+            self._note(
+                f"PEFT reads the base from {base}, which is not there; name another with --base=FOLDER"
+            )
+        return self._say(
+            f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
+        )
+
+    def merged(self, model: Model, systems: Sequence[str]) -> int:
+        """The whole model, adapters added in fp32 and rounded once to the types of the base."""
+        plain, ids = merged_model(model), probe_ids(model.config)
+        want = model.logits(ids)
+        far, largest = difference(plain.logits(ids), want)
+        if far > NEAR * largest:
+            return self._differs(far)
+        kinds = base_types(carrier(self.run, self.config), plain) if systems == ("hf",) else {}
+        if narrow := sorted(set(kinds.values()) - {"F32"}):
+            self.ranks.together(lambda: round_weights(plain, kinds))
+            moved, _ = difference(plain.logits(ids), want)
+            self._note(
+                f"rounded once to {', '.join(narrow)}, as the base has it: logits move by at most {moved:.2g}"
+            )
+        return self.whole(plain, systems, None, kinds)
+
+    def whole(
+        self,
+        model: Model,
+        systems: Sequence[str],
+        cut: Mapping[str, StoredTensor] | None,
+        kinds: Mapping[str, str],
+    ) -> int:
+        """All weights, in another program's names. cut, kinds: as for write_theirs."""
+        asked, base = self.asked, object_in(RunFolder(self.run.base_folder).source_file).get("path")
+        beside = self._beside(model, kinds, f"a model of the family {model.config.family}", str(base or ""))
+        size = asked.args.shard_mb << 20
+        system, tensors = self.ranks.from_first(
+            lambda: write_theirs(asked.folder, model, systems, cut, beside, shard_bytes=size)
+        )
+        far, largest = compare(system, asked.folder, model, self.config, self.ranks)
+        if far != 0.0:
+            return self._differs(far)
+        program = "" if asked.args.system or system == "hf" else f" for {system}"
+        changes = f" with {shlex.join(asked.changes)}" if asked.changes else ""
+        return self._say(f"{tensors} tensors in {asked.folder}{program}; {_same(largest, changes)}")
+
+    def _beside(self, model: Model, kinds: Mapping[str, str], kind: str, base: str) -> Beside:
+        given, config, run = self.asked.args.tokenizer, self.config, self.run
+        tokenizer = self.ranks.together(lambda: run_tokenizer(given, config, run, model.config.vocab_size))
+        card = model_card(run, config, self.step, base, self.asked.words, kind)
+        return Beside(carrier(run, config), tokenizer, given is None, kinds, card)
+
+    def _differs(self, far: float) -> int:
+        """Remove the folder and say why."""
+        if self.ranks.first:
+            shutil.rmtree(self.asked.folder, ignore_errors=True)
+            print(
+                f"error: [export] logits of {self.asked.folder} differ by {far:.3e}; it was removed",
+                file=sys.stderr,
+            )
+        return 1
+
+    def _note(self, text: str) -> None:
+        if self.ranks.first:
+            print(f"note: {text}", file=sys.stderr)
+
+    def _say(self, text: str) -> int:
+        return say(self.ranks, text)
+
+
+def _same(largest: float, changes: str = "") -> str:
+    return f"loaded again, its logits are the run's{changes} (largest {largest:.4g})"
+
+
+def _lora_text(model: Model) -> str:
+    assert model.lora is not None
+    return f"LoRA, rank {model.lora.rank}, alpha {model.lora.alpha:g}"
+
+
+def _is_there(base: str) -> bool:
+    """Whether a base that is named by a path is there; a name of the hub is taken as it is."""
+    return Path(base).is_dir() or not Path(base).is_absolute()
+
+
+def say(ranks: Ranks, text: str) -> int:
+    """Print a line, on rank 0; the exit code of success."""
+    if ranks.first:
+        print(text)
+    return 0
+
+
+def run_tokenizer(asked: str | None, config: Config, run: RunFolder, vocab_size: int) -> Tokenizer | None:
+    """The tokenizer to export; a note where there is none."""
+    from mudd_core.run.build.run_tokenizer import asked_tokenizer, own_tokenizer
+
+    if asked is not None:
+        return asked_tokenizer(asked, config, vocab_size)
+    found = own_tokenizer(config, run)
+    if found is None:
+        print(
+            f"note: no tokenizer is exported: {run} has none (its data are ids, or its token cache is gone); "
+            "--tokenizer=PATH adds one",
+            file=sys.stderr,
+        )
+    return found

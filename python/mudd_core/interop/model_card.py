@@ -1,0 +1,94 @@
+"""README.md of an exported folder: what it is, what of, trained how, and with what result."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core.base.surroundings import program
+from mudd_core.config import Config
+from mudd_core.config.fields import walk
+from mudd_core.run.build.base import BASE_FACT
+from mudd_core.run.records.data_facts import DATA_FACT
+from mudd_core.run.store.json_files import facts_of
+from mudd_core.run.store.metrics import Row, rows_of
+from mudd_core.run.store.run_folder import RunFolder
+
+NAME = "README.md"
+_SECTIONS = ("tune", "lora", "optim", "train", "data", "loss")
+_PLACES = ("data.path", "data.tokenizer", "data.cache_dir", "data.eval_path")  # of this machine
+
+
+def model_card(
+    run: RunFolder, config: Config, step: int, base: str, words: Sequence[str], kind: str
+) -> bytes:
+    """The card of the checkpoint of a step.
+
+    base: folder or name of the model that the run was tuned from, if any. words: of the export. kind: what the folder
+    is, as the rest of `this folder is ...`.
+    """
+    library = "peft" if kind.startswith("an adapter") else "transformers"
+    name = Path(base).name
+    rows = {
+        "base": f"{name}{_hash(run, BASE_FACT)}" if base else "",
+        "data": f"{Path(config.data.path).name}{_hash(run, DATA_FACT)}" if config.data.path else "",
+        "recipe": " ".join(_recipe(config)),
+        "steps": f"{step:,} of {config.train.steps:,}",
+        "loss": _losses(run, step),
+    }
+    head = ["---", f"library_name: {library}", *([f"base_model: {base}"] if _is_of_hub(base) else []), "---"]
+    table = ["| | |", "| --- | --- |", *(f"| {title} | {text} |" for title, text in rows.items() if text)]
+    commands = [*_tuned(run, config, name), shlex.join([*program(), "export", *words])]
+    text = [*head, f"# {config.name}", "", f"This folder is {kind}, written by mudd_core.", "", *table]
+    return "\n".join([*text, "", *(f"    {line}" for line in commands), ""]).encode()
+
+
+def _hash(run: RunFolder, fact: str) -> str:
+    found = facts_of(run).get(fact)
+    return f" (SHA-256 {found})" if isinstance(found, str) and found else ""
+
+
+def _recipe(config: Config) -> list[str]:
+    """The fields of training that are not the defaults, as arguments."""
+    usual = {info.path: info.value for info in walk(Config())}
+    sections = tuple(f"{name}." for name in _SECTIONS)
+    chosen = (
+        (info.path, info.value)
+        for info in walk(config)
+        if info.path.startswith(sections) and info.path not in _PLACES and info.value != usual.get(info.path)
+    )
+    return [
+        shlex.quote(f"{path}={value:g}" if isinstance(value, float) else f"{path}={value}")
+        for path, value in chosen
+    ]
+
+
+def _losses(run: RunFolder, step: int) -> str:
+    """The last loss of training, and those of the held-out text before and after, up to a step."""
+    rows = [row for row in rows_of(run) if row.get("step", 0) <= step]
+    trained, held = _numbers(rows, "loss"), _numbers(rows, "val_loss")
+    texts = [f"training {trained[-1]:.4f}"] if trained else []
+    if held:
+        before = f"{held[0]:.4f} before, " if len(held) > 1 else ""
+        texts.append(f"held-out {before}{held[-1]:.4f} after")
+    return f"{'; '.join(texts)} (nats for each counted token)" if texts else ""
+
+
+def _numbers(rows: Sequence[Row], name: str) -> list[float]:
+    found = (row.get(name) for row in rows)
+    return [float(one) for one in found if isinstance(one, int | float) and math.isfinite(one)]
+
+
+def _tuned(run: RunFolder, config: Config, base: str) -> list[str]:
+    """The command that tuned the run, if `tune` did."""
+    if not run.asked_file.is_file():
+        return []
+    words = [f"--base={base}", f"--data={Path(config.data.path).name}", f"--workdir={run.path.name}"]
+    return [shlex.join([*program(), "tune", *words])]
+
+
+def _is_of_hub(base: str) -> bool:
+    """Whether a base is the name of a model of the hub (owner/name), and no path of this machine."""
+    return base.count("/") == 1 and not base.startswith((".", "~", "/")) and not Path(base).exists()

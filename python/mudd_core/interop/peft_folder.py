@@ -1,0 +1,220 @@
+"""A folder of adapters as PEFT writes and reads it: adapter_config.json and adapter_model.safetensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.members import member
+from mudd_core.base.types import Array, Float32, Json, JsonObject
+from mudd_core.checkpoint import dtypes
+from mudd_core.checkpoint.stored import AnyTensor
+from mudd_core.checkpoint.weights import stored_in
+from mudd_core.config import LoraConfig, ModelConfig
+from mudd_core.config.tune import ALL
+from mudd_core.engine.lora import adapted_names
+from mudd_core.engine.model import Model
+from mudd_core.interop.peft_names import Module, modules_of, shortest, tensor_name, tensor_of
+from mudd_core.run.store.json_files import read_object
+
+SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model"
+TENSORS = f"{WEIGHTS}.safetensors"
+_PICKLE = "adapter_model.bin"
+
+# Settings of LoraConfig that decide nothing of what adapters with given numbers compute. The names of the tensors
+# say which layers have one.
+_WITHOUT_EFFECT = frozenset(
+    (
+        *("auto_mapping", "base_model_name_or_path", "corda_config", "ephemeral_gpu_offload", "eva_config"),
+        *("exclude_modules", "fan_in_fan_out", "inference_mode", "layers_pattern", "layers_to_transform"),
+        *("loftq_config", "lora_ga_config", "megatron_core", "peft_version", "qalora_group_size", "revision"),
+        *("runtime_config", "target_modules"),
+    )
+)
+_READ = frozenset(("r", "lora_alpha", "lora_dropout"))
+_FIXED: Mapping[str, tuple[Json, ...]] = {
+    "peft_type": ("LORA",),
+    "task_type": ("CAUSAL_LM", None),
+    "bias": ("none",),
+    "init_lora_weights": (True, False, "gaussian", "eva"),  # others change the base's weights, too
+}
+_ADVICE = {
+    "init_lora_weights": "; save_pretrained(FOLDER, path_initial_model_for_weight_conversion=INITIAL) of PEFT writes "
+    "adapters of the base as it was"
+}
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Adapters of a folder. lora: their settings in our words; weights: by our names and in our shapes, float32."""
+
+    lora: LoraConfig
+    weights: Mapping[str, Float32]
+
+
+def adapter_settings(model: ModelConfig, lora: LoraConfig, layers: list[str], base: str) -> JsonObject:
+    """adapter_config.json of adapters on these layers of ours. base: name or folder of what they are for."""
+    modules = modules_of(model)
+    asked = [name for name, module in modules.items() if module.layers[0] in layers]
+    whole = int(lora.alpha) if lora.alpha == int(lora.alpha) else lora.alpha
+    return {
+        "base_model_name_or_path": base,
+        "bias": "none",
+        "fan_in_fan_out": modules[asked[0]].fan_in_first,
+        "inference_mode": True,
+        "init_lora_weights": True,
+        "lora_alpha": whole,
+        "lora_dropout": lora.dropout,
+        "peft_type": "LORA",
+        "r": lora.rank,
+        "target_modules": list[Json](shortest(asked, modules)),
+        "task_type": "CAUSAL_LM",
+        "use_dora": False,
+        "use_rslora": False,
+    }
+
+
+def adapter_tensors(model: ModelConfig, weights: Mapping[str, Float32]) -> dict[str, Float32]:
+    """The tensors of adapters by PEFT's names, [rank, in] and [out, rank]. weights: by our names.
+
+    UserError for a layer that shares its matrix with others in transformers, where an adapter is for the whole matrix.
+    """
+    places = {layer: module for module in modules_of(model).values() for layer in module.layers}
+    found = {}
+    for name, value in weights.items():
+        layer, _, factor = name.rpartition(".")
+        module = places[layer]
+        if len(module.layers) > 1:
+            raise UserError(
+                f"[export] --adapter: expected adapters on whole modules of transformers, got one on {layer}, which is "
+                f"a part of {module.name} there, and PEFT has one adapter for all of that; --merged writes the whole "
+                "model"
+            )
+        found[tensor_name(module.name, factor)] = np.ascontiguousarray(value.T)
+    return found
+
+
+def read_adapter(folder: Path, model: ModelConfig, place: str) -> Adapter:
+    """The adapters of a folder that PEFT wrote, for a base of this config. place: of messages.
+
+    UserError for another folder, for settings that are not computed here, and for adapters of another base; FormatError
+    for damaged files.
+    """
+    file = folder / SETTINGS
+    if not file.is_file():
+        raise UserError(f"{place}: expected a folder of PEFT with {SETTINGS}, got {folder}, which has none")
+    settings = read_object(file)
+    _require_computed(settings, folder, place)
+    rank, alpha = member(settings, "r", int, file), member(settings, "lora_alpha", float, file)
+    dropout = member({"lora_dropout": 0.0, **settings}, "lora_dropout", float, file)
+    for name, value, ok in (
+        ("r", rank, rank > 0),
+        ("lora_alpha", alpha, alpha >= 0),
+        ("lora_dropout", dropout, dropout < 1),
+    ):
+        if not ok:
+            raise FormatError(str(file), 0, f"member '{name}': {value:g} is no such number of adapters")
+    weights = _weights(folder, model, rank, place)
+    layers = {name.rpartition(".")[0] for name in weights}
+    every = adapted_names(model, ALL)
+    targets = ALL if layers == set(every) else ",".join(shortest(layers, every))
+    adapter = Adapter(LoraConfig(rank=rank, alpha=alpha, targets=targets, dropout=dropout), weights)
+    _require_sizes(adapter, model, place)
+    return adapter
+
+
+def _require_computed(settings: Mapping[str, Json], folder: Path, place: str) -> None:
+    """UserError for the first setting that adapters here do not have, with its value."""
+    for name, value in settings.items():
+        if name in _WITHOUT_EFFECT or name in _READ:
+            continue
+        allowed = _FIXED.get(name, (None, False, [], {}))
+        if not any(value == one and type(value) is type(one) for one in allowed):
+            wanted = " or ".join(map(repr, allowed)) if name in _FIXED else "none"
+            raise UserError(
+                f"{place}: {folder / SETTINGS}: {name}: expected {wanted}, as adapters are computed here, got {value!r}"
+                f"{_ADVICE.get(name, '')}"
+            )
+
+
+def _weights(folder: Path, model: ModelConfig, rank: int, place: str) -> dict[str, Float32]:
+    """The tensors by our names and in our shapes, all of this rank, finite, and in pairs."""
+    file = folder / TENSORS
+    if not file.is_file():
+        pickled = (
+            f"; {_PICKLE} is a pickle, which runs code when opened" if (folder / _PICKLE).is_file() else ""
+        )
+        raise UserError(f"{place}: expected {TENSORS} in {folder}, which has none{pickled}")
+    modules, found = modules_of(model), dict[str, Float32]()
+    for name, tensor in stored_in([file]).items():
+        at = tensor_of(name)
+        if at is None:
+            raise UserError(
+                f"{place}: {file}: '{name}' is of no adapter of a linear layer (lora_A and lora_B)"
+            )
+        module, factor = at
+        layer = _layer_of(modules, module, f"{place}: {file}")
+        found[f"{layer}.{factor}"] = _factor(file, name, factor, tensor, rank)
+    for name in found:
+        other = name[:-1] + ("b" if name.endswith("a") else "a")
+        if other not in found:
+            raise FormatError(
+                str(file), 8, f"the adapter of '{name.rpartition('.')[0]}' has one of its two tensors"
+            )
+    if not found:
+        raise FormatError(str(file), 8, "no tensor in it")
+    return found
+
+
+def _layer_of(modules: Mapping[str, Module], name: str, place: str) -> str:
+    """Our layer that a module is; UserError where the base has no such module, or one for several layers."""
+    known = modules.get(name)
+    if known is None:
+        raise UserError(
+            f"{place}: '{name}' is no linear layer of the base; the adapter belongs to another model"
+        )
+    if len(known.layers) > 1:
+        raise UserError(
+            f"{place}: '{name}' is {len(known.layers)} layers here ({', '.join(known.layers)}), each with an adapter "
+            "of its own; merge it in PEFT (merge_and_unload) and give that folder as --base"
+        )
+    return known.layers[0]
+
+
+def _factor(file: Path, name: str, factor: str, tensor: AnyTensor, rank: int) -> Float32:
+    """A factor in our shape; FormatError for another rank than the settings', and for numbers that are not finite."""
+    shape = tuple(tensor.shape)
+    has = shape[0 if factor == "lora_a" else 1] if len(shape) == 2 else -1
+    if has != rank:
+        raise FormatError(
+            str(file), 8, f"tensor '{name}': expected rank {rank} of {SETTINGS}, got shape {shape}"
+        )
+    array: Array = np.asarray(tensor)
+    if array.dtype not in (dtypes.BF16, np.float16, np.float32, np.float64):
+        raise FormatError(
+            str(file), 8, f"tensor '{name}': expected floating-point numbers, got {array.dtype}"
+        )
+    values = np.ascontiguousarray(dtypes.as_float32(array).T)
+    if not math.isfinite(float(np.abs(values).max(initial=0.0))):
+        raise FormatError(
+            str(file), 8, f"tensor '{name}': expected finite numbers; its training had diverged"
+        )
+    return values
+
+
+def _require_sizes(adapter: Adapter, model: ModelConfig, place: str) -> None:
+    """UserError where adapters are for layers of other sizes than those of the base."""
+    store = Model(model, booked_only=True, lora=adapter.lora).store
+    for name, value in adapter.weights.items():
+        shape = tuple(store.describe(name)["shape"])
+        if value.shape != shape:
+            axis, what = (0, "inputs") if name.endswith("a") else (1, "outputs")
+            raise UserError(
+                f"{place}: expected adapters of this base, whose {name.rpartition('.')[0]} has {shape[axis]} {what}, "
+                f"got one with {value.shape[axis]}; give the base that the adapter was trained on"
+            )

@@ -1,0 +1,66 @@
+"""What PEFT calls the adapted layers of a model: the modules of transformers, and the two tensors of each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from mudd_core.config import ModelConfig
+from mudd_core.interop.hf import SYSTEM
+from mudd_core.interop.hf_settings import HfModel
+
+FACTORS = {"lora_a": "lora_A", "lora_b": "lora_B"}  # ours [in, rank] and [rank, out], theirs transposed
+_PREFIX = "base_model.model."
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of transformers with a matrix. layers: those of ours that lie in it.
+
+    fan_in_first: its matrix is [in, out], as ours; else [out, in].
+    """
+
+    name: str
+    layers: tuple[str, ...]
+    fan_in_first: bool
+
+
+def modules_of(model: ModelConfig) -> dict[str, Module]:
+    """The modules with linear layers by name; ValueError for a family that transformers does not have."""
+    if not isinstance(model, HfModel):
+        raise ValueError(f"family: expected one of {', '.join(SYSTEM.families)}, got '{model.family}'")
+    found: dict[str, Module] = {}
+    for entry in SYSTEM.entries(model, {}):
+        layer, name = entry.ours.removesuffix(".w"), entry.theirs.removesuffix(".weight")
+        if layer != entry.ours:
+            before = found[name].layers if name in found else ()
+            found[name] = Module(name, (*before, layer), entry.axes is None)
+    return found
+
+
+def tensor_name(module: str, factor: str) -> str:
+    """The tensor of a factor (lora_a or lora_b) of a module's adapter."""
+    return f"{_PREFIX}{module}.{FACTORS[factor]}.weight"
+
+
+def tensor_of(name: str) -> tuple[str, str] | None:
+    """(module, factor) of a tensor's name; None for a tensor of another kind."""
+    for factor, theirs in FACTORS.items():
+        end = f".{theirs}.weight"
+        if name.startswith(_PREFIX) and name.endswith(end):
+            return name.removeprefix(_PREFIX).removesuffix(end), factor
+    return None
+
+
+def shortest(asked: Collection[str], every: Iterable[str]) -> list[str]:
+    """Names that mean `asked` among `every`: last parts where all that have one are asked for, else whole names."""
+    whole = list(every)
+    found = []
+    for word in dict.fromkeys(_last(name) for name in whole if name in asked):
+        having = [name for name in whole if _last(name) == word]
+        found += [word] if all(name in asked for name in having) else [n for n in having if n in asked]
+    return found
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]

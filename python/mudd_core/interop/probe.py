@@ -1,0 +1,22 @@
+"""Logits on made-up ids, by which an export is compared with its run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mudd_core.base.types import Float32, Int64
+from mudd_core.config import ModelConfig
+
+NEAR = 2.0**-12  # of the largest logit: rounding of the same sums in another order, through all layers
+_SHAPE = (2, 32)  # windows and positions
+
+
+def probe_ids(model: ModelConfig) -> Int64:
+    """The ids, of windows no longer than the model's sequences."""
+    shape = (_SHAPE[0], min(_SHAPE[1], model.max_seq_len))
+    return np.random.default_rng(0).integers(0, model.vocab_size, shape)
+
+
+def difference(got: Float32, want: Float32) -> tuple[float, float]:
+    """(largest difference, largest logit)."""
+    return float(np.abs(got - want).max()), float(np.abs(want).max())
