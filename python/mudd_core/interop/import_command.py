@@ -36,11 +36,15 @@ from mudd_core.run.records.event_names import EventName
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
     from mudd_core.interop import Theirs
 
 
-def main(words: Sequence[str]) -> int:
-    """Run the command."""
+def main(words: Sequence[str], *, is_base: bool = False) -> int:
+    """Run the command.
+
+    is_base: the run is the base of others: matrices stay frozen, in the type of the files, and have no moments.
+    """
     args, rest = _parser().read(words)
     source = local(args.source, "[import] PATH")
     workdir = local(args.workdir, "[import] --workdir")
@@ -60,6 +64,8 @@ def main(words: Sequence[str]) -> int:
             theirs = interop.read_original(args.system, settings, source)
             config = _config(args.system, theirs, workdir, rest)
             model = Model(theirs.config, booked_only=True)
+            if is_base:
+                config = replace_path(config, "train.trainable", ",".join(_vectors(model)))
             weights = theirs.ours(model.store)
             kind = narrow_kind(source) if config.train.trainable else ""
             found = {name: kind for name, tensor in weights.items() if fits(tensor, kind)}
@@ -193,6 +199,11 @@ def _optim(system: str, settings: Settings) -> OptimConfig:
     return OptimConfig(
         decay="all" if system.startswith("mudd") or system == "tokenformer_jax" else "no_norm_no_bias"
     )
+
+
+def _vectors(model: Model) -> list[str]:
+    """The parameters that no run stores in 16 bits."""
+    return [name for name in model.store.names() if not model.store.describe(name)["may_be_narrow"]]
 
 
 def _save(

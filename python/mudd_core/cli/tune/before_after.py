@@ -49,10 +49,10 @@ def print_answers(run: RunFolder, base: Base) -> None:
         return
     end = _end_of(data.tokenizer, examples)
     shown = examples[:_PROMPTS]
-    answers = {}
-    for name, folder in (("before", base.run), ("after", run)):
-        model = load_run(folder.path).model
-        answers[name] = [_answer(model, data.tokenizer, one, end) for one in shown]
+    answers = {
+        name: _answers(folder, data.tokenizer, shown, end)
+        for name, folder in (("before", base.run), ("after", run))
+    }
     for number, one in enumerate(shown):
         texts = {
             "prompt": data.tokenizer.decode(one.prompt),
@@ -100,6 +100,12 @@ def _common_end(texts: list[str]) -> str:
     return next(
         (least[at:] for at in range(len(least)) if all(one.endswith(least[at:]) for one in texts)), ""
     )
+
+
+def _answers(run: RunFolder, tokenizer: Tokenizer, asked: list[Asked], end: str) -> list[str]:
+    """The answers of a run, whose model is gone afterwards."""
+    model = load_run(run.path).model
+    return [_answer(model, tokenizer, one, end) for one in asked]
 
 
 def _answer(model: Model, tokenizer: Tokenizer, asked: Asked, end: str) -> str:
