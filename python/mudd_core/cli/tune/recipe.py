@@ -116,17 +116,11 @@ def _choose_adapter(recipe: Recipe, adapter: Adapter) -> None:
             "one of the two out, or give the merged model as --base"
         )
     lora = adapter.lora
-    decided = {
-        "rank": lora.rank,
-        "alpha": lora.alpha,
-        "targets": lora.targets,
-        "path": adapter.path,
-        "init": lora.init,
-    }
-    if typed := sorted(recipe.typed & {f"lora.{name}" for name in decided}):
+    decided: dict[str, Scalar] = {"rank": lora.rank, "alpha": lora.alpha, "targets": lora.targets}
+    if typed := sorted(recipe.typed & {f"lora.{name}" for name in (*decided, "path", "init")}):
         raise UserError(f"[tune] {typed[0]}: the adapter {adapter.name} decides it; leave it out")
-    for name in ("rank", "alpha", "targets"):
-        recipe.choose(f"lora.{name}", decided[name], f"of the adapter {adapter.name}")
+    for name, value in decided.items():
+        recipe.choose(f"lora.{name}", value, f"of the adapter {adapter.name}")
     recipe.choose("lora.dropout", lora.dropout, f"of the adapter {adapter.name}")
     recipe.choose("lora.path", adapter.path, "where its values are kept")
 
