@@ -9,12 +9,14 @@ import numpy as np
 from mudd_core.base.printable import printable
 from mudd_core.base.types import Int64
 from mudd_core.cli.tune.base import Base
+from mudd_core.config import Config
 from mudd_core.data.pipelines import prepare
 from mudd_core.data.pipelines.chat import ChatData
 from mudd_core.data.rows import RowShape
 from mudd_core.data.tokenize import JsonTokenizer, Tokenizer
 from mudd_core.engine.model import Model
 from mudd_core.interop.load_run import load_run
+from mudd_core.run.build.base import load_base
 from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.metrics import rows_of
@@ -50,8 +52,8 @@ def print_answers(run: RunFolder, base: Base) -> None:
     end = _end_of(data.tokenizer, examples)
     shown = examples[:_PROMPTS]
     answers = {}
-    for name, folder in (("before", base.run), ("after", run)):
-        model = load_run(folder.path).model
+    for name in ("before", "after"):
+        model = _begun(config, run, base) if name == "before" else load_run(run.path).model
         answers[name] = [_answer(model, data.tokenizer, one, end) for one in shown]
     for number, one in enumerate(shown):
         texts = {
@@ -63,6 +65,15 @@ def print_answers(run: RunFolder, base: Base) -> None:
         print()
         for name, text in texts.items():
             print(f"  {name:<7} {printable(repr(text)[1:-1])}")
+
+
+def _begun(config: Config, run: RunFolder, base: Base) -> Model:
+    """The model before the first update: the base, with the adapters that the run began with."""
+    if not config.lora.path:
+        return load_run(base.run.path).model
+    model = Model(base.model, precision=config.train.precision, lora=config.lora)
+    load_base(config, model, run).settle(model, fresh=True)
+    return model
 
 
 def _held_out(data: ChatData, seq_len: int) -> list[Asked]:
