@@ -96,7 +96,7 @@ def test_pissa_begins_with_the_base_and_resumes(
 
 def test_adapters_of_a_run_are_trained_further(base: Path, tiny_text: Path, tmp_path: Path) -> None:
     trained(tiny_text, tmp_path / "first", **lora(base))
-    fields = lora(base, **{"lora.path": str(tmp_path / "first")})
+    fields = lora(base, **{"lora.start_from": str(tmp_path / "first")})
     with mc.Trainer(config_of(tiny_text, **{**SHORT, **fields}), tmp_path / "second") as trainer:
         for name, value in mc.load(tmp_path / "first").model.parameters.items():
             assert np.array_equal(trainer.model.parameters[name], value), name
@@ -106,13 +106,16 @@ def test_adapters_of_a_run_are_trained_further(base: Path, tiny_text: Path, tmp_
     assert trained(tiny_text, tmp_path / "second", **fields) == want
     for number, (changed, told) in enumerate(
         (
-            ({}, r"\[config\] lora.path: expected adapters .* does not exist"),
-            ({"lora.path": str(base)}, r"lora.path: expected '.*lora_a' of shape \[.*\] in .*, got none"),
+            ({}, r"\[config\] lora.start_from: expected adapters .* does not exist"),
             (
-                {"lora.path": str(tmp_path / "away"), "lora.rank": 3},
+                {"lora.start_from": str(base)},
+                r"lora.start_from: expected '.*lora_a' of shape \[.*\] in .*, got none",
+            ),
+            (
+                {"lora.start_from": str(tmp_path / "away"), "lora.rank": 3},
                 r"of shape \[32, 3\] in .*, got \[32, 4\]",
             ),
-            ({"lora.init": "pissa"}, "lora.path: lora.init=pissa takes adapters out of the base"),
+            ({"lora.init": "pissa"}, "lora.start_from: lora.init=pissa takes adapters out of the base"),
         )
     ):
         with pytest.raises(UserError, match=told):

@@ -272,6 +272,9 @@ def test_an_export_by_our_own_names_keeps_the_adapters(
     assert np.array_equal(kept.model.logits(ids), run.logits(ids))
 
 
+@pytest.mark.filterwarnings(
+    "ignore:.*is_gradient_checkpointing.*:FutureWarning"
+)  # peft calls transformers so
 def test_adapters_of_peft_are_trained_further(given: Path) -> None:
     base = transformers.AutoModelForCausalLM.from_pretrained(given / "base")
     settings = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "up_proj"], "init_lora_weights": False}

@@ -69,7 +69,7 @@ def print_answers(run: RunFolder, base: Base) -> None:
 
 def _begun(config: Config, run: RunFolder, base: Base) -> Model:
     """The model before the first update: the base, with the adapters that the run began with."""
-    if not config.lora.path:
+    if not config.lora.start_from:
         return load_run(base.run.path).model
     model = Model(base.model, precision=config.train.precision, lora=config.lora)
     load_base(config, model, run).settle(model, fresh=True)

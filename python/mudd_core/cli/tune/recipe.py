@@ -117,12 +117,12 @@ def _choose_adapter(recipe: Recipe, adapter: Adapter) -> None:
         )
     lora = adapter.lora
     decided: dict[str, Scalar] = {"rank": lora.rank, "alpha": lora.alpha, "targets": lora.targets}
-    if typed := sorted(recipe.typed & {f"lora.{name}" for name in (*decided, "path", "init")}):
+    if typed := sorted(recipe.typed & {f"lora.{name}" for name in (*decided, "start_from", "init")}):
         raise UserError(f"[tune] {typed[0]}: the adapter {adapter.name} decides it; leave it out")
     for name, value in decided.items():
         recipe.choose(f"lora.{name}", value, f"of the adapter {adapter.name}")
     recipe.choose("lora.dropout", lora.dropout, f"of the adapter {adapter.name}")
-    recipe.choose("lora.path", adapter.path, "where its values are kept")
+    recipe.choose("lora.start_from", adapter.path, "where its values are kept")
 
 
 def _choose_rows(recipe: Recipe) -> None:

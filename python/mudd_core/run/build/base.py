@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BASE_FACT = "base_sha256"  # in run.json: a run whose base has another hash is refused
 _MEMBER = "base"  # of a checkpoint's state
 _FIELD = "start.load_parameters_path"
-_BEGINS = "[config] lora.path"
+_BEGINS = "[config] lora.start_from"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Base:
     """The base of adapters. sha256: of its weights as they are stored there (checkpoint.final_hash).
 
     weights: of adapted layers whose matrices lack what their adapters begin with; else none. begins: what adapters
-    begin with (lora.path); empty: their initial values.
+    begin with (lora.start_from); empty: their initial values.
     """
 
     path: Path
@@ -62,7 +62,7 @@ class Base:
         return f"adapters of the base {self.path} (SHA-256 {self.sha256[:12]}){rounded}"
 
     def settle(self, model: Model, *, fresh: bool) -> None:
-        """Take what adapters begin with out of their matrices (lora.init=pissa), or give them what lora.path has.
+        """Take what adapters begin with out of their matrices (lora.init=pissa), or give them what lora.start_from has.
 
         fresh: they begin here; else they have the values of a checkpoint. All ranks call it.
         """
@@ -104,7 +104,7 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     model.store.repack()  # copies of weights that ranks share
     adapters = model.store.adapters
     kept = {f"{name}.w": weights[f"{name}.w"] for name in sorted(adapters.names) if adapters.initial}
-    return Base(path.absolute(), final_hash(whole_parts(weights)), rounded, kept, config.lora.path)
+    return Base(path.absolute(), final_hash(whole_parts(weights)), rounded, kept, config.lora.start_from)
 
 
 def _take_adapters(model: Model, path: str) -> None:
