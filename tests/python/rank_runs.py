@@ -14,11 +14,13 @@ import numpy as np
 import mudd_core as mc
 from mudd_core import _core, dist
 from mudd_core.checkpoint import dtypes, is_weight
+from mudd_core.cli.rank import read_as_rank
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.tune import lora_of
 from mudd_core.engine.engine import Engine
 from mudd_core.run.build.planned_model import cut_of
+from mudd_core.run.ranks.ranks import Ranks
 from tiny_run_config import get_config
 
 Result = TypeVar("Result")
@@ -66,6 +68,16 @@ def on_ranks(
         raise errors[0]
     assert not any(thread.is_alive() for thread in threads), "a rank hangs"
     return results
+
+
+def without_time(said: str) -> str:
+    """The output without the seconds at its end."""
+    return said.rpartition(", ")[0] if said.endswith(" s\n") else said
+
+
+def by_threads(words: list[str], world: int, node_size: int) -> list[int]:
+    """The exit codes of a command that reads a run, by ranks that are threads of this process."""
+    return on_ranks(lambda comm: read_as_rank(words, Ranks(comm), words[0]), world, node_size)
 
 
 @dataclass

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mudd_core.base.surroundings import ENVIRONMENT, launcher_number
+from mudd_core.cli.names import TYPED
 from mudd_core.dist.open_mpi import find_mpirun
 from mudd_core.run.ranks.cores import usable_cores
 
 _HOSTFILE = "OMPI_MCA_orte_default_hostfile"  # the MPI operator sets it in its launcher
 # What a rank on another host must see as it is here.
-_PASSED_ON = ("PYTHONPATH", "PATH", "LD_LIBRARY_PATH", "MUDD_LAUNCHED", *ENVIRONMENT)
+_PASSED_ON = ("PYTHONPATH", "PATH", "LD_LIBRARY_PATH", "MUDD_LAUNCHED", TYPED, *ENVIRONMENT)
 
 
 @dataclass(frozen=True)

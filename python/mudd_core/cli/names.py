@@ -103,6 +103,8 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 # Names the file for the exit code of the ranks: of rank 0, or of the rank that ends the job.
 CODE_FILE = "MUDD_JOB_CODE"
+# The command line that was typed, where another command starts the training.
+TYPED = "MUDD_TYPED"
 JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # for the process that starts the ranks
 # Tools whose work several ranks share, beside the commands that take --ranks; and those with a --ranks of their own.
 TOOLS_ON_RANKS = ("export", "bakeoff")

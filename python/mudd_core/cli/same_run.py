@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mudd_core.base.surroundings import program
+from mudd_core.base.surroundings import program, typed_program
+from mudd_core.cli.names import TYPED
 from mudd_core.cli.request import Request
 from mudd_core.config.arguments import Arguments
 
@@ -18,10 +21,23 @@ _STOP = "train.stop_at"
 _SIZES = ("data", "fsdp", "zero", "expert")
 
 
+@contextmanager
+def typed(words: Sequence[str]) -> Iterator[None]:
+    """Inside the block, trainings of this process and of its ranks go on by these arguments."""
+    os.environ[TYPED] = shlex.join([*typed_program(), *words])
+    try:
+        yield
+    finally:
+        del os.environ[TYPED]
+
+
 def command_line(request: Request, command: str = "", ranks: int = 1) -> str:
     """The command that names this run again."""
+    started = os.environ.get(TYPED, "")
+    if started and not command:
+        return started
     words = [*program(), *([command] if command else []), *([f"--ranks={ranks}"] if ranks > 1 else [])]
-    if request.typed:
+    if request.typed or started:
         return shlex.join([*words, f"--workdir={request.folder}"] if command else [*words, *request.typed])
     words.append(f"--config={request.options['--config']}")
     if "--workdir" in request.options:

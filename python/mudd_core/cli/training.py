@@ -130,7 +130,7 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
     progress = Progress(
         quiet=not ranks.first, live=ranks.world == 1, details=_details("--verbose" in request.options)
     )
-    own_start = has_own_start(config)
+    own_start, is_chat = has_own_start(config), spec_of(config.data.pipeline).conversations
     sweep = {} if request.resolved is None else request.resolved.sweep
     if sweep and ranks.from_first(lambda: is_done(store.folder)):
         progress.say(f"{store.folder} is a run of a sweep that is done (done.txt); it is skipped")
@@ -138,9 +138,10 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
     summary = store.summary()
     if summary is not None and not sweep:
         store.settle()
+        said = ending(summary, store.folder, request, "" if has_text(config) and not is_chat else None)
         progress.say(
             f"{store.folder} holds a finished run; a larger train.steps says how to train longer, another "
-            f"--workdir starts a new one\n{ending(summary, store.folder, request, '' if has_text(config) else None)}"
+            f"--workdir starts a new one\n{said}"
         )
         return _code(summary, ranks.first)
     note, origins = recipe_note(config), "" if request.resolved is None else origin_text(request.resolved)
@@ -175,11 +176,11 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
     if sweep:
         progress.say(finish(trainer.engine, config, store.folder, summary.step, sweep, ranks).rstrip())
         store.settle()
-    is_chat = spec_of(config.data.pipeline).conversations  # an answer needs a question
+    # An answer needs a question: conversations have neither a sample nor a command for one.
     if not is_chat and (ranks.first or config.mesh.runs_together(ranks.world)):
         show_sample(trainer, config, shown=ranks.first)
     if ranks.first:
-        print(ending(summary, store.folder, request, prompt_of(trainer)))
+        print(ending(summary, store.folder, request, None if is_chat else prompt_of(trainer)))
     ranks.barrier()  # the first rank has read weights that all share
     return _code(summary, ranks.first)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_text
 from mudd_core.base.types import Array, JsonObject
@@ -160,8 +160,11 @@ def _settings(config: Settings | str | Path) -> JsonObject:
     try:
         path = path / "config.json" if path.is_dir() else path
         settings = json.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
         raise UserError(f"[interop] {path}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        place = error.pos if isinstance(error, json.JSONDecodeError) else 0
+        raise FormatError(str(path), place, f"not JSON: {error}") from error
     if not isinstance(settings, dict):
         raise UserError(f"[interop] {path}: expected a JSON object, got {type(settings).__name__}")
     return settings

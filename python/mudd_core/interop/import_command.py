@@ -39,8 +39,11 @@ if TYPE_CHECKING:
     from mudd_core.interop.system import Original
 
 
-def main(words: Sequence[str]) -> int:
-    """Run the command."""
+def main(words: Sequence[str], *, is_base: bool = False) -> int:
+    """Run the command.
+
+    is_base: the run is the base of others: matrices stay frozen, in the type of the files, and have no moments.
+    """
     args, rest = _parser().read(words)
     source = local(args.source, "[import] PATH")
     workdir = local(args.workdir, "[import] --workdir")
@@ -61,6 +64,8 @@ def main(words: Sequence[str]) -> int:
         except ValueError as error:  # settings that ours does not have, weights that do not fit them
             raise UserError(str(error)) from error
     config = _config(args.system, model, workdir, rest)
+    if is_base:
+        config = replace_path(config, "train.trainable", ",".join(_vectors(model)))
     tokenizer = None
     if config.data.tokenizer:
         require_own_tokenizer(config, args.tokenizer, source)
@@ -187,6 +192,11 @@ def _optim(system: str, settings: Settings) -> OptimConfig:
     return OptimConfig(
         decay="all" if system.startswith("mudd") or system == "tokenformer_jax" else "no_norm_no_bias"
     )
+
+
+def _vectors(model: Model) -> list[str]:
+    """The parameters that no run stores in 16 bits."""
+    return [name for name in model.store.names() if not model.store.describe(name)["may_be_narrow"]]
 
 
 def _stored(config: Config, model: Model, source: Path) -> Model:

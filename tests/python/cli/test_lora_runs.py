@@ -11,7 +11,8 @@ import pytest
 
 import mudd_core as mc
 from mudd_core.base.errors import UserError
-from rank_runs import config_of
+from mudd_core.cli import main
+from rank_runs import by_threads, config_of, without_time
 from tiny_run import TinyRun
 
 SHORT = {"train.steps": 4, "train.save_every": 2, "train.eval_every": 0, "optim.warmup_steps": 1}
@@ -52,6 +53,32 @@ def test_commands_on_a_run_of_adapters(base: Path, tiny_text: Path, tmp_path: Pa
         assert asked.finish() == 0 and told in asked.output, asked.tail
     bad = TinyRun(tmp_path / "bad", tiny_text, (*words, "lora.targets=q_proj"))
     assert bad.finish() == 2 and "it has q, k, v, o, gate, up, down" in bad.output, bad.tail
+
+
+@pytest.fixture(scope="module")
+def adapted(base: Path, tiny_text: Path) -> list[str]:
+    """Words that name a run of adapters and its data."""
+    run = base.parent / "adapted"
+    trained(tiny_text, run, **lora(base))
+    return [f"--workdir={run}", f"data.path={tiny_text}", f"data.cache_dir={tiny_text.parent / 'cache'}"]
+
+
+@pytest.mark.parametrize(("mesh", "node"), [((), 2), (("mesh.zero=3",), 1)])
+@pytest.mark.parametrize("words", [("validate",), ("sample", "--prompt=ma", "sample.max_tokens=8")])
+def test_ranks_print_what_one_process_prints(
+    adapted: list[str],
+    words: tuple[str, ...],
+    mesh: tuple[str, ...],
+    node: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = [*words, *adapted]
+    assert main(asked) == 0
+    wanted = capsys.readouterr()
+    assert by_threads([*asked, *mesh], 2, node) == [0, 0]
+    found = capsys.readouterr()
+    assert without_time(found.out) == without_time(wanted.out) and wanted.out
+    assert found.err == wanted.err
 
 
 def test_a_resume_has_the_same_bits_and_takes_a_base_that_was_moved(

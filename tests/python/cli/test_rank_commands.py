@@ -14,12 +14,10 @@ import pytest
 import mudd_core as mc
 from mpi_ranks import ENVIRONMENT, needs_mpi
 from mudd_core.cli import main
-from mudd_core.cli.rank import read_as_rank
 from mudd_core.engine.model import Model
 from mudd_core.run.loop import signals
-from mudd_core.run.ranks.ranks import Ranks
 from places import ROOT
-from rank_runs import on_ranks
+from rank_runs import by_threads, without_time
 from tiny_run import TinyRun
 
 MIXTURE = ("--config=mixtral/tiny.py", "model.d_model=64", "model.n_layer=2", "model.d_ff=128")
@@ -54,15 +52,6 @@ def words_of(run: TinyRun, command: str) -> list[str]:
     if command == "sample":
         return [*common, "--prompt=ma", "--num-samples=2", "sample.temperature=0.9"]
     return common
-
-
-def without_time(said: str) -> str:
-    """The output without the seconds at its end."""
-    return said.rpartition(", ")[0] if said.endswith(" s\n") else said
-
-
-def by_threads(words: list[str], world: int, node_size: int) -> list[int]:
-    return on_ranks(lambda comm: read_as_rank(words, Ranks(comm), words[0]), world, node_size)
 
 
 @pytest.mark.parametrize("command", ["validate", "sample"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,49 @@ def test_bad_lines_are_named(line: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n' + line + "\n")
     with pytest.raises(FormatError, match=reason):
+        list(documents(path))
+
+
+ARRAY = [{"text": "ä" * 40_000}, {"text": "two"}, {"text": "漢字"}]
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+def test_an_array_of_objects_is_read_as_lines_are(indent: int | None, tmp_path: Path) -> None:
+    text = json.dumps(ARRAY, indent=indent, ensure_ascii=False)
+    plain, marked, packed = tmp_path / "a.json", tmp_path / "b.json", tmp_path / "c.json.gz"
+    plain.write_text(text)
+    marked.write_bytes(b"\xef\xbb\xbf" + text.encode() + b"\n")
+    packed.write_bytes(gzip.compress(text.encode()))
+    for path in (plain, marked, packed):
+        assert list(documents(path)) == [record["text"] for record in ARRAY]
+    assert format_of(plain).by_number is not None
+    assert "is one array of JSON" in format_of(plain).by_number.fault(plain)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("rest", "reason", "offset"),
+    [
+        ("", "element 1 of the array: expected , or ] behind it, got the end of the file", 14),
+        (', {"text": "b"', "element 2 of the array: it is not JSON", 16),
+        (', {"text": "b"} {', "element 2 of the array: expected , or ] behind it, got '{'", 30),
+        (", 3]", "element 2 of the array: expected an object, got int", 16),
+        ("] x", "element 1 of the array: expected nothing behind the array", 16),
+        (', {"text": 5}]', "element 2 of the array: member 'text': expected text", 16),
+        (", " + "[" * 100_000, "element 2 of the array: ", 16),
+    ],
+)
+def test_a_damaged_array_is_named_with_its_place(rest: str, reason: str, offset: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('[{"text": "a"}' + rest)
+    with pytest.raises(FormatError, match=re.escape(reason)) as caught:
+        list(documents(path))
+    assert f"byte {offset}" in str(caught.value), caught.value
+
+
+def test_an_array_with_bytes_that_are_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b'[{"text": "\xff"}]')
+    with pytest.raises(FormatError, match=r"byte 11: not UTF-8"):
         list(documents(path))
 
 

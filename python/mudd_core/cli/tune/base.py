@@ -67,7 +67,7 @@ def base_of(name: str, run: RunFolder) -> Base:
 def _import(name: str, to: RunFolder) -> None:
     print(f"importing {name} into {to}", flush=True)
     with contextlib.redirect_stdout(io.StringIO()):  # what it says of the next commands is not for this one
-        import_command.main([name, f"--workdir={to}"])
+        import_command.main([name, f"--workdir={to}"], is_base=True)
 
 
 def _facts(folder: Path) -> JsonObject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,10 +52,8 @@ def print_answers(run: RunFolder, base: Base) -> None:
         return
     end = _end_of(data.tokenizer, examples)
     shown = examples[:_PROMPTS]
-    answers = {}
-    for name in ("before", "after"):
-        model = _begun(config, run, base) if name == "before" else load_run(run.path).model
-        answers[name] = [_answer(model, data.tokenizer, one, end) for one in shown]
+    makers = {"before": lambda: _begun(config, run, base), "after": lambda: load_run(run.path).model}
+    answers = {name: _answers(make, data.tokenizer, shown, end) for name, make in makers.items()}
     for number, one in enumerate(shown):
         texts = {
             "prompt": data.tokenizer.decode(one.prompt),
@@ -111,6 +110,12 @@ def _common_end(texts: list[str]) -> str:
     return next(
         (least[at:] for at in range(len(least)) if all(one.endswith(least[at:]) for one in texts)), ""
     )
+
+
+def _answers(make: Callable[[], Model], tokenizer: Tokenizer, asked: list[Asked], end: str) -> list[str]:
+    """The answers of a model, which is gone afterwards."""
+    model = make()
+    return [_answer(model, tokenizer, one, end) for one in asked]
 
 
 def _answer(model: Model, tokenizer: Tokenizer, asked: Asked, end: str) -> str:

@@ -9,14 +9,17 @@ SIGTERM) it saves and exits 75; the same command goes on.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
+from mudd_core.base.surroundings import typed_program
 from mudd_core.cli import dispatch
 from mudd_core.cli.names import JOB_OPTIONS, OPTIONS
+from mudd_core.cli.same_run import typed
 from mudd_core.cli.tune.adapter import adapter_of, require_same_adapter
 from mudd_core.cli.tune.base import Base, base_of, require_same_base
 from mudd_core.cli.tune.before_after import print_answers
@@ -51,9 +54,13 @@ def main(words: Sequence[str]) -> int:
         return 0
     job = [f"{name}={value}" for name in JOB_OPTIONS if (value := getattr(asked, name[2:].replace("-", "_")))]
     train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *job, *rest]
-    code = dispatch.run([*train, *(["--verbose"] if asked.verbose else [])], main)
+    with typed(["tune", *words]):
+        code = dispatch.run([*train, *(["--verbose"] if asked.verbose else [])], main)
     if code == 0:
         print_answers(run, base)
+        print(
+            f"\nexport   {shlex.join([*typed_program(), 'export', f'--workdir={run}', f'--to={run}-export'])}"
+        )
     return code
 
 

@@ -1,4 +1,4 @@
-"""Lines of JSON objects (.jsonl, .json of C4), plain or compressed by gzip or zstd."""
+"""JSON objects, one a line (.jsonl, .json of C4) or in one array, plain or compressed by gzip or zstd."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from mudd_core.base.errors import FormatError
 from mudd_core.base.types import Int64, Json, JsonObject
 from mudd_core.data.formats.bounded import LONGEST_RECORD, BoundedFile, opened
 from mudd_core.data.formats.format import ByNumber, Columns, Format, Record, Value, require_columns
+from mudd_core.data.formats.json_array import Elements, is_array_start
 from mudd_core.data.formats.packed import damage_of_packing, is_packed, unpacked
 
 _BLOCK = 8 << 20
+_HEAD = 1 << 12  # bytes in which an array shows itself
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -33,16 +35,18 @@ def require_length(length: int, path: Path, offset: int) -> None:
         raise FormatError(str(path), offset, reason)
 
 
-def _object(line: bytes, path: Path, number: int, offset: int) -> JsonObject:
+def _object(line: bytes, path: Path, place: str, offset: int) -> JsonObject:
     try:
         value = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         reason = error.reason if isinstance(error, UnicodeDecodeError) else str(error)
-        raise FormatError(str(path), offset, f"line {number + 1} is not JSON: {reason}") from None
+        raise FormatError(str(path), offset, f"{place} is not JSON: {reason}") from None
+    return _only_object(value, path, place, offset)
+
+
+def _only_object(value: Json, path: Path, place: str, offset: int) -> JsonObject:
     if not isinstance(value, dict):
-        raise FormatError(
-            str(path), offset, f"line {number + 1}: expected an object, got {type(value).__name__}"
-        )
+        raise FormatError(str(path), offset, f"{place}: expected an object, got {type(value).__name__}")
     return value
 
 
@@ -60,20 +64,33 @@ def _value(value: Json, where: str, path: Path, offset: int) -> Value | None:
 def records(path: Path, columns: Columns) -> Iterator[Record]:
     """The texts and numbers of a file, empty lines left out. Offsets in messages count decompressed bytes."""
     first = True
-    for members, number, offset in _objects(path):
+    for members, place, offset in _objects(path):
         if first:
             require_columns(path, columns, list(members))
             first = False
-        yield _chosen(members, columns, path, number, offset)
+        yield _chosen(members, columns, path, place, offset)
 
 
-def _objects(path: Path) -> Iterator[tuple[JsonObject, int, int]]:
-    """The objects of a file, each with the number of its line and its offset."""
+def _objects(path: Path) -> Iterator[tuple[JsonObject, str, int]]:
+    """The objects of a file, each with its place in words and its offset."""
+    if _is_array(path):
+        with opened(path) as file, unpacked(path, file) as plain, damage_of_packing(path):
+            for number, (value, offset) in enumerate(Elements(path, plain), 1):
+                place = f"element {number:,} of the array"
+                yield _only_object(value, path, place, offset), place, offset
+        return
     offset = 0
-    for number, line in enumerate(_lines(path)):
+    for number, line in enumerate(_lines(path), 1):
         if line.strip():
-            yield _object(line, path, number, offset), number, offset
+            place = f"line {number}"
+            yield _object(line, path, place, offset), place, offset
         offset += len(line)
+
+
+def _is_array(path: Path) -> bool:
+    """Whether a file is one array of objects."""
+    with opened(path) as file, unpacked(path, file) as plain, damage_of_packing(path):
+        return is_array_start(plain.read(_HEAD))
 
 
 def objects(path: Path) -> Iterator[JsonObject]:
@@ -83,13 +100,14 @@ def objects(path: Path) -> Iterator[JsonObject]:
 
 def record_of(line: bytes, columns: Columns, path: Path, number: int, offset: int) -> Record:
     """The object of one line; number, offset: for messages."""
-    return _chosen(_object(line, path, number, offset), columns, path, number, offset)
+    place = f"line {number + 1}"
+    return _chosen(_object(line, path, place, offset), columns, path, place, offset)
 
 
-def _chosen(members: JsonObject, columns: Columns, path: Path, number: int, offset: int) -> Record:
+def _chosen(members: JsonObject, columns: Columns, path: Path, place: str, offset: int) -> Record:
     record: dict[str, Value] = {}
     for name in members if columns is None else columns:
-        where = f"line {number + 1}: member {name!r}"
+        where = f"{place}: member {name!r}"
         if name not in members:
             raise FormatError(str(path), offset, f"{where} is missing")
         value = _value(members[name], where, path, offset)
@@ -101,7 +119,9 @@ def _chosen(members: JsonObject, columns: Columns, path: Path, number: int, offs
 
 
 def _is_start(head: bytes) -> bool:
-    """An object that a line holds whole, or the beginning of a long one of those that C4 has."""
+    """An array of objects, an object that a line holds whole, or the beginning of a long one as C4 has them."""
+    if is_array_start(head):
+        return True
     line, end, _ = head.partition(b"\n")
     if not end:
         return head.startswith((b'{"text"', b'{"id"', b'{"input_ids"'))
@@ -139,7 +159,7 @@ def _places_of_lines(path: Path) -> Int64:
 
 
 class _Lines:
-    """Lines of"""
+    """Lines of a plain file, read by their places."""
 
     def __init__(self, path: Path, column: str) -> None:
         self._file, self._column = BoundedFile(path, reads_again=True), column
@@ -158,7 +178,9 @@ class _Lines:
 
 
 def _order_fault(path: Path) -> str:
-    return f"{path.name} is compressed" if is_packed(path) else ""
+    if is_packed(path):
+        return f"{path.name} is compressed"
+    return f"{path.name} is one array of JSON" if _is_array(path) else ""
 
 
 _PLAIN = (".jsonl", ".ndjson")

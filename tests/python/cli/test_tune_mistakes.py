@@ -1,0 +1,199 @@
+"""The command tune on bad bases, data and fields: exit code, the thing and the way out; and Alpaca's file."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from chat_cases import tokenizer_json, turns, write_folder, write_jsonl
+from hf_models import SHARED, transformers
+from mudd_core.cli import main
+
+WORDS = ("train.threads=1", "train.seq_len=64")
+Spoil = Callable[[Path], object]
+BASE, INDEX = "base/config.json", "base/model.safetensors.index.json"
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small llama in several files, with a chat template, and 40 conversations."""
+    folder = tmp_path_factory.mktemp("given")
+    write_folder(folder / "base", "chatml")
+    size = 1 + max(token["id"] for token in json.loads(tokenizer_json())["added_tokens"])
+    torch.manual_seed(0)
+    settings = {**SHARED, "vocab_size": size, "max_position_embeddings": 128}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))
+    model.save_pretrained(folder / "base", max_shard_size="20KB")
+    write_jsonl(folder / "chat.jsonl", [{"messages": turns(f"the cat {n}", f"end {n}")} for n in range(40)])
+    return folder
+
+
+@pytest.fixture
+def here(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of these, as the current folder."""
+    shutil.copytree(given, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def tune(*words: str, data: str = "chat.jsonl") -> int:
+    return main(["tune", "--base=base", f"--data={data}", "--workdir=runs/mine", *WORDS, *words])
+
+
+def edit(name: str, change: Callable[[dict[str, object]], object]) -> Spoil:
+    """Change the object in a JSON file."""
+
+    def spoil(folder: Path) -> None:
+        value = json.loads((folder / name).read_text())
+        change(value)
+        (folder / name).write_text(json.dumps(value))
+
+    return spoil
+
+
+def template(source: str) -> Spoil:
+    return lambda folder: (folder / "t.jinja").write_text(source)
+
+
+def last_record(record: dict[str, object]) -> Spoil:
+    def spoil(folder: Path) -> None:
+        with (folder / "chat.jsonl").open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    return spoil
+
+
+def more_ids(value: dict[str, object]) -> None:
+    tokens = value["added_tokens"]
+    assert isinstance(tokens, list)
+    tokens.append({**tokens[-1], "id": tokens[-1]["id"] + 1, "content": "<|more|>"})
+
+
+def absent_tensor(value: dict[str, object]) -> None:
+    files = value["weight_map"]
+    assert isinstance(files, dict)
+    files["model.layers.9.mlp.up_proj.weight"] = next(iter(files.values()))
+
+
+def first_shard(folder: Path) -> Path:
+    return min((folder / "base").glob("model-*.safetensors"))
+
+
+def cut_shard(folder: Path) -> None:
+    file = first_shard(folder)
+    os.truncate(file, file.stat().st_size - 5)
+
+
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+RAISES = "{{ raise_exception('no tools here') }}"
+CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
+    "no template": (
+        edit("base/tokenizer_config.json", lambda value: value.pop("chat_template")),
+        (),
+        2,
+        "has none (chat_template.jinja, or chat_template in tokenizer_config.json); set data.template=chatml, or",
+    ),
+    "a template that is not there": (lambda _: None, ("data.template=no.jinja",), 2, "got 'no.jinja': No such file"),
+    "a template that raises": (template(RAISES), ("data.template=t.jinja",), 2, "no tools here"),
+    "a template that loops": (template(LOOP), ("data.template=t.jinja",), 2, "is not done after 0.5 s"),
+    "a template that is none": (template("{% if %}"), ("data.template=t.jinja",), 2, "is no Jinja template"),
+    "an unknown role": (
+        last_record({"messages": [{"role": "bot", "content": "x"}]}),
+        (),
+        2,
+        "example 41 of chat.jsonl: turn 1: expected one of system, developer, user, assistant, tool as role, got 'bot'",
+    ),
+    "no answer": (last_record({"messages": turns("Why?")}), (), 2, "it has no turn of the assistant"),
+    "an empty answer": (last_record({"messages": turns("Why?", " ")}), (), 2, "the answer is empty"),
+    "no conversation": (
+        lambda folder: (folder / "chat.jsonl").write_text('{"text": "x"}\n'),
+        (),
+        2,
+        "[data.column] expected records with messages",
+    ),
+    "a damaged line": (
+        lambda folder: (folder / "chat.jsonl").write_text('{"messages": [}\n'),
+        (),
+        65,
+        "line 1 is not JSON",
+    ),
+    "a tokenizer with more ids": (edit("base/tokenizer.json", more_ids), (), 2, "expected at most the model's "),
+    "a model of another size": (
+        edit(BASE, lambda value: value.update(vocab_size=300)),
+        (),
+        2,
+        "vocab_size: the weights have 3",
+    ),
+    "a missing shard": (lambda folder: first_shard(folder).unlink(), (), 2, "names a file 'model-00001"),
+    "a cut shard": (cut_shard, (), 65, "model-00001-of-"),
+    "an absent tensor": (edit(INDEX, absent_tensor), (), 65, "layers.9.mlp.up_proj.weight' should be in 'model-"),
+    "a damaged config": (lambda folder: (folder / BASE).write_text("{"), (), 65, "config.json"),
+    "an unknown kind of model": (edit(BASE, lambda value: value.update(model_type="phi3")), (), 2, "one of llama, "),
+    "rank 0": (lambda _: None, ("lora.rank=0",), 2, "lora.rank: expected at least 1, got 0"),
+    "unknown targets": (lambda _: None, ("lora.targets=q_proj",), 2, "got 'q_proj'; it has q, k, v, o, gate, up, down"),
+    "an unknown method": (lambda _: None, ("tune.method=qlora",), 2, "expected lora, full or last:N"),
+    "too many blocks": (lambda _: None, ("tune.method=last:9",), 2, "expected at most last:2"),
+    "an unknown field": (lambda _: None, ("lora.r=8",), 2, "lora.r"),
+    "a field of the model": (lambda _: None, ("model.d_model=32",), 2, "the base decides the model"),
+    "no data": (lambda folder: (folder / "chat.jsonl").unlink(), (), 2, "chat.jsonl"),
+    "longer than all rows": (lambda _: None, ("train.seq_len=4",), 2, "raise train.seq_len or set data.too_long=cut"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_mistake_is_named_with_its_way_out_and_leaves_no_run(
+    case: str, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mudd_core.data.chat.renderer.SECONDS", 0.5)
+    spoil, words, code, said = CASES[case]
+    spoil(here)
+    assert tune(*words) == code
+    text = capsys.readouterr().err
+    assert said in text and "error: " in text and "internal" not in text, text
+    assert not (here / "runs" / "mine" / "config.json").exists()
+
+
+def test_a_command_that_is_mended_starts(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    CASES["no template"][0](here)
+    for words in ((), ("data.template=no.jinja",), ("data.template=chatml", "lora.targets=q_proj")):
+        assert tune(*words, "train.steps=1") == 2
+    assert tune("train.steps=1", "data.template=chatml") == 0
+    assert "held-out loss: " in capsys.readouterr().out
+
+
+def test_the_file_of_alpaca_is_read_as_it_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = [{"instruction": f"Say {n}.", "input": "", "output": f"the {n}"} for n in range(30)]
+    (here / "alpaca_data.json").write_text(json.dumps(records, indent=4))
+    assert tune("--plan", data="alpaca_data.json") == 0
+    held = "held out"
+    line = capsys.readouterr().out.splitlines()
+    found = next(one for one in line if one.startswith("data: "))
+    train, valid = int(found.split()[1]), int(found.split(held)[0].split()[-1])
+    assert train + valid == 30
+
+
+def test_a_base_in_bf16_stays_in_bf16_and_trains_as_its_values_in_fp32(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(here / "base").bfloat16()
+    hashes = []
+    for run, kind in (("half", torch.bfloat16), ("whole", torch.float32)):
+        model.to(kind).save_pretrained(here / run)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(here / "base" / name, here / run)
+        assert tune("train.steps=2", f"--base={run}", f"--workdir=runs/{run}") == 0
+        hashes.append(json.loads((here / "runs" / run / "summary.json").read_text())["final_hash"])
+        manifest = here / "runs" / run / "base" / "checkpoints" / "step-0" / "manifest.json"
+        tensors = json.loads(manifest.read_text())["tensors"]
+        assert {tensors[f"blocks.0.attn.{name}.w"]["dtype"] for name in "qkvo"} == {
+            "BF16" if run == "half" else "F32"
+        }
+        assert all(name.endswith((".gain", "count")) for name in tensors if "/" in name)
+    assert "frozen parameters are stored in bfloat16" in capsys.readouterr().out
+    assert hashes[0] == hashes[1]
