@@ -6,10 +6,10 @@
 
 Programs take their steps in turn (turns.py), medians over 20 steps after 5. Parts: steps (2 ranks x 1 thread, 1 rank,
 under mpirun or not), experts (Mixtral 9M, data parallel and with mesh.expert=2), sums (32 MiB over two windows),
-memory (worlds 1, 2, 4), and for the last shape named: baselines
-(PyTorch DDP with gloo on two processes, fp32), link (two network namespaces joined by 1 Gb/s; needs root; turns of
-five steps, because weights arrive in the forward of the next step). Rows go to bench/results/ranks_<cpu>_<date>.json
-and the page beside it. The exit code is 1 if a program took other steps.
+memory (worlds 1, 2, 4), meshes (the same of ranks that cut weights or hold experts), and for the last shape named:
+baselines (PyTorch DDP with gloo on two processes, fp32), link (two network namespaces joined by 1 Gb/s; needs root;
+turns of five steps, because weights arrive in the forward of the next step). Rows go to
+bench/results/ranks_<cpu>_<date>.json and the page beside it. The exit code is 1 if a program took other steps.
 """
 
 from __future__ import annotations
@@ -133,6 +133,35 @@ def memory(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> l
     return rows
 
 
+# Family and mesh of the ranks whose memory is measured, each rank a node.
+MESHES = (("transformer_pp", ("--zero", "3")), ("mixtral", ("--expert", "2")))
+
+
+def meshes(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
+    """As memory, of ranks that cut weights or hold experts."""
+    rows = []
+    short = argparse.Namespace(**{**vars(a), "steps": min(2, a.steps), "warmup": 1})
+    for family, mesh in MESHES:
+        for world in (2, 4):
+            options = [
+                "--family",
+                family,
+                "--shape",
+                shape,
+                "--precision",
+                precision,
+                "--node",
+                "rank",
+                *mesh,
+            ]
+            options += ["--weights", weights(shape, folder, family)]
+            label = f"{shape}, {family}, mesh.{mesh[0][2:]}={mesh[1]}"
+            row = in_turn({label: rank_programs.ours(world, 1, "ranks", options)}, short)[label]
+            fields = {f"mesh.{mesh[0][2:]}": int(mesh[1])}
+            rows.append({"shape": label, **rank_programs.mesh_row(row, shape, family, fields, a.tiny)})
+    return rows
+
+
 def link(a: argparse.Namespace, folder: Path, shape: str, _: str) -> list[Row]:
     """Two nodes over a link of 1 Gb/s, where that is allowed; messages in place of memory (dist.node=rank)."""
     half = [] if a.tiny else ["--batch", str(SHAPES[shape].B // 2)]
@@ -160,6 +189,7 @@ Part = Callable[[argparse.Namespace, Path, str, str], list[Row]]
 PARTS: dict[str, Part] = {
     "sums": sums,
     "memory": memory,
+    "meshes": meshes,
     "steps": steps,
     "experts": experts,
     "baselines": baselines,
@@ -173,7 +203,13 @@ def cases(a: argparse.Namespace) -> Iterator[tuple[str, str, str, str]]:
         if part == "sums":
             yield part, part, "", ""
             continue
-        shapes = a.shapes if part in ("steps", "memory") else ["9M"] if part == "experts" else a.shapes[-1:]
+        shapes = (
+            a.shapes
+            if part in ("steps", "memory", "meshes")
+            else ["9M"]
+            if part == "experts"
+            else a.shapes[-1:]
+        )
         for shape in shapes:
             for precision in a.precision if part in ("steps", "experts") else ("fp32",):
                 yield f"{part} {shape} {precision}", part, shape, precision

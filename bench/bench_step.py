@@ -93,17 +93,22 @@ def make_engine(
     recompute: bool = False,
     comm: Any = None,
     experts: int = 1,
+    zero: int = 1,
 ) -> Any:
     """Model with the given (or the bench's own) weights, and its engine.
 
-    comm: of the ranks that train it. experts: ranks that hold the experts between them.
+    comm: of the ranks that train it. experts: ranks that hold the experts between them. zero: mesh.zero.
     """
+    from mudd_core.config import MeshConfig
     from mudd_core.engine.engine import Engine
     from mudd_core.engine.model import Model
+    from mudd_core.run.build.planned_model import cut_of
 
     config = run_config(s, family, micro_batch, precision, recompute)
+    config = replace(config, mesh=MeshConfig(zero=zero, expert=experts))
     group = comm.expert_group(experts) if experts > 1 else None
-    model = Model(config.model, initialize=False, precision=precision, comm=comm, experts=group)
+    cut = cut_of(config.model, config, comm)
+    model = Model(config.model, initialize=False, precision=precision, comm=comm, experts=group, cut=cut)
     if weights is None:
         values = random_weights(parameter_shapes(s, family))
     else:
@@ -152,6 +157,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
         a.recompute,
         comm if comm.world > 1 else None,
         a.expert,
+        a.zero,
     )
     losses, seconds, exposed, processor = [], [], [], []
     with tempfile.TemporaryDirectory() as folder:
@@ -227,6 +233,7 @@ def parse() -> argparse.Namespace:
     p.add_argument(
         "--expert", type=int, default=1, help="mesh.expert: ranks that hold the experts between them"
     )
+    p.add_argument("--zero", type=int, choices=(1, 3), default=1, help="mesh.zero")
     p.add_argument("--weights", type=Path, help=".npz of initial weights")
     p.add_argument("--json", action="store_true", help="print one JSON object")
     return p.parse_args()

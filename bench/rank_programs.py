@@ -9,6 +9,8 @@ from typing import Any
 
 from bench_step import default_micro_batch, run_config
 from mudd_core.cli.mpirun import Job, find_mpirun, mpirun_argv, this_machine  # bench_step knows where
+from mudd_core.config import Config
+from mudd_core.config.fields import replace_path
 from mudd_core.run.build.memory_plan import ALONE, MemoryPlan, Place
 from rank_memory import formula_mib, parameters
 from shapes import SHAPES
@@ -49,26 +51,47 @@ def newest(tree: Path, name: str) -> Path | None:
     return max(found, key=lambda file: file.stat().st_mtime, default=None)
 
 
-def memory_row(row: Row, shape: str, tiny: list[str]) -> Row:
-    """MiB above the started program: a rank's private and shared, the node's; formula and plan beside it."""
-    s, world = SHAPES[shape], int(row["ranks"])
+def measured(row: Row) -> Row:
+    """MiB above the started program: a rank's private and shared, and the node's."""
     used = row["memory_of_ranks"]
     more = {
         k: [one["now"][k] - one["program"][k] for one in used] for k in ("private", "shared", "rss", "pss")
     }
-    found: Row = {
-        "ranks": world,
+    return {
+        "ranks": int(row["ranks"]),
         **{f"{kind}_of_a_rank": max(values) for kind, values in more.items()},
         "node": sum(more["pss"]),
         "booked_by_rank_0": {kind: count / 2**20 for kind, count in row["memory"].items()},
     }
+
+
+def planned(config: Config, place: Place) -> dict[str, float]:
+    """MiB by kind of a rank's plan, without that of evaluation."""
+    plan = {kind: count / 2**20 for kind, count in MemoryPlan.of(config.model, config, place).bytes().items()}
+    plan.pop("evaluation")
+    return plan
+
+
+def memory_row(row: Row, shape: str, tiny: list[str]) -> Row:
+    """What was measured, with formula and plan beside it."""
+    s, world, found = SHAPES[shape], int(row["ranks"]), measured(row)
     if tiny:
         return found
     config = run_config(s, "transformer_pp", default_micro_batch(s))
-    place = Place(world, world) if world > 1 else ALONE
-    plan = {kind: count / 2**20 for kind, count in MemoryPlan.of(config.model, config, place).bytes().items()}
-    plan.pop("evaluation")
+    plan = planned(config, Place(world, world) if world > 1 else ALONE)
     activations = world * (plan["arena"] + plan["packed"])
     found["formula_node"] = formula_mib(parameters(s), 0, world)["a_node"] + activations
     found["plan_node"] = world * sum(plan.values())
     return found
+
+
+def mesh_row(row: Row, shape: str, family: str, fields: dict[str, int], tiny: list[str]) -> Row:
+    """The same of ranks that are nodes, with these fields of the mesh; the plan alone has their formula."""
+    s, world, found = SHAPES[shape], int(row["ranks"]), measured(row)
+    if tiny:
+        return found
+    config = run_config(s, family, default_micro_batch(s))
+    for name, value in fields.items():
+        config = replace_path(config, name, value)
+    plan = planned(config, Place(world, 1))
+    return {**found, "plan_of_a_rank": plan, "plan_node": world * sum(plan.values())}

@@ -71,6 +71,11 @@ def formula_bytes(s: Shape) -> dict[str, float]:
     return {"sum": (plane - table) / 2 + rows * 4 * s.D, "gather": plane / 2}
 
 
+def _formula(row: Row) -> str:
+    """MiB by the formula of ranks of one node; other meshes have it in their plan."""
+    return f"{row['formula_node']:.0f}" if "formula_node" in row else "-"
+
+
 def metrics(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
     """(metric, measured, bar or None, whether less is better)."""
     rows = (row for part in ("steps", "experts") for row in _rows(kept, part))
@@ -91,7 +96,7 @@ def metrics(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
             False,
         )
         yield "its bytes a second over those of a copy", row["window_gb_s"] / row["copy_gb_s"], 0.5, False
-    for row in _rows(kept, "memory"):
+    for row in [*_rows(kept, "memory"), *_rows(kept, "meshes")]:
         for against in ("formula", "plan"):
             if f"{against}_node" in row:
                 away = abs(row["node"] / row[f"{against}_node"] - 1)
@@ -163,7 +168,8 @@ def page(kept: Row) -> str:
             f"| {row['shape']} | {row['precision']} | {row['program']} | {row['isa']} | {row['tokens_per_second']:.0f} "
             f"| {row['spread']:.0%} | {_process(row):.0f} | {row['other_steps']} |"
         )
-    if memory := [row for row in _rows(kept, "memory") if "plan_node" in row]:
+    rows = [*_rows(kept, "memory"), *_rows(kept, "meshes")]
+    if memory := [row for row in rows if "plan_node" in row]:
         out += ["", "MiB above the started program, after two steps:", ""]
         out += [
             "| shape | ranks | a rank, private | a rank, shared | node | formula and activations | --plan |"
@@ -171,7 +177,7 @@ def page(kept: Row) -> str:
         out.append("|---|---|---|---|---|---|---|")
         out += [
             f"| {r['shape']} | {r['ranks']} | {r['private_of_a_rank']:.0f} | {r['shared_of_a_rank']:.0f} "
-            f"| {r['node']:.0f} | {r['formula_node']:.0f} | {r['plan_node']:.0f} |"
+            f"| {r['node']:.0f} | {_formula(r)} | {r['plan_node']:.0f} |"
             for r in memory
         ]
     if links := _rows(kept, "link"):

@@ -2,6 +2,7 @@
 
 named   a rank is killed at every named instant of 2 and 4 ranks, each rank a node of its own too
 axes    `kills` / 5 kills (40) of one of 4 ranks for each axis, inside its messages
+limited a model whose state is 1.5 times the address space of a rank trains with mesh.zero=3 alone
 random  `kills` kills (200) of a random rank at a random time; then the run ends with the bits of the unbroken one
 bits    families, precisions, meshes with experts, worlds 1, 2, 4 and 8, inside a node and between nodes
 
@@ -81,6 +82,32 @@ def axis_kills(folder: Path, text: Path, count: int, seed: int, log: Log) -> boo
     return good
 
 
+# 258 million weights, whose state is 1.5 times the address space of a rank.
+LARGE = ("model.d_model=1024", "model.n_layer=20", "model.d_ff=2816", "train.steps=2", "train.seq_len=16")
+STATE = 16 * 20 * (4 * 1024 * 1024 + 3 * 1024 * 2816)  # bytes
+
+
+def limited(folder: Path, text: Path, log: Log) -> bool:
+    """A model that no rank can hold: 4 ranks train it with mesh.zero=3, to the hash of one process without a limit."""
+    limit = f'ulimit -v {STATE * 2 // 3 >> 10}; exec "$@"'
+    jobs = {}
+    for name, words in {"one": (), "zero=1": ("mesh.zero=1",), "zero=3": ("mesh.zero=3",)}.items():
+        ranks = ("--ranks=4", "dist.node=rank", *words) if words else ()
+        prefix = ("sh", "-c", limit, "sh") if words else ()
+        jobs[name] = run_of(folder / f"limited_{name}", text, *LARGE, *ranks, prefix=prefix)
+    codes = {name: job.finish(900) for name, job in jobs.items()}
+    told = "set mesh.zero=3" in jobs["zero=1"].output
+    equal = codes["one"] == codes["zero=3"] == 0 and (
+        jobs["one"].summary()["final_hash"] == jobs["zero=3"].summary()["final_hash"]
+    )
+    log.say(
+        f"limited: state {STATE >> 20} MiB on 4 ranks of {STATE * 2 // 3 >> 20} MiB (ulimit -v): mesh.zero=1 ends with "
+        f"{codes['zero=1']}{' and names mesh.zero=3' if told else ''}, mesh.zero=3 with {codes['zero=3']}, final hash "
+        f"{'equal' if equal else 'DIFFERS'}"
+    )
+    return equal and codes["zero=1"] == 2 and told
+
+
 def random_kills(folder: Path, text: Path, whole: TinyRun, count: int, seed: int, log: Log) -> bool:
     """Kills at random times, each of a run that goes on from where the last one died."""
     rng, done, runs, slowest, equal = random.Random(seed), 0, 0, 0.0, True
@@ -152,7 +179,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("kills", type=int, nargs="?", default=200)
     parser.add_argument("seed", type=int, nargs="?", default=1)
-    parts = ("named", "axes", "random", "bits")
+    parts = ("named", "axes", "limited", "random", "bits")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts)
     parser.add_argument("--log", type=Path)
     asked = parser.parse_args()
@@ -169,6 +196,7 @@ def main() -> int:
         works = {
             "named": lambda: named_kills(folder, text, whole, log),
             "axes": lambda: axis_kills(folder, text, max(1, asked.kills // 5), asked.seed, log),
+            "limited": lambda: limited(folder, text, log),
             "random": lambda: random_kills(folder, text, whole, asked.kills, asked.seed, log),
             "bits": lambda: matrix(log),
         }

@@ -2,8 +2,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "mudd/base/stop.h"
 #include "mudd/train/schedule.h"
-#include "mudd/train/stop.h"
 
 namespace py = pybind11;
 

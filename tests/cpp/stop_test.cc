@@ -1,4 +1,4 @@
-#include "mudd/train/stop.h"
+#include "mudd/base/stop.h"
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -28,6 +28,7 @@ class Partners {
   }
   // The first rank whose message has not come, else the first that has not taken one; -1: none.
   int missing() const;
+  bool is_missing(int rank) const { return ranks_[rank].awaited.load() > 0 || ranks_[rank].offered.load() > 0; }
   // A line for each rank that has sent or is missing, "" for the others.
   std::string where(int rank) const;
 

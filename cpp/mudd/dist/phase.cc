@@ -12,7 +12,10 @@ void reached(Phase phase) {
 const char* name_of(Phase phase) { return kPhaseNames[static_cast<int>(phase)]; }
 
 std::string text_of(Phase phase) {
-  return std::string(name_of(phase)) + (phase == Phase::exchange ? ", mesh.expert" : "");
+  const char* axis = phase == Phase::exchange                           ? ", mesh.expert"
+                     : phase == Phase::reduce || phase == Phase::gather ? ", mesh.fsdp"
+                                                                        : "";
+  return std::string(name_of(phase)) + axis;
 }
 
 Phase parse_phase(const std::string& name) {

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <sstream>
 #include <utility>
 #include <vector>
+
+#include "mudd/base/stop.h"
 
 namespace mudd::dist {
 namespace {
@@ -16,6 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::duration<double> kForNotes{10};  // at most
+constexpr int kLooks = 4;                               // after SIGTERM; mpirun kills after a second
 
 }  // namespace
 
@@ -49,6 +53,7 @@ void Watchdog::run() {
     // This process was stopped as well, or the machine slept: everybody gets the whole time again.
     const bool absent = now - last > limit / 2;
     last = now;
+    tell_missing();
     int quiet = 0, suspect = -1;
     for (int r = 0; r < status_.ranks(); ++r) {
       if (status_.newly_gone(r))
@@ -78,6 +83,18 @@ void Watchdog::run() {
     lock.unlock();
     return hangs_(report(first));
   }
+}
+
+// Once, after some looks, so that this rank has come to its next message: what is missing then, else all that
+// came.
+void Watchdog::tell_missing() {
+  static const bool launched = std::getenv("MUDD_JOB_PROCESS") != nullptr;
+  if (!launched || stop_signal() != SIGTERM || ++looks_after_term_ != kLooks) return;
+  bool some = false;
+  for (int r = 0; r < partners_.ranks(); ++r) some = some || partners_.is_missing(r);
+  for (int r = 0; r < partners_.ranks(); ++r)
+    if (const std::string line = partners_.where(r); !line.empty() && (!some || partners_.is_missing(r)))
+      std::fprintf(stderr, "[ranks] at the end: %s\n", line.c_str());
 }
 
 std::string Watchdog::report(const std::string& suspect) const {

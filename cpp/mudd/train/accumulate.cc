@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "mudd/base/check.h"
+#include "mudd/base/stop.h"
 #include "mudd/kernels/reduce/reduce.h"
-#include "mudd/train/stop.h"
 
 namespace mudd {
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from mudd_core.base.errors import FormatError, SaveError, write_reason
 from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.checkpoint import manifest as manifests
 from mudd_core.checkpoint.ranks import in_rounds, on_all, on_first
-from mudd_core.checkpoint.state_part import StatePart, part_shape
+from mudd_core.checkpoint.state_part import LaterPart, StatePart, part_shape
 from mudd_core.checkpoint.steps import MANIFEST, new_id, scan, step_folder
 from mudd_core.checkpoint.verify import verify_sealed, verify_step
 from mudd_core.checkpoint.write_plan import HeldPart, WritePlan, plan_writes, stored_name
@@ -131,24 +131,30 @@ class _Arrays:
 
     def of(self, held: HeldPart) -> Array:
         """Rows that this rank has, in the shape that they are stored with."""
-        part = next(
+        array = self._part(held).cut(held.begin, held.end).array
+        return np.require(array, requirements="C").reshape(_shape(held))
+
+    def to_write(self, held: HeldPart) -> Array | Callable[[], Array]:
+        """As `of`; of a part that is made later a function that gives it."""
+        return partial(self.of, held) if isinstance(self._part(held), LaterPart) else self.of(held)
+
+    def _part(self, held: HeldPart) -> StatePart:
+        return next(
             part for part in self._parts[held.name] if part.begin <= held.begin and held.end <= part.end
         )
-        array = part.cut(held.begin, held.end).array
-        return np.require(array, requirements="C").reshape(part_shape(held.shape, held.end - held.begin))
 
 
 def _write(
     folder: str, file: str, members: list[HeldPart], arrays: _Arrays, metadata: list[tuple[str, str]]
 ) -> _Written:
     """A file of this rank, synced."""
-    tensors = [(_stored(part), part.dtype, array.shape, array) for part, array in _with(members, arrays)]
+    tensors = [(_stored(part), part.dtype, _shape(part), arrays.to_write(part)) for part in members]
     record = _core.write_shard(folder, file, tensors, metadata)
     return record.bytes, record.crc, record.slices
 
 
-def _with(members: list[HeldPart], arrays: _Arrays) -> list[tuple[HeldPart, Array]]:
-    return [(part, arrays.of(part)) for part in members]
+def _shape(part: HeldPart) -> tuple[int, ...]:
+    return part_shape(part.shape, part.end - part.begin)
 
 
 def _stored(part: HeldPart) -> str:
@@ -223,9 +229,9 @@ def _already_saved(
 
     def same() -> bool:
         return all(
-            _core.crc32c_blocks(array) == stored[part.name, part.begin, part.end]
+            _core.crc32c_blocks(arrays.of(part)) == stored[part.name, part.begin, part.end]
             for members in own.values()
-            for part, array in _with(members, arrays)
+            for part in members
         )
 
     return all(on_all(comm, same))

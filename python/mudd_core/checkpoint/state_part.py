@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -81,6 +81,18 @@ class StatePart:
         return StatePart(self.name, self.global_shape, begin, inner.reshape(shape), self.shared)
 
 
+@dataclass(frozen=True)
+class LaterPart(StatePart):
+    """A whole tensor whose numbers `make` gives, elements [begin, end) at a time: `array` has type and shape alone."""
+
+    make: Callable[[int, int], Array] = field(kw_only=True)
+
+    def cut(self, begin: int, end: int) -> StatePart:
+        """Elements [begin, end) of the tensor, made now."""
+        made = self.make(begin, end).reshape(part_shape(self.global_shape, end - begin))
+        return StatePart(self.name, self.global_shape, begin, made)
+
+
 # Of a part: name, dtype, shape of the whole tensor, begin and end; JSON gives another rank's as lists.
 Described = tuple[str, str, list[int], int, int]
 
@@ -100,11 +112,6 @@ def part_shape(shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
     if elements == math.prod(shape):
         return shape
     return (elements // row_of(shape), shape[-1]) if len(shape) > 1 else (elements,)
-
-
-def whole_parts(tensors: Mapping[str, Array]) -> list[StatePart]:
-    """Every tensor as its one part."""
-    return [StatePart(name, np.shape(array), 0, array) for name, array in tensors.items()]
 
 
 def whole_tensors(parts: Iterable[StatePart]) -> dict[str, Array]:

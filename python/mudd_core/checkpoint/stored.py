@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,6 +15,7 @@ from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.manifest import Manifest
 from mudd_core.checkpoint.read import fill_range
+from mudd_core.checkpoint.state_part import LaterPart, StatePart
 
 
 class StoredTensor:
@@ -34,6 +35,10 @@ class StoredTensor:
         """Number of elements."""
         return math.prod(self.shape)
 
+    def elements(self, begin: int, end: int) -> Array:
+        """Elements [begin, end) of the row-major tensor, in memory of their own."""
+        return self._read(begin, end)
+
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         """All numbers, in memory of their own."""
         found = self._read(0, self.size).reshape(self.shape)
@@ -45,7 +50,24 @@ class StoredTensor:
         return self._read(index * size, (index + 1) * size).reshape(self.shape[1:])
 
 
+def made_tensor(shape: tuple[int, ...], dtype: npt.DTypeLike, make: Callable[[], Array]) -> StoredTensor:
+    """A tensor that `make` gives whole each time that numbers of it are asked for."""
+    return StoredTensor(shape, dtype, lambda begin, end: make().reshape(-1)[begin:end])
+
+
 AnyTensor: TypeAlias = "Array | StoredTensor"
+
+
+def whole_parts(tensors: Mapping[str, AnyTensor]) -> list[StatePart]:
+    """Every tensor as its one part; one of a file stays there until it is written or hashed."""
+    return [_whole(name, tensor) for name, tensor in tensors.items()]
+
+
+def _whole(name: str, tensor: AnyTensor) -> StatePart:
+    if not isinstance(tensor, StoredTensor):
+        return StatePart(name, np.shape(tensor), 0, tensor)
+    nothing = np.broadcast_to(np.zeros((), tensor.dtype), tensor.shape)
+    return LaterPart(name, tensor.shape, 0, nothing, make=tensor.elements)
 
 
 def stored_tensors(folder: Path, manifest: Manifest) -> dict[str, StoredTensor]:

@@ -19,6 +19,7 @@ from mudd_core.config.values import number
 from mudd_core.engine.memory import GIB
 from mudd_core.grammars.explain import explained, origins_of_words
 from mudd_core.run.build.recipe import recipe_note
+from mudd_core.run.ranks.hang_watch import watched
 from mudd_core.run.ranks.rank_levels import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
@@ -132,7 +133,7 @@ def sample(request: Request, ranks: Ranks) -> int:
     Rank 0 writes alone, or where the ranks hold the weights between them with all of them.
     """
     asked = Asked.by_first(request, ranks)
-    config, text, model, _ = _loaded(request, ranks)
+    config, text, model, step = _loaded(request, ranks)
     tokenizer = ranks.together(lambda: _tokenizer(request, config, text, model))
     together = config.mesh.runs_together(ranks.world)
     if not ranks.first and not together:
@@ -142,7 +143,13 @@ def sample(request: Request, ranks: Ranks) -> int:
         if config.log.style == "mu_transformer" and not request.options.keys() & set(TEXT_OPTIONS):
             _write_continuations(config, text, model, tokenizer, shown=ranks.first)
             return 0
-        return write_samples(asked, request, config, model, tokenizer, ranks if together else Ranks())
+        own = ranks if together else Ranks()
+        if asked.interactive:  # rank 0 may wait for a line as long as it likes
+            return write_samples(asked, request, config, model, tokenizer, own)
+        with watched(ranks, config, model.n_parameters) as watch:
+            return write_samples(
+                asked, request, config, model, tokenizer, own, lambda: watch.phase("evaluate", step)
+            )
 
     return write() if together or ranks.world == 1 else int(ranks.from_first(write))
 
@@ -208,10 +215,11 @@ def validate(request: Request, ranks: Ranks) -> int:
     if split not in ("valid", "test"):
         raise UserError(f"[arguments] --split: expected valid or test, got '{split}'")
     config, text, model, step = _loaded(request, ranks)
-    if request.resolved is not None and request.resolved.tags and split == "valid":
-        result = evaluate_checkpoint(request, config, text, model, step, ranks)
-    else:
-        result = evaluate_split(config, text, model, step, split, ranks)
+    with watched(ranks, config, model.n_parameters):
+        if request.resolved is not None and request.resolved.tags and split == "valid":
+            result = evaluate_checkpoint(request, config, text, model, step, ranks)
+        else:
+            result = evaluate_split(config, text, model, step, split, ranks)
     if result is None:
         if ranks.first:
             print(STOPPED)

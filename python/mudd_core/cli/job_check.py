@@ -18,6 +18,8 @@ from mudd_core.cli.mpirun import Job
 _FILES_OF_MPIRUN, _FILES_OF_A_RANK = 64, 8
 _GET_FLAGS, _UP = 0x8913, 1  # SIOCGIFFLAGS, IFF_UP
 _LOST = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)")
+# What ranks of other nodes say of one (dist/watchdog.cc).
+_LAST_MESSAGE = r"\[ranks\] at the end: rank {} \(another node\), last message in step (\d+) \(([^)]+)\)"
 # Ends of mpirun itself; those of ranks are 0 to 2, 65 to 76, and from 128 on where a signal ended one.
 _NOT_STARTED = (1, 213, 255)
 _UNABLE = "mpirun was unable to start the specified application"
@@ -107,8 +109,8 @@ def cause(
         name = signal.Signals(int(found[3])).name if int(found[3]) in signal.valid_signals() else found[3]
         cure = "memory may have run out (dmesg); " if name == "SIGKILL" else ""
         return code, (
-            f"[launch] rank {found[1]} on {found[2]} was ended by {name} from outside or by a crash; {cure}the same "
-            "command resumes from the last checkpoint"
+            f"[launch] rank {found[1]} on {found[2]} was ended by {name} from outside or by a crash"
+            f"{_when(said, found[1])}; {cure}the same command resumes from the last checkpoint"
         )
     if code == 128 + signal.SIGKILL:
         return code, "[launch] mpirun was killed (SIGKILL); the same command resumes from the last checkpoint"
@@ -117,3 +119,10 @@ def cause(
     if code in _NOT_STARTED or _UNABLE in said:
         return code, "[launch] mpirun could not start the ranks; its own message is above"
     return code, ""
+
+
+def _when(said: str, rank: str) -> str:
+    """Step and phase of the last message of a rank, as ranks of other nodes have them; empty where none has."""
+    found = re.findall(_LAST_MESSAGE.format(rank), said)
+    step, phase = max(((int(step), phase) for step, phase in found), default=(0, ""))
+    return f", after its message of step {step} ({phase})" if phase else ""

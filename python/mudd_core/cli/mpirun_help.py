@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 _RULE = b"-" * 20  # the begin of the line before and after a block
 _OURS = (b"error: ", b"[ranks] ", b"[launch] ")  # begins of lines that name the end of a job
+_LOST = re.compile(rb"exited on signal (?!2\b|15\b)")  # which launch.py says in a line of its own
+_FOR_US = b"[ranks] at the end: "  # for job_check.py, which hears from mpirun which rank is gone
 
 
 class HelpFilter:
@@ -39,13 +43,15 @@ class HelpFilter:
             if rule:
                 self._block = line
                 return b""
+            if line.startswith(_FOR_US):
+                return b""
             self._said = self._said or line.startswith(_OURS)
             return line
         self._block += line
         if not rule:
             return b""
         block, self._block = self._block, None
-        return b"" if self._said else block
+        return b"" if self._said or _LOST.search(block) else block
 
     def _may_decide(self, line: bytes) -> bool:
         """Whether the begin of a line may become a rule or a line of ours."""

@@ -22,7 +22,7 @@ from mudd_core.cli.names import CODE_FILE
 from mudd_core.dist.parent import JOB_PROCESS
 from mudd_core.dist.siblings import in_session
 
-_KEPT = 1 << 16  # bytes of its messages
+_KEPT = 1 << 18  # bytes of its messages
 _PDEATHSIG = 1  # of prctl
 _MIB = 1 << 20
 _FOLDER_BYTES = _MIB  # that mpirun writes there, at least

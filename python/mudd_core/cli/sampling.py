@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,15 +60,26 @@ class Asked:
 
 
 def write_samples(
-    asked: Asked, request: Request, config: Config, model: Model, tokenizer: Tokenizer, ranks: Ranks
+    asked: Asked,
+    request: Request,
+    config: Config,
+    model: Model,
+    tokenizer: Tokenizer,
+    ranks: Ranks,
+    lives: Callable[[], None] = lambda: None,
 ) -> int:
     """Write the texts that are asked for; notes go to standard error after them. 75 if a stop was asked for.
 
-    ranks: they generate each text together; rank 0 writes it.
+    ranks: they generate each text together; rank 0 writes it. lives: called for each token.
     """
     notes: dict[str, None] = {}
     note = notes.setdefault if ranks.first and _length_is_typed(request, config) else _ignored
-    stopped = asked_to_stop(ranks, 0)
+    asked_to = asked_to_stop(ranks, 0)
+
+    def stopped() -> bool:
+        lives()
+        return asked_to()
+
     writer = Writer(model, tokenizer, config.sample, asked.stops, note, stopped, shown=ranks.first)
     if asked.interactive:
         prompt_loop.answer_lines(writer, asked.count, notes, ranks)

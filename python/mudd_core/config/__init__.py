@@ -1,6 +1,6 @@
 """Configuration: typed frozen dataclasses, files that make them, overrides, JSON and checks."""
 
-from mudd_core.config.check import check_config, mesh_of, shard_count
+from mudd_core.config.check import check_config, shard_count
 from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
 from mudd_core.config.families import (
     FAMILIES,
@@ -19,7 +19,8 @@ from mudd_core.config.families import (
 )
 from mudd_core.config.load import config_folders, find_config, load_config, read_config
 from mudd_core.config.log import LogConfig
-from mudd_core.config.mesh import DistConfig, Mesh, MeshConfig, worlds
+from mudd_core.config.mesh import DistConfig, MeshConfig
+from mudd_core.config.mesh_fit import Mesh, mesh_of, worlds
 from mudd_core.config.optim import OptimConfig
 from mudd_core.config.overrides import apply_overrides, split_words, typed_names
 from mudd_core.config.saved import (

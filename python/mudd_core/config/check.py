@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.base.storage import is_bucket, mapped, readable
-from mudd_core.config.families import FAMILIES, ModelConfig, MupConfig, mixture_of
+from mudd_core.config.families import FAMILIES, ModelConfig, MupConfig
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import LARGEST, FieldInfo, walk
 from mudd_core.config.groups import SPECS, parse_groups
-from mudd_core.config.mesh import Mesh, expert_faults, fit_mesh, mesh_faults
+from mudd_core.config.mesh_fit import mesh_faults
 from mudd_core.config.own_files import split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.own_optimizers import name_fault
@@ -39,40 +39,6 @@ def _is_power_of_two(number: int) -> bool:
 def shard_count(config: Config) -> int:
     """Logical shards in use: train.logical_shards, capped at the largest power of two not above the batch."""
     return config.train.shard_count()
-
-
-def mesh_of(config: Config, world: int) -> Mesh:
-    """The mesh of the config over so many ranks; UserError where one does not fit the other."""
-    train = config.train
-    if world > 1 and (fault := _unequal_targets(config, world)):
-        raise UserError(f"[mesh] loss.normalize=micro_mean over {world} ranks {fault}")
-    return fit_mesh(config.mesh, world, train.shard_count(), train.logical_shards, train.batch_size)
-
-
-def _unequal_targets(config: Config, world: int) -> str:
-    """Why micro-batches of ranks may count unequally many targets, which micro_mean cannot weigh; empty if none.
-
-    Of a reader of the user's nothing is known: there the first such step ends the run.
-    """
-    if config.loss.normalize != "micro_mean":
-        return ""
-    if config.train.batch_size % world:
-        return f"needs a train.batch_size that they divide, got {config.train.batch_size}; use loss.normalize=valid"
-    if spec_of(config.data.pipeline).leaves_out:
-        return (
-            "needs equally many targets in each micro-batch, and rows of "
-            f"data.pipeline={config.data.pipeline} may leave some out; use loss.normalize=valid, or one process"
-        )
-    return ""
-
-
-def _expert_faults(config: Config) -> list[str]:
-    mixture = mixture_of(config.model)
-    if mixture is None:
-        return expert_faults(config.mesh.expert, config.model.family, 0, 0)
-    return expert_faults(
-        config.mesh.expert, config.model.family, mixture.n_expert, mixture.d_model * mixture.d_ff
-    )
 
 
 def type_fault(info: FieldInfo) -> str | None:
@@ -224,7 +190,7 @@ def check_config(config: Config, typed: Mapping[str, str] | None = None) -> None
     """
     faults, unbuilt = [fault for fault in map(_field_fault, walk(config)) if fault], list[str]()
     if not faults:  # rules between fields need fields that are right by themselves
-        unbuilt = mesh_faults(config.mesh) + _expert_faults(config)
+        unbuilt = mesh_faults(config)
         faults = (
             _model_faults(config)
             + _train_faults(config)

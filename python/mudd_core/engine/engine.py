@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mudd_core import _core
 from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint import StatePart, whole_parts, whole_tensors
+from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.config import Config
 from mudd_core.engine import expert_load
 from mudd_core.engine.accuracy import step_accuracy
@@ -181,6 +184,14 @@ class Engine:
         """
         self.settle()
         return self._state.parts(writable=writable)
+
+    def first_parts(self, weights: Mapping[str, StoredTensor]) -> list[StatePart]:
+        """What the checkpoint of step 0 holds where the run starts from these weights; the model may be booked only.
+
+        weights: by name, in the types of the store.
+        """
+        narrow = self.config.optim.moment_dtype == "bf16"  # its 16-bit words
+        return self._state.parts_of(weights, np.uint16 if narrow else np.float32)
 
     @alone
     def load_state(self, parts: Iterable[StatePart]) -> None:

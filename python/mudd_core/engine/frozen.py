@@ -10,6 +10,7 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array, Float32
 from mudd_core.checkpoint import dtypes
+from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, made_tensor
 from mudd_core.config import Config
 from mudd_core.config.suggest import nearest
 from mudd_core.engine.lora import is_adapter
@@ -107,6 +108,36 @@ def set_weight(store: _core.ParamStore, name: str, value: Array) -> int:
         value = dtypes.as_float32(value)
     require_in_range(store, name, value)
     return int(store.set_values(name, value))
+
+
+def stored_as(store: _core.ParamStore, name: str, tensor: AnyTensor) -> StoredTensor:
+    """A weight as set_weight puts it into a store, made when it is asked for; errors as there."""
+    kind = store.describe(name)["stored"]
+
+    def make() -> Array:
+        values = np.asarray(tensor)
+        if values.dtype == _DTYPES[kind]:
+            return values
+        require_in_range(store, name, values)
+        return _rounded(dtypes.as_float32(values), kind)
+
+    return made_tensor(tuple(store.describe(name)["shape"]), _DTYPES[kind], make)
+
+
+_DTYPES: dict[str, np.dtype[np.generic]] = {
+    "float32": np.dtype(np.float32),
+    "bfloat16": dtypes.BF16,
+    "float16": np.dtype(np.float16),
+}
+
+
+def _rounded(values: Float32, kind: str) -> Array:
+    """Finite float32 values in a type, ties to even."""
+    if kind != "bfloat16":
+        return values.astype(_DTYPES[kind])
+    words = np.ascontiguousarray(values).view(np.uint32)
+    rounded = (words + np.uint32(0x7FFF) + (words >> 16 & 1)) >> 16
+    return rounded.astype(np.uint16).view(dtypes.BF16)
 
 
 def require_in_range(store: _core.ParamStore, name: str, value: Array) -> None:

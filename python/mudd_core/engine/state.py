@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
-from mudd_core.checkpoint import StatePart
+from mudd_core.checkpoint import StatePart, whole_parts
+from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, made_tensor
 from mudd_core.engine.expert_load import ExpertLoad
 from mudd_core.engine.frozen import weight_view
 from mudd_core.engine.lora import own_names
@@ -60,6 +63,21 @@ class EngineState:
             view.flags.writeable = writable
             parts.append(StatePart(name, array.shape, 0, view))
         return parts
+
+    def parts_of(self, weights: Mapping[str, StoredTensor], first_moment: npt.DTypeLike) -> list[StatePart]:
+        """As `parts` before the first update, each made when it is asked for: the store may have no memory.
+
+        weights: by name, in the types of the store. first_moment: the type of its plane.
+        """
+        found: dict[str, AnyTensor] = {}
+        for name in own_names(self._store):
+            found[name] = weights[name]
+            for (moment, plane), dtype in zip(self._moments, (first_moment, np.float32), strict=False):
+                if self._store.holds(plane, name):
+                    shape = weights[name].shape
+                    found[f"{moment}/{name}"] = made_tensor(shape, dtype, partial(np.zeros, shape, dtype))
+        found[_UPDATES] = self._updates
+        return whole_parts({**found, **(self._load.state() if self._load is not None else {})})
 
     def _part(self, label: str, plane: int, name: str, writable: bool) -> StatePart:
         if plane == 0:

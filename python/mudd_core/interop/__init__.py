@@ -9,17 +9,18 @@ import importlib
 import json
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_text
 from mudd_core.base.types import Array, JsonObject
-from mudd_core.checkpoint import dtypes
-from mudd_core.checkpoint.stored import AnyTensor
+from mudd_core.checkpoint.stored import AnyTensor, StoredTensor
 from mudd_core.checkpoint.weights import stored_weights
 from mudd_core.config import ModelConfig
 from mudd_core.config.check import model_faults
@@ -42,20 +43,25 @@ SYSTEMS = (
 )
 
 
-def load_original(
-    system: str,
-    config: Settings | str | Path,
-    weights: Mapping[str, npt.ArrayLike] | str | Path,
-    *,
-    spread: Callable[[ModelConfig], Spread] = lambda model: Spread(),
-) -> Original:
-    """A Model with the weights of an original program.
+@dataclass(frozen=True)
+class Theirs:
+    """Weights of an original program that stay where they are: its settings, our config of them, its tensors."""
 
-    system: one of SYSTEMS. config: the original's settings, or the path of a JSON file of them. weights: arrays under
-    the original's names and shapes, or a safetensors file or folder, of which one tensor at a time is read. spread: how
-    ranks hold the model between them; all of them make this call. The model's logits, loss and loss_and_gradients
-    take the original's batches; gradients carry its names. ValueError for what does not fit, UserError for files.
-    """
+    system: System[ModelConfig]
+    settings: JsonObject
+    config: ModelConfig
+    tensors: Mapping[str, AnyTensor]
+
+    def ours(self, store: _core.ParamStore) -> dict[str, StoredTensor]:
+        """Our tensors by name, each made when it is asked for. store: of a model of the config."""
+        shapes = {name: tuple(store.describe(name)["shape"]) for name in store.names()}
+        return to_ours(self.system.entries(self.config, self.settings), self.tensors, shapes)
+
+
+def read_original(
+    system: str, config: Settings | str | Path, weights: Mapping[str, npt.ArrayLike] | str | Path
+) -> Theirs:
+    """The weights of an original program, not read yet but checked by name and shape; arguments as load_original."""
     page = _system(system)
     settings = _settings(config)
     given = _read(weights) if isinstance(weights, str | Path) else _arrays(weights)
@@ -71,31 +77,36 @@ def load_original(
             raise ValueError(
                 f"[interop] weights: '{name}' has shape {tensors[name].shape}, expected {tuple(shape)}"
             )
-    held = spread(model_config)
-    model = Original(page, settings, model_config, comm=held.comm, experts=held.experts, cut=held.cut)
-    store = model.store
-    shapes = {name: tuple(store.describe(name)["shape"]) for name in store.names()}
-    entries = page.entries(model_config, settings)
-    for name, array in to_ours(entries, tensors, shapes, lambda name: bool(store.holds(0, name))):
-        _require_finite(name, array)
-        model.set_parameter(name, array)
+    return Theirs(page, settings, model_config, tensors)
+
+
+def load_original(
+    system: str,
+    config: Settings | str | Path,
+    weights: Mapping[str, npt.ArrayLike] | str | Path,
+    *,
+    spread: Callable[[ModelConfig], Spread] = lambda model: Spread(),
+) -> Original:
+    """A Model with the weights of an original program.
+
+    system: one of SYSTEMS. config: the original's settings, or the path of a JSON file of them. weights: arrays under
+    the original's names and shapes, or a safetensors file or folder, of which one tensor at a time is read. spread: how
+    ranks hold the model between them; all of them make this call. The model's logits, loss and loss_and_gradients
+    take the original's batches; gradients carry its names. ValueError for what does not fit, UserError for files.
+    """
+    theirs = read_original(system, config, weights)
+    held = spread(theirs.config)
+    model = Original(
+        theirs.system, theirs.settings, theirs.config, comm=held.comm, experts=held.experts, cut=held.cut
+    )
+    for name, tensor in theirs.ours(model.store).items():
+        if model.store.holds(0, name):
+            model.set_parameter(name, np.asarray(tensor))
     return model
 
 
 def _arrays(weights: Mapping[str, npt.ArrayLike]) -> dict[str, AnyTensor]:
     return {name: np.asarray(array) for name, array in weights.items()}
-
-
-def _require_finite(name: str, array: npt.NDArray[np.generic]) -> None:
-    """ValueError with the first weight that is NaN or infinite: no step of a training would have a loss."""
-    values = dtypes.as_float32(array).reshape(-1)
-    finite = np.isfinite(values)
-    if not finite.all():
-        first = int(np.flatnonzero(~finite)[0])
-        raise ValueError(
-            f"[interop] weights: '{name}': expected finite numbers, got {values[first]} at element "
-            f"{first:,} ({np.count_nonzero(~finite):,} in all); the file is damaged, or its training had diverged"
-        )
 
 
 def export_original(system: str, model: Model) -> tuple[JsonObject, dict[str, Array]]:

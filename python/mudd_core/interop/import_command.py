@@ -15,6 +15,7 @@ from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.surroundings import program
 from mudd_core.base.types import JsonObject
+from mudd_core.checkpoint import StatePart
 from mudd_core.config import (
     Config,
     DataConfig,
@@ -36,7 +37,7 @@ from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
-    from mudd_core.interop.system import Original
+    from mudd_core.interop import Theirs
 
 
 def main(words: Sequence[str], *, is_base: bool = False) -> int:
@@ -52,25 +53,31 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     if RunFolder(workdir).checkpoint_folder.exists():
         raise UserError(f"[import] {workdir} holds checkpoints already; give another --workdir")
     from mudd_core import interop
+    from mudd_core.engine.model import Model
+    from mudd_core.interop.import_state import first_parts, fits, narrow_kind
 
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
         )  # that the files are not checkpoints of ours is what this command is for
         try:
-            model = interop.load_original(args.system, settings, source)
+            theirs = interop.read_original(args.system, settings, source)
+            config = _config(args.system, theirs, workdir, rest)
+            model = Model(theirs.config, booked_only=True)
+            if is_base:
+                config = replace_path(config, "train.trainable", ",".join(_vectors(model)))
+            weights = theirs.ours(model.store)
+            kind = narrow_kind(source) if config.train.trainable else ""
+            found = {name: kind for name, tensor in weights.items() if fits(tensor, kind)}
         except UserError:
             raise
         except ValueError as error:  # settings that ours does not have, weights that do not fit them
             raise UserError(str(error)) from error
-    config = _config(args.system, model, workdir, rest)
-    if is_base:
-        config = replace_path(config, "train.trainable", ",".join(_vectors(model)))
     tokenizer = None
     if config.data.tokenizer:
         require_own_tokenizer(config, args.tokenizer, source)
     else:
-        tokenizer = given_tokenizer(args.tokenizer, source, model.config.vocab_size)
+        tokenizer = given_tokenizer(args.tokenizer, source, theirs.config.vocab_size)
         name = str((workdir / "tokenizer.json").resolve()) if tokenizer else "bytes"
         config = replace_path(config, "data.tokenizer", name)
         if tokenizer is None and not args.tokenizer:  # its ids are bytes
@@ -78,14 +85,14 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     check_config(config)
     kept = {}
     if args.system == "hf":
-        theirs = not args.tokenizer and (source / "tokenizer.json").is_file()
-        kept = imported_files(source, settings, tokenizer=theirs)
-    _save(config, _stored(config, model, source), workdir, tokenizer, kept)
-    print(f"{model.config.family}, {model.n_parameters:,} parameters: {RunFolder(workdir).step_folder(0)}")
-    rate = model.original_config.get("attention_dropout")
+        own = not args.tokenizer and (source / "tokenizer.json").is_file()
+        kept = imported_files(source, settings, tokenizer=own)
+    _save(config, first_parts(config, weights, found), workdir, tokenizer, kept)
+    print(f"{config.model.family}, {model.n_parameters:,} parameters: {RunFolder(workdir).step_folder(0)}")
+    rate = theirs.settings.get("attention_dropout")
     if isinstance(rate, int | float) and rate:
         print(
-            f"note: attention_dropout of {rate:g} is left out: the {model.config.family} family has no dropout; "
+            f"note: attention_dropout of {rate:g} is left out: the {config.model.family} family has no dropout; "
             "training differs",
             file=sys.stderr,
         )
@@ -137,22 +144,22 @@ def _require_source(typed: str, source: Path) -> None:
     )
 
 
-def _config(system: str, model: Original, workdir: Path, words: list[str]) -> Config:
+def _config(system: str, theirs: Theirs, workdir: Path, words: list[str]) -> Config:
     """The config of a run that goes on from these weights; data.tokenizer is empty unless the words set it."""
     config = Config(
         name=workdir.name or "imported",
-        model=model.config,
+        model=theirs.config,
         data=DataConfig(
             tokenizer="",
-            recipe_text=_named(model.original_config, _TEXTS, "that the model was trained on"),
-            recipe_tokenizer=_named(model.original_config, _TOKENIZERS, "of the model"),
+            recipe_text=_named(theirs.settings, _TEXTS, "that the model was trained on"),
+            recipe_tokenizer=_named(theirs.settings, _TOKENIZERS, "of the model"),
         ),
-        train=TrainConfig(seq_len=min(256, model.config.max_seq_len), logical_shards=1),
-        optim=_optim(system, model.original_config),
-        loss=LossConfig(normalize=model.normalize),
+        train=TrainConfig(seq_len=min(256, theirs.config.max_seq_len), logical_shards=1),
+        optim=_optim(system, theirs.settings),
+        loss=LossConfig(normalize=theirs.system.normalize),
     )
     config = apply_overrides(config, split_words(words, config))
-    if config.model != model.config:
+    if config.model != theirs.config:
         raise UserError("[import] model: the weights decide the model; change it after the import")
     return config
 
@@ -199,43 +206,19 @@ def _vectors(model: Model) -> list[str]:
     return [name for name in model.store.names() if not model.store.describe(name)["may_be_narrow"]]
 
 
-def _stored(config: Config, model: Model, source: Path) -> Model:
-    """The model with its frozen matrices in the types of train.frozen_dtype.
-
-    stored: in the 16-bit type of all the matrices in the files, where the converted values fit into it as they are.
-    """
-    from mudd_core.engine.frozen import NARROW, frozen_types, is_exact, set_weight
-    from mudd_core.engine.model import Model
-    from mudd_core.run.build.stored_types import header_types
-
-    if not config.train.trainable:
-        return model
-    kinds = set(header_types(source).values())
-    kind = kinds.pop() if len(kinds) == 1 else ""
-    names = model.store.names() if kind in NARROW else []
-    found = {name: kind for name in names if is_exact(model.parameters[name], kind)}
-    types = frozen_types(model.store, config, found, resumed=False)
-    if not types:
-        return model
-    result = Model(config.model, initialize=False, stored=types)
-    if rounded := sum(set_weight(result.store, name, value) for name, value in model.parameters.items()):
-        print(
-            f"note: {rounded:,} frozen weights were rounded (train.frozen_dtype={config.train.frozen_dtype})"
-        )
-    return result
-
-
 def _save(
-    config: Config, model: Model, workdir: Path, tokenizer: Path | None, kept: Mapping[str, bytes]
+    config: Config,
+    parts: Sequence[StatePart],
+    workdir: Path,
+    tokenizer: Path | None,
+    kept: Mapping[str, bytes],
 ) -> None:
-    from mudd_core.engine.engine import Engine
     from mudd_core.run.store.run_store import RunStore
 
-    engine = Engine(config, model)
     store = RunStore(RunFolder(workdir))
     try:
         store.adopt(config)
-        store.begin({}, engine.state_parts(writable=True))
+        store.begin({}, ())
         if tokenizer is not None:  # not before the folder is ours, and not behind the checkpoint
             _copy(tokenizer, workdir / "tokenizer.json")
         keep_imported(kept, RunFolder(workdir))
@@ -246,7 +229,7 @@ def _save(
             "last_loss": None,
             "seconds": 0.0,
         }
-        if not store.save(0, engine.state_parts(), state):
+        if not store.save(0, parts, state):
             print(f"warning: {store.save_error}", file=sys.stderr)
             assert store.save_error is not None
             raise store.save_error

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from mudd_core.base.types import Array
 from mudd_core.checkpoint import dtypes
-from mudd_core.checkpoint.stored import AnyTensor
+from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, made_tensor
 from mudd_core.checkpoint.weights import widened
 
 Index = tuple[int | slice, ...]
@@ -63,14 +64,12 @@ class Entry:
 
 
 def to_ours(
-    entries: Iterable[Entry],
-    weights: Mapping[str, AnyTensor],
-    shapes: Mapping[str, tuple[int, ...]],
-    wanted: Callable[[str], bool] = lambda name: True,
-) -> Iterator[tuple[str, Array]]:
-    """Our tensors, names and values, one at a time; of theirs one at a time is read, too.
+    entries: Iterable[Entry], weights: Mapping[str, AnyTensor], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, StoredTensor]:
+    """Our tensors (float32) by name, each made when it is asked for; of theirs one at a time is read, too.
 
-    shapes: ours by name. wanted: which of ours. ValueError names what is missing, left over or contradictory.
+    Those that are made of one tensor of theirs follow each other, so that it is read once. shapes: ours by name.
+    ValueError names what is missing, left over or contradictory.
     """
     parts: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -85,15 +84,20 @@ def to_ours(
             "does the config belong to these weights?"
         )
     reader = _LastRead(weights)
-    by_theirs: dict[str, list[str]] = {}  # those of one tensor follow each other, so that it is read once
+    by_theirs: dict[str, list[str]] = {}
     for name, found in parts.items():
         by_theirs.setdefault(found[0].theirs, []).append(name)
-    for name in (name for names in by_theirs.values() for name in names if wanted(name)):
-        yield name, _our_tensor(name, parts[name], reader, shapes[name])
+    return {
+        name: made_tensor(
+            shapes[name], np.float32, partial(_our_tensor, name, parts[name], reader, shapes[name])
+        )
+        for names in by_theirs.values()
+        for name in names
+    }
 
 
 def _our_tensor(name: str, entries: Sequence[Entry], reader: _LastRead, shape: tuple[int, ...]) -> Array:
-    """One tensor of ours out of its entries."""
+    """One tensor of ours out of its entries; ValueError for a number that is not finite."""
     ours: Array | None = None
     for entry in entries:
         array = entry.read_ours(reader.array(entry.theirs), shape)
@@ -105,7 +109,19 @@ def _our_tensor(name: str, entries: Sequence[Entry], reader: _LastRead, shape: t
         elif not np.array_equal(ours, array):
             raise ValueError(f"[interop] weights: '{entry.theirs}' differs from what '{name}' is tied to")
     assert ours is not None
+    _require_finite(name, ours)
     return ours
+
+
+def _require_finite(name: str, values: Array) -> None:
+    """ValueError with the first weight that is NaN or infinite: no step of a training would have a loss."""
+    finite = np.isfinite(values.reshape(-1))
+    if not finite.all():
+        first = int(np.flatnonzero(~finite)[0])
+        raise ValueError(
+            f"[interop] weights: '{name}': expected finite numbers, got {values.reshape(-1)[first]} at element "
+            f"{first:,} ({np.count_nonzero(~finite):,} in all); the file is damaged, or its training had diverged"
+        )
 
 
 class _LastRead:

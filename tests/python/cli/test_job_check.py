@@ -98,6 +98,16 @@ def test_a_lost_rank_is_named_from_the_message_of_mpirun() -> None:
     code, text = cause(137, LOST, (), nobody)
     assert code == 137 and text.startswith("[launch] rank 1 on b was ended by SIGKILL")
     assert "memory may have run out" in text and "resumes" in text
+    heard = (
+        "[ranks] at the end: rank {} (another node), last message in step {} ({}), the next one is awaited\n"
+    )
+    others = (
+        heard.format(1, 4, "verdict") + heard.format(1, 5, "gather, mesh.fsdp") + heard.format(2, 6, "reduce")
+    )
+    assert (
+        "by a crash, after its message of step 5 (gather, mesh.fsdp); "
+        in cause(137, others + LOST, (), nobody)[1]
+    )
     assert "mpirun was killed" in cause(137, "", (), nobody)[1]
     assert cause(70, "", (), nobody) == (70, "")
     unable = "mpirun was unable to start the specified application as it encountered an error:"

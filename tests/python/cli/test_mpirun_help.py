@@ -25,6 +25,15 @@ def test_blocks_behind_our_line_are_left_out(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
+def test_what_launch_says_itself_is_left_out(size: int) -> None:
+    lost = f"{RULE}mpirun noticed that process rank 1 exited on signal 9 (Killed).\n{RULE}"
+    told = "[ranks] at the end: rank 1 (another node), last message in step 5 (gather, mesh.fsdp)\n"
+    assert shown(f"step 5\n{told}{lost}more\n", size) == "step 5\nmore\n"
+    ended = lost.replace("9 (Killed)", "15 (Terminated)")
+    assert shown(ended, size) == ended
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
 def test_all_is_shown_where_no_rank_has_said_why(size: int) -> None:
     for text in (
         BLOCK,

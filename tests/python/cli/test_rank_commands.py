@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from mpi_ranks import ENVIRONMENT, needs_mpi
 from mudd_core.cli import main
 from mudd_core.engine.model import Model
 from mudd_core.run.loop import signals
+from mudd_core.run.report import sample as sample_texts
 from places import ROOT
 from rank_runs import by_threads, without_time
 from tiny_run import TinyRun
@@ -139,6 +141,31 @@ def test_a_stop_ends_the_ranks_together(
     assert by_threads([*words_of(run, "validate"), "mesh.zero=3"], 2, 1) == [75, 75]
     assert capsys.readouterr().out == "stopped; the evaluation was dropped\n"
     assert by_threads([*words_of(run, "sample"), "mesh.zero=3"], 2, 1) == [75, 75]
+
+
+# By command: what hangs, and on which rank.
+HANGS: dict[str, tuple[Any, str, int]] = {
+    "validate": (Model, "evaluate", 1),
+    "sample": (sample_texts, "write_text", 1),
+}
+
+
+@pytest.mark.parametrize("command", HANGS)
+def test_a_rank_that_hangs_ends_the_command(
+    run: TinyRun, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    place, name, rank = HANGS[command]
+    works = getattr(place, name)
+
+    def hangs(*args: Any, **more: Any) -> Any:
+        comm = next(one for one in args if isinstance(one, Model)).comm
+        if comm is not None and comm.rank == rank:
+            time.sleep(2)
+        return works(*args, **more)
+
+    monkeypatch.setattr(place, name, hangs)
+    words = words_of(run, command)
+    assert by_threads([*words, "mesh.zero=3", "dist.hang_timeout=0.5"], 2, 1) == [70, 70]
 
 
 def test_a_bakeoff_trains_its_entries_by_ranks(

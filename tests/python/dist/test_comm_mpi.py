@@ -155,7 +155,7 @@ except _core.PeerError:
     os.kill(stopped, signal.SIGSTOP)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 70
-    assert "look first at rank 1 (" in errors and "in step 5 (gather)" in errors, errors
+    assert "look first at rank 1 (" in errors and "in step 5 (gather, mesh.fsdp)" in errors, errors
     assert ends(stopped)
 
 

@@ -209,7 +209,7 @@ def test_values_of_a_device_are_those_of_a_rank(ranks: int) -> None:
         None,
         600.0,
         Peak(lambda: 1e6),
-        dict,
+        lambda: 0,
         ranks=ranks,
     )
     record = StepRecord(

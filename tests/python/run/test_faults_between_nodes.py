@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -52,6 +53,28 @@ def test_a_stopped_rank_of_another_node_is_named(tiny_text: Path, tmp_path: Path
     report = run.output[run.output.index("no progress for 2 s") :]
     assert "look first at rank 1 (another node), last message in step" in report, run.tail
     assert "rank 0 (" in report, run.tail
+
+
+@pytest.mark.parametrize("words", [("mesh.zero=3",), ("mesh.zero=1",)])
+def test_a_killed_rank_of_another_node_is_named_with_its_last_message(
+    tiny_text: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    run = run_of(tmp_path / "run", tiny_text, "--ranks=2", "dist.node=rank", *words, *ENDLESS)
+    process = run.start()
+    run.wait_for_step(process, 5)
+    killed = time.monotonic()
+    os.kill(ranks_of(run)[1], signal.SIGKILL)
+    assert process.wait(20) == 137, run.tail
+    assert time.monotonic() - killed < 5
+    said = re.findall(
+        r"^\[launch\] rank 1 on \S+ was ended by SIGKILL .*, after its message of step \d+ "
+        r"\((?:verdict|(?:reduce|gather), mesh\.fsdp)\);",
+        run.output,
+        re.MULTILINE,
+    )
+    assert len(said) == 1 and "at the end" not in run.output and "exited on signal" not in run.output, (
+        run.tail
+    )
 
 
 @pytest.fixture

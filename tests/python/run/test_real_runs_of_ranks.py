@@ -138,7 +138,7 @@ def test_a_log_that_measures_whole_weights_is_refused_where_no_rank_has_them(
 ) -> None:
     def work(comm: Any) -> Exception | None:
         try:
-            run_config = config_of(tiny_text, **{"mesh.zero": 3, "log.style": "maxtext"})
+            run_config = config_of(tiny_text, **{"mesh.zero": 3, "log.weights": True})
             Trainer(run_config, tmp_path / "run", comm=comm).close()
         except (UserError, ReportedElsewhereError) as error:
             return error
@@ -246,3 +246,18 @@ def test_a_log_that_measures_whole_weights_is_refused_where_experts_are_dealt_ou
 
     assert "expert=2: no rank has the whole weights" in on_ranks(work, 2)[0]
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("mesh", "fields"),
+    [({"mesh.zero": 3}, {}), ({"mesh.expert": 2}, MIXTURE), ({"mesh.expert": 2, "mesh.zero": 3}, MIXTURE)],
+)
+def test_norms_of_weights_that_ranks_cut_are_those_of_one_process(
+    tiny_text: Path, tmp_path: Path, mesh: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    log = {"log.style": "maxtext", "train.save": False, **fields}
+    run(tmp_path / "one", tiny_text, 1, **log)
+    run(tmp_path / "many", tiny_text, 4, 1, **log, **mesh)
+    one, many = (tags_of(tmp_path / name / "tensorboard") for name in ("one", "many"))
+    norms = [tag for tag in one if "param" in tag]
+    assert len(norms) > 10 and all(many[tag] == one[tag] for tag in norms)

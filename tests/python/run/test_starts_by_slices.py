@@ -12,12 +12,16 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core import dist
-from mudd_core.checkpoint import whole_parts
+from mudd_core import dist, interop
+from mudd_core.checkpoint import final_hash, whole_parts
 from mudd_core.checkpoint.weights_folder import Later, write_folder
 from mudd_core.config import Config, TransformerPPConfig
 from mudd_core.config.fields import replace_path
 from mudd_core.engine.engine import Engine
+from mudd_core.engine.lora import base_names
+from mudd_core.engine.state import weight_parts
+from mudd_core.interop import import_command
+from mudd_core.run.build.base import load_base
 from mudd_core.run.build.grow import start_from
 from mudd_core.run.build.planned_model import cut_of
 from rank_runs import config_of, on_ranks
@@ -94,3 +98,63 @@ def whole_state(run: tuple[Config, Path]) -> dict[str, Any]:
 @contextmanager
 def nothing() -> Iterator[None]:
     yield
+
+
+@contextmanager
+def peak_below(limit: int) -> Iterator[None]:
+    """Inside, Python's arrays never take so many bytes together."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_import_converts_a_tensor_at_a_time(
+    run: tuple[Config, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = mc.load_run(run[1]).model
+    write_folder(tmp_path / "hf", *interop.export_original("hf", model), shard_bytes=1 << 30)
+    words = [str(tmp_path / "hf"), f"--workdir={tmp_path / 'run'}", "--tokenizer=bytes"]
+    made, booked = mc.Model.__init__, []
+
+    def making(model: mc.Model, *args: Any, **more: Any) -> None:
+        booked.append(more.get("booked_only", False))
+        made(model, *args, **more)
+
+    monkeypatch.setattr(mc.Model, "__init__", making)
+    with peak_below(4 * LARGEST + (3 << 20)):
+        assert import_command.main(words) == 0
+    assert all(booked) and booked and 4 * LARGEST + (3 << 20) < WHOLE
+    found = mc.checkpoint.load_step(tmp_path / "run" / "checkpoints", 0).tensors
+    moments = {name for name in found if "_moment/" in name}
+    assert len(moments) == 2 * len(model.parameters) and not any(found[name].any() for name in moments)
+    assert all(np.array_equal(found[name], value) for name, value in model.parameters.items())
+
+
+def test_a_rank_reads_the_base_of_adapters_a_tensor_at_a_time(run: tuple[Config, Path]) -> None:
+    config, folder = run
+    for field, value in {
+        "tune.method": "lora",
+        "start.load_parameters_path": str(folder),
+        "mesh.zero": 3,
+    }.items():
+        config = replace_path(config, field, value)
+
+    def work(comm: dist.Comm) -> tuple[str, list[Any]]:
+        shape = mc.load_run(folder).model.config
+        model = mc.Model(shape, comm=comm, cut=cut_of(shape, config, comm), lora=config.lora)
+        comm.barrier()
+        with peak_below(WORLD * 2 * LARGEST + (3 << 20)) if comm.rank == 0 else nothing():
+            base = load_base(config, model, None)
+            comm.barrier()
+        return base.sha256, weight_parts(model.store, base_names(model.store))
+
+    wanted = mc.load_run(folder).model.parameters
+    for sha256, parts in on_ranks(work, WORLD, 1):
+        assert sha256 == final_hash(whole_parts({**wanted}))
+        for part in parts:
+            assert np.array_equal(
+                part.array.reshape(-1), wanted[part.name].reshape(-1)[part.begin : part.end]
+            )

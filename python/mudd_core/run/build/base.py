@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,9 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
-from mudd_core.base.types import Array, Json, JsonObject
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import dtypes, final_hash, is_weight, whole_parts
+from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.config import Config
 from mudd_core.engine.frozen import set_weight
 from mudd_core.engine.lora import base_names, low_rank, principal_factors, trained_of
@@ -40,7 +41,7 @@ class Base:
     path: Path
     sha256: str
     rounded: int
-    weights: Mapping[str, Array]
+    weights: Mapping[str, AnyTensor]
     begins: str = ""
 
     @property
@@ -69,7 +70,7 @@ class Base:
         adapters = model.store.adapters
         for name, weight in self.weights.items():
             layer = name.removesuffix(".w")
-            whole = dtypes.as_float32(weight)
+            whole = dtypes.as_float32(np.asarray(weight))
             if fresh:
                 for factor, value in zip(
                     "ab", principal_factors(whole, adapters.rank, adapters.scale), strict=True
@@ -85,7 +86,7 @@ class Base:
 
 
 def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
-    """Put the weights of the base into a model with adapters, which keep their values.
+    """Put the weights of the base into a model with adapters, which keep their values, one tensor at a time.
 
     folder: of the run, where the base may lie. UserError where the base is no base of this model.
     """
@@ -96,10 +97,9 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
             f"[start] load_parameters_path: expected a whole model, got {path}, whose checkpoints hold adapters alone; "
             f"give its base, {source.config.start.load_parameters_path}, or export the run merged first"
         )
-    weights = {name: np.asarray(tensor) for name, tensor in source.tensors.items() if is_weight(name)}
+    weights = {name: tensor for name, tensor in source.tensors.items() if is_weight(name)}
     rounded = 0
-    read_once = replace(source, tensors=weights)
-    for name, value in start_weights(model, read_once, names=base_names(model.store)):
+    for name, value in start_weights(model, source, names=base_names(model.store)):
         rounded += set_weight(model.store, name, value)
     model.store.repack()  # copies of weights that ranks share
     adapters = model.store.adapters

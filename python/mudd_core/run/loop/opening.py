@@ -95,8 +95,8 @@ def _refuse_measures(config: Config, ranks: Ranks) -> None:
         return
     if measures_weights(config):
         raise UserError(
-            f"[mesh] {asked}: no rank has the whole weights that log.style and log.weights measure; "
-            f"set log.style=ours log.weights=false log.activations=false, or use {whole}"
+            f"[mesh] {asked}: no rank has the whole weights that log.weights and log.activations measure; "
+            f"set log.weights=false log.activations=false, or use {whole}"
         )
 
 

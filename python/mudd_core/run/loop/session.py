@@ -50,6 +50,7 @@ class Session:
         self.watch = Watch(ranks, config.dist.hang_timeout, self.components.ideal_step(config))
         # An update and the statistics of its forward pass.
         self.forward_statistics: tuple[int, dict[str, float]] = (0, {})
+        self.weight_norms: tuple[int, dict[str, float]] = (0, {})
         log.use(self._facts())
 
     @property
@@ -122,12 +123,16 @@ class Session:
             self.store.folder if self.store else None,
             parts.flops_per_token,
             parts.peak,
-            lambda: parts.model.parameters,
+            lambda: parts.model.n_parameters,
             parts.documents,
             self._forward_statistics,
             self.ranks.world,
-            counted=lambda: parts.model.n_parameters,
+            norms=self._weight_norms,
         )
+
+    def _weight_norms(self, step: int) -> dict[str, float]:
+        """Return the norms of the weights after update `step`, where run/loop/weight_norms.py has left them."""
+        return self.weight_norms[1] if self.weight_norms[0] == step else {}
 
     def _forward_statistics(self, step: int) -> dict[str, float]:
         """Return the statistics of update `step`, where run/loop/forward_statistics.py has left them."""

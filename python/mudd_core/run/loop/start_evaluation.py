@@ -137,7 +137,7 @@ def _style(
     """The style of the run, without its speed."""
     peak = Peak(lambda: 1.0)
     return style_of(
-        RunFacts(config, folder, 0.0, peak, lambda: model.parameters, text.documents, fields=fields)
+        RunFacts(config, folder, 0.0, peak, lambda: model.n_parameters, text.documents, fields=fields)
     )
 
 

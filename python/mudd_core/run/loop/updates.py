@@ -17,6 +17,7 @@ from mudd_core.run.loop.lost_source import LostSource
 from mudd_core.run.loop.recovery import Recovery
 from mudd_core.run.loop.requests import Requests
 from mudd_core.run.loop.session import Session
+from mudd_core.run.loop.weight_norms import read_weight_norms
 from mudd_core.run.ranks.same_weights import compare_due, compare_weights
 from mudd_core.run.records.engine import StepReport
 from mudd_core.run.records.events import StepRecord
@@ -82,6 +83,7 @@ class Updates:
         if run.config.log.batches:
             metrics = {**metrics, "batch_hash": batch_hash(run.engine.last_batch(number))}
         record = replace(state.took_step(report, lr, seconds, metrics), statistics=found)
+        read_weight_norms(run)
         run.history.took_step(record)
         if goes_back:
             self._recovery.go_back(t)

@@ -7,11 +7,14 @@ import statistics
 from collections import deque
 from collections.abc import Iterator
 
+from mudd_core import _core
+from mudd_core.config import Config
 from mudd_core.run.ranks.ranks import Ranks
 
 LEAST = 300.0  # seconds
 STEPS = 20  # as many median steps, where they take longer
-_BYTES_PER_SECOND = 10e6  # of a disk that is slow, and yet no reason to give up
+# Of a disk and a core that are slow, and yet no reason to give up.
+_BYTES_PER_SECOND, _OPERATIONS_PER_SECOND = 10e6, 10e9
 
 
 class Watch:
@@ -69,3 +72,19 @@ class Watch:
         self.phase("idle", step)
         if self._comm is not None and longer:
             self._comm.watch(self._limit)
+
+
+@contextlib.contextmanager
+def watched(ranks: Ranks, config: Config, parameters: int) -> Iterator[Watch]:
+    """Watch the ranks of a command that reads a run, whose model has so many parameters, inside the block.
+
+    They give a sign of life for each batch or token.
+    """
+    tokens = (config.eval.batch_size or config.train.batch_size) * config.train.seq_len
+    slow = 2 * parameters * tokens / (_OPERATIONS_PER_SECOND * _core.num_threads())
+    watch = Watch(ranks, config.dist.hang_timeout, slow / STEPS)
+    watch.begin()
+    try:
+        yield watch
+    finally:
+        watch.end()

@@ -18,6 +18,7 @@ __all__ = [
     "logs_step",
     "measures_weights",
     "reads_forward_statistics",
+    "reads_norms",
     "reads_weights",
     "style_of",
 ]
@@ -47,15 +48,19 @@ def logs_step(config: Config, step: int) -> bool:
 
 def reads_weights(config: Config, step: int) -> bool:
     """Whether the log reads weights after update `step`. All ranks ask: all wait for those of other nodes then."""
+    statistics = has_statistics(config) and (logs_step(config, step) or logs_step(config, step + 1))
+    return statistics or reads_norms(config, step)
+
+
+def reads_norms(config: Config, step: int) -> bool:
+    """Whether the log of update `step` has norms of weights. All ranks ask: each sums what it holds."""
     every = _class_of(config).weights_every
-    if has_statistics(config) and (logs_step(config, step) or logs_step(config, step + 1)):
-        return True
     return every > 0 and step % every == 0
 
 
 def measures_weights(config: Config) -> bool:
     """Whether the log measures weights as a whole, at any update."""
-    return config.log.weights or config.log.activations or _class_of(config).weights_every > 0
+    return config.log.weights or config.log.activations
 
 
 def reads_forward_statistics(config: Config, step: int) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 
-import numpy as np
-
 from mudd_core.config.fields import walk
 from mudd_core.run.records.events import StepRecord
 from mudd_core.run.report.styles.style import RunFacts, Style
@@ -74,16 +72,7 @@ class MaxTextStyle(Style):
         clip = self.facts.config.optim.clip
         return min(record.grad_norm, clip) if clip > 0 else record.grad_norm
 
-    def norms(self) -> dict[str, float]:
-        """The norm of every parameter by our name."""
-        return {name: _norm(value) for name, value in self.facts.weights().items()}
-
 
 def joined(norms: dict[str, float]) -> float:
     """Return the norm of all parameters together."""
     return math.sqrt(math.fsum(norm * norm for norm in norms.values()))
-
-
-def _norm(value: np.ndarray) -> float:
-    flat = np.asarray(value, np.float32).reshape(-1)
-    return math.sqrt(float(np.dot(flat, flat)))

@@ -62,7 +62,7 @@ class MuddformerStyle(MaxTextStyle):
 
     def tags(self, record: StepRecord) -> dict[str, float]:
         """The metrics of an update, the norm of every parameter, and with log.weights those of the connections."""
-        seconds, norms = self.seconds(record), self.norms()
+        seconds, norms = self.seconds(record), self.facts.norms(record.step)
         tags = {
             "learning/loss": record.loss,
             "learning/aux_loss": _aux_loss(record),

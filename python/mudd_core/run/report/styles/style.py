@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from mudd_core.base.types import Array
 from mudd_core.config import Config
 from mudd_core.run.records.events import BatchSums, SavedStep, StepRecord, Validation
 from mudd_core.run.records.peak import Peak
@@ -15,29 +14,28 @@ from mudd_core.run.store.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a style knows of a run. weights: by name, views of what they are now. folder: None in a notebook.
+    """What a style knows of a run. counted: the number of all weights. folder: None in a notebook.
 
-    counted: the number of all weights, also of those that other ranks hold; None: there are no others.
     documents: of training and validation, zeros where they are not known. forward_statistics: of an update,
-    by tag; none for families without. fields: of the original program, by name, as the command of this run
-    decides them; empty without such a command.
+    by tag; none for families without. norms: of the weights after an update, by name. fields: of the original
+    program, by name, as the command of this run decides them; empty without such a command.
     """
 
     config: Config
     folder: RunFolder | None
     flops_per_token: float
     peak: Peak
-    weights: Callable[[], Mapping[str, Array]]
+    counted: Callable[[], int]
     documents: tuple[int, int] = (0, 0)
     forward_statistics: Callable[[int], dict[str, float]] = lambda step: {}
     ranks: int = 1
     fields: Mapping[str, object] = field(default_factory=dict)
-    counted: Callable[[], int] | None = None
+    norms: Callable[[int], dict[str, float]] = lambda step: {}
 
     @property
     def n_parameters(self) -> int:
         """The number of all weights."""
-        return self.counted() if self.counted else sum(value.size for value in self.weights().values())
+        return self.counted()
 
 
 class Style:

@@ -1,0 +1,178 @@
+"""The mesh of a job: what a number of ranks makes of the asked one, and the refusals of what does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mudd_core.base.errors import UserError
+from mudd_core.config.families import mixture_of
+from mudd_core.config.mesh import LARGEST_FSDP, NOT_BUILT, MeshConfig
+from mudd_core.config.pipelines import spec_of
+
+if TYPE_CHECKING:
+    from mudd_core.config.schema import Config
+
+UNIT = 4096  # numbers of a parameter that have one owner (contracts 25)
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The mesh of a started job."""
+
+    data: int
+    fsdp: int
+    expert: int = 1  # neighbours among them
+
+    @property
+    def world(self) -> int:
+        """Ranks in all."""
+        return self.data * self.fsdp
+
+    def __str__(self) -> str:
+        experts = f", experts on {self.expert} ranks each" if self.expert > 1 else ""
+        return f"data {self.data} x fsdp {self.fsdp}{experts}"
+
+
+def mesh_of(config: Config, world: int) -> Mesh:
+    """The mesh of the config over so many ranks; UserError where one does not fit the other."""
+    train = config.train
+    if world > 1 and (fault := _unequal_targets(config, world)):
+        raise UserError(f"[mesh] loss.normalize=micro_mean over {world} ranks {fault}")
+    return fit_mesh(config.mesh, world, train.shard_count(), train.logical_shards, train.batch_size)
+
+
+def _unequal_targets(config: Config, world: int) -> str:
+    """Why micro-batches of ranks may count unequally many targets, which micro_mean cannot weigh; empty if none.
+
+    Of a reader of the user's nothing is known: there the first such step ends the run.
+    """
+    if config.loss.normalize != "micro_mean":
+        return ""
+    if config.train.batch_size % world:
+        return f"needs a train.batch_size that they divide, got {config.train.batch_size}; use loss.normalize=valid"
+    if spec_of(config.data.pipeline).leaves_out:
+        return (
+            "needs equally many targets in each micro-batch, and rows of "
+            f"data.pipeline={config.data.pipeline} may leave some out; use loss.normalize=valid, or one process"
+        )
+    return ""
+
+
+def mesh_faults(config: Config) -> list[str]:
+    """What the mesh asks for and no world can give, one line each."""
+    mesh, faults = config.mesh, list[str]()
+    for name in ("data", "fsdp"):
+        if getattr(mesh, name) == 0:
+            faults.append(f"[mesh] {name}: expected -1 (what is left) or at least 1, got 0")
+    if mesh.zero == 2:
+        faults.append(
+            "[mesh] zero=2 is not built: beside zero=1 it saves 4 bytes a parameter and costs a reduce-scatter of the "
+            "gradients in each graph run; use zero=1, or zero=3, which cuts the weights, too (docs/parallel.md)"
+        )
+    if 0 < mesh.expert_room < 1:
+        faults.append(f"[mesh] expert_room: expected 0 or at least 1, an even load, got {mesh.expert_room}")
+    for name, reason in NOT_BUILT.items():
+        if (value := getattr(mesh, name)) > 1:
+            faults.append(f"[mesh] {name}={value}: {reason}; use {name}=1 mesh.fsdp={_wider(mesh, value)}")
+    return faults + _expert_faults(config)
+
+
+def _wider(mesh: MeshConfig, ranks: int) -> int:
+    """mesh.fsdp with the ranks of an axis that is refused; the nearest mesh that works."""
+    return ranks * mesh.fsdp if mesh.fsdp > 1 else -1
+
+
+def _expert_faults(config: Config) -> list[str]:
+    """What is wrong with a model whose experts the ranks of mesh.expert hold between them."""
+    ranks, family, mixture = config.mesh.expert, config.model.family, mixture_of(config.model)
+    if ranks == 1:
+        return []
+    if mixture is None:
+        return [f"[mesh] expert={ranks}: {family} has no experts; use mesh.fsdp"]
+    experts, numbers = (
+        mixture.n_expert,
+        mixture.d_model * mixture.d_ff,
+    )  # of a layer, and of an expert's matrix
+    if experts % ranks:
+        fitting = ", ".join(str(size) for size in range(1, experts + 1) if experts % size == 0)
+        return [f"[mesh] expert={ranks} does not divide the {experts} experts of a layer; use {fitting}"]
+    if experts // ranks * numbers % UNIT:
+        return [
+            f"[mesh] expert={ranks}: the {experts // ranks} experts of a rank have {experts // ranks * numbers} "
+            f"numbers in each of their matrices; expected a multiple of {UNIT}, so that sums keep the bits of one "
+            "process; use expert=1"
+        ]
+    return []
+
+
+def worlds(shards: int) -> list[int]:
+    """Numbers of ranks that have the bits of one process: the divisors of the number of logical shards."""
+    return [1 << power for power in range(shards.bit_length())]
+
+
+def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, batch_size: int) -> Mesh:
+    """The mesh of so many ranks; UserError where it does not fit them, or they do not fit the batch.
+
+    shards: logical shards in use: the largest power of two up to logical_shards and batch_size.
+    """
+    _refuse_world(mesh, world, shards, logical_shards, batch_size)
+    data, fsdp = mesh.data, mesh.fsdp
+    if data == -1 and fsdp == -1:
+        fsdp = max(size for size in range(1, min(world, LARGEST_FSDP) + 1) if world % size == 0)
+    given, size = ("fsdp", fsdp) if data == -1 else ("data", data)
+    if -1 in (data, fsdp) and world % size:
+        ranks = "rank that was" if world == 1 else f"{world} ranks that were"
+        raise UserError(
+            f"[mesh] {given} {size} does not divide the {ranks} started: start a multiple of {size} "
+            f"(--ranks={size}), or set mesh.{given}=-1, which takes what is left"
+        )
+    found = Mesh(world // fsdp if data == -1 else data, world // data if fsdp == -1 else fsdp, mesh.expert)
+    if found.world != world:
+        started = "1 rank was" if world == 1 else f"{world} ranks were"
+        raise UserError(
+            f"[mesh] {found} = {found.world}, but {started} started: start --ranks={found.world}, or set mesh.data=-1, "
+            "which takes what is left"
+        )
+    _refuse_experts(mesh.expert, world, shards)
+    return found
+
+
+def _refuse_experts(expert: int, world: int, shards: int) -> None:
+    """UserError for ranks that cannot hold the experts in groups of so many."""
+    if world % expert:
+        started = "1 rank was" if world == 1 else f"{world} ranks were"
+        raise UserError(
+            f"[mesh] expert={expert} does not divide the ranks: {started} started; start a multiple of {expert}, or "
+            "use expert=1"
+        )
+    if expert > 1 and shards % world:
+        raise UserError(
+            f"[mesh] expert={expert} needs a number of ranks that divides the {shards} logical shards; start one of "
+            f"{', '.join(str(number) for number in worlds(shards) if number % expert == 0)}"
+        )
+
+
+def _refuse_world(mesh: MeshConfig, world: int, shards: int, logical_shards: int, batch_size: int) -> None:
+    """UserError for ranks that would have no shard, or that change the order of sums without leave."""
+    numbers = [str(number) for number in worlds(shards)]
+    fit = " or ".join([", ".join(numbers[:-1]), numbers[-1]]) if len(numbers) > 1 else numbers[0]
+    if world > batch_size:
+        raise UserError(
+            f"[mesh] {world} ranks are more than the sequences of a step, train.batch_size={batch_size}: start {fit}, "
+            "or begin a run with a larger batch"
+        )
+    if world > shards and not mesh.any_world:
+        raise UserError(
+            f"[mesh] {world} ranks are more than the {shards} shard{'s' * (shards > 1)} of "
+            f"train.logical_shards={logical_shards} and train.batch_size={batch_size}: start {fit}, or begin a run "
+            "with more shards"
+        )
+    if shards % world and not mesh.any_world:
+        name = f"train.logical_shards={shards}"
+        if shards != logical_shards:
+            name = f"the {shards} shards of train.batch_size={batch_size}"
+        raise UserError(
+            f"[mesh] {world} ranks do not divide {name}: start {fit}, or set mesh.any_world=true (bits then depend on "
+            "the world)"
+        )

@@ -1,0 +1,37 @@
+"""Squares of weights, summed by blocks that no two ranks share: a norm has the same bits in any world."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mudd_core import _core
+from mudd_core.base.types import Array
+from mudd_core.checkpoint import dtypes
+from mudd_core.engine.state import weight_parts
+
+BLOCK = 4096  # numbers; those of a rank begin and end with one (contracts 25)
+Squares = list[tuple[str, int, float]]  # of each part: name, first element, sum of squares
+
+
+def own_squares(store: _core.ParamStore) -> Squares:
+    """Of the weights that this rank holds."""
+    parts = weight_parts(store, store.names())
+    return [(part.name, part.begin, _squares(part.array)) for part in parts if part.array.size]
+
+
+def norms_of(found: list[Squares]) -> dict[str, float]:
+    """The norm of each weight by name, from what the ranks have found; a part that several hold counts once."""
+    sums: dict[str, dict[int, float]] = {}
+    for name, begin, squares in (one for squares_of_rank in found for one in squares_of_rank):
+        sums.setdefault(name, {})[begin] = squares
+    return {name: math.sqrt(math.fsum(parts.values())) for name, parts in sums.items()}
+
+
+def _squares(values: Array) -> float:
+    """The sum of squares: float32 inside a block, exact over the blocks."""
+    flat = dtypes.as_float32(values).reshape(-1)
+    blocks, rest = np.split(flat, [flat.size // BLOCK * BLOCK])
+    rows = blocks.reshape(-1, BLOCK)
+    return math.fsum([*np.einsum("ij,ij->i", rows, rows).tolist(), float(np.einsum("i,i->", rest, rest))])

@@ -1,0 +1,20 @@
+"""Norms of the weights after an update, where the log of that update has them."""
+
+from __future__ import annotations
+
+from mudd_core.run.loop.session import Session
+from mudd_core.run.report.styles import reads_norms
+
+
+def read_weight_norms(run: Session) -> None:
+    """Leave the norms after the newest update for the log, where it has them; all ranks call it together."""
+    step = run.state.step_done
+    if not reads_norms(run.config, step):
+        return
+    store = run.components.model.store
+    if store.holds_all and not run.ranks.first:
+        return
+    from mudd_core.engine.weight_norms import norms_of, own_squares
+
+    own = own_squares(store)
+    run.weight_norms = (step, norms_of([own] if store.holds_all else run.ranks.gathered(own)))
