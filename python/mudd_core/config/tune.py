@@ -52,6 +52,12 @@ class LoraConfig:
         choices=("default", "pissa"),
         later=True,
     )
+    start_from: str = opt(
+        "",
+        "adapters to begin with instead: a run of adapters, a step of one, or safetensors by our names; empty = none",
+        free=True,
+        later=True,
+    )
 
     @property
     def scale(self) -> float:
@@ -105,6 +111,10 @@ def tune_faults(config: Config) -> list[str]:
         )
     if lora.init == "pissa" and not lora.alpha > 0:
         faults.append(f"lora.alpha: expected more than 0 for lora.init=pissa, got {lora.alpha:g}")
+    if lora.init == "pissa" and lora.start_from:
+        faults.append(
+            "lora.start_from: lora.init=pissa takes adapters out of the base; leave one of the two out"
+        )
     if lora.init == "pissa" and config.mesh.zero == 3:
         faults.append("lora.init: pissa needs whole matrices, which mesh.zero=3 cuts; take mesh.zero=1")
     for name in ("keep_optimizer", "keep_step"):

@@ -121,6 +121,34 @@ def test_pissa_begins_with_the_base_and_resumes(
         assert np.array_equal(loaded.logits([5, 6, 7]), trainer.model.logits([5, 6, 7]))
 
 
+def test_adapters_of_a_run_are_trained_further(base: Path, tiny_text: Path, tmp_path: Path) -> None:
+    trained(tiny_text, tmp_path / "first", **lora(base))
+    fields = lora(base, **{"lora.start_from": str(tmp_path / "first")})
+    with mc.Trainer(config_of(tiny_text, **{**SHORT, **fields}), tmp_path / "second") as trainer:
+        for name, value in mc.load(tmp_path / "first").model.parameters.items():
+            assert np.array_equal(trainer.model.parameters[name], value), name
+    want = trained(tiny_text, tmp_path / "straight", **fields)
+    trained(tiny_text, tmp_path / "second", **{**fields, "train.stop_at": 3})
+    (tmp_path / "first").rename(tmp_path / "away")
+    assert trained(tiny_text, tmp_path / "second", **fields) == want
+    for number, (changed, told) in enumerate(
+        (
+            ({}, r"\[config\] lora.start_from: expected adapters .* does not exist"),
+            (
+                {"lora.start_from": str(base)},
+                r"lora.start_from: expected '.*lora_a' of shape \[.*\] in .*, got none",
+            ),
+            (
+                {"lora.start_from": str(tmp_path / "away"), "lora.rank": 3},
+                r"of shape \[32, 3\] in .*, got \[32, 4\]",
+            ),
+            ({"lora.init": "pissa"}, "lora.start_from: lora.init=pissa takes adapters out of the base"),
+        )
+    ):
+        with pytest.raises(UserError, match=told):
+            trained(tiny_text, tmp_path / f"bad{number}", **{**fields, **changed})
+
+
 def test_another_base_is_refused(base: Path, tiny_text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     trained(tiny_text, run, **{**lora(base), "train.stop_at": 1})

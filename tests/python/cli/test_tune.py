@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,9 @@ from mudd_core.engine.lora import merged_weights
 from mudd_core.interop import export_original
 from mudd_core.interop.merged import merged_model
 from places import ROOT
+
+peft = pytest.importorskip("peft")
+safetensors = pytest.importorskip("safetensors.torch")
 
 WORDS = ("train.threads=1", "optim.lr=3e-3", "train.seq_len=64", "train.epochs=2")
 
@@ -42,11 +46,11 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tune(
-    folder: Path, *words: str, base: str = "base", run: str = "mine"
+    folder: Path, *words: str, base: str = "base", run: str = "mine", fields: Sequence[str] = WORDS
 ) -> subprocess.CompletedProcess[str]:
     """The command, typed in the folder."""
     command = [sys.executable, str(ROOT / "launch.py"), "tune", f"--base={base}", "--data=chat.jsonl"]
-    command += [f"--workdir=runs/{run}", *WORDS, *words]
+    command += [f"--workdir=runs/{run}", *fields, *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=folder)
 
 
@@ -259,3 +263,40 @@ def test_an_export_by_our_own_names_keeps_the_adapters(
     kept, run = mc.load(given / "own"), mc.load(given / "runs" / "adapted").model
     assert kept.model.lora == run.lora is not None
     assert np.array_equal(kept.model.logits(ids), run.logits(ids))
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*is_gradient_checkpointing.*:FutureWarning"
+)  # peft calls transformers so
+def test_adapters_of_peft_are_trained_further(given: Path) -> None:
+    base = transformers.AutoModelForCausalLM.from_pretrained(given / "base")
+    settings = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "up_proj"], "init_lora_weights": False}
+    peft.get_peft_model(base, peft.LoraConfig(task_type="CAUSAL_LM", **settings)).save_pretrained(
+        given / "theirs"
+    )
+    words = ("--adapter=theirs", "optim.lr=0", "train.epochs=1")
+    done = tune(given, *words, run="further", fields=WORDS[:1])
+    assert done.returncode == 0, done.stderr
+    for line in (r"lora\.rank=4 +of the adapter theirs", r"lora\.alpha=8 ", r"lora\.targets=q,up "):
+        assert re.search(line, done.stdout), done.stdout
+    again = tune(given, *words, run="further", fields=WORDS[:1])
+    assert again.returncode == 0 and "resumes runs/further" in again.stdout, again.stderr
+    done = export(given, "--workdir=runs/further", "--to=unchanged", "--adapter")
+    assert done.returncode == 0, done.stderr
+    files = [
+        safetensors.load_file(given / name / "adapter_model.safetensors") for name in ("theirs", "unchanged")
+    ]
+    assert files[0].keys() == files[1].keys()
+    assert all(torch.equal(value, files[1][name]) for name, value in files[0].items())
+    other = tune(given, "--adapter=unchanged", run="further")
+    assert other.returncode == 2 and "[tune] --adapter: runs/further began with" in other.stderr
+    for words, said in (
+        (("lora.rank=8",), "[tune] lora.rank: the adapter theirs decides it"),
+        (("tune.method=full",), "[tune] --adapter: begins adapters"),
+    ):
+        refused = tune(given, "--adapter=theirs", *words, run="refused")
+        assert refused.returncode == 2 and said in refused.stderr, refused.stderr
+    file = given / "theirs" / "adapter_model.safetensors"
+    file.write_bytes(file.read_bytes()[:99])
+    refused = tune(given, "--adapter=theirs", run="refused")
+    assert refused.returncode == 65 and str(file.relative_to(given)) in refused.stderr, refused.stderr

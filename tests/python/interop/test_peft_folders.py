@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,16 @@ import torch
 
 import mudd_core as mc
 from hf_models import V, make, transformers
-from mudd_core.base.errors import UserError
-from mudd_core.config import LoraConfig
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.config import Config, LoraConfig, OptimConfig, TrainConfig, TuneConfig
+from mudd_core.engine.engine import Engine
+from mudd_core.engine.lora import is_adapter
 from mudd_core.interop import export_original
 from mudd_core.interop.export_adapter import adapter_difference, write_adapter
 from mudd_core.interop.merged import merged_model
+from mudd_core.interop.peft_folder import SETTINGS, TENSORS, adapter_tensors, read_adapter
 from mudd_core.run.build.base import Base
+from rank_runs import batch_of
 from reference import bounds
 
 peft = pytest.importorskip("peft")
@@ -141,3 +146,185 @@ def test_what_peft_cannot_have_is_refused(name: str, targets: str, told: str, tm
     with pytest.raises(UserError, match=told):
         write_adapter(tmp_path / "out", model, "base", {})
     assert not (tmp_path / "out").exists()
+
+
+def from_peft(name: str, folder: Path, **settings: Any) -> Any:
+    """A base of a type in folder/base, and random adapters of PEFT on it in folder/theirs; their model."""
+    base = make(name, folder / "base")
+    config = {"r": 4, "lora_alpha": 6, "init_lora_weights": False, "task_type": "CAUSAL_LM", **settings}
+    torch.manual_seed(5)
+    model = peft.get_peft_model(base, peft.LoraConfig(**config))
+    model.save_pretrained(folder / "theirs")
+    return model
+
+
+def read(folder: Path) -> mc.Model:
+    """The base with the adapters of folder/theirs, as `tune --adapter` reads them."""
+    base = mc.load(folder / "base").model
+    adapter = read_adapter(folder / "theirs", base.config, "[tune] --adapter")
+    model = mc.Model(base.config, lora=adapter.lora)
+    for name, value in {**base.parameters, **adapter.weights}.items():
+        model.set_parameter(name, value)
+    return model
+
+
+def parameters_of(model: Any) -> dict[str, Any]:
+    """The tensors of PEFT's adapters by their names in files."""
+    return {
+        name.replace(".default", ""): value for name, value in model.named_parameters() if "lora_" in name
+    }
+
+
+def loss_of(model: Any, batch: dict[str, Array]) -> Any:
+    found = model(torch.tensor(batch["inputs"])).logits
+    targets = torch.tensor(batch["targets"]).reshape(-1).long()
+    return torch.nn.functional.cross_entropy(found.reshape(-1, V), targets, ignore_index=-1)
+
+
+LISTS = {
+    "llama_tied": ["q_proj", "v_proj", "down_proj"],
+    "llama_biases": ["model.layers.1.self_attn.o_proj", "up_proj"],
+    "qwen2": "all-linear",
+    "gpt2": ["c_fc", "mlp.c_proj"],
+    "mixtral_plain": ["k_proj", "o_proj"],
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_folders_of_peft_are_read_and_written_back(name: str, tmp_path: Path) -> None:
+    model = from_peft(name, tmp_path, target_modules=LISTS[name], fan_in_fan_out=name == "gpt2")
+    ours = read(tmp_path)
+    assert ours.lora is not None and (ours.lora.rank, ours.lora.alpha) == (4, 6.0)
+    assert ours.lora.targets.startswith("all") == (name == "qwen2")
+    assert near(ours.logits(IDS), logits(model.eval()))
+    write_adapter(tmp_path / "again", ours, "base", {})
+    files = [safetensors.load_file(tmp_path / folder / TENSORS) for folder in ("theirs", "again")]
+    assert files[0].keys() == files[1].keys()
+    assert all(torch.equal(value, files[1][key]) for key, value in files[0].items())
+    config = run_config(ours)
+    batch = batch_of(config, 0)
+    loss, gradients = ours.loss_and_gradients(batch)
+    want = loss_of(model, batch)
+    want.backward()
+    assert abs(loss - want.item()) <= bounds.LOSS * want.item()
+    theirs = adapter_tensors(ours.config, gradients)
+    for key, value in parameters_of(model).items():
+        far = np.abs(theirs[key] - value.grad.numpy()).max()
+        assert far <= bounds.GRADIENT * max(np.abs(value.grad.numpy()).max(), 1e-3), (key, far)
+
+
+def run_config(model: mc.Model) -> Config:
+    """A run of 20 updates on batches that are given."""
+    assert model.lora is not None
+    return Config(
+        model=model.config,
+        train=TrainConfig(batch_size=4, seq_len=16, logical_shards=4, threads=1, seed=3),
+        optim=OptimConfig(lr=5e-3, weight_decay=0.01, beta2=0.999, clip=0.5),
+        tune=TuneConfig(method="lora"),
+        lora=model.lora,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("llama_tied", {"target_modules": ["q_proj", "v_proj"], "init_lora_weights": True}),
+        ("qwen3", {"target_modules": "all-linear", "r": 40}),  # above the width
+    ],
+)
+def test_twenty_updates_are_those_of_peft(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    model = from_peft(name, tmp_path, **settings)
+    ours = read(tmp_path)
+    config = run_config(ours)
+    engine = Engine(config, ours)
+    optim, weights = config.optim, parameters_of(model)
+    adamw = torch.optim.AdamW(
+        weights.values(), lr=optim.lr, betas=(optim.beta1, optim.beta2), weight_decay=optim.weight_decay
+    )
+    for step in range(20):
+        batch = batch_of(config, step)
+        loss = engine.train_step(step, optim.lr, batch).loss
+        adamw.zero_grad()
+        want = loss_of(model, batch)
+        want.backward()
+        torch.nn.utils.clip_grad_norm_(weights.values(), optim.clip)
+        adamw.step()
+        assert abs(loss - want.item()) <= 1e-4, step
+    trained = {name: value for name, value in ours.parameters.items() if is_adapter(name)}
+    for key, value in adapter_tensors(ours.config, trained).items():
+        want = weights[key].detach().numpy()
+        assert np.linalg.norm(value - want) <= 5e-5 * np.linalg.norm(want), key
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_adapters_in_16_bits_are_read(kind: str, tmp_path: Path) -> None:
+    model = from_peft("qwen3", tmp_path, target_modules=["q_proj"])
+    weights = {name: value.detach().to(getattr(torch, kind)) for name, value in parameters_of(model).items()}
+    safetensors.save_file(weights, tmp_path / "theirs" / TENSORS)
+    ours = read(tmp_path)
+    tensors = adapter_tensors(
+        ours.config, {name: ours.parameters[name] for name in ours.parameters if is_adapter(name)}
+    )
+    assert all(np.array_equal(tensors[name], value.float().numpy()) for name, value in weights.items())
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"use_rslora": True}, "use_rslora: expected none, as adapters are computed here, got True"),
+        ({"use_dora": True}, "use_dora: expected none"),
+        ({"bias": "lora_only"}, "bias: expected 'none', .*got 'lora_only'"),
+        ({"peft_type": "IA3"}, "peft_type: expected 'LORA'"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights: .*got 'pissa'; save_pretrained"),
+        ({"rank_pattern": {"q_proj": 2}}, "rank_pattern: expected none"),
+        ({"modules_to_save": ["lm_head"]}, r"modules_to_save: expected none, .*got \['lm_head'\]"),
+        ({"of_a_later_peft": 3}, "of_a_later_peft: expected none, .*got 3"),
+        ({"r": 5}, "expected rank 5"),
+        ({"lora_alpha": None}, "lora_alpha"),
+    ],
+)
+def test_settings_that_are_not_computed_are_refused(
+    changed: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    from_peft("llama_tied", tmp_path, target_modules=["q_proj"])
+    file = tmp_path / "theirs" / SETTINGS
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
+    damaged = "r" in changed or "lora_alpha" in changed
+    with pytest.raises(FormatError if damaged else UserError, match=told):
+        read(tmp_path)
+
+
+def test_adapters_of_another_base_and_damaged_files_are_refused(tmp_path: Path) -> None:
+    from_peft("llama_tied", tmp_path, target_modules=["q_proj", "v_proj"])
+    others = {"llama_biases": "q has 16 outputs|has 24 outputs", "gpt2": "is no linear layer of the base"}
+    for name, told in others.items():
+        make(name, tmp_path / name)
+        config = mc.load(tmp_path / name).model.config
+        with pytest.raises(UserError, match=told):
+            read_adapter(tmp_path / "theirs", config, "[tune] --adapter")
+    file = tmp_path / "theirs" / TENSORS
+    weights = safetensors.load_file(file)
+    first = next(iter(weights))
+    for changed, error, told in (
+        ({first: None}, FormatError, "one of its two tensors"),
+        ({"base_model.model.lm_head.lora_magnitude_vector": torch.ones(3)}, UserError, "is of no adapter"),
+        ({first: torch.full_like(weights[first], float("nan"))}, FormatError, "expected finite numbers"),
+    ):
+        made = {name: value for name, value in {**weights, **changed}.items() if value is not None}
+        safetensors.save_file(made, file)
+        with pytest.raises(error, match=told):
+            read(tmp_path)
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(FormatError):
+        read(tmp_path)
+    file.rename(file.with_name("adapter_model.bin"))
+    with pytest.raises(UserError, match="is a pickle"):
+        read(tmp_path)
+    with pytest.raises(UserError, match="expected a folder of PEFT"):
+        read_adapter(tmp_path / "base", mc.load(tmp_path / "base").model.config, "[tune] --adapter")
+
+
+def test_a_joint_matrix_of_gpt2_is_refused(tmp_path: Path) -> None:
+    from_peft("gpt2", tmp_path, target_modules=["c_attn"], fan_in_fan_out=True)
+    with pytest.raises(UserError, match=r"c_attn' is 3 layers here \(blocks.0.attn.q, .*--base"):
+        read(tmp_path)

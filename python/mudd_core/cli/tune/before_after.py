@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +11,14 @@ import numpy as np
 from mudd_core.base.printable import printable
 from mudd_core.base.types import Int64
 from mudd_core.cli.tune.base import Base
+from mudd_core.config import Config
 from mudd_core.data.pipelines import prepare
 from mudd_core.data.pipelines.chat import ChatData
 from mudd_core.data.rows import RowShape
 from mudd_core.data.tokenize import JsonTokenizer, Tokenizer
 from mudd_core.engine.model import Model
 from mudd_core.interop.load_run import load_run
+from mudd_core.run.build.base import load_base
 from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.metrics import rows_of
@@ -51,10 +54,8 @@ def print_answers(run: RunFolder, base: Base) -> None:
     gc.collect()  # the memory of the training goes before that of two models comes
     end = _end_of(data.tokenizer, examples)
     shown = examples[:_PROMPTS]
-    answers = {
-        name: _answers(folder, data.tokenizer, shown, end)
-        for name, folder in (("before", base.run), ("after", run))
-    }
+    makers = {"before": lambda: _begun(config, run, base), "after": lambda: load_run(run.path).model}
+    answers = {name: _answers(make, data.tokenizer, shown, end) for name, make in makers.items()}
     for number, one in enumerate(shown):
         texts = {
             "prompt": data.tokenizer.decode(one.prompt),
@@ -65,6 +66,15 @@ def print_answers(run: RunFolder, base: Base) -> None:
         print()
         for name, text in texts.items():
             print(f"  {name:<7} {printable(repr(text)[1:-1])}")
+
+
+def _begun(config: Config, run: RunFolder, base: Base) -> Model:
+    """The model before the first update: the base, with the adapters that the run began with."""
+    if not config.lora.start_from:
+        return load_run(base.run.path).model
+    model = Model(base.model, precision=config.train.precision, lora=config.lora)
+    load_base(config, model, run).settle(model, fresh=True)
+    return model
 
 
 def _held_out(data: ChatData, seq_len: int) -> list[Asked]:
@@ -104,9 +114,9 @@ def _common_end(texts: list[str]) -> str:
     )
 
 
-def _answers(run: RunFolder, tokenizer: Tokenizer, asked: list[Asked], end: str) -> list[str]:
-    """The answers of a run, whose model is gone afterwards."""
-    model = load_run(run.path).model
+def _answers(make: Callable[[], Model], tokenizer: Tokenizer, asked: list[Asked], end: str) -> list[str]:
+    """The answers of a model, which is gone afterwards."""
+    model = make()
     return [_answer(model, tokenizer, one, end) for one in asked]
 
 

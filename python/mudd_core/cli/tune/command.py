@@ -20,6 +20,7 @@ from mudd_core.base.surroundings import typed_program
 from mudd_core.cli import dispatch
 from mudd_core.cli.names import JOB_OPTIONS, OPTIONS
 from mudd_core.cli.same_run import typed
+from mudd_core.cli.tune.adapter import adapter_of, require_same_adapter
 from mudd_core.cli.tune.base import Base, base_of, require_same_base
 from mudd_core.cli.tune.before_after import print_answers
 from mudd_core.cli.tune.recipe import recipe_of
@@ -38,9 +39,12 @@ def main(words: Sequence[str]) -> int:
     base = base_of(asked.base, run)
     if run.holds_run:
         config = _resumed(run, base, asked.data)
+        if asked.adapter:
+            require_same_adapter(asked.adapter, run)
         lines = [f"resumes {run}: what was chosen is in {run.asked_file}"]
     else:
-        recipe = recipe_of(base, asked.data, run.path.name, rest)
+        adapter = adapter_of(asked.adapter, base, run) if asked.adapter else None
+        recipe = recipe_of(base, asked.data, run.path.name, rest, adapter)
         config, lines = recipe.config, recipe.lines
         if not asked.plan:
             _keep(run.asked_file, recipe.kept)
@@ -68,6 +72,7 @@ def _parser() -> ToolArguments:
     parser.add_argument(
         "--data", required=True, metavar="FILE", help="conversations: jsonl, Parquet or Arrow (docs/data.md)"
     )
+    parser.add_argument("--adapter", metavar="DIR", help="folder of PEFT, whose adapters are trained further")
     parser.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the run")
     parser.add_argument(
         "--plan", action="store_true", help="print the choices, tokens, memory and time; train nothing"

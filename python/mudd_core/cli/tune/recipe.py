@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mudd_core.base.errors import UserError
+from mudd_core.cli.tune.adapter import Adapter
 from mudd_core.cli.tune.base import Base
 from mudd_core.config import (
     Config,
@@ -66,10 +67,13 @@ class Recipe:
         return config
 
 
-def recipe_of(base: Base, data: str, name: str, words: Sequence[str]) -> Recipe:
+def recipe_of(
+    base: Base, data: str, name: str, words: Sequence[str], adapter: Adapter | None = None
+) -> Recipe:
     """The recipe for a base and a file of conversations. Their token cache is built where it is not there yet.
 
-    words: overrides. UserError for data that cannot be trained on, and for fields that break a rule.
+    words: overrides. adapter: to begin with. UserError for data that cannot be trained on, and for fields that break a
+    rule.
     """
     config = Config(
         name=name,
@@ -85,6 +89,8 @@ def recipe_of(base: Base, data: str, name: str, words: Sequence[str]) -> Recipe:
     if recipe.config.model != base.model:
         raise UserError("[tune] model: the base decides the model; leave its fields out")
     _choose_method(recipe)
+    if adapter is not None:
+        _choose_adapter(recipe, adapter)
     _choose_rows(recipe)
     check_config(recipe.config, typed_names(overrides))
     return recipe
@@ -100,6 +106,23 @@ def _choose_method(recipe: Recipe) -> None:
     recipe.choose("optim.final_lr_ratio", 0.0, "the end of that line")
     recipe.choose("optim.weight_decay", 0.0, "few updates: decay would only pull the base's weights to zero")
     recipe.choose("optim.clip", 1.0, "one odd example moves the weights no further than the others")
+
+
+def _choose_adapter(recipe: Recipe, adapter: Adapter) -> None:
+    """The settings of the adapters to begin with; UserError for arguments that set them otherwise."""
+    if recipe.config.tune.method != "lora":
+        raise UserError(
+            f"[tune] --adapter: begins adapters (tune.method=lora), got tune.method={recipe.config.tune.method}; leave "
+            "one of the two out, or give the merged model as --base"
+        )
+    lora = adapter.lora
+    decided: dict[str, Scalar] = {"rank": lora.rank, "alpha": lora.alpha, "targets": lora.targets}
+    if typed := sorted(recipe.typed & {f"lora.{name}" for name in (*decided, "start_from", "init")}):
+        raise UserError(f"[tune] {typed[0]}: the adapter {adapter.name} decides it; leave it out")
+    for name, value in decided.items():
+        recipe.choose(f"lora.{name}", value, f"of the adapter {adapter.name}")
+    recipe.choose("lora.dropout", lora.dropout, f"of the adapter {adapter.name}")
+    recipe.choose("lora.start_from", adapter.path, "where its values are kept")
 
 
 def _choose_rows(recipe: Recipe) -> None:

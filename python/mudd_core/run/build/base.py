@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.paths import local
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import dtypes, final_hash, is_weight, whole_parts
 from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.config import Config
 from mudd_core.engine.frozen import set_weight
-from mudd_core.engine.lora import base_names, low_rank, principal_factors
+from mudd_core.engine.lora import base_names, low_rank, principal_factors, trained_of
 from mudd_core.run.build.grow import start_weights
 from mudd_core.run.build.start_source import base_path, read_source
 from mudd_core.run.store.run_folder import RunFolder
@@ -26,19 +27,22 @@ if TYPE_CHECKING:
 BASE_FACT = "base_sha256"  # in run.json: a run whose base has another hash is refused
 _MEMBER = "base"  # of a checkpoint's state
 _FIELD = "start.load_parameters_path"
+_BEGINS = "[config] lora.start_from"
 
 
 @dataclass(frozen=True)
 class Base:
     """The base of adapters. sha256: of its weights as they are stored there (checkpoint.final_hash).
 
-    weights: of adapted layers whose matrices lack what their adapters begin with; else none.
+    weights: of adapted layers whose matrices lack what their adapters begin with; else none. begins: what adapters
+    begin with (lora.start_from); empty: their initial values.
     """
 
     path: Path
     sha256: str
     rounded: int
     weights: Mapping[str, AnyTensor]
+    begins: str = ""
 
     @property
     def facts(self) -> JsonObject:
@@ -59,7 +63,7 @@ class Base:
         return f"adapters of the base {self.path} (SHA-256 {self.sha256[:12]}){rounded}"
 
     def settle(self, model: Model, *, fresh: bool) -> None:
-        """Take what adapters begin with out of their matrices (lora.init=pissa), and nothing else.
+        """Take what adapters begin with out of their matrices (lora.init=pissa), or give them what lora.start_from has.
 
         fresh: they begin here; else they have the values of a checkpoint. All ranks call it.
         """
@@ -75,6 +79,8 @@ class Base:
                     set_weight(model.store, f"{layer}.lora_{factor}0", value)
             a, b = (model.parameters[f"{layer}.lora_{factor}0"] for factor in "ab")
             set_weight(model.store, name, whole - low_rank(a, b, adapters.scale))
+        if fresh and self.begins:
+            _take_adapters(model, self.begins)
         if self.weights:
             model.store.repack()
 
@@ -98,7 +104,25 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     model.store.repack()  # copies of weights that ranks share
     adapters = model.store.adapters
     kept = {f"{name}.w": weights[f"{name}.w"] for name in sorted(adapters.names) if adapters.initial}
-    return Base(path.absolute(), final_hash(whole_parts(weights)), rounded, kept)
+    return Base(path.absolute(), final_hash(whole_parts(weights)), rounded, kept, config.lora.start_from)
+
+
+def _take_adapters(model: Model, path: str) -> None:
+    """Give adapters the values in a run, a step or a file; UserError where those are of other layers, sizes or bases."""
+    place = local(path, _BEGINS)
+    if not place.exists():
+        raise UserError(f"{_BEGINS}: expected adapters to begin with, got '{path}', which does not exist")
+    source = read_source(place)
+    names = trained_of(model.store.names())
+    for name in names:
+        held, shape = source.tensors.get(name), tuple(model.store.describe(name)["shape"])
+        if held is None or held.shape != shape:
+            got = "none" if held is None else list(held.shape)
+            raise UserError(f"{_BEGINS}: expected '{name}' of shape {list(shape)} in {path}, got {got}")
+    if extra := sorted(set(source.tensors) - set(names)):
+        raise UserError(f"{_BEGINS}: '{extra[0]}' of {path} has no place in this model ({len(extra)} left over)")
+    for name in names:
+        set_weight(model.store, name, np.asarray(source.tensors[name]))
 
 
 def require_base(base: Base, state: Json, place: Path) -> None:

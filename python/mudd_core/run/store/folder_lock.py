@@ -55,6 +55,7 @@ _KINDS = {
         run_folder.BOARD,
         IMPORTED,
         run_folder.BASE,
+        run_folder.ADAPTER,
         run_folder.STAGED,
         run_folder.UNFINISHED,
     ],
@@ -67,6 +68,7 @@ _OWN_NAMES = {
     run_folder.STOP,
     run_folder.UNFINISHED,
     run_folder.BASE,
+    run_folder.ADAPTER,
     run_folder.ASKED,
     *(f"{name}.tmp" for name in (run_folder.CONFIG, run_folder.REMOTE)),  # of a replacement that was killed
     *_UNSTARTED,

@@ -26,6 +26,7 @@ STAGED, UNFINISHED = ".fetch", ".fetch.part"  # of a fetch from a storage (run/s
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
 BASE, ASKED = "base", "tune.json"  # the model that a tuning starts from, and the config that it asks for
 SOURCE = "source.json"  # the folder that such a model was imported from, and its files
+ADAPTER = "adapter"  # what the adapters of a tuning begin with
 TRACES = ("plugins", "plugins/profile")  # folders of traces, whose loss ends no run: links alone are refused
 _ARGUMENT = "[arguments] --workdir"
 
@@ -151,6 +152,11 @@ class RunFolder:
     def source_file(self) -> Path:
         """Which folder the model of a tuning was imported from; in the folder of that model."""
         return self.path / SOURCE
+
+    @property
+    def adapter_folder(self) -> Path:
+        """What the adapters of a tuning begin with, where it was given some."""
+        return self.path / ADAPTER
 
     @property
     def asked_file(self) -> Path:
