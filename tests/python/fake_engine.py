@@ -16,6 +16,7 @@ from mudd_core import _core
 from mudd_core.base.in_use import InUse
 from mudd_core.checkpoint import StatePart, whole_parts
 from mudd_core.config import Config
+from mudd_core.engine.weight_norms import Squares, squares_of
 from mudd_core.run.build.components import Components
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.peak import Peak
@@ -100,6 +101,9 @@ class FakeEngine:
 
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
         return whole_parts({"w": self.w, "m/w": self.m})
+
+    def weight_squares(self) -> Squares:
+        return squares_of(whole_parts({"w": self.w}))
 
     def metrics(self) -> dict[str, Any]:
         return {}

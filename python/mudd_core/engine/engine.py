@@ -19,8 +19,9 @@ from mudd_core.engine.batch_part import BATCH_SUM
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.optimizer_groups import optimizer_groups
 from mudd_core.engine.rates import assign_scales
-from mudd_core.engine.state import EngineState
+from mudd_core.engine.state import EngineState, weight_parts
 from mudd_core.engine.training_graphs import TrainingGraphs
+from mudd_core.engine.weight_norms import Squares, squares_of
 
 if TYPE_CHECKING:
     from mudd_core.data.rows import Rows
@@ -184,6 +185,10 @@ class Engine:
         """
         self.settle()
         return self._state.parts(writable=writable)
+
+    def weight_squares(self) -> Squares:
+        """Squares of the weights that this rank holds, summed by blocks."""
+        return squares_of(weight_parts(self.model.store, self.model.store.names()))
 
     def first_parts(self, weights: Mapping[str, StoredTensor]) -> list[StatePart]:
         """What the checkpoint of step 0 holds where the run starts from these weights; the model may be booked only.

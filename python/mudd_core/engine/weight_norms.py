@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
-from mudd_core import _core
 from mudd_core.base.types import Array
-from mudd_core.checkpoint import dtypes
-from mudd_core.engine.state import weight_parts
+from mudd_core.checkpoint import StatePart, dtypes
 
 BLOCK = 4096  # numbers; those of a rank begin and end with one (contracts 25)
 Squares = list[tuple[str, int, float]]  # of each part: name, first element, sum of squares
 
 
-def own_squares(store: _core.ParamStore) -> Squares:
-    """Of the weights that this rank holds."""
-    parts = weight_parts(store, store.names())
+def squares_of(parts: Iterable[StatePart]) -> Squares:
+    """Of parts of weights, those that this rank holds."""
     return [(part.name, part.begin, _squares(part.array)) for part in parts if part.array.size]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mudd_core.engine.weight_norms import norms_of
 from mudd_core.run.loop.session import Session
 from mudd_core.run.report.styles import reads_norms
 
@@ -11,10 +12,7 @@ def read_weight_norms(run: Session) -> None:
     step = run.state.step_done
     if not reads_norms(run.config, step):
         return
-    store = run.components.model.store
-    if store.holds_all and not run.ranks.first:
+    if not run.together and not run.ranks.first:
         return
-    from mudd_core.engine.weight_norms import norms_of, own_squares
-
-    own = own_squares(store)
-    run.weight_norms = (step, norms_of([own] if store.holds_all else run.ranks.gathered(own)))
+    own = run.engine.weight_squares()
+    run.weight_norms = (step, norms_of(run.ranks.gathered(own) if run.together else [own]))

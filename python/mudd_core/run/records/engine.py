@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from mudd_core.base.types import Array, Json
 from mudd_core.checkpoint import StatePart
+from mudd_core.engine.weight_norms import Squares
 
 
 class StepReport(Protocol):
@@ -76,6 +77,9 @@ class LoopEngine(Evaluator, Protocol):
         limits: the largest loss and gradient norm that an update is made for. flags: bits, sent to all ranks.
         settle: False where another step follows.
         """
+
+    def weight_squares(self) -> Squares:
+        """Squares of the weights that this rank holds, summed by blocks."""
 
     def settle(self) -> None:
         """Return when all weights of the last step are here."""
