@@ -89,7 +89,7 @@ ELSEWHERE = (
     ),
     Rule(r".*--hosts?[ =]|sbatch |srun |kubectl |docker/build_image\.sh|mpirun --hostfile", "hosts"),
     Rule(
-        r"python launch\.py clm model\.config_path=mixtral80|python -m mlperf_logging|python3 launch\.py tune",
+        r"python launch\.py clm model\.config_path=mixtral|python -m mlperf_logging|python3 launch\.py (tune|export) ",
         "bucket",
     ),
     Rule(r"py-spy |gdb ", "debugger"),

@@ -9,8 +9,7 @@ import pytest
 
 from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.checkpoint import weights_index
-from mudd_core.checkpoint.state_part import whole_parts
+from mudd_core.checkpoint import weights_index, whole_parts
 from mudd_core.checkpoint.steps import step_name, step_of
 from mudd_core.run.build.start_source import run_and_step
 from mudd_core.run.store.run_folder import RunFolder

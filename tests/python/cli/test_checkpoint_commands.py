@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from exported_files import exported_files
 from mudd_core import checkpoint
 from mudd_core.checkpoint import load_weights
 from mudd_core.checkpoint.manifest_reader import read_manifest
@@ -62,7 +63,7 @@ def test_export_writes_the_same_files(runs: tuple[TinyRun, TinyRun], tmp_path: P
     cache = f"data.cache_dir={runs[0].text.parent / 'cache'}"
     for number, run in enumerate(runs):
         assert main(["export", f"--workdir={run.workdir}", f"--to={tmp_path / str(number)}", cache]) == 0
-    files = [{path.name: path.read_bytes() for path in (tmp_path / n).iterdir()} for n in "01"]
+    files = [exported_files(tmp_path / name) for name in "01"]
     assert files[0] == files[1] and "model.safetensors" in files[0]
 
 

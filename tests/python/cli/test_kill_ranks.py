@@ -40,7 +40,9 @@ def test_a_killed_rank_is_named_and_no_bit_is_lost(whole: TinyRun, tiny_text: Pa
         said = kills.kill(rank, point)
         phase = point.removeprefix("phase_").split(":")[0] if point.startswith("phase_") else "save"
         assert said.count("is gone: its process was killed") == 1, said
-        assert re.search(rf"\[ranks\] rank {rank} \(.+\) in step \d+ \({phase}\).* is gone", said), said
+        assert re.search(
+            rf"\[ranks\] rank {rank} \(.+\) in step \d+ \({phase}(, mesh\.fsdp)?\).* is gone", said
+        ), said
     assert kills.finish(whole)
     assert set(window_files()) <= before
 
