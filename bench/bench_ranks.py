@@ -143,18 +143,8 @@ def meshes(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> l
     short = argparse.Namespace(**{**vars(a), "steps": min(2, a.steps), "warmup": 1})
     for family, mesh in MESHES:
         for world in (2, 4):
-            options = [
-                "--family",
-                family,
-                "--shape",
-                shape,
-                "--precision",
-                precision,
-                "--node",
-                "rank",
-                *mesh,
-            ]
-            options += ["--weights", weights(shape, folder, family)]
+            options = ["--family", family, "--shape", shape, "--precision", precision, "--node", "rank"]
+            options += [*mesh, "--weights", weights(shape, folder, family)]
             label = f"{shape}, {family}, mesh.{mesh[0][2:]}={mesh[1]}"
             row = in_turn({label: rank_programs.ours(world, 1, "ranks", options)}, short)[label]
             fields = {f"mesh.{mesh[0][2:]}": int(mesh[1])}
@@ -203,13 +193,8 @@ def cases(a: argparse.Namespace) -> Iterator[tuple[str, str, str, str]]:
         if part == "sums":
             yield part, part, "", ""
             continue
-        shapes = (
-            a.shapes
-            if part in ("steps", "memory", "meshes")
-            else ["9M"]
-            if part == "experts"
-            else a.shapes[-1:]
-        )
+        every = part in ("steps", "memory", "meshes")
+        shapes = a.shapes if every else ["9M"] if part == "experts" else a.shapes[-1:]
         for shape in shapes:
             for precision in a.precision if part in ("steps", "experts") else ("fp32",):
                 yield f"{part} {shape} {precision}", part, shape, precision

@@ -29,10 +29,8 @@ settings.register_profile(
 )
 settings.load_profile("house")
 NEED = 32 << 20  # containers often have 64 MiB there
-FIRST = (
-    "documents",
-    "cli",
-)  # their files take up to minutes: started last, one would leave the other cores idle
+# Their files take up to minutes: started last, one would leave the other cores idle.
+FIRST = ("documents", "cli")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

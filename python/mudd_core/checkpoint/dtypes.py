@@ -53,10 +53,10 @@ def as_float32(array: Array) -> Float32:
 
 
 def rounded(values: Float32, name: str) -> Array:
-    """Finite float32 values in the type of a safetensors name, F32, BF16 or F16; ties go to the even number."""
+    """Finite float32 values in the type of a safetensors name, F32 (no copy), BF16 or F16; ties to even."""
     if name == "BF16":
         words = np.ascontiguousarray(values, np.float32).view(np.uint32)
         half = np.uint32(0x7FFF) + ((words >> np.uint32(16)) & np.uint32(1))
         return ((words + half) >> np.uint32(16)).astype(np.uint16).view(BF16).reshape(values.shape)
     with np.errstate(over="ignore"):  # the caller says which number is too large
-        return values.astype(_NAMES[name])
+        return values.astype(_NAMES[name], copy=False)

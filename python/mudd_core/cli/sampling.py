@@ -66,18 +66,18 @@ def write_samples(
     model: Model,
     tokenizer: Tokenizer,
     ranks: Ranks,
-    lives: Callable[[], None] = lambda: None,
+    on_token: Callable[[], None] = lambda: None,
 ) -> int:
     """Write the texts that are asked for; notes go to standard error after them. 75 if a stop was asked for.
 
-    ranks: they generate each text together; rank 0 writes it. lives: called for each token.
+    ranks: they generate each text together; rank 0 writes it. on_token: called for each token.
     """
     notes: dict[str, None] = {}
     note = notes.setdefault if ranks.first and _length_is_typed(request, config) else _ignored
     asked_to = asked_to_stop(ranks, 0)
 
     def stopped() -> bool:
-        lives()
+        on_token()
         return asked_to()
 
     writer = Writer(model, tokenizer, config.sample, asked.stops, note, stopped, shown=ranks.first)

@@ -90,10 +90,8 @@ def _expert_faults(config: Config) -> list[str]:
         return []
     if mixture is None:
         return [f"[mesh] expert={ranks}: {family} has no experts; use mesh.fsdp"]
-    experts, numbers = (
-        mixture.n_expert,
-        mixture.d_model * mixture.d_ff,
-    )  # of a layer, and of an expert's matrix
+    # Of a layer, and of an expert's matrix.
+    experts, numbers = mixture.n_expert, mixture.d_model * mixture.d_ff
     if experts % ranks:
         fitting = ", ".join(str(size) for size in range(1, experts + 1) if experts % size == 0)
         return [f"[mesh] expert={ranks} does not divide the {experts} experts of a layer; use {fitting}"]

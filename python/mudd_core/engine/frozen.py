@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Types of the core by their names in safetensors files, and in train.frozen_dtype.
 NARROW = {"BF16": "bfloat16", "F16": "float16"}
+_FILE_NAMES = {"float32": "F32", **{kind: name for name, kind in NARROW.items()}}
 # Sizes that round to infinity: the largest number and half a step.
 _INFINITE_FROM = {"bfloat16": 255.5 / 256 * 2.0**128, "float16": 65520.0}
 OF_FIELD = {"bf16": "BF16", "fp16": "F16"}
@@ -112,32 +113,19 @@ def set_weight(store: _core.ParamStore, name: str, value: Array) -> int:
 
 def stored_as(store: _core.ParamStore, name: str, tensor: AnyTensor) -> StoredTensor:
     """A weight as set_weight puts it into a store, made when it is asked for; errors as there."""
-    kind = store.describe(name)["stored"]
+    about = store.describe(name)
+    kind = _FILE_NAMES[about["stored"]]
+    dtype = dtypes.numpy_dtype(kind)
+    assert dtype is not None
 
     def make() -> Array:
         values = np.asarray(tensor)
-        if values.dtype == _DTYPES[kind]:
+        if values.dtype == dtype:
             return values
         require_in_range(store, name, values)
-        return _rounded(dtypes.as_float32(values), kind)
+        return dtypes.rounded(dtypes.as_float32(values), kind)
 
-    return made_tensor(tuple(store.describe(name)["shape"]), _DTYPES[kind], make)
-
-
-_DTYPES: dict[str, np.dtype[np.generic]] = {
-    "float32": np.dtype(np.float32),
-    "bfloat16": dtypes.BF16,
-    "float16": np.dtype(np.float16),
-}
-
-
-def _rounded(values: Float32, kind: str) -> Array:
-    """Finite float32 values in a type, ties to even."""
-    if kind != "bfloat16":
-        return values.astype(_DTYPES[kind])
-    words = np.ascontiguousarray(values).view(np.uint32)
-    rounded = (words + np.uint32(0x7FFF) + (words >> 16 & 1)) >> 16
-    return rounded.astype(np.uint16).view(dtypes.BF16)
+    return made_tensor(tuple(about["shape"]), dtype, make)
 
 
 def require_in_range(store: _core.ParamStore, name: str, value: Array) -> None:

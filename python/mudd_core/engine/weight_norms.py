@@ -1,4 +1,4 @@
-"""Squares of weights, summed by blocks that no two ranks share: a norm has the same bits in any world."""
+"""Squares of weights, summed by units that no two ranks share: a norm has the same bits in any world."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from mudd_core.base.types import Array
 from mudd_core.checkpoint import StatePart, dtypes
+from mudd_core.config.mesh_fit import UNIT
 
-BLOCK = 4096  # numbers; those of a rank begin and end with one (contracts 25)
 Squares = list[tuple[str, int, float]]  # of each part: name, first element, sum of squares
 
 
@@ -28,8 +28,8 @@ def norms_of(found: list[Squares]) -> dict[str, float]:
 
 
 def _squares(values: Array) -> float:
-    """The sum of squares: float32 inside a block, exact over the blocks."""
+    """The sum of squares: float32 inside a unit, exact over the units."""
     flat = dtypes.as_float32(values).reshape(-1)
-    blocks, rest = np.split(flat, [flat.size // BLOCK * BLOCK])
-    rows = blocks.reshape(-1, BLOCK)
+    units, rest = np.split(flat, [flat.size // UNIT * UNIT])
+    rows = units.reshape(-1, UNIT)
     return math.fsum([*np.einsum("ij,ij->i", rows, rows).tolist(), float(np.einsum("i,i->", rest, rest))])

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.members import object_in
 from mudd_core.base.types import Float32
 from mudd_core.checkpoint.weights_folder import write_folder
 from mudd_core.config import Config, LoraConfig
 from mudd_core.engine.lora import base_names, low_rank
 from mudd_core.engine.model import Model
+from mudd_core.interop.imported import base_source
 from mudd_core.interop.peft_folder import (
     SETTINGS,
     WEIGHTS,
@@ -35,8 +35,7 @@ def base_name(asked: str | None, run: RunFolder, config: Config) -> str:
     """
     if asked is not None:
         return asked
-    source = object_in(RunFolder(run.base_folder).source_file).get("path")
-    if isinstance(source, str):
+    if source := base_source(run):
         return source
     start = config.start.load_parameters_path
     raise UserError(

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mudd_core.base.members import object_in
 from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.config import Config
 from mudd_core.data.tokenize import Tokenizer
@@ -17,7 +16,7 @@ from mudd_core.engine.model import Model
 from mudd_core.interop.export_adapter import adapter_difference, write_adapter
 from mudd_core.interop.export_asked import Asked
 from mudd_core.interop.export_folder import Beside, carried_files, compare, write_theirs
-from mudd_core.interop.imported import carrier
+from mudd_core.interop.imported import base_source, carrier
 from mudd_core.interop.merged import base_types, merged_model, round_weights
 from mudd_core.interop.model_card import NAME as CARD
 from mudd_core.interop.model_card import model_card
@@ -81,8 +80,8 @@ class Export:
         kinds: Mapping[str, str],
     ) -> int:
         """All weights, in another program's names. cut, kinds: as for write_theirs."""
-        asked, base = self.asked, object_in(RunFolder(self.run.base_folder).source_file).get("path")
-        beside = self._beside(model, kinds, f"a model of the family {model.config.family}", str(base or ""))
+        asked, base = self.asked, base_source(self.run)
+        beside = self._beside(model, kinds, f"a model of the family {model.config.family}", base)
         size = asked.args.shard_mb << 20
         system, tensors = self.ranks.from_first(
             lambda: write_theirs(asked.folder, model, systems, cut, beside, shard_bytes=size)

@@ -75,6 +75,12 @@ def carrier(run: RunFolder, config: Config) -> RunFolder:
     return RunFolder(place.parent) if is_of_base else run
 
 
+def base_source(run: RunFolder) -> str:
+    """The folder of Hugging Face that a run was tuned from; empty where there was none."""
+    source = object_in(RunFolder(run.base_folder).source_file).get("path")
+    return source if isinstance(source, str) else ""
+
+
 def imported_settings(run: RunFolder, model: ModelConfig) -> JsonObject | None:
     """The config.json that a run was imported with; None where the model has changed since."""
     settings = object_in(run.imported_folder / SETTINGS)

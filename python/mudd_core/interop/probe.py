@@ -8,11 +8,11 @@ from mudd_core.base.types import Float32, Int64
 from mudd_core.config import ModelConfig
 
 NEAR = 2.0**-12  # of the largest logit: rounding of the same sums in another order, through all layers
-_SHAPE = (2, 32)  # windows and positions
+_SHAPE = (2, 32)  # sequences and positions
 
 
 def probe_ids(model: ModelConfig) -> Int64:
-    """The ids, of windows no longer than the model's sequences."""
+    """The ids, of sequences no longer than the model's longest."""
     shape = (_SHAPE[0], min(_SHAPE[1], model.max_seq_len))
     return np.random.default_rng(0).integers(0, model.vocab_size, shape)
 

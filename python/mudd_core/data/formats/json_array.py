@@ -30,11 +30,8 @@ class Elements:
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path, self._file = path, file
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._text, self._at, self._offset = (
-            "",
-            0,
-            0,
-        )  # what was read, the place in it, and its byte in the file
+        # What was read, the place in it, and its byte in the file.
+        self._text, self._at, self._offset = "", 0, 0
 
     def __iter__(self) -> Iterator[tuple[Json, int]]:
         """Each element, and the byte that it begins at."""
