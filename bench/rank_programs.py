@@ -73,7 +73,7 @@ def planned(config: Config, place: Place) -> dict[str, float]:
 
 
 def memory_row(row: Row, shape: str, tiny: list[str]) -> Row:
-    """What was measured, with formula and plan beside it."""
+    """The measured memory, and what formula and plan give for it."""
     s, world, found = SHAPES[shape], int(row["ranks"]), measured(row)
     if tiny:
         return found

@@ -48,12 +48,12 @@ class CrossEntropy : public Node {
     float* hidden = nullptr;      // gradients of h that wait for more stripes or to be dealt to their rows
     float* bias_sums = nullptr;   // per shard
     float* waiting = nullptr;     // levels of the binary counter over groups of shards, V x D each
-    // Of the counted rows alone, one behind the other: all that is computed.
+    // Of the counted rows without gaps; nothing is computed of the others.
     RowSoftmax* stats = nullptr;
     int32_t *targets = nullptr, *rows = nullptr;  // and which rows of h they are
     int64_t* shard_begin = nullptr;               // shards + 1
   };
-  // Where the rows of a chunk are in h and its gradient: number `first` and those behind it, or those in `list`.
+  // The rows of a chunk in h and its gradient: consecutive ones from `first`, or the numbers in `list`.
   struct Place {
     int64_t first = 0;
     const int32_t* list = nullptr;

@@ -76,7 +76,7 @@ void Lora::backward(const Run& run) {
   if (wants_x && drops_) dropped_gradient(run, dy, du);
 }
 
-// The gradients of weights, beside `all` where that has a GEMM. x: what a sees.
+// Computes the gradients of weights, in one parallel region with `all` where that has a GEMM. x: the input of a.
 void Lora::sum_weights(const Run& run, const Tensor& dy, const Tensor& x, LowRankGemm all) const {
   float* const sums = reinterpret_cast<float*>(run.scratch() + backward_.sums);
   std::optional<SinkGradient> made[3];
