@@ -22,7 +22,7 @@ def answer_lines(
     count: int,
     notes: dict[str, None],
     ranks: Ranks,
-    answering: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+    answering: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> None:
     """Write `count` texts for each line, up to an empty line or the end of the input.
 

@@ -68,7 +68,7 @@ def write_samples(
     tokenizer: Tokenizer,
     ranks: Ranks,
     on_token: Callable[[], None] = lambda: None,
-    answering: Callable[[], AbstractContextManager[object]] = nullcontext,
+    answering: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> int:
     """Write the texts that are asked for; notes go to standard error after them. 75 if a stop was asked for.
 

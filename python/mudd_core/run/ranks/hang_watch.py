@@ -47,11 +47,11 @@ class Watch:
             self._comm.watch(0)
 
     @contextlib.contextmanager
-    def over(self) -> Iterator[Watch]:
+    def over(self) -> Iterator[None]:
         """Ranks are watched inside the block."""
         self.begin()
         try:
-            yield self
+            yield
         finally:
             self.end()
 
