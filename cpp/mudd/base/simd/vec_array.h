@@ -84,7 +84,7 @@ inline Vec sqrt(Vec a) { return {_mm_sqrt_ps(a.v)}; }
 #if defined(__aarch64__)
 // A denormal that a comparison took for zero becomes zero, as x86-64 writes it. The compiler does not see the 1.
 inline Vec flushed(Vec a) {
-  Vec::Lanes one = Vec::set1(1.0f).v;
+  float one = 1.0f;
   asm("" : "+w"(one));
   return {a.v * one};
 }
