@@ -31,7 +31,7 @@ from tune_shapes import TUNE_SHAPES
 from turns import Program, take_turns
 
 HERE = Path(__file__).resolve().parent
-THEIRS = ("eager", "compile")
+THEIRS = ("eager", "compile", "layers")
 OURS = {"lora": ("--method", "lora"), "full": ("--method", "full"), "counted": ("--counted", "0.4")}
 LOSSES = {"fp32": 1e-4, "bf16": 5e-2}
 ADAPTERS = {"fp32": 5e-5, "bf16": 5e-2}

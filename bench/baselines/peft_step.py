@@ -55,6 +55,8 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
         weights.values(), lr=LR, betas=BETAS, eps=EPS, weight_decay=0.0, fused=True
     )
     run = torch.compile(model) if a.mode == "compile" else model
+    for layer in base.model.layers if a.mode == "layers" else ():
+        layer.compile()
     losses, seconds, most = [], [], memory_of("self")
     loaded = peak_rss_mib()
     for step in turns(a.warmup + a.steps, a.in_turn):
@@ -97,7 +99,7 @@ def parse() -> argparse.Namespace:
     p.add_argument("--folder", type=Path, required=True, help="of the base and its adapters")
     p.add_argument("--prepare", action="store_true", help="write them, and exit")
     p.add_argument("--shape", choices=TUNE_SHAPES, default="tiny")
-    p.add_argument("--mode", choices=("eager", "compile"), default="eager")
+    p.add_argument("--mode", choices=("eager", "compile", "layers"), default="eager", help="layers: each layer compiled, one for all")
     p.add_argument("--precision", choices=tuple(TYPES), default="fp32")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--steps", type=int, default=5, help="timed steps")

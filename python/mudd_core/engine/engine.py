@@ -241,13 +241,14 @@ class Engine:
             self.model.experts.set_spare(min(1.0, max(0, spare) / unplanned))
 
     def memory_report(self) -> dict[str, int]:
-        """Bytes by kind: weights, moments, gradients, packed copies, weights gathered (where cut), arena."""
+        """Bytes by kind: weights, moments, gradients, packed copies, weights mapped or gathered, arena."""
         store, executor = self.model.store, self._planned.executor
         return {
             "weights": store.plane_bytes,
             "moments": store.state_bytes,
             "gradients": executor.gradient_bytes,
             "packed": store.packed_bytes,
+            **({"mapped": mapped} if (mapped := store.mapped_bytes) else {}),
             **({"gathered": executor.weight_bytes} if executor.weight_bytes else {}),
             "arena": executor.likely_bytes + self._step.scratch_bytes,
         }

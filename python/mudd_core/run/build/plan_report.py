@@ -42,6 +42,7 @@ _KINDS = {
     "moments": "optimizer moments",
     "gradients": "gradients",
     "packed": "packed copies of the weights",
+    "mapped": "weights of the base, mapped from its file",
     "gathered": "weights gathered for two layers",
     "exchange": "buffers of messages to other nodes",
     "arena": "activations and scratch",
