@@ -51,7 +51,16 @@ def prepare(folder: Path, a: argparse.Namespace) -> None:
 def command(program: str, folder: Path, a: argparse.Namespace) -> list[str]:
     """Argument list of one run."""
     page = HERE / "baselines" / "peft_step.py" if program in THEIRS else HERE / "tune_step.py"
-    words = [sys.executable, str(page), "--folder", str(folder), "--shape", a.shape, "--precision", a.precision]
+    words = [
+        sys.executable,
+        str(page),
+        "--folder",
+        str(folder),
+        "--shape",
+        a.shape,
+        "--precision",
+        a.precision,
+    ]
     words += ["--threads", str(a.threads), "--steps", str(a.steps), "--warmup", str(a.warmup), "--in-turn"]
     if program in THEIRS:
         words += ["--mode", program, "--save", str(folder / f"after_{program}.npz")]
@@ -117,7 +126,9 @@ def table(rows: list[Row]) -> str:
             ratios = f"{speed:.2f} | {ours['peak_rss_mib'] / row['peak_rss_mib']:.0%}"
         far = ""
         if "loss_difference" in row:
-            far = f"{row['loss_difference']:.0e}, {row['adapter_difference']:.0e} ({row['worst_adapter']:.0e})"
+            far = (
+                f"{row['loss_difference']:.0e}, {row['adapter_difference']:.0e} ({row['worst_adapter']:.0e})"
+            )
         seconds = float(np.median(row["seconds"]))
         out.append(
             f"| {row['name']} | {row['isa']} | {seconds:.2f} | {row['tokens_per_second']:.0f} | {row['spread']:.0%} "
@@ -144,7 +155,10 @@ def parse() -> argparse.Namespace:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--shape", choices=TUNE_SHAPES, default="SmolLM2-135M")
     p.add_argument(
-        "--programs", nargs="+", choices=(*OURS, *THEIRS), default=["lora", "full", "counted", "eager", "compile"]
+        "--programs",
+        nargs="+",
+        choices=(*OURS, *THEIRS),
+        default=["lora", "full", "counted", "eager", "compile"],
     )
     p.add_argument("--precision", choices=tuple(LOSSES), default="fp32")
     p.add_argument("--threads", type=int, default=2)
@@ -153,7 +167,9 @@ def parse() -> argparse.Namespace:
     p.add_argument("--micro-batch", type=int, default=0, help="our train.micro_batch_size; 0 = all rows")
     p.add_argument("--recompute", action="store_true", help="our train.recompute")
     p.add_argument("--prefix", default="", help='put before each run, such as "taskset -c 0,1"')
-    p.add_argument("--folder", type=Path, help="keep base and adapters here, for the next run; default: temporary")
+    p.add_argument(
+        "--folder", type=Path, help="keep base and adapters here, for the next run; default: temporary"
+    )
     p.add_argument("--out", type=Path, help="append heading and table to this Markdown file")
     return p.parse_args()
 

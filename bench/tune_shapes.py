@@ -37,7 +37,9 @@ class TuneShape:
         return self.B * self.T
 
 
-def _sizes(vocab: int, width: int, inner: int, layers: int, heads: int, kv: int, **more: Any) -> dict[str, Any]:
+def _sizes(
+    vocab: int, width: int, inner: int, layers: int, heads: int, kv: int, **more: Any
+) -> dict[str, Any]:
     return {
         "vocab_size": vocab,
         "hidden_size": width,

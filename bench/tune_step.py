@@ -65,9 +65,7 @@ def run_config(s: TuneShape, a: argparse.Namespace) -> Any:
             recompute=a.recompute,
             threads=a.threads,
         ),
-        optim=c.OptimConfig(
-            lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS, weight_decay=0.0, clip=CLIP
-        ),
+        optim=c.OptimConfig(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS, weight_decay=0.0, clip=CLIP),
         start=c.StartConfig(load_parameters_path=str(a.folder / IMPORTED)),
         tune=c.TuneConfig(method=a.method),
         lora=c.LoraConfig(rank=RANK, alpha=float(ALPHA), start_from=begun),
@@ -137,15 +135,21 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
 def parse() -> argparse.Namespace:
     """Command line."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--folder", type=Path, required=True, help="base and adapters (baselines/peft_step.py --prepare)")
-    p.add_argument("--prepare", action="store_true", help="read the folders of transformers and PEFT, and exit")
+    p.add_argument(
+        "--folder", type=Path, required=True, help="base and adapters (baselines/peft_step.py --prepare)"
+    )
+    p.add_argument(
+        "--prepare", action="store_true", help="read the folders of transformers and PEFT, and exit"
+    )
     p.add_argument("--shape", choices=TUNE_SHAPES, default="tiny")
     p.add_argument("--method", choices=("lora", "full"), default="lora", help="tune.method")
     p.add_argument("--threads", type=int, default=usable_cores())
     p.add_argument("--steps", type=int, default=5, help="timed steps")
     p.add_argument("--warmup", type=int, default=1, help="steps before the clock starts")
     p.add_argument("--in-turn", action="store_true", help="each step when a line comes in (turns.py)")
-    p.add_argument("--micro-batch", type=int, default=0, help="train.micro_batch_size; 0 = all rows, as tune has it")
+    p.add_argument(
+        "--micro-batch", type=int, default=0, help="train.micro_batch_size; 0 = all rows, as tune has it"
+    )
     p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="train.precision")
     p.add_argument("--recompute", action="store_true", help="train.recompute")
     p.add_argument("--counted", type=float, default=1.0, help="share of targets that count")

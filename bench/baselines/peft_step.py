@@ -51,9 +51,7 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
     )
     model = peft.PeftModel.from_pretrained(base, a.folder / "adapter", is_trainable=True).train()
     weights = {n.replace(".default", ""): p for n, p in model.named_parameters() if p.requires_grad}
-    optimizer = torch.optim.AdamW(
-        weights.values(), lr=LR, betas=BETAS, eps=EPS, weight_decay=0.0, fused=True
-    )
+    optimizer = torch.optim.AdamW(weights.values(), lr=LR, betas=BETAS, eps=EPS, weight_decay=0.0, fused=True)
     run = torch.compile(model) if a.mode == "compile" else model
     for layer in base.model.layers if a.mode == "layers" else ():
         layer.compile()
@@ -99,7 +97,12 @@ def parse() -> argparse.Namespace:
     p.add_argument("--folder", type=Path, required=True, help="of the base and its adapters")
     p.add_argument("--prepare", action="store_true", help="write them, and exit")
     p.add_argument("--shape", choices=TUNE_SHAPES, default="tiny")
-    p.add_argument("--mode", choices=("eager", "compile", "layers"), default="eager", help="layers: each layer compiled, one for all")
+    p.add_argument(
+        "--mode",
+        choices=("eager", "compile", "layers"),
+        default="eager",
+        help="layers: each layer compiled, one for all",
+    )
     p.add_argument("--precision", choices=tuple(TYPES), default="fp32")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--steps", type=int, default=5, help="timed steps")

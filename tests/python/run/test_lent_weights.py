@@ -39,7 +39,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config_of(base: Path, precision: str = "fp32", recompute: bool = False, **lora: Any) -> Config:
     return Config(
         model=read_saved_config(RunFolder(base)).model,
-        train=TrainConfig(batch_size=4, seq_len=16, logical_shards=4, precision=precision, recompute=recompute),
+        train=TrainConfig(
+            batch_size=4, seq_len=16, logical_shards=4, precision=precision, recompute=recompute
+        ),
         start=StartConfig(load_parameters_path=str(base)),
         tune=TuneConfig(method="lora"),
         lora=LoraConfig(rank=4, **lora),
