@@ -7,8 +7,9 @@ steps in turn (turns.py). Reported: median of the steps after the warm-up, token
 steps: the largest resident one (VmHWM, begun again behind the warm-up) and the largest Pss after a step. Losses of all
 steps must agree within 1e-4 (fp32), the adapters after the last one within 5e-5 of their norm.
 
-`full` is our own step of all weights, `counted` a LoRA step in which 40 % of the targets count; their losses are others.
-Compile a shape once before it is measured: inductor keeps what it compiled (TORCHINDUCTOR_CACHE_DIR).
+`full` is our own step of all weights, `counted` a LoRA step in which 40 % of the targets count; their losses differ.
+Inductor needs minutes for a whole model (`compile`) and less than one for its layers (`layers`), which are alike; it
+keeps what it compiled (TORCHINDUCTOR_CACHE_DIR).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class TuneShape:
     B: int = 4
 
     @property
-    def V(self) -> int:  # noqa: N802 - the letter of docs/names.md
+    def V(self) -> int:
         """Vocabulary."""
         return int(self.fields["vocab_size"])
 

@@ -2,8 +2,8 @@
 
     python bench/tune_step.py --folder FOLDER --shape SmolLM2-135M --threads 2 --steps 5
 
-The model and the engine are those of `launch.py tune`: memory planned and reserved, the base read a tensor at a time, the
-adapters taken from a folder. A step is all micro-batches forward and backward, clip to norm 1, AdamW.
+The model and the engine are those of `launch.py tune`: memory planned and reserved, the base read a tensor at a time,
+the adapters taken from a folder. A step is all micro-batches forward and backward, clip to norm 1, AdamW.
 """
 
 from __future__ import annotations

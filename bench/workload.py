@@ -25,11 +25,11 @@ class Rows(Protocol):
     """What a batch is made for: B rows of T tokens with ids below V."""
 
     @property
-    def V(self) -> int: ...  # noqa: N802, D102
+    def V(self) -> int: ...
     @property
-    def T(self) -> int: ...  # noqa: N802, D102
+    def T(self) -> int: ...
     @property
-    def B(self) -> int: ...  # noqa: N802, D102
+    def B(self) -> int: ...
 
 
 def batch_tokens(shape: Rows, step: int) -> NDArray[np.int64]:
