@@ -215,7 +215,8 @@ void bind_store(py::module_& m) {
             const Parameter& p = s.parameters().at(i);
             check(bind::shape_of(array, "lend", name.c_str()) == p.shape, "lend", name, ": expected shape ",
                   text_of(p.shape), ", got ", text_of(bind::shape_of(array, "lend", name.c_str())));
-            s.planes().lend(i, static_cast<std::byte*>(bind::writable(array, p.stored, "lend", name.c_str()).data));
+            s.planes().lend(i,
+                            static_cast<std::byte*>(bind::writable(array, p.stored, "lend", name.c_str()).data));
           },
           py::arg("name"), py::arg("array"),
           "Before allocate: this parameter, stored in 16 bits, lies in the array, which outlives the store.")

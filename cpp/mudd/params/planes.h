@@ -1,7 +1,8 @@
 // Planes: flat memory with a number per element of the parameters. Plane 0 is the fp32 master of all but the
-// frozen parameters that are stored in 16 bits, which have blocks of their own or are lent; the others hold an optimizer's
-// moments, each with its own dtype and the parts of parameters that need it. Of the weights a process has what
-// Declarations::held says: a parameter that it holds whole may lie in memory of the node, a part is its own.
+// frozen parameters that are stored in 16 bits, which have blocks of their own or are lent; the others hold an
+// optimizer's moments, each with its own dtype and the parts of parameters that need it. Of the weights a process
+// has what Declarations::held says: a parameter that it holds whole may lie in memory of the node, a part is its
+// own.
 #pragma once
 
 #include <cstddef>
