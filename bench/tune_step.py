@@ -88,6 +88,12 @@ def make_engine(config: Any) -> tuple[Any, Any]:
     return model, engine
 
 
+def anonymous_mib() -> float:
+    """Resident memory of this process that no file backs, and what it shares with others, in MiB."""
+    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    return sum(int(words[1]) for words in lines if words[:1] in (["RssAnon:"], ["RssShmem:"])) / 1024
+
+
 def save_adapters(model: Any, file: Path) -> None:
     """Write the adapters by the names of PEFT."""
     from mudd_core.engine.lora import is_adapter
@@ -104,7 +110,7 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
     mc.set_num_threads(a.threads)
     model, engine = make_engine(run_config(s, a))
     loaded = peak_rss_mib()
-    losses, seconds, most = [], [], memory_of("self")
+    losses, seconds, most, anonymous = [], [], memory_of("self"), 0.0
     for step in turns(a.warmup + a.steps, a.in_turn):
         if step == a.warmup:
             forget_peak()
@@ -114,6 +120,7 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
         seconds.append(time.perf_counter() - start)
         losses.append(float(report.loss))
         most = max(most, memory_of("self"), key=lambda one: one["pss"])
+        anonymous = max(anonymous, anonymous_mib())
     timed = seconds[a.warmup :]
     if a.save is not None:
         save_adapters(model, a.save)
@@ -125,6 +132,7 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
         "peak_rss_mib": peak_rss_mib(),
         "loaded_mib": loaded,
         "pss_mib": most["pss"],
+        "anonymous_mib": anonymous,
         "isa": str(mc.isa()),
         "threads": a.threads,
         "losses": losses,
@@ -172,7 +180,7 @@ def main() -> int:
     print(
         f"{a.shape}, {row['name']}: {row['tokens_per_second']:.0f} tokens/s (spread {row['spread']:.0%}), "
         f"{a.threads} threads, {row['isa']}, {a.precision}; peak of the steps {row['peak_rss_mib']:.0f} MiB, Pss "
-        f"{row['pss_mib']:.0f} MiB ({memory}); loss {row['losses'][0]:.4f} -> {row['losses'][-1]:.4f}"
+        f"{row['pss_mib']:.0f} MiB, anonymous and shared {row['anonymous_mib']:.0f} MiB ({memory}); loss {row['losses'][0]:.4f} -> {row['losses'][-1]:.4f}"
     )
     return 0
 
