@@ -180,7 +180,8 @@ def main() -> int:
     print(
         f"{a.shape}, {row['name']}: {row['tokens_per_second']:.0f} tokens/s (spread {row['spread']:.0%}), "
         f"{a.threads} threads, {row['isa']}, {a.precision}; peak of the steps {row['peak_rss_mib']:.0f} MiB, Pss "
-        f"{row['pss_mib']:.0f} MiB, anonymous and shared {row['anonymous_mib']:.0f} MiB ({memory}); loss {row['losses'][0]:.4f} -> {row['losses'][-1]:.4f}"
+        f"{row['pss_mib']:.0f} MiB, anonymous and shared {row['anonymous_mib']:.0f} MiB ({memory}); "
+        f"loss {row['losses'][0]:.4f} -> {row['losses'][-1]:.4f}"
     )
     return 0
 
