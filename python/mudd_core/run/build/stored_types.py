@@ -35,20 +35,16 @@ class StoredTypes:
 
     def of(self, shape: ModelConfig, config: Config) -> dict[str, str]:
         """Name to "bfloat16" or "float16" of the frozen weights that are not fp32 (Model's `stored`)."""
-        from mudd_core.engine.model import Model
-
         if not config.trained:
             return {}
-        store = Model(shape, booked_only=True, lora=lora_of(config)).store
+        store = _booked(shape, config)
         return frozen_types(store, config, self.found, self.resumed)
 
     def lent(self, shape: ModelConfig, config: Config) -> dict[str, Array]:
         """Arrays of frozen weights that stay in the file of the base; none where PiSSA takes adapters out of them."""
-        from mudd_core.engine.model import Model
-
         if self.base is None or config.lora.init == "pissa":
             return {}
-        store = Model(shape, booked_only=True, lora=lora_of(config)).store
+        store = _booked(shape, config)
         shapes = {name: tuple(store.describe(name)["shape"]) for name in store.names()}
         return lent_weights(self.base, self.of(shape, config), shapes)
 
@@ -87,6 +83,13 @@ def require_types(model: Model, config: Config) -> None:
                 f"[config] train.frozen_dtype: expected the types of the given model, got {kind} for '{name}', "
                 f"which is in {has}; make the model with mc.Model(..., stored={{name: '{kind}'}})"
             )
+
+
+def _booked(shape: ModelConfig, config: Config) -> _core.ParamStore:
+    """The parameters of a run's model, without memory."""
+    from mudd_core.engine.model import Model
+
+    return Model(shape, booked_only=True, lora=lora_of(config)).store
 
 
 def header_types(path: Path) -> dict[str, str]:
