@@ -40,7 +40,7 @@ def is_lent(lent: Mapping[str, Array], name: str, tensor: AnyTensor) -> bool:
     array = lent.get(name)
     if not isinstance(array, np.memmap) or not isinstance(tensor, StoredTensor) or tensor.place is None:
         return False
-    return (array.filename, array.offset) == (tensor.place.file.resolve(), tensor.place.begin)
+    return str(array.filename) == str(tensor.place.file.resolve()) and array.offset == tensor.place.begin
 
 
 def let_go(lent: Mapping[str, Array]) -> None:
