@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.checkpoint import final_hash
 from mudd_core.checkpoint.manifest import Manifest
 from mudd_core.checkpoint.manifest_reader import read_manifest
-from mudd_core.checkpoint.stored import StoredTensor, stored_tensors
-from mudd_core.checkpoint.weights_folder import Later
-from mudd_core.config import Config
-from mudd_core.engine.frozen import weight_view
-from mudd_core.engine.model import Model
-from mudd_core.engine.model_folder import write_weights
-from mudd_core.engine.state import weight_parts
+from mudd_core.checkpoint.stored import stored_tensors
 from mudd_core.interop.export_adapter import base_name
 from mudd_core.interop.export_asked import Asked
 from mudd_core.interop.export_folder import OWN, systems_of
-from mudd_core.interop.export_forms import Export, run_tokenizer, say
+from mudd_core.interop.export_forms import Export
 from mudd_core.interop.merged import merged_model
 from mudd_core.run.ranks.rank_levels import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
@@ -53,9 +46,7 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
     if asked.args.adapter:
         return out.adapter(model, base)
     if own:
-        plain = merged_model(model) if asked.args.merged else model
-        digest = final_hash(weight_parts(plain.store, plain.store.names()), plain.comm)
-        return say(ranks, ranks.from_first(lambda: _write_own(asked, config, run, plain, cut, digest)))
+        return out.own(merged_model(model) if asked.args.merged else model, cut)
     return out.merged(model, systems) if model.lora is not None else out.whole(model, systems, cut, {})
 
 
@@ -66,22 +57,3 @@ def _refuse_adapters() -> None:
 def _step_of(run: RunFolder, step: int) -> tuple[Path, Manifest]:
     folder = run.step_folder(step)
     return folder, read_manifest(folder)
-
-
-def _write_own(
-    asked: Asked,
-    config: Config,
-    run: RunFolder,
-    model: Model,
-    cut: Mapping[str, StoredTensor] | None,
-    digest: str,
-) -> str:
-    """Write the weights by our own names; the line for the user. cut: as for write_theirs."""
-    tokenizer = run_tokenizer(asked.args.tokenizer, config, run, model.config.vocab_size)
-    names = model.store.names()
-    weights = {
-        name: Later.of(weight_view(model.store, name)) if cut is None else Later.stored(cut[name])
-        for name in names
-    }
-    write_weights(model, asked.folder.absolute(), tokenizer, weights, digest)
-    return f"{len(names)} tensors in {asked.folder}, by the names of the model; mc.load opens it"

@@ -9,14 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mudd_core.checkpoint import final_hash
 from mudd_core.checkpoint.stored import StoredTensor
+from mudd_core.checkpoint.weights_folder import Later
 from mudd_core.config import Config
 from mudd_core.data.tokenize import Tokenizer
+from mudd_core.engine.frozen import weight_view
 from mudd_core.engine.model import Model
+from mudd_core.engine.model_folder import read_model, write_weights
+from mudd_core.engine.state import weight_parts
 from mudd_core.interop.export_adapter import adapter_difference, write_adapter
 from mudd_core.interop.export_asked import Asked
 from mudd_core.interop.export_folder import Beside, carried_files, compare, write_theirs
-from mudd_core.interop.imported import base_source, carrier
+from mudd_core.interop.imported import base_source, carrier, changed_since
 from mudd_core.interop.merged import base_types, merged_model, round_weights
 from mudd_core.interop.model_card import NAME as CARD
 from mudd_core.interop.model_card import model_card
@@ -51,6 +56,13 @@ class Export:
         if not _is_there(base):
             self._note(
                 f"PEFT reads the base from {base}, which is not there; name another with --base=FOLDER"
+            )
+        elif self.asked.args.base is None and (
+            changed := changed_since(RunFolder(self.run.base_folder), Path(base))
+        ):
+            self._note(
+                f"{', '.join(changed)} in {base} changed after the tuning began; the adapters belong to the base as it "
+                "was: name a copy of that with --base=FOLDER, or take --merged"
             )
         return self._say(
             f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
@@ -93,6 +105,35 @@ class Export:
         changes = f" with {shlex.join(asked.changes)}" if asked.changes else ""
         return self._say(f"{tensors} tensors in {asked.folder}{program}; {_same(largest, changes)}")
 
+    def own(self, model: Model, cut: Mapping[str, StoredTensor] | None) -> int:
+        """All weights by our own names. cut: as for write_theirs.
+
+        Read again they must have the hash of the run's and, in one process, give its logits.
+        """
+        asked, ranks, store = self.asked, self.ranks, model.store
+        digest = final_hash(weight_parts(store, store.names()), model.comm)
+        weights = {
+            name: Later.of(weight_view(store, name)) if cut is None else Later.stored(cut[name])
+            for name in store.names()
+        }
+
+        def write() -> tuple[float, float]:
+            tokenizer = run_tokenizer(asked.args.tokenizer, self.config, self.run, model.config.vocab_size)
+            write_weights(model, asked.folder.absolute(), tokenizer, weights, digest)
+            if ranks.world > 1:
+                read_model(asked.folder)  # which compares the hash
+                return 0.0, 0.0
+            ids = probe_ids(model.config)
+            return difference(Model.load(asked.folder).logits(ids), model.logits(ids))
+
+        far, largest = ranks.from_first(write)
+        if far != 0.0:
+            return self._differs(far)
+        found = _same(largest) if ranks.world == 1 else "read again, its weights have the hash of the run's"
+        return self._say(
+            f"{len(weights)} tensors in {asked.folder}, by the names of the model, for mc.load; {found}"
+        )
+
     def _beside(self, model: Model, kinds: Mapping[str, str], kind: str, base: str) -> Beside:
         given, config, run = self.asked.args.tokenizer, self.config, self.run
         tokenizer = self.ranks.together(lambda: run_tokenizer(given, config, run, model.config.vocab_size))
@@ -114,7 +155,10 @@ class Export:
             print(f"note: {text}", file=sys.stderr)
 
     def _say(self, text: str) -> int:
-        return say(self.ranks, text)
+        """Print a line, on rank 0; the exit code of success."""
+        if self.ranks.first:
+            print(text)
+        return 0
 
 
 def _same(largest: float, changes: str = "") -> str:
@@ -129,13 +173,6 @@ def _lora_text(model: Model) -> str:
 def _is_there(base: str) -> bool:
     """Whether a base that is named by a path is there; a name of the hub is taken as it is."""
     return Path(base).is_dir() or not Path(base).is_absolute()
-
-
-def say(ranks: Ranks, text: str) -> int:
-    """Print a line, on rank 0; the exit code of success."""
-    if ranks.first:
-        print(text)
-    return 0
 
 
 def run_tokenizer(asked: str | None, config: Config, run: RunFolder, vocab_size: int) -> Tokenizer | None:

@@ -16,13 +16,13 @@ import pytest
 import torch
 
 import mudd_core as mc
-from chat_cases import tokenizer_json, turns, write_folder, write_jsonl
-from hf_models import SHARED, transformers
+from hf_models import transformers
 from mudd_core.base.units import bytes_text
 from mudd_core.engine.lora import merged_weights
 from mudd_core.interop import export_original
 from mudd_core.interop.merged import merged_model
 from places import ROOT
+from tune_folders import write_given
 
 peft = pytest.importorskip("peft")
 safetensors = pytest.importorskip("safetensors.torch")
@@ -33,16 +33,7 @@ WORDS = ("train.threads=1", "optim.lr=3e-3", "train.seq_len=64", "train.epochs=2
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small llama with a chat template, and 80 conversations."""
-    folder = tmp_path_factory.mktemp("tune")
-    write_folder(folder / "base", "chatml")
-    size = 1 + max(token["id"] for token in json.loads(tokenizer_json())["added_tokens"])
-    torch.manual_seed(0)
-    settings = {**SHARED, "vocab_size": size + 3, "max_position_embeddings": 128}
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))
-    model.save_pretrained(folder / "base", max_shard_size="20KB")
-    assert len(list((folder / "base").glob("*.safetensors"))) > 1
-    write_jsonl(folder / "chat.jsonl", [{"messages": turns(f"the cat {n}", f"end {n}")} for n in range(80)])
-    return folder
+    return write_given(tmp_path_factory.mktemp("tune"), 80, unused_ids=3)
 
 
 def tune(
@@ -259,6 +250,7 @@ def test_an_export_by_our_own_names_keeps_the_adapters(
     command = [sys.executable, str(ROOT / "launch.py"), "export", "--workdir=runs/adapted", "--to=own"]
     done = subprocess.run([*command, "--system=own"], capture_output=True, text=True, timeout=120, cwd=given)
     assert done.returncode == 0, done.stderr
+    assert "for mc.load; loaded again, its logits are the run's" in done.stdout
     ids = np.arange(24)[None]
     kept, run = mc.load(given / "own"), mc.load(given / "runs" / "adapted").model
     assert kept.model.lora == run.lora is not None

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from chat_cases import tokenizer_json, turns, write_folder, write_jsonl
-from hf_models import SHARED, transformers
+from chat_cases import turns
+from hf_models import transformers
 from mudd_core.cli import main
+from tune_folders import write_given
 
 WORDS = ("train.threads=1", "train.seq_len=64")
 Spoil = Callable[[Path], object]
@@ -23,15 +24,7 @@ BASE, INDEX = "base/config.json", "base/model.safetensors.index.json"
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small llama in several files, with a chat template, and 40 conversations."""
-    folder = tmp_path_factory.mktemp("given")
-    write_folder(folder / "base", "chatml")
-    size = 1 + max(token["id"] for token in json.loads(tokenizer_json())["added_tokens"])
-    torch.manual_seed(0)
-    settings = {**SHARED, "vocab_size": size, "max_position_embeddings": 128}
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))
-    model.save_pretrained(folder / "base", max_shard_size="20KB")
-    write_jsonl(folder / "chat.jsonl", [{"messages": turns(f"the cat {n}", f"end {n}")} for n in range(40)])
-    return folder
+    return write_given(tmp_path_factory.mktemp("given"), 40)
 
 
 @pytest.fixture
