@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -117,6 +118,19 @@ def test_the_same_command_goes_on_with_the_same_bits(
     assert "resumes runs/stopped" in again.stdout
     assert final_hash(again) == final_hash(adapted)
     assert "held-out loss: " in tune(given, run="stopped").stdout  # of a run that is done
+
+
+def test_a_killed_run_goes_on_with_the_same_bits(
+    given: Path, adapted: subprocess.CompletedProcess[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in the import of its base, and in two saves."""
+    for point in ("after_shard_write", "after_block:2", "before_rename:2"):
+        monkeypatch.setenv("MUDD_KILL_AT", point)
+        killed = tune(given, run="killed")
+        assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    monkeypatch.delenv("MUDD_KILL_AT")
+    again = tune(given, run="killed")
+    assert "resumes runs/killed" in again.stdout and final_hash(again) == final_hash(adapted)
 
 
 def test_two_ranks_have_the_bits_of_one(given: Path, adapted: subprocess.CompletedProcess[str]) -> None:

@@ -82,6 +82,13 @@ def test_a_base_that_is_edited_after_it_is_refused_by_the_name_of_the_file(here:
     assert tune() == 0
 
 
+def test_a_base_where_it_would_be_imported_to_is_refused_and_kept(here: Path, capsys: Told) -> None:
+    before = sorted(file.name for file in (here / "base").iterdir())
+    assert main(["tune", "--base=base", "--data=chat.jsonl", "--workdir=."]) == 2
+    assert "[tune] --workdir: base is where the base is imported to" in capsys.readouterr().err
+    assert sorted(file.name for file in (here / "base").iterdir()) == before
+
+
 def test_a_run_is_a_base(here: Path, capsys: Told) -> None:
     assert tune("tune.method=full") == 0
     assert tune("data.template=chatml", base="runs/mine", run="more") == 0

@@ -45,6 +45,10 @@ def base_of(name: str, run: RunFolder) -> Base:
             raise UserError(f"[tune] --base: {source} has no checkpoint yet")
         return _of_run(name, source)
     imported = RunFolder(run.base_folder)
+    if source.path.resolve() == imported.path.resolve():
+        raise UserError(
+            f"[tune] --workdir: {imported} is where the base is imported to; give another --workdir"
+        )
     note = imported.source_file
     if imported.holds_run and Checkpoints(imported).steps() and note.is_file():
         if not (changed := changed_since(imported, source.path)):
@@ -52,11 +56,17 @@ def base_of(name: str, run: RunFolder) -> Base:
         if run.holds_run or not source.path.is_dir():
             raise UserError(_refusal(imported, name, source.path, changed, run))
         print(f"{', '.join(changed)} changed since the import, and nothing is trained yet", flush=True)
-        shutil.rmtree(imported.path)
+    _clear(imported)
     _import(name, imported)
     text = json.dumps({"path": str(source.path.absolute()), "files": source_facts(source.path)}, indent=1)
     _core.replace_file(str(note), f"{text}\n".encode())
     return _of_run(name, imported)
+
+
+def _clear(imported: RunFolder) -> None:
+    """Remove what an import of other files, or one that was cut off, has left; no folder that came from elsewhere."""
+    if imported.checkpoint_folder.is_dir() and not any(imported.path.glob("*.safetensors")):
+        shutil.rmtree(imported.path)
 
 
 def _refusal(imported: RunFolder, name: str, source: Path, changed: list[str], run: RunFolder) -> str:
