@@ -138,7 +138,9 @@ def _choose_rows(recipe: Recipe) -> None:
     longest, dropped = int(lengths.max()), found.train.dropped
     longer = f"; {dropped:,} longer ones are left out (data.too_long)" if dropped else ""
     fitting = min(cap, max(256, -(-longest // 64) * 64))
-    recipe.choose("train.seq_len", fitting, f"the longest example has {longest + 1:,} tokens{longer}")
+    recipe.choose(
+        "train.seq_len", fitting, f"rows of packed examples, the longest of {longest + 1:,} tokens{longer}"
+    )
     held, recipe.counted = found.documents[1], found.counted_share
     refused = f"; left out: {found.kept.facts['refused']}" if found.kept.facts.get("refused") else ""
     recipe.lines.insert(

@@ -167,7 +167,7 @@ def _memory_lines(
     fits = ranks * peak - programs <= have
     if not fits and plan.place.world == 1:
         lines += _indented(f"DOES NOT FIT: {plan.advice(kinds, have)}")
-    lines += [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items() if kind in kinds]
+    lines += [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items() if kinds.get(kind)]
     return lines if plan.place.world == 1 else lines + _mesh_lines(plan, kinds, have, fits, command)
 
 
