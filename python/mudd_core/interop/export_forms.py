@@ -9,48 +9,53 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mudd_core.checkpoint import final_hash
 from mudd_core.checkpoint.stored import StoredTensor
-from mudd_core.checkpoint.weights_folder import Later
 from mudd_core.config import Config
+from mudd_core.config.fields import replace_path
 from mudd_core.data.tokenize import Tokenizer
-from mudd_core.engine.frozen import weight_view
+from mudd_core.engine.lora import merged_tensors
 from mudd_core.engine.model import Model
-from mudd_core.engine.model_folder import read_model, write_weights
-from mudd_core.engine.state import weight_parts
 from mudd_core.interop.export_adapter import adapter_difference, write_adapter
 from mudd_core.interop.export_asked import Asked
 from mudd_core.interop.export_folder import Beside, carried_files, compare, write_theirs
+from mudd_core.interop.held_model import Alive, held_model, take_weights
 from mudd_core.interop.imported import base_source, carrier, changed_since
-from mudd_core.interop.merged import base_types, merged_model, round_weights
+from mudd_core.interop.merged import base_types, rounded_weights
 from mudd_core.interop.model_card import NAME as CARD
 from mudd_core.interop.model_card import model_card
 from mudd_core.interop.probe import NEAR, difference, probe_ids
+from mudd_core.run.build.planned_model import spread_of
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
 class Export:
-    """An export of the checkpoint of a step; each method writes a folder, compares, and returns the exit code."""
+    """An export of the checkpoint of a step; each method writes a folder, compares, and returns the exit code.
+
+    cut: the weights on disk, of a model that ranks have cut. alive: a sign of life of a rank, called for each tensor.
+    """
 
     asked: Asked
     config: Config
     run: RunFolder
     step: int
     ranks: Ranks
+    cut: Mapping[str, StoredTensor] | None
+    alive: Alive
 
     def adapter(self, model: Model, base: str) -> int:
         """The adapters alone, for PEFT. base: what they name as theirs."""
         assert model.lora is not None
         beside = self._beside(model, {}, f"an adapter ({_lora_text(model)}) for PEFT", base)
 
-        def write() -> tuple[int, float, float]:
+        def write() -> int:
             files = {**carried_files(beside, model), CARD: beside.card}
-            count = write_adapter(self.asked.folder, model, base, files)
-            return count, *adapter_difference(self.asked.folder, model)
+            return write_adapter(self.asked.folder, model, base, files, self.cut)
 
-        tensors, far, largest = self.ranks.from_first(write)
+        tensors = self.ranks.from_first(write)
+        spread = spread_of(model.config, self.config, self.ranks)
+        far, largest = adapter_difference(self.asked.folder, model, self.cut, spread, self.alive)
         if far > NEAR * largest:
             return self._differs(far)
         if not _is_there(base):
@@ -65,24 +70,34 @@ class Export:
                 "was: name a copy of that with --base=FOLDER, or take --merged"
             )
         return self._say(
-            f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
+            f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {same(largest)}"
         )
 
     def merged(self, model: Model, systems: Sequence[str]) -> int:
         """The whole model, adapters added in fp32 and rounded once to the types of the base."""
-        plain, ids = merged_model(model), probe_ids(model.config)
+        plain, weights = self.plain(model)
+        ids = probe_ids(model.config)
         want = model.logits(ids)
         far, largest = difference(plain.logits(ids), want)
         if far > NEAR * largest:
             return self._differs(far)
-        kinds = base_types(carrier(self.run, self.config), plain) if systems == ("hf",) else {}
+        kinds = base_types(carrier(self.run, self.config), plain.config) if systems == ("hf",) else {}
         if narrow := sorted(set(kinds.values()) - {"F32"}):
-            self.ranks.together(lambda: round_weights(plain, kinds))
+            rounded = rounded_weights(plain.config, weights, kinds)
+            self.ranks.together(lambda: take_weights(plain, rounded, self.alive))
+            weights.update(rounded)
             moved, _ = difference(plain.logits(ids), want)
             self._note(
                 f"rounded once to {', '.join(narrow)}, as the base has it: logits move by at most {moved:.2g}"
             )
-        return self.whole(plain, systems, None, kinds)
+        return self.whole(plain, systems, weights if self.cut is not None else None, kinds)
+
+    def plain(self, model: Model) -> tuple[Model, dict[str, StoredTensor]]:
+        """A model with what the adapters add in its weights, and these; ranks hold it between them as the run's."""
+        given = model.parameters if self.cut is None else self.cut
+        weights = merged_tensors(given, model.store)
+        spread = spread_of(model.config, without_adapters(self.config), self.ranks)
+        return held_model(model.config, weights, spread, self.alive), weights
 
     def whole(
         self,
@@ -96,43 +111,19 @@ class Export:
         beside = self._beside(model, kinds, f"a model of the family {model.config.family}", base)
         size = asked.args.shard_mb << 20
         system, tensors = self.ranks.from_first(
-            lambda: write_theirs(asked.folder, model, systems, cut, beside, shard_bytes=size)
+            lambda: write_theirs(
+                asked.folder, model, systems, cut, beside, shard_bytes=size, alive=self.alive
+            )
         )
-        far, largest = compare(system, asked.folder, model, self.config, self.ranks)
-        if far != 0.0:
-            return self._differs(far)
+        config = without_adapters(self.config)
+        far, largest = compare(system, asked.folder, model, config, self.ranks, self.alive)
         program = "" if asked.args.system or system == "hf" else f" for {system}"
         changes = f" with {shlex.join(asked.changes)}" if asked.changes else ""
-        return self._say(f"{tensors} tensors in {asked.folder}{program}; {_same(largest, changes)}")
+        return self.compared(f"{tensors} tensors in {asked.folder}{program}; {same(largest, changes)}", far)
 
-    def own(self, model: Model, cut: Mapping[str, StoredTensor] | None) -> int:
-        """All weights by our own names. cut: as for write_theirs.
-
-        Read again they must have the hash of the run's and, in one process, give its logits.
-        """
-        asked, ranks, store = self.asked, self.ranks, model.store
-        digest = final_hash(weight_parts(store, store.names()), model.comm)
-        weights = {
-            name: Later.of(weight_view(store, name)) if cut is None else Later.stored(cut[name])
-            for name in store.names()
-        }
-
-        def write() -> tuple[float, float]:
-            tokenizer = run_tokenizer(asked.args.tokenizer, self.config, self.run, model.config.vocab_size)
-            write_weights(model, asked.folder.absolute(), tokenizer, weights, digest)
-            if ranks.world > 1:
-                read_model(asked.folder)  # which compares the hash
-                return 0.0, 0.0
-            ids = probe_ids(model.config)
-            return difference(Model.load(asked.folder).logits(ids), model.logits(ids))
-
-        far, largest = ranks.from_first(write)
-        if far != 0.0:
-            return self._differs(far)
-        found = _same(largest) if ranks.world == 1 else "read again, its weights have the hash of the run's"
-        return self._say(
-            f"{len(weights)} tensors in {asked.folder}, by the names of the model, for mc.load; {found}"
-        )
+    def compared(self, text: str, far: float) -> int:
+        """Say the text, or remove the folder where its logits are not those of the model; the exit code."""
+        return self._say(text) if far == 0.0 else self._differs(far)
 
     def _beside(self, model: Model, kinds: Mapping[str, str], kind: str, base: str) -> Beside:
         given, config, run = self.asked.args.tokenizer, self.config, self.run
@@ -155,13 +146,16 @@ class Export:
             print(f"note: {text}", file=sys.stderr)
 
     def _say(self, text: str) -> int:
-        """Print a line, on rank 0; the exit code of success."""
-        if self.ranks.first:
-            print(text)
-        return 0
+        return say(self.ranks, text)
 
 
-def _same(largest: float, changes: str = "") -> str:
+def without_adapters(config: Config) -> Config:
+    """The config of a model whose adapters are in its weights."""
+    return replace_path(config, "tune.method", "full") if config.tune.method == "lora" else config
+
+
+def same(largest: float, changes: str = "") -> str:
+    """What is said of a folder whose logits were compared."""
     return f"loaded again, its logits are the run's{changes} (largest {largest:.4g})"
 
 
@@ -173,6 +167,13 @@ def _lora_text(model: Model) -> str:
 def _is_there(base: str) -> bool:
     """Whether a base that is named by a path is there; a name of the hub is taken as it is."""
     return Path(base).is_dir() or not Path(base).is_absolute()
+
+
+def say(ranks: Ranks, text: str) -> int:
+    """Print a line, on rank 0; the exit code of success."""
+    if ranks.first:
+        print(text)
+    return 0
 
 
 def run_tokenizer(asked: str | None, config: Config, run: RunFolder, vocab_size: int) -> Tokenizer | None:
