@@ -17,7 +17,7 @@ from mudd_core.engine.state import weight_parts
 from mudd_core.interop.export_adapter import base_name
 from mudd_core.interop.export_asked import Asked
 from mudd_core.interop.export_folder import OWN, systems_of
-from mudd_core.interop.export_forms import Export, run_tokenizer, same
+from mudd_core.interop.export_forms import Export, run_tokenizer
 from mudd_core.interop.probe import difference, probe_ids
 from mudd_core.run.build.base import tensors_with_base
 from mudd_core.run.ranks.hang_watch import reader_watch
@@ -69,13 +69,12 @@ def _own(out: Export, model: Model) -> int:
     digest, folder = final_hash(weight_parts(model.store, model.store.names()), model.comm), out.asked.folder
 
     def write() -> tuple[str, float]:
-        said = _write_own(out, model, cut, digest)
+        text = f"{_write_own(out, model, cut, digest)}; read again, its weights are the run's"
         if ranks.world > 1:
             read_model(folder)  # which compares the hash
-            return f"{said}; read again, its weights have the hash of the run's", 0.0
+            return text, 0.0
         ids = probe_ids(model.config)
-        far, largest = difference(Model.load(folder).logits(ids), model.logits(ids))
-        return f"{said}; {same(largest)}", far
+        return text, difference(Model.load(folder).logits(ids), model.logits(ids))[0]
 
     return out.compared(*ranks.from_first(write))
 

@@ -70,7 +70,7 @@ class Export:
                 "was: name a copy of that with --base=FOLDER, or take --merged"
             )
         return self._say(
-            f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {same(largest)}"
+            f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
         )
 
     def merged(self, model: Model, systems: Sequence[str]) -> int:
@@ -119,7 +119,7 @@ class Export:
         far, largest = compare(system, asked.folder, model, config, self.ranks, self.alive)
         program = "" if asked.args.system or system == "hf" else f" for {system}"
         changes = f" with {shlex.join(asked.changes)}" if asked.changes else ""
-        return self.compared(f"{tensors} tensors in {asked.folder}{program}; {same(largest, changes)}", far)
+        return self.compared(f"{tensors} tensors in {asked.folder}{program}; {_same(largest, changes)}", far)
 
     def compared(self, text: str, far: float) -> int:
         """Say the text, or remove the folder where its logits are not those of the model; the exit code."""
@@ -154,8 +154,7 @@ def without_adapters(config: Config) -> Config:
     return replace_path(config, "tune.method", "full") if config.tune.method == "lora" else config
 
 
-def same(largest: float, changes: str = "") -> str:
-    """What is said of a folder whose logits were compared."""
+def _same(largest: float, changes: str = "") -> str:
     return f"loaded again, its logits are the run's{changes} (largest {largest:.4g})"
 
 
