@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mudd_core.base.errors import FormatError
 from mudd_core.checkpoint import final_hash
 from mudd_core.checkpoint.manifest import Manifest
 from mudd_core.checkpoint.manifest_reader import read_manifest
@@ -70,11 +72,14 @@ def _own(out: Export, model: Model) -> int:
 
     def write() -> tuple[str, float]:
         text = f"{_write_own(out, model, cut, digest)}; read again, its weights are the run's"
-        if ranks.world > 1:
-            read_model(folder)  # which compares the hash
-            return text, 0.0
         ids = probe_ids(model.config)
-        return text, difference(Model.load(folder).logits(ids), model.logits(ids))[0]
+        try:
+            if ranks.world > 1:
+                read_model(folder)  # which compares the hash
+                return text, 0.0
+            return text, difference(Model.load(folder).logits(ids), model.logits(ids))[0]
+        except FormatError:
+            return text, math.inf
 
     return out.compared(*ranks.from_first(write))
 
