@@ -87,7 +87,7 @@ def test_the_loss_counts_the_targets_that_count() -> None:
     a_quarter = engine.flops_per_token(0.25)
     shape: Any = engine.model.config
     batch = make_batch(shape.vocab_size, BATCH, LENGTH, seed=0)
-    batch["targets"][:, LENGTH // 4 :] = -1
+    batch["targets"][:, : LENGTH // 4], batch["targets"][:, LENGTH // 4 :] = 1, -1
     engine.train_step(0, 1e-3, batch)
     after, _, of_counted = engine.executor.flops
     assert 0 < of_counted == pytest.approx(of_loss / 4, rel=1e-9)
