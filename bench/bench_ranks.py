@@ -103,13 +103,10 @@ def experts(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> 
 
 
 def zero3(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
-    """Ranks that cut weights, each a node or both in one, beside ranks that do not, and threads."""
+    """Ranks that cut weights, each a node or both in one, beside threads."""
     options = ["--shape", shape, "--precision", precision, "--weights", weights(shape, folder)]
-    programs = {
-        label: rank_programs.ours(ranks, threads, start, options)
-        for label, (ranks, threads, start) in THREADS.items()
-    }
-    rows = in_turn({**programs, **cut(options)}, a)
+    threads = rank_programs.ours(1, 2, "plain", options)
+    rows = in_turn({"1 rank x 2 threads": threads, **cut(options)}, a)
     return [{**row, "shape": shape} for row in checked(rows, precision)]
 
 
