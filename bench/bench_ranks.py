@@ -7,10 +7,11 @@
 Programs take their steps in turn (turns.py), medians over 20 steps after 5. Parts: steps (2 ranks x 1 thread, 1 rank,
 under mpirun or not), experts (Mixtral 9M, data parallel and with mesh.expert=2, beside PyTorch DDP), sums (32 MiB over
 two windows), memory (worlds 1, 2, 4), meshes (the same of ranks that cut weights or hold experts), and for the last
-shape named: zero3 (ranks that cut weights, fp32), baselines (PyTorch DDP with gloo on two processes, fp32), cut_baselines
+shape named: zero3 (ranks that cut weights), baselines (PyTorch DDP with gloo on two processes, fp32), cut_baselines
 (PyTorch FSDP2; DeepSpeed where MUDD_BENCH_DEEPSPEED_PYTHON names an interpreter that has it), link (two network
 namespaces joined by 1 Gb/s; needs root; turns of five steps, because weights arrive in the forward of the next step).
-Rows go to bench/results/ranks_<cpu>_<date>.json and the page beside it. The exit code is 1 if a program took other steps.
+Rows go to bench/results/ranks_<cpu>_<date>.json and the page beside it. The exit code is 1 if a program took other
+steps.
 """
 
 from __future__ import annotations
@@ -230,7 +231,7 @@ def cases(a: argparse.Namespace) -> Iterator[tuple[str, str, str, str]]:
         every = part in ("steps", "memory", "meshes")
         shapes = a.shapes if every else ["9M"] if part == "experts" else a.shapes[-1:]
         for shape in shapes:
-            for precision in a.precision if part in ("steps", "experts") else ("fp32",):
+            for precision in a.precision if part in ("steps", "experts", "zero3") else ("fp32",):
                 yield f"{part} {shape} {precision}", part, shape, precision
 
 

@@ -3,7 +3,7 @@
     $MUDD_BENCH_DEEPSPEED_PYTHON bench/baselines/deepspeed_zero3.py --shape 9M --ranks 2 --threads 1
 
 Model, AdamW and batch are those of torch_step.py; the clip is DeepSpeed's own, and so is what travels inside a machine.
-It needs an environment of its own: DS_BUILD_OPS=0 pip install --no-build-isolation --no-binary deepspeed deepspeed==0.19.8.
+It needs an environment of its own (bench/README.md).
 """
 
 from __future__ import annotations

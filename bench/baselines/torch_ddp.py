@@ -56,7 +56,9 @@ class Ddp(Trainer):
 
     def lengths(self) -> Lengths:
         """Of moments that are cut, over all ranks."""
-        own = (self.optimizer.optim if isinstance(self.optimizer, ZeroRedundancyOptimizer) else self.optimizer).state
+        own = (
+            self.optimizer.optim if isinstance(self.optimizer, ZeroRedundancyOptimizer) else self.optimizer
+        ).state
         found = {"weights": length(p.detach().numpy() for p in self.model.parameters())}
         for name, key in MOMENTS:
             found[name] = length(own[p][key].numpy() for p in self.model.parameters() if p in own)

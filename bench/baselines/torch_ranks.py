@@ -81,7 +81,9 @@ def length_over_ranks(own: float) -> float:
     return math.sqrt(sum(one**2 for one in gathered(own)))
 
 
-def train(a: argparse.Namespace, trainer: type[Trainer], folder: Path, rest: list[subprocess.Popen[bytes]]) -> NoReturn:
+def train(
+    a: argparse.Namespace, trainer: type[Trainer], folder: Path, rest: list[subprocess.Popen[bytes]]
+) -> NoReturn:
     """Take the steps of this rank, and end; rank 0 reports, after the rest."""
     torch.set_num_threads(a.threads)
     program = memory_of("self")
