@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tables_page import NAMES, Row, cases, numbers, over_better, ratio, rows_of, share
 
 BEGIN, END = "<!-- bench/tables.py writes this -->", "<!-- to here -->"
@@ -24,12 +26,14 @@ def span(cells: list[str]) -> str:
 
 
 def headline(machines: list[Row]) -> str:
-    """The table of README.md: ratios over families and shapes, lowest to highest."""
+    """The table of README.md: ratios over families and shapes, lowest to highest, of CPUs with compiled baselines."""
     out = [
-        "| CPU | numbers | shapes | families | speed over PyTorch 2.13 | over JAX | memory of eager PyTorch's |",
+        "| CPU | numbers | shapes | families | speed over PyTorch | over JAX | memory of eager PyTorch's |",
         "|---|---|---|---|---|---|---|",
     ]
     for kept in machines:
+        if not any("compile" in programs for _, programs in cases(kept)):
+            continue
         groups: dict[str, list[tuple[Row, dict[str, Row]]]] = {}
         for ours, programs in cases(kept):
             groups.setdefault(numbers(ours), []).append((ours, programs))
@@ -43,13 +47,19 @@ def headline(machines: list[Row]) -> str:
     return "\n".join(out) + "\n"
 
 
+def versions(found: list[tuple[Row, dict[str, Row]]]) -> str:
+    """The versions of PyTorch that the rows name, such as " 2.13"."""
+    names = (row["name"] for _, programs in found for row in programs.values())
+    return " ".join(dict.fromkeys(m[0] for name in names if (m := re.search(r"(?<=PyTorch) \d+\.\d+", name))))
+
+
 def summary(kept: Row) -> str:
     """The section of docs/performance.md about a machine."""
     found = cases(kept)
     out = [
         f"## {kept['cpu']}, {kept['cores']} cores and threads{when([ours for ours, _ in found])}\n",
         "| family | shape | numbers | tokens/s | steps | spread | of peak "
-        "| over PyTorch 2.13, the faster of eager and compiled | over JAX | memory, of eager's |",
+        f"| over PyTorch{versions(found)}, the faster of eager and compiled | over JAX | memory, of eager's |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for ours, programs in found:

@@ -1,7 +1,7 @@
 """The long forms of the fault and bit tests of ranks: ./run soak mpi [kills [seed]]; a log in bench/results.
 
 named   a rank is killed at every named instant of 2 and 4 ranks, each rank a node of its own too
-axes    `kills` / 5 kills (40) of one of 4 ranks for each axis, inside its messages
+axes    `kills` / 5 kills (40) of one of 4 ranks for each axis, inside its messages, in at most --minutes for each
 limited a model whose state is 1.5 times the address space of a rank trains with mesh.zero=3 alone
 random  `kills` kills (200) of a random rank at a random time; then the run ends with the bits of the unbroken one
 bits    families, precisions, meshes with experts, worlds 1, 2, 4 and 8, inside a node and between nodes
@@ -63,21 +63,24 @@ AXES = {
 }
 
 
-def axis_kills(folder: Path, text: Path, count: int, seed: int, log: Log) -> bool:
-    """Kills inside the messages of an axis, then the rest of the run."""
+def axis_kills(folder: Path, text: Path, count: int, minutes: float, seed: int, log: Log) -> bool:
+    """Kills inside the messages of an axis, as many as the minutes allow, then the rest of the run."""
     good = True
     for number, (axis, (config, words, phase)) in enumerate(AXES.items()):
         rng, steps = random.Random(seed + number), ("train.steps=200", "train.eval_every=100")
         whole = run_of(folder / f"axis_{number}_whole", text, *steps, config=config)
         assert whole.finish() == 0, whole.tail
         kills = Kills(folder / f"axis_{number}", text, 4, (*steps, *words), config)
-        for _ in range(count):  # a step has about ten such messages, and every tenth is saved
+        done, end = 0, time.monotonic() + 60 * minutes
+        while done < count and time.monotonic() < end:
+            # A step has about ten such messages, every tenth step is saved.
             kills.kill(rng.randrange(4), f"phase_{phase}:{rng.randint(1, 130)}")
+            done += 1
         equal = kills.finish(whole)
         good &= equal and kills.slowest < 5
         log.say(
-            f"kills inside messages: {axis}: {count} kills of one of 4 ranks, seed {seed + number}, slowest end "
-            f"{kills.slowest:.1f} s, bits {'equal' if equal else 'DIFFER'}"
+            f"kills inside messages: {axis}: {done} of {count} kills of one of 4 ranks, seed {seed + number}, slowest "
+            f"end {kills.slowest:.1f} s, bits {'equal' if equal else 'DIFFER'}"
         )
     return good
 
@@ -181,6 +184,7 @@ def main() -> int:
     parser.add_argument("seed", type=int, nargs="?", default=1)
     parts = ("named", "axes", "limited", "random", "bits")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--log", type=Path)
     asked = parser.parse_args()
     begin, today = time.monotonic(), datetime.datetime.now(datetime.UTC).date()
@@ -195,7 +199,9 @@ def main() -> int:
         assert whole.finish() == 0, whole.tail
         works = {
             "named": lambda: named_kills(folder, text, whole, log),
-            "axes": lambda: axis_kills(folder, text, max(1, asked.kills // 5), asked.seed, log),
+            "axes": lambda: axis_kills(
+                folder, text, max(1, asked.kills // 5), asked.minutes, asked.seed, log
+            ),
             "limited": lambda: limited(folder, text, log),
             "random": lambda: random_kills(folder, text, whole, asked.kills, asked.seed, log),
             "bits": lambda: matrix(log),

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError
-from mudd_core.base.types import Array
+from mudd_core.base.types import Array, Float32
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.manifest import Manifest
 from mudd_core.checkpoint.read import fill_range
@@ -56,6 +56,11 @@ def made_tensor(shape: tuple[int, ...], dtype: npt.DTypeLike, make: Callable[[],
 
 
 AnyTensor: TypeAlias = "Array | StoredTensor"
+
+
+def float32_of(tensor: AnyTensor) -> Float32:
+    """All numbers of a tensor as float32; exact for BF16 and F16."""
+    return dtypes.as_float32(np.asarray(tensor))
 
 
 def whole_parts(tensors: Mapping[str, AnyTensor]) -> list[StatePart]:

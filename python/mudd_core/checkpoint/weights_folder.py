@@ -38,6 +38,15 @@ class Later:
         """A tensor of a file."""
         return cls(dtypes.name_of(tensor.dtype) or "", tensor.shape, lambda: np.asarray(tensor))
 
+    def after(self, call: Callable[[], None]) -> Later:
+        """The same tensor, with a call before its numbers are made."""
+
+        def make() -> Array:
+            call()
+            return self.make()
+
+        return Later(self.dtype, self.shape, make)
+
     @property
     def bytes(self) -> int:
         """Of all numbers."""

@@ -19,7 +19,7 @@ from mudd_core.config.values import number
 from mudd_core.engine.memory import GIB
 from mudd_core.grammars.explain import explained, origins_of_words
 from mudd_core.run.build.recipe import recipe_note
-from mudd_core.run.ranks.hang_watch import watched
+from mudd_core.run.ranks.hang_watch import reader_watch
 from mudd_core.run.ranks.rank_levels import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
@@ -144,12 +144,12 @@ def sample(request: Request, ranks: Ranks) -> int:
             _write_continuations(config, text, model, tokenizer, shown=ranks.first)
             return 0
         own = ranks if together else Ranks()
-        if asked.interactive:  # rank 0 may wait for a line as long as it likes
-            return write_samples(asked, request, config, model, tokenizer, own)
-        with watched(ranks, config, model.n_parameters) as watch:
-            return write_samples(
-                asked, request, config, model, tokenizer, own, lambda: watch.phase("evaluate", step)
-            )
+        watch = reader_watch(ranks, config, model.n_parameters)
+
+        def on_token() -> None:
+            watch.phase("evaluate", step)
+
+        return write_samples(asked, request, config, model, tokenizer, own, on_token, watch.over)
 
     return write() if together or ranks.world == 1 else int(ranks.from_first(write))
 
@@ -215,7 +215,7 @@ def validate(request: Request, ranks: Ranks) -> int:
     if split not in ("valid", "test"):
         raise UserError(f"[arguments] --split: expected valid or test, got '{split}'")
     config, text, model, step = _loaded(request, ranks)
-    with watched(ranks, config, model.n_parameters):
+    with reader_watch(ranks, config, model.n_parameters).over():
         if request.resolved is not None and request.resolved.tags and split == "valid":
             result = evaluate_checkpoint(request, config, text, model, step, ranks)
         else:

@@ -17,10 +17,16 @@ from mudd_core.run.ranks.ranks import Ranks
 _MARK = "> "
 
 
-def answer_lines(writer: Writer, count: int, notes: dict[str, None], ranks: Ranks) -> None:
+def answer_lines(
+    writer: Writer,
+    count: int,
+    notes: dict[str, None],
+    ranks: Ranks,
+    answering: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> None:
     """Write `count` texts for each line, up to an empty line or the end of the input.
 
-    ranks: they answer together; rank 0 reads the lines.
+    ranks: they answer together; rank 0 reads the lines. answering: gives what is around each answer.
 
     An error of one line is printed, and the next line is read. Ctrl-C ends an answer; at the prompt, or a second time
     during an answer, it raises KeyboardInterrupt. On a terminal nothing separates the texts, else the line ---.
@@ -33,7 +39,7 @@ def answer_lines(writer: Writer, count: int, notes: dict[str, None], ranks: Rank
         )
     while not writer.stopped() and (line := ranks.from_first(_line)):
         try:
-            with _interruptible() as ended:
+            with answering(), _interruptible() as ended:
                 writer.write(line, count, ended)
         except UserError as error:
             if ranks.first:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,10 +68,12 @@ def write_samples(
     tokenizer: Tokenizer,
     ranks: Ranks,
     on_token: Callable[[], None] = lambda: None,
+    answering: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> int:
     """Write the texts that are asked for; notes go to standard error after them. 75 if a stop was asked for.
 
-    ranks: they generate each text together; rank 0 writes it. on_token: called for each token.
+    ranks: they generate each text together; rank 0 writes it. on_token: called for each token. answering: gives what
+    is around the writing, which has no wait for a user's line in it.
     """
     notes: dict[str, None] = {}
     note = notes.setdefault if ranks.first and _length_is_typed(request, config) else _ignored
@@ -82,13 +85,14 @@ def write_samples(
 
     writer = Writer(model, tokenizer, config.sample, asked.stops, note, stopped, shown=ranks.first)
     if asked.interactive:
-        prompt_loop.answer_lines(writer, asked.count, notes, ranks)
+        prompt_loop.answer_lines(writer, asked.count, notes, ranks, answering)
         return 75 if stopped() else 0
     prompts = asked.prompts if request.options.keys() & set(_PROMPTS) else (config.sample.prompt,)
     ranks.together(lambda: _check(writer, prompts, request))
-    for prompt in prompts:
-        if not stopped():
-            writer.write(prompt, asked.count)
+    with answering():
+        for prompt in prompts:
+            if not stopped():
+                writer.write(prompt, asked.count)
     say(notes)
     return 75 if stopped() else 0
 

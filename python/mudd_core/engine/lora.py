@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 
 from mudd_core import _core, ops
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Float32
+from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, float32_of, made_tensor
 from mudd_core.config import LoraConfig, ModelConfig
 from mudd_core.config.tune import ALL
 from mudd_core.graph.adapters import Adapters, Store
 from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, model_function
-
-if TYPE_CHECKING:
-    from mudd_core.engine.model import Model
 
 TRAINED = ("lora_a", "lora_b")
 _INITIAL = ("lora_a0", "lora_b0")
@@ -95,13 +93,22 @@ def principal_factors(w: Float32, rank: int, scale: float) -> tuple[Float32, Flo
     return a, b
 
 
-def merged_weights(model: Model) -> Iterator[tuple[str, Float32]]:
-    """Name and float32 values of the base's parameters, one at a time, with scale A B added to adapted ones."""
-    weights, adapters = model.parameters, model.store.adapters
-    for name in base_names(model.store):
-        layer = name.removesuffix(".w")
-        if layer in adapters.names and name.endswith(".w"):
-            low = low_rank(weights[f"{layer}.lora_a"], weights[f"{layer}.lora_b"], adapters.scale)
-            yield name, weights[name] + low
-        else:
-            yield name, weights[name]
+def merged_tensors(weights: Mapping[str, AnyTensor], store: Store) -> dict[str, StoredTensor]:
+    """The base's weights in float32, scale A B added to adapted ones, each made when it is asked for.
+
+    weights: by name, of all parameters of a store with adapters.
+    """
+    return {
+        name: made_tensor(
+            tuple(store.describe(name)["shape"]), np.float32, partial(_merged, weights, name, store.adapters)
+        )
+        for name in base_names(store)
+    }
+
+
+def _merged(weights: Mapping[str, AnyTensor], name: str, adapters: Adapters) -> Float32:
+    values, layer = float32_of(weights[name]), name.removesuffix(".w")
+    if layer not in adapters.names or not name.endswith(".w"):
+        return values
+    a, b = (float32_of(weights[f"{layer}.lora_{factor}"]) for factor in "ab")
+    return values + low_rank(a, b, adapters.scale)

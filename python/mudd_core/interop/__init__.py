@@ -86,13 +86,15 @@ def load_original(
     weights: Mapping[str, npt.ArrayLike] | str | Path,
     *,
     spread: Callable[[ModelConfig], Spread] = lambda model: Spread(),
+    alive: Callable[[], None] = lambda: None,
 ) -> Original:
     """A Model with the weights of an original program.
 
     system: one of SYSTEMS. config: the original's settings, or the path of a JSON file of them. weights: arrays under
     the original's names and shapes, or a safetensors file or folder, of which one tensor at a time is read. spread: how
-    ranks hold the model between them; all of them make this call. The model's logits, loss and loss_and_gradients
-    take the original's batches; gradients carry its names. ValueError for what does not fit, UserError for files.
+    ranks hold the model between them; all of them make this call. alive: called for each tensor. The model's logits,
+    loss and loss_and_gradients take the original's batches; gradients carry its names. ValueError for what does not
+    fit, UserError for files.
     """
     theirs = read_original(system, config, weights)
     held = spread(theirs.config)
@@ -100,6 +102,7 @@ def load_original(
         theirs.system, theirs.settings, theirs.config, comm=held.comm, experts=held.experts, cut=held.cut
     )
     for name, tensor in theirs.ours(model.store).items():
+        alive()
         if model.store.holds(0, name):
             model.set_parameter(name, np.asarray(tensor))
     return model

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Float32
+from mudd_core.checkpoint.stored import AnyTensor, float32_of, made_tensor
 from mudd_core.checkpoint.weights_folder import write_folder
 from mudd_core.config import Config, LoraConfig
+from mudd_core.engine.cut import Spread
 from mudd_core.engine.lora import base_names, low_rank
 from mudd_core.engine.model import Model
+from mudd_core.interop.held_model import Alive, held_model, nothing
 from mudd_core.interop.imported import base_source
 from mudd_core.interop.peft_folder import (
     SETTINGS,
@@ -44,15 +48,23 @@ def base_name(asked: str | None, run: RunFolder, config: Config) -> str:
     )
 
 
-def write_adapter(folder: Path, model: Model, base: str, files: Mapping[str, bytes]) -> int:
+def write_adapter(
+    folder: Path,
+    model: Model,
+    base: str,
+    files: Mapping[str, bytes],
+    weights: Mapping[str, AnyTensor] | None = None,
+) -> int:
     """Write the adapters of a model; the number of tensors. base: its name. files: others, content by name.
+
+    weights: by name, of a model that ranks hold between them.
 
     UserError for adapters that PEFT cannot have.
     """
     try:
-        lora, weights = plain_adapters(model)
-        tensors = adapter_tensors(model.config, weights)
-        layers = [name.removesuffix(".lora_a") for name in weights if name.endswith(".lora_a")]
+        lora, plain = plain_adapters(model, model.parameters if weights is None else weights)
+        tensors = adapter_tensors(model.config, plain)
+        layers = [name.removesuffix(".lora_a") for name in plain if name.endswith(".lora_a")]
         settings = adapter_settings(model.config, lora, layers, base)
     except UserError:
         raise
@@ -62,37 +74,51 @@ def write_adapter(folder: Path, model: Model, base: str, files: Mapping[str, byt
     return len(tensors)
 
 
-def plain_adapters(model: Model) -> tuple[LoraConfig, dict[str, Float32]]:
+def plain_adapters(model: Model, weights: Mapping[str, AnyTensor]) -> tuple[LoraConfig, dict[str, Float32]]:
     """Adapters beside the base as it was: settings, and weights by our names.
 
     With lora.init=pissa the base of the run lacks s A0 B0, so W + s (A B - A0 B0) is written: [A A0] and [B; -B0], of
     twice the rank and twice the alpha.
     """
-    lora, weights = model.lora, model.parameters
+    lora = model.lora
     assert lora is not None
     found = {}
     for layer in sorted(model.store.adapters.names):
-        a, b = weights[f"{layer}.lora_a"], weights[f"{layer}.lora_b"]
+        a, b = (float32_of(weights[f"{layer}.lora_{factor}"]) for factor in "ab")
         if model.store.adapters.initial:
-            a = np.concatenate([a, weights[f"{layer}.lora_a0"]], axis=1)
-            b = np.concatenate([b, -weights[f"{layer}.lora_b0"]], axis=0)
+            a0, b0 = (float32_of(weights[f"{layer}.lora_{factor}0"]) for factor in "ab")
+            a, b = np.concatenate([a, a0], axis=1), np.concatenate([b, -b0], axis=0)
         found[f"{layer}.lora_a"], found[f"{layer}.lora_b"] = a, b
     if not model.store.adapters.initial:
         return lora, found
     return replace(lora, rank=2 * lora.rank, alpha=2 * lora.alpha, init="default"), found
 
 
-def adapter_difference(folder: Path, model: Model) -> tuple[float, float]:
-    """As probe.difference, of the adapters in a folder beside the base of a model, and the model."""
+def adapter_difference(
+    folder: Path,
+    model: Model,
+    weights: Mapping[str, AnyTensor] | None = None,
+    spread: Spread | None = None,
+    alive: Alive = nothing,
+) -> tuple[float, float]:
+    """As probe.difference, of the adapters in a folder beside the base of a model, and the model.
+
+    weights, spread: of a model that ranks hold between them; all of them make this call. alive: called for each tensor.
+    """
     adapter = read_adapter(folder, model.config, _PLACE)
-    again = Model(model.config, initialize=False, precision="fp32", lora=adapter.lora)
-    adapters = model.store.adapters
-    for name in base_names(model.store):
-        weight, layer = model.parameters[name], name.removesuffix(".w")
-        if adapters.initial and layer in adapters.names:
-            a, b = (model.parameters[f"{layer}.lora_{factor}0"] for factor in "ab")
-            weight = np.asarray(weight + low_rank(a, b, adapters.scale))
-        again.set_parameter(name, weight)
-    for name, value in adapter.weights.items():
-        again.set_parameter(name, value)
+    given = model.parameters if weights is None else weights
+    base = {
+        name: made_tensor(given[name].shape, np.float32, partial(_before, model, given, name))
+        for name in base_names(model.store)
+    }
+    again = held_model(model.config, {**base, **adapter.weights}, spread, alive, adapter.lora)
     return difference(again.logits(probe_ids(model.config)), model.logits(probe_ids(model.config)))
+
+
+def _before(model: Model, weights: Mapping[str, AnyTensor], name: str) -> Float32:
+    """A weight of the base, with what the adapters began with added again (lora.init=pissa)."""
+    adapters, layer, weight = model.store.adapters, name.removesuffix(".w"), float32_of(weights[name])
+    if not adapters.initial or layer not in adapters.names:
+        return weight
+    a, b = (float32_of(weights[f"{layer}.lora_{factor}0"]) for factor in "ab")
+    return weight + low_rank(a, b, adapters.scale)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import final_hash
 from mudd_core.checkpoint.manifest import Manifest
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.checkpoint.stored import StoredTensor, stored_tensors
 from mudd_core.checkpoint.weights_folder import Later
-from mudd_core.config import Config
 from mudd_core.engine.frozen import weight_view
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_folder import write_weights
@@ -20,7 +18,8 @@ from mudd_core.interop.export_adapter import base_name
 from mudd_core.interop.export_asked import Asked
 from mudd_core.interop.export_folder import OWN, systems_of
 from mudd_core.interop.export_forms import Export, run_tokenizer, say
-from mudd_core.interop.merged import merged_model
+from mudd_core.run.build.base import tensors_with_base
+from mudd_core.run.ranks.hang_watch import reader_watch
 from mudd_core.run.ranks.rank_levels import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.best_step import step_asked
@@ -48,19 +47,26 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
     model, found = model_of_run(config, run, step, precision=precision, ranks=ranks)
     cut = None if model.store.holds_all else stored_tensors(*_step_of(run, found))
     if cut is not None and model.lora is not None:  # its checkpoint has adapters alone
-        ranks.together(_refuse_adapters)
-    out = Export(asked, config, run, found, ranks)
-    if asked.args.adapter:
-        return out.adapter(model, base)
-    if own:
-        plain = merged_model(model) if asked.args.merged else model
-        digest = final_hash(weight_parts(plain.store, plain.store.names()), plain.comm)
-        return say(ranks, ranks.from_first(lambda: _write_own(asked, config, run, plain, cut, digest)))
-    return out.merged(model, systems) if model.lora is not None else out.whole(model, systems, cut, {})
+        cut = tensors_with_base(config, model, run, cut)
+    size = 4 * model.n_parameters  # bytes of the folder, which ranks of other nodes wait for
+    watch = reader_watch(ranks, config, model.n_parameters)
+    with watch.over(), watch.saving(found, size):
+        out = Export(asked, config, run, found, ranks, cut, lambda: watch.phase("save", found))
+        if asked.args.adapter:
+            return out.adapter(model, base)
+        if own:
+            return _own(out, model)
+        return out.merged(model, systems) if model.lora is not None else out.whole(model, systems, cut, {})
 
 
-def _refuse_adapters() -> None:
-    raise UserError("[export] adapters are exported by one process, which has their base: leave out --ranks")
+def _own(out: Export, model: Model) -> int:
+    """Write the weights by our own names; the exit code."""
+    cut, ranks = out.cut, out.ranks
+    if out.asked.args.merged:
+        model, merged = out.plain(model)
+        cut = None if cut is None else merged
+    digest = final_hash(weight_parts(model.store, model.store.names()), model.comm)
+    return say(ranks, ranks.from_first(lambda: _write_own(out, model, cut, digest)))
 
 
 def _step_of(run: RunFolder, step: int) -> tuple[Path, Manifest]:
@@ -68,20 +74,14 @@ def _step_of(run: RunFolder, step: int) -> tuple[Path, Manifest]:
     return folder, read_manifest(folder)
 
 
-def _write_own(
-    asked: Asked,
-    config: Config,
-    run: RunFolder,
-    model: Model,
-    cut: Mapping[str, StoredTensor] | None,
-    digest: str,
-) -> str:
-    """Write the weights by our own names; the line for the user. cut: as for write_theirs."""
-    tokenizer = run_tokenizer(asked.args.tokenizer, config, run, model.config.vocab_size)
-    names = model.store.names()
+def _write_own(out: Export, model: Model, cut: Mapping[str, StoredTensor] | None, digest: str) -> str:
+    """The line for the user. cut: as for write_theirs."""
+    asked, names = out.asked, model.store.names()
+    tokenizer = run_tokenizer(asked.args.tokenizer, out.config, out.run, model.config.vocab_size)
     weights = {
         name: Later.of(weight_view(model.store, name)) if cut is None else Later.stored(cut[name])
         for name in names
     }
-    write_weights(model, asked.folder.absolute(), tokenizer, weights, digest)
+    living = {name: tensor.after(out.alive) for name, tensor in weights.items()}
+    write_weights(model, asked.folder.absolute(), tokenizer, living, digest)
     return f"{len(names)} tensors in {asked.folder}, by the names of the model; mc.load opens it"

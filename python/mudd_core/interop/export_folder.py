@@ -21,6 +21,7 @@ from mudd_core.config.families import own_family
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
 from mudd_core.engine.cut import Spread
+from mudd_core.interop.held_model import Alive, nothing
 from mudd_core.interop.imported import imported_settings, imported_tokenizer, of_type
 from mudd_core.interop.layout import TheirTensors
 from mudd_core.interop.model_card import NAME as CARD
@@ -146,10 +147,11 @@ def write_theirs(
     beside: Beside,
     *,
     shard_bytes: int,
+    alive: Alive = nothing,
 ) -> tuple[str, int]:
     """Write the folder of another program; its name, and the number of tensors.
 
-    cut: the weights in the checkpoint, of a model that ranks have cut.
+    cut: the weights on disk, of a model that ranks have cut. alive: called for each tensor.
     """
     system, settings, weights = first_exported(systems, model, cut)
     tokenizer, kinds = beside.tokenizer, beside.kinds
@@ -160,7 +162,9 @@ def write_theirs(
     else:
         files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
     later = {
-        name: Later(kind := kinds.get(name, "F32"), shape, partial(_as_stored, weights, name, kind))
+        name: Later(kind := kinds.get(name, "F32"), shape, partial(_as_stored, weights, name, kind)).after(
+            alive
+        )
         for name, shape in weights.shapes.items()
     }
     files = {**files, CARD: beside.card}
@@ -173,11 +177,17 @@ def _as_stored(weights: TheirTensors, name: str, kind: str) -> Array:
 
 
 def compare(
-    system: str, folder: Path, model: Model, config: Config, ranks: Ranks | None = None
+    system: str,
+    folder: Path,
+    model: Model,
+    config: Config,
+    ranks: Ranks | None = None,
+    alive: Alive = nothing,
 ) -> tuple[float, float]:
     """(largest difference of a logit between a folder and the model, largest logit) on made-up ids.
 
-    ranks: they hold both models between them as the config's mesh says; each makes this call.
+    ranks: they hold both models between them as the config's mesh says; each makes this call. alive: called for each
+    tensor.
     """
     from mudd_core import interop
     from mudd_core.run.build.planned_model import spread_of
@@ -187,7 +197,7 @@ def compare(
     def spread(shape: ModelConfig) -> Spread:
         return spread_of(shape, config, ranks)
 
-    again = interop.load_original(system, folder, folder, spread=spread)
+    again = interop.load_original(system, folder, folder, spread=spread, alive=alive)
     ranks.barrier()  # ranks of a node may share the weights
     ids = probe_ids(model.config)
     return difference(again.logits(ids), model.logits(ids))

@@ -11,41 +11,51 @@ from pathlib import Path
 
 from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.config import Config
+from mudd_core.config.fields import replace_path
 from mudd_core.data.tokenize import Tokenizer
+from mudd_core.engine.lora import merged_tensors
 from mudd_core.engine.model import Model
 from mudd_core.interop.export_adapter import adapter_difference, write_adapter
 from mudd_core.interop.export_asked import Asked
 from mudd_core.interop.export_folder import Beside, carried_files, compare, write_theirs
+from mudd_core.interop.held_model import Alive, held_model, take_weights
 from mudd_core.interop.imported import base_source, carrier
-from mudd_core.interop.merged import base_types, merged_model, round_weights
+from mudd_core.interop.merged import base_types, rounded_weights
 from mudd_core.interop.model_card import NAME as CARD
 from mudd_core.interop.model_card import model_card
 from mudd_core.interop.probe import NEAR, difference, probe_ids
+from mudd_core.run.build.planned_model import spread_of
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
 class Export:
-    """An export of the checkpoint of a step; each method writes a folder, compares, and returns the exit code."""
+    """An export of the checkpoint of a step; each method writes a folder, compares, and returns the exit code.
+
+    cut: the weights on disk, of a model that ranks have cut. alive: a sign of life of a rank, called for each tensor.
+    """
 
     asked: Asked
     config: Config
     run: RunFolder
     step: int
     ranks: Ranks
+    cut: Mapping[str, StoredTensor] | None
+    alive: Alive
 
     def adapter(self, model: Model, base: str) -> int:
         """The adapters alone, for PEFT. base: what they name as theirs."""
         assert model.lora is not None
         beside = self._beside(model, {}, f"an adapter ({_lora_text(model)}) for PEFT", base)
 
-        def write() -> tuple[int, float, float]:
+        def write() -> int:
             files = {**carried_files(beside, model), CARD: beside.card}
-            count = write_adapter(self.asked.folder, model, base, files)
-            return count, *adapter_difference(self.asked.folder, model)
+            return write_adapter(self.asked.folder, model, base, files, self.cut)
 
-        tensors, far, largest = self.ranks.from_first(write)
+        tensors = self.ranks.from_first(write)
+        spread = spread_of(model.config, self.config, self.ranks)
+        far, largest = adapter_difference(self.asked.folder, model, self.cut, spread, self.alive)
         if far > NEAR * largest:
             return self._differs(far)
         if not _is_there(base):
@@ -58,19 +68,29 @@ class Export:
 
     def merged(self, model: Model, systems: Sequence[str]) -> int:
         """The whole model, adapters added in fp32 and rounded once to the types of the base."""
-        plain, ids = merged_model(model), probe_ids(model.config)
+        plain, weights = self.plain(model)
+        ids = probe_ids(model.config)
         want = model.logits(ids)
         far, largest = difference(plain.logits(ids), want)
         if far > NEAR * largest:
             return self._differs(far)
-        kinds = base_types(carrier(self.run, self.config), plain) if systems == ("hf",) else {}
+        kinds = base_types(carrier(self.run, self.config), plain.config) if systems == ("hf",) else {}
         if narrow := sorted(set(kinds.values()) - {"F32"}):
-            self.ranks.together(lambda: round_weights(plain, kinds))
+            rounded = rounded_weights(plain.config, weights, kinds)
+            self.ranks.together(lambda: take_weights(plain, rounded, self.alive))
+            weights.update(rounded)
             moved, _ = difference(plain.logits(ids), want)
             self._note(
                 f"rounded once to {', '.join(narrow)}, as the base has it: logits move by at most {moved:.2g}"
             )
-        return self.whole(plain, systems, None, kinds)
+        return self.whole(plain, systems, weights if self.cut is not None else None, kinds)
+
+    def plain(self, model: Model) -> tuple[Model, dict[str, StoredTensor]]:
+        """A model with what the adapters add in its weights, and these; ranks hold it between them as the run's."""
+        given = model.parameters if self.cut is None else self.cut
+        weights = merged_tensors(given, model.store)
+        spread = spread_of(model.config, without_adapters(self.config), self.ranks)
+        return held_model(model.config, weights, spread, self.alive), weights
 
     def whole(
         self,
@@ -84,9 +104,12 @@ class Export:
         beside = self._beside(model, kinds, f"a model of the family {model.config.family}", base)
         size = asked.args.shard_mb << 20
         system, tensors = self.ranks.from_first(
-            lambda: write_theirs(asked.folder, model, systems, cut, beside, shard_bytes=size)
+            lambda: write_theirs(
+                asked.folder, model, systems, cut, beside, shard_bytes=size, alive=self.alive
+            )
         )
-        far, largest = compare(system, asked.folder, model, self.config, self.ranks)
+        config = without_adapters(self.config)
+        far, largest = compare(system, asked.folder, model, config, self.ranks, self.alive)
         if far != 0.0:
             return self._differs(far)
         program = "" if asked.args.system or system == "hf" else f" for {system}"
@@ -115,6 +138,11 @@ class Export:
 
     def _say(self, text: str) -> int:
         return say(self.ranks, text)
+
+
+def without_adapters(config: Config) -> Config:
+    """The config of a model whose adapters are in its weights."""
+    return replace_path(config, "tune.method", "full") if config.tune.method == "lora" else config
 
 
 def _same(largest: float, changes: str = "") -> str:

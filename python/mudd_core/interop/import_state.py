@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mudd_core.checkpoint import StatePart, dtypes
-from mudd_core.checkpoint.stored import StoredTensor
+from mudd_core.checkpoint import StatePart
+from mudd_core.checkpoint.stored import StoredTensor, float32_of
 from mudd_core.config import Config
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.frozen import NARROW, frozen_types, is_exact, stored_as
@@ -51,4 +51,4 @@ def first_parts(
 
 def _changed(before: StoredTensor, after: StoredTensor) -> int:
     """How many of the numbers differ."""
-    return int(np.count_nonzero(np.asarray(before) != dtypes.as_float32(np.asarray(after))))
+    return int(np.count_nonzero(np.asarray(before) != float32_of(after)))

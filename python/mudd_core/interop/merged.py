@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.types import Float32
 from mudd_core.checkpoint import dtypes
-from mudd_core.engine.lora import merged_weights
+from mudd_core.checkpoint.stored import StoredTensor, float32_of, made_tensor
+from mudd_core.config import ModelConfig
+from mudd_core.engine.lora import merged_tensors
 from mudd_core.engine.model import Model
+from mudd_core.interop.held_model import held_model
 from mudd_core.interop.hf import SYSTEM
 from mudd_core.interop.hf_settings import HfModel
 from mudd_core.interop.imported import imported_types
@@ -17,40 +22,47 @@ from mudd_core.run.store.run_folder import RunFolder
 
 
 def merged_model(model: Model) -> Model:
-    """The model with scale A B in its weights, in fp32."""
-    plain = Model(model.config, initialize=False, precision="fp32")
-    for name, value in merged_weights(model):
-        plain.set_parameter(name, value)
-    return plain
+    """The model of one process with scale A B in its weights, in fp32."""
+    return held_model(model.config, merged_tensors(model.parameters, model.store))
 
 
-def round_weights(model: Model, kinds: Mapping[str, str]) -> None:
-    """Give the weights, which stay float32, numbers that these types have. kinds: by the names of transformers.
+def rounded_weights(
+    model: ModelConfig, weights: Mapping[str, StoredTensor], kinds: Mapping[str, str]
+) -> dict[str, StoredTensor]:
+    """The weights that have another type than float32, with the numbers of that type, still float32.
 
-    UserError for a weight that would become infinite.
+    kinds: by the names of transformers. The numbers are made when they are asked for: UserError for a weight that would
+    become infinite.
     """
-    assert isinstance(model.config, HfModel)
-    for entry in SYSTEM.entries(model.config, {}):
-        kind, value = kinds[entry.theirs], model.parameters[entry.ours]
-        if kind == "F32" or entry.part:  # one type for all matrices of a stack
-            continue
-        near = dtypes.as_float32(dtypes.rounded(value, kind))
-        if bad := np.flatnonzero(np.isfinite(value) & ~np.isfinite(near)).tolist():
-            raise UserError(
-                f"[export] --merged: expected weights that {kind}, the type of the base, can hold, got "
-                f"{value.reshape(-1)[bad[0]]:g} in '{entry.theirs}'; --adapter keeps them apart"
-            )
-        model.set_parameter(entry.ours, near)
+    assert isinstance(model, HfModel)
+    rounded = {}
+    for entry in SYSTEM.entries(model, {}):
+        if kinds[entry.theirs] != "F32" and not entry.part:  # one type for all matrices of a stack
+            weight = weights[entry.ours]
+            make = partial(_near, weight, kinds[entry.theirs], entry.theirs)
+            rounded[entry.ours] = made_tensor(weight.shape, np.float32, make)
+    return rounded
 
 
-def base_types(run: RunFolder, model: Model) -> dict[str, str]:
+def _near(weight: StoredTensor, kind: str, name: str) -> Float32:
+    value = float32_of(weight)
+    near = dtypes.as_float32(dtypes.rounded(value, kind))
+    if bad := np.flatnonzero(np.isfinite(value) & ~np.isfinite(near)).tolist():
+        raise UserError(
+            f"[export] --merged: expected weights that {kind}, the type of the base, can hold, got "
+            f"{value.reshape(-1)[bad[0]]:g} in '{name}'; --adapter keeps them apart"
+        )
+    return near
+
+
+def base_types(run: RunFolder, model: ModelConfig) -> dict[str, str]:
     """The type of each tensor of transformers' folder, as the base had it; F32 where none is known.
 
     run: of the files that came with the base.
     """
-    if not isinstance(model.config, HfModel):
+    if not isinstance(model, HfModel):
         return {}
-    names, known = SYSTEM.shapes(model.config, {}), imported_types(run)
+    names, known = SYSTEM.shapes(model, {}), imported_types(run)
     bare = {
         name.removeprefix("transformer."): kind for name, kind in known.items()
     }  # both spellings of GPT-2

@@ -70,8 +70,14 @@ def test_bf16_counts_against_its_own_units_or_not_at_all() -> None:
 def test_the_headline_has_the_lowest_and_the_highest_ratio() -> None:
     rows = [step("ours", 3000), step("eager", 2000), step("ours", 2000, family="mup")]
     rows += [step("eager", 1000, family="mup"), step("ours", 100, shape="55M"), step("jax", 50, shape="55M")]
-    text = tables_summary.headline([kept(*rows)])
+    assert "Some CPU" not in tables_summary.headline([kept(*rows)])  # compiled baselines are missing
+    text = tables_summary.headline([kept(*rows, step("compile", 1500))])
     assert "| Some CPU (R) | fp32, AVX2 | 9M, 55M | 2 | 1.50 to 2.00 | 2.00 | 50% |" in text
+
+
+def test_a_page_names_the_versions_of_its_baselines() -> None:
+    rows = [step("ours", 3000), step("eager", 2000) | {"name": "PyTorch 2.11.0+cpu eager"}]
+    assert "over PyTorch 2.11, the faster" in tables_summary.summary(kept(*rows))
 
 
 def test_the_written_pages_are_those_of_the_kept_rows() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
+from exported_files import exported_files
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from rank_runs import by_threads, config_of, without_time
@@ -79,6 +80,34 @@ def test_ranks_print_what_one_process_prints(
     found = capsys.readouterr()
     assert without_time(found.out) == without_time(wanted.out) and wanted.out
     assert found.err == wanted.err
+
+
+EXPORTS = {
+    "hf": (),
+    "own": ("--system=own",),
+    "own merged": ("--system=own", "--merged"),
+    "adapter": ("--adapter", "--base=hub/name"),
+}
+
+
+@pytest.mark.parametrize(("mesh", "world", "node"), [((), 2, 2), (("mesh.zero=3",), 4, 1)])
+@pytest.mark.parametrize("form", EXPORTS)
+def test_an_export_by_ranks_has_the_files_of_one_process(
+    adapted: list[str],
+    tmp_path: Path,
+    form: str,
+    mesh: tuple[str, ...],
+    world: int,
+    node: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["export", adapted[0], adapted[2], *EXPORTS[form]]
+    assert main([*words, f"--to={tmp_path / 'one'}"]) == 0
+    assert by_threads([*words, f"--to={tmp_path / 'many'}", *mesh], world, node) == [0] * world
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].replace("one", "") == said[1].replace("many", "") and len(said) == 2
+    one, many = (exported_files(tmp_path / name) for name in ("one", "many"))
+    assert one == many and len(one) > 1
 
 
 def test_a_resume_has_the_same_bits_and_takes_a_base_that_was_moved(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from exported_files import exported_files
 from mpi_ranks import ENVIRONMENT, needs_mpi
 from mudd_core.cli import main
 from mudd_core.engine.model import Model
+from mudd_core.interop import export_forms
 from mudd_core.run.loop import signals
 from mudd_core.run.report import sample as sample_texts
 from places import ROOT
@@ -118,6 +120,20 @@ def test_an_export_by_ranks_writes_the_files_of_one_process(
     assert files[0] == files[1] and len(files[0]) > 1
 
 
+@pytest.mark.parametrize("form", [(), ("--adapter", "--base=hub/name")])
+def test_adapters_of_a_mixture_are_exported_by_ranks_that_share_out_its_experts(
+    run: TinyRun, tmp_path: Path, form: tuple[str, ...]
+) -> None:
+    lora = ("tune.method=lora", "lora.rank=4", "lora.init=pissa", f"start.load_parameters_path={run.workdir}")
+    made = TinyRun(tmp_path / "run", run.text, (*run.words, *lora, "train.frozen_dtype=bf16"))
+    assert made.finish() == 0, made.tail
+    words = ["export", f"--workdir={made.workdir}", f"data.cache_dir={run.text.parent / 'cache'}", *form]
+    assert main([*words, f"--to={tmp_path / 'one'}"]) == 0
+    assert by_threads([*words, f"--to={tmp_path / 'many'}", "mesh.expert=2"], 4, 2) == [0] * 4
+    files = [exported_files(tmp_path / name) for name in ("one", "many")]
+    assert files[0] == files[1] and len(files[0]) > 1
+
+
 def test_a_mistake_is_printed_once_and_ends_all_ranks(
     run: TinyRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,12 +164,14 @@ def test_a_stop_ends_the_ranks_together(
 HANGS: dict[str, tuple[Any, str, int]] = {
     "validate": (Model, "evaluate", 1),
     "sample": (sample_texts, "write_text", 1),
+    "sample --interactive": (sample_texts, "write_text", 1),
+    "export": (export_forms, "write_theirs", 0),
 }
 
 
 @pytest.mark.parametrize("command", HANGS)
 def test_a_rank_that_hangs_ends_the_command(
-    run: TinyRun, monkeypatch: pytest.MonkeyPatch, command: str
+    run: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     place, name, rank = HANGS[command]
     works = getattr(place, name)
@@ -165,7 +183,12 @@ def test_a_rank_that_hangs_ends_the_command(
         return works(*args, **more)
 
     monkeypatch.setattr(place, name, hangs)
-    words = words_of(run, command)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"ma\n")))
+    words = words_of(run, command.split()[0])
+    if command == "sample --interactive":
+        words = [*words[:4], "--interactive"]
+    elif command == "export":
+        words = ["export", words[1], words[3], f"--to={tmp_path / 'out'}"]
     assert by_threads([*words, "mesh.zero=3", "dist.hang_timeout=0.5"], 2, 1) == [70, 70]
 
 

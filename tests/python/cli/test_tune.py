@@ -17,12 +17,14 @@ import torch
 
 import mudd_core as mc
 from chat_cases import tokenizer_json, turns, write_folder, write_jsonl
+from exported_files import exported_files
 from hf_models import SHARED, transformers
 from mudd_core.base.units import bytes_text
-from mudd_core.engine.lora import merged_weights
+from mudd_core.engine.lora import merged_tensors
 from mudd_core.interop import export_original
 from mudd_core.interop.merged import merged_model
 from places import ROOT
+from rank_runs import by_threads
 
 peft = pytest.importorskip("peft")
 safetensors = pytest.importorskip("safetensors.torch")
@@ -243,14 +245,17 @@ def test_merged_weights_are_rounded_once_to_the_type_of_the_base(given: Path) ->
     assert done.returncode == 0 and "rounded once to BF16" in done.stderr, done.stderr
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         assert (given / "half-merged" / name).read_bytes() == (half / name).read_bytes(), name
+    words = ["export", f"--workdir={given / 'runs' / 'half'}", "--merged", "mesh.zero=3"]
+    assert by_threads([*words, f"--to={given / 'by-ranks'}"], 2, 1) == [0, 0]
+    assert exported_files(given / "by-ranks") == exported_files(given / "half-merged")
     run = mc.load(given / "runs" / "half").model
-    weights = dict(merged_weights(run))
+    weights = merged_tensors(run.parameters, run.store)
     loaded = transformers.AutoModelForCausalLM.from_pretrained(given / "half-merged")
     assert loaded.dtype == torch.bfloat16
     for key, value in export_original("hf", merged_model(run))[1].items():
         want = torch.tensor(value).to(torch.bfloat16)
         assert torch.equal(loaded.state_dict()[key], want), key
-    assert not np.array_equal(weights["blocks.0.attn.q.w"], run.parameters["blocks.0.attn.q.w"])
+    assert not np.array_equal(np.asarray(weights["blocks.0.attn.q.w"]), run.parameters["blocks.0.attn.q.w"])
 
 
 def test_an_export_by_our_own_names_keeps_the_adapters(

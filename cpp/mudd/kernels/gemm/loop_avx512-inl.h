@@ -69,21 +69,27 @@ struct Walk {
   "mov 64(%[walk]), %%r14\n\tmov 72(%[walk]), %%r15\n\tlea (%%rdx,%%rdx,2), %%r8\n\t"                        \
   "lea (%%rdx,%%rdx,4), %%r9\n\tlea (%%r9,%%rdx,2), %%rdi\n\tadd %%rsi, %%rdi\n\t"
 
+// What follows row i of B a hundred cycles later, into L1: a panel comes from L2 for every tile, and half of the
+// window of waiting instructions, all that a thread has beside another one on its core, does not cover that.
+#define MUDD_NEAR_128(i) "prefetcht0 128*" #i "+1024(%%r10)\n\tprefetcht0 128*" #i "+1088(%%r10)\n\t"
+#define MUDD_NEAR_64(i) "prefetcht0 64*" #i "+512(%%r10)\n\t"
+
 #define MUDD_FETCH(at, step) "prefetcht1 (%%" #at ")\n\tadd %%" #step ", %%" #at "\n\t"
 #define MUDD_ON(n, a_bytes, b_bytes) \
   "add $" #n "*" #a_bytes ", %%rsi\n\tadd $" #n "*" #a_bytes ", %%rdi\n\tadd $" #n "*" #b_bytes ", %%r10\n\t"
-#define MUDD_TWO(add, b, a, i, j) b(i) a(add, i) b(j) a(add, j)
+#define MUDD_TWO(add, b, a, near, i, j) near(i) b(i) a(add, i) near(j) b(j) a(add, j)
 
 // A and B go on by a_bytes and b_bytes each k. Two streams of memory are fetched into L2 on the way.
-#define MUDD_LOOP(add, b, a, a_bytes, b_bytes)                                                               \
-  MUDD_READ_WALK MUDD_STARTS                                                                                 \
-      "sub $4, %%r11\n\tjl 2f\n\t.p2align 6\n"                                                               \
-      "1:\n\t" MUDD_FETCH(r12, r13) MUDD_TWO(add, b, a, 0, 1) MUDD_FETCH(r14, r15) MUDD_TWO(add, b, a, 2, 3) \
-          MUDD_ON(4, a_bytes, b_bytes) "sub $4, %%r11\n\tjge 1b\n"                                           \
-                                       "2:\n\tadd $4, %%r11\n\tjz 4f\n"                                      \
-                                       "3:\n\t" b(0) a(add, 0)                                               \
-                                           MUDD_ON(1, a_bytes, b_bytes) "dec %%r11\n\tjnz 3b\n"              \
-                                                                        "4:\n"
+#define MUDD_LOOP(add, b, a, a_bytes, b_bytes)                                                          \
+  MUDD_READ_WALK MUDD_STARTS                                                                            \
+      "sub $4, %%r11\n\tjl 2f\n\t.p2align 6\n"                                                          \
+      "1:\n\t" MUDD_FETCH(r12, r13) MUDD_TWO(add, b, a, MUDD_NEAR_##b_bytes, 0, 1) MUDD_FETCH(r14, r15) \
+          MUDD_TWO(add, b, a, MUDD_NEAR_##b_bytes, 2, 3)                                                \
+              MUDD_ON(4, a_bytes, b_bytes) "sub $4, %%r11\n\tjge 1b\n"                                  \
+                                           "2:\n\tadd $4, %%r11\n\tjz 4f\n"                             \
+                                           "3:\n\t" b(0) a(add, 0)                                      \
+                                               MUDD_ON(1, a_bytes, b_bytes) "dec %%r11\n\tjnz 3b\n"     \
+                                                                            "4:\n"
 
 #define MUDD_SUM(r) [l##r] "=&v"(c[r].lo.v), [h##r] "=&v"(c[r].hi.v)
 #define MUDD_TILE(add, row_of_b, rows_of_a, a_bytes, b_bytes)                                                     \
@@ -116,6 +122,8 @@ MUDD_INLINE void loop_12x32(Pair (&c)[12], int64_t k, const float* a, int64_t ro
 #undef MUDD_TWO
 #undef MUDD_ON
 #undef MUDD_FETCH
+#undef MUDD_NEAR_64
+#undef MUDD_NEAR_128
 #undef MUDD_READ_WALK
 #undef MUDD_STARTS
 #undef MUDD_THREE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,11 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
-from mudd_core.base.types import Json, JsonObject
-from mudd_core.checkpoint import dtypes, final_hash, is_weight, whole_parts
-from mudd_core.checkpoint.stored import AnyTensor
+from mudd_core.base.types import Float32, Json, JsonObject
+from mudd_core.checkpoint import final_hash, is_weight, whole_parts
+from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, float32_of, made_tensor
 from mudd_core.config import Config
-from mudd_core.engine.frozen import set_weight
+from mudd_core.engine.frozen import set_weight, stored_as
 from mudd_core.engine.lora import base_names, low_rank, principal_factors, trained_of
 from mudd_core.run.build.grow import start_weights
 from mudd_core.run.build.start_source import base_path, read_source
@@ -70,7 +71,7 @@ class Base:
         adapters = model.store.adapters
         for name, weight in self.weights.items():
             layer = name.removesuffix(".w")
-            whole = dtypes.as_float32(np.asarray(weight))
+            whole = float32_of(weight)
             if fresh:
                 for factor, value in zip(
                     "ab", principal_factors(whole, adapters.rank, adapters.scale), strict=True
@@ -105,6 +106,30 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     adapters = model.store.adapters
     kept = {f"{name}.w": weights[f"{name}.w"] for name in sorted(adapters.names) if adapters.initial}
     return Base(path.absolute(), final_hash(whole_parts(weights)), rounded, kept, config.lora.start_from)
+
+
+def tensors_with_base(
+    config: Config, model: Model, folder: RunFolder, own: Mapping[str, StoredTensor]
+) -> dict[str, StoredTensor]:
+    """All weights of a model with adapters by name, each made when it is asked for: of its checkpoint, else of the base.
+
+    own: of the checkpoint that the model was read from, whose adapters have this base (require_base).
+    """
+    found = read_source(base_path(config, folder)).tensors
+    adapters = model.store.adapters
+    weights = dict(own)
+    for name in base_names(model.store):
+        tensor, layer = found[name], name.removesuffix(".w")
+        if adapters.initial and layer in adapters.names and name.endswith(".w"):
+            shape = tuple(model.store.describe(name)["shape"])
+            tensor = made_tensor(shape, np.float32, partial(_without_initial, tensor, layer, own, adapters.scale))
+        weights[name] = stored_as(model.store, name, tensor)
+    return weights
+
+
+def _without_initial(weight: AnyTensor, layer: str, own: Mapping[str, StoredTensor], scale: float) -> Float32:
+    a, b = (float32_of(own[f"{layer}.lora_{factor}0"]) for factor in "ab")
+    return float32_of(weight) - low_rank(a, b, scale)
 
 
 def _take_adapters(model: Model, path: str) -> None:

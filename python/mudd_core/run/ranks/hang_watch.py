@@ -46,6 +46,15 @@ class Watch:
             self._begun = False
             self._comm.watch(0)
 
+    @contextlib.contextmanager
+    def over(self) -> Iterator[None]:
+        """Ranks are watched inside the block."""
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end()
+
     def phase(self, name: str, step: int) -> None:
         """What this rank does now: a sign of life, and part of the message if a rank fails or hangs."""
         if self._comm is not None:
@@ -74,17 +83,11 @@ class Watch:
             self._comm.watch(self._limit)
 
 
-@contextlib.contextmanager
-def watched(ranks: Ranks, config: Config, parameters: int) -> Iterator[Watch]:
-    """Watch the ranks of a command that reads a run, whose model has so many parameters, inside the block.
+def reader_watch(ranks: Ranks, config: Config, parameters: int) -> Watch:
+    """The watch of a command that reads a run, whose model has so many parameters.
 
-    They give a sign of life for each batch or token.
+    The ranks give a sign of life for each batch, token or tensor.
     """
     tokens = (config.eval.batch_size or config.train.batch_size) * config.train.seq_len
     slow = 2 * parameters * tokens / (_OPERATIONS_PER_SECOND * _core.num_threads())
-    watch = Watch(ranks, config.dist.hang_timeout, slow / STEPS)
-    watch.begin()
-    try:
-        yield watch
-    finally:
-        watch.end()
+    return Watch(ranks, config.dist.hang_timeout, slow / STEPS)
