@@ -5,7 +5,8 @@
 
 Every hash is of a process of its own: SHA-256 over all weights in name order. All start from the same weights and take
 the same batches. The levels are AVX2 and the CPU's own; on a CPU whose own level is AVX2, the portable level and AVX2
-(of PyTorch: its default, which has no AVX, and AVX2). Exit code 1 if ours differ.
+(of PyTorch: its default, which has no AVX, and AVX2). The times are those of the median step but the first; beside
+them, how often the last level's time the first one takes. Exit code 1 if ours differ.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +34,16 @@ from shapes import FAMILIES, SHAPES, Shape, commit, cpu_name, usable_cores
 from workload import BETAS, DECAY, EPS, LR, batch_tokens, parameter_shapes, random_weights
 
 PROGRAMS = ("ours", "torch")
+
+
+class Run(NamedTuple):
+    """What a process found: the hash of its weights, the name of its level, seconds of the median step."""
+
+    digest: str
+    level: str
+    seconds: float
+
+
 LEVELS = ("portable", "avx2", "avx512", "highest")
 
 
@@ -66,22 +81,30 @@ def hash_of(arrays: Mapping[str, NDArray[np.float32]]) -> str:
     return digest.hexdigest()
 
 
-def of_ours(s: Shape, family: str, a: argparse.Namespace) -> tuple[str, str]:
-    """Train; the hash and the level."""
+def median_seconds(times: list[float]) -> float:
+    """Return the median of all steps but the first, of one step its time."""
+    return statistics.median(times[1:] or times)
+
+
+def of_ours(s: Shape, family: str, a: argparse.Namespace) -> Run:
+    """Train."""
     import mudd_core as mc
     from bench_step import default_micro_batch, make_engine
 
     mc.set_num_threads(a.threads)
     engine = make_engine(s, family, default_micro_batch(s), None)
+    times: list[float] = []
     for step in range(a.steps):
         tokens = batch_tokens(s, step).astype(np.int32)
         parts = {"inputs": tokens[:, :-1], "targets": tokens[:, 1:]}
+        begin = time.perf_counter()
         engine.train_step(step, LR, {name: np.ascontiguousarray(part) for name, part in parts.items()})
-    return hash_of(dict(engine.model.parameters)), str(mc.isa())
+        times.append(time.perf_counter() - begin)
+    return Run(hash_of(dict(engine.model.parameters)), str(mc.isa()), median_seconds(times))
 
 
-def of_torch(s: Shape, family: str, a: argparse.Namespace) -> tuple[str, str]:
-    """Train in eager mode as baselines/torch_step.py does; the hash and the level."""
+def of_torch(s: Shape, family: str, a: argparse.Namespace) -> Run:
+    """Train in eager mode as baselines/torch_step.py does."""
     sys.path.insert(0, str(Path(__file__).parent / "baselines"))
     import torch
     import torch_step
@@ -94,18 +117,21 @@ def of_torch(s: Shape, family: str, a: argparse.Namespace) -> tuple[str, str]:
     others = [p for p in model.parameters() if p.dim() <= 1]
     groups = [{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, fused=True)
+    times: list[float] = []
     for step in range(a.steps):
         tokens = torch.from_numpy(batch_tokens(s, step))
+        begin = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
         model(tokens[:, :-1], tokens[:, 1:]).backward()
         torch_step.clip(model)
         optimizer.step()
+        times.append(time.perf_counter() - begin)
     weights = {name: p.detach().numpy() for name, p in model.named_parameters()}
-    return hash_of(weights), str(torch.backends.cpu.get_cpu_capability())
+    return Run(hash_of(weights), str(torch.backends.cpu.get_cpu_capability()), median_seconds(times))
 
 
-def in_process(program: str, family: str, level: str, a: argparse.Namespace) -> tuple[str, str]:
-    """Return the hash and the level that another process has at this one; what failed in place of the hash."""
+def in_process(program: str, family: str, level: str, a: argparse.Namespace) -> Run:
+    """Return what another process finds at this level; what failed in place of the hash."""
     words = [f"--{name.replace('_', '-')}={getattr(a, name)}" for name in ("shape", "steps", "threads")]
     words += [f"--{n.replace('_', '-')}={getattr(a, n)}" for n in ("seq_len", "batch") if getattr(a, n)]
     command = [sys.executable, __file__, *words, "--families", family, "--programs", program, "--child"]
@@ -114,20 +140,17 @@ def in_process(program: str, family: str, level: str, a: argparse.Namespace) -> 
             command, env=environment(program, level), cwd=folder, capture_output=True, text=True, check=False
         )
     if done.returncode:
-        return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1], level
-    found: list[str] = json.loads(done.stdout.splitlines()[-1])
-    return found[0], found[1]
+        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return Run(said, level, math.nan)
+    found: tuple[str, str, float] = json.loads(done.stdout.splitlines()[-1])
+    return Run(found[0], found[1].lower(), found[2])
 
 
-def rows(a: argparse.Namespace) -> Iterable[tuple[str, str, dict[str, str]]]:
-    """Give family, program and the hashes by level."""
+def rows(a: argparse.Namespace) -> Iterable[tuple[str, str, list[Run]]]:
+    """Give family, program and what each level has."""
     for family in a.families:
         for program in a.programs:
-            found: dict[str, str] = {}
-            for level in a.levels:
-                digest, name = in_process(program, family, level, a)
-                found[name.lower()] = digest
-            yield family, program, found
+            yield family, program, [in_process(program, family, level, a) for level in a.levels]
 
 
 def parse() -> argparse.Namespace:
@@ -159,13 +182,16 @@ def main() -> int:
         return 0
     print(
         f"{cpu_name()}, commit {commit()}, {a.threads} threads: {s.name}, T {s.T}, batch {s.B}, {a.steps} steps\n\n"
-        "| family | program | hashes by level | |\n| --- | --- | --- | --- |"
+        "| family | program | hashes by level | | seconds a step | first / last |\n" + "| --- " * 6 + "|"
     )
     unequal = 0
-    for family, program, found in rows(a):
-        unequal += program == "ours" and verdict(found) != "equal"
-        text = ", ".join(f"{level} `{digest[:12]}`" for level, digest in found.items())
-        print(f"| {family} | {program} | {text} | {verdict(found)} |", flush=True)
+    for family, program, runs in rows(a):
+        said = verdict({run.level: run.digest for run in runs})
+        unequal += program == "ours" and said != "equal"
+        hashes = ", ".join(f"{run.level} `{run.digest[:12]}`" for run in runs)
+        times = ", ".join(f"{run.seconds:.3g}" for run in runs)
+        factor = runs[0].seconds / runs[-1].seconds
+        print(f"| {family} | {program} | {hashes} | {said} | {times} | {factor:.2f} |", flush=True)
     return 1 if unequal else 0
 
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "compare.h"
+#include "mudd/base/parallel.h"
 #include "mudd/graph/node.h"
 #include "mudd/ops/activation/activation.h"
 #include "mudd/ops/activation/reference.h"
@@ -97,6 +98,19 @@ TEST_CASE("not a number stays one, infinities do not make one") {
       CHECK(y[1] == static_cast<float>(reference::activate(a, 1e4)));
       CHECK(y[2] == static_cast<float>(reference::activate(a, -1e4)));
     });
+  });
+}
+
+TEST_CASE("in a worker, what is cut at zero makes a denormal zero") {
+  for_each_row(activation_rows(), [&](const auto& row) {
+    const float x[] = {1e-40f, -1e-40f, 1e-40f};
+    float relu[3], relu6[3], hard_tanh[3];
+    parallel_for(1, [&](int64_t, int) {
+      row.kernels->fwd(0, 1, 3, Activation::relu, x, 3, relu, 3);
+      row.kernels->pointwise_fwd(0, 1, 3, Pointwise::relu6, x, 3, relu6, 3);
+      row.kernels->pointwise_fwd(0, 1, 3, Pointwise::hard_tanh, x, 3, hard_tanh, 3);
+    });
+    for (int i = 0; i < 3; ++i) CHECK((relu[i] == 0 && relu6[i] == 0 && hard_tanh[i] == 0));
   });
 }
 

@@ -28,7 +28,7 @@ std::vector<double> gradient(const std::vector<float>& x, const std::vector<floa
 
 TEST_CASE("layer_norm rows equal the reference on every edge of the lanes") {
   for_each_row(layer_norm_rows(), [](const auto& row) {
-    for (int64_t rows : {0, 1, 3})
+    for (int64_t rows : {0, 1, 3, 6})
       for (int64_t d : {2, 7, 8, 9, 15, 16, 17, 33, 63, 64, 65, 129}) {
         const auto x = numbers(1, rows * d), gain = numbers(2, d), bias = numbers(3, d), dy = numbers(4, rows * d);
         const auto xd = widen(x), gd = widen(gain), bd = widen(bias);
@@ -54,6 +54,25 @@ TEST_CASE("layer_norm rows equal the reference on every edge of the lanes") {
                          false, dgain.data(), dbias.data());
         for (size_t i = 0; i < dx.size(); ++i) CHECK((added[i] == 1.0f + dx[i] && over[i] == dx[i]));
       }
+  });
+}
+
+TEST_CASE("a row has the same bits alone and beside others, whatever its width") {
+  for_each_row(layer_norm_rows(), [](const auto& row) {
+    const int64_t rows = 7;
+    for (int64_t d : {5, 64, 1100, 1500, 2300, 4200}) {
+      const auto x = numbers(1, rows * d), gain = numbers(2, d), bias = numbers(3, d), dy = numbers(4, rows * d);
+      std::vector<float> y(x.size()), stats(2 * rows), dx(x.size());
+      auto y_alone = y, stats_alone = stats, dx_alone = dx;
+      const auto compute = [&](int64_t begin, int64_t end, float* to, float* means, float* gradient) {
+        row.kernels->fwd(begin, end, d, x.data(), d, gain.data(), bias.data(), {}, to, d, means);
+        row.kernels->bwd(begin, end, d, x.data(), d, gain.data(), {}, means, dy.data(), d, gradient, d, false,
+                         nullptr, nullptr);
+      };
+      compute(0, rows, y.data(), stats.data(), dx.data());
+      for (int64_t r = 0; r < rows; ++r) compute(r, r + 1, y_alone.data(), stats_alone.data(), dx_alone.data());
+      CHECK((y == y_alone && stats == stats_alone && dx == dx_alone));
+    }
   });
 }
 

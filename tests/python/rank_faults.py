@@ -92,7 +92,7 @@ class Kills:
     def finish(self, whole: TinyRun) -> bool:
         """Run to the end without a fault: whether it has the bits of the whole run."""
         job = self._job()
-        assert job.finish() == 0, job.tail
+        assert job.finish(300) == 0, job.tail
         return same(job, whole)
 
 

@@ -108,7 +108,7 @@ TYPED = "MUDD_TYPED"
 JOB_OPTIONS = ("--ranks", "--hosts", "--max-restarts")  # for the process that starts the ranks
 # Tools whose work several ranks share, beside the commands that take --ranks; and those with a --ranks of their own.
 TOOLS_ON_RANKS = ("export", "bakeoff")
-OWN_RANKS = ("commbench", "scale", "tune")
+OWN_RANKS = ("commbench", "tune")
 # Commands that read a run: its saved config counts, and arguments may change what may change on resume.
 READING = ("validate", "sample", "report")
 

@@ -103,6 +103,7 @@ def test_the_words_of_the_job_are_taken_out_and_threads_are_looked_up() -> None:
         (["data", "show", "--ranks=2", "--hosts=a"], "data show has no use of ranks, because one process"),
         (["mup", "--hosts=a,b", "--ranks=2"], "does all of it; leave out --hosts and --ranks"),
         (["--mode=report", "--ranks=2"], "report has no use of ranks"),
+        (["scale", "--config=tiny.py", "--ranks=2"], "scale has no use of ranks"),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_started(

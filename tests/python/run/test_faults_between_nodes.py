@@ -17,7 +17,7 @@ import pytest
 from mpi_ranks import needs_mpi, ranks_of
 from places import ROOT
 from rank_faults import run_of, same
-from tiny_run import TinyRun
+from tiny_run import CONFIG, MIXTURE, TinyRun
 
 sys.path[:0] = [str(ROOT / "bench")]
 
@@ -35,14 +35,21 @@ def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     return run
 
 
-def test_a_stopped_rank_of_another_node_is_named(tiny_text: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("config", "words"), [(CONFIG, ()), (CONFIG, ("mesh.zero=3",)), (MIXTURE, ("mesh.expert=2",))]
+)
+def test_a_stopped_rank_of_another_node_is_named(
+    tiny_text: Path, tmp_path: Path, config: Path, words: tuple[str, ...]
+) -> None:
     run = run_of(
         tmp_path / "run",
         tiny_text,
         "--ranks=2",
         "dist.node=rank",
         "dist.hang_timeout=2",
+        *words,
         *ENDLESS,
+        config=config,
     )
     process = run.start()
     run.wait_for_step(process, 5)

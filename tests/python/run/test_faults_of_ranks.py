@@ -14,11 +14,18 @@ import pytest
 
 from mpi_ranks import needs_mpi, ranks_of
 from mudd_core import checkpoint
-from mudd_core.base.errors import DivergedError
+from mudd_core.base.errors import DivergedError, ReportedElsewhereError, UserError
 from mudd_core.run.loop.trainer import Trainer
 from rank_faults import MPIRUN, job_of, run_of, same
 from rank_runs import config_of, on_ranks
-from tiny_run import TinyRun
+from tiny_mixture_config import get_config
+from tiny_run import CONFIG, MIXTURE, TinyRun
+
+# Configs and words of meshes that cut weights, or share out experts.
+AXES = {
+    "zero 3": (CONFIG, ("mesh.zero=3", "dist.node=rank")),
+    "expert": (MIXTURE, ("mesh.expert=2",)),
+}
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +57,15 @@ def test_a_stop_from_outside_is_one_of_all_ranks(
 
 
 @needs_mpi
+@pytest.mark.parametrize("axis", [None, *AXES])
 def test_a_full_disk_of_one_rank_costs_no_step_and_ends_with_74(
-    whole: TinyRun, tiny_text: Path, memory_path: Path
+    whole: TinyRun, tiny_text: Path, memory_path: Path, axis: str | None
 ) -> None:
-    run = run_of(memory_path / "run", tiny_text, prefix=(*MPIRUN, "-n", "2"))
+    config, words = AXES[axis] if axis else (CONFIG, ())
+    if config == MIXTURE:
+        whole = run_of(memory_path / "whole", tiny_text, config=config)
+        assert whole.finish() == 0, whole.tail
+    run = run_of(memory_path / "run", tiny_text, *words, prefix=(*MPIRUN, "-n", "2"), config=config)
     process = run.start()
     try:
         run.wait_for_step(process, 12)
@@ -124,28 +136,62 @@ def test_another_emulated_level_on_one_rank_is_refused(tiny_text: Path, tmp_path
     assert not run.workdir.exists()
 
 
-def test_bad_numbers_of_one_rank_for_ever_end_all_and_name_it(tiny_text: Path) -> None:
+@pytest.mark.parametrize(
+    ("fields", "node_size"),
+    [
+        ({}, 2),
+        ({"mesh.zero": 3}, 1),
+        ({"model": get_config().model, "mesh.expert": 2}, 1),
+    ],
+)
+def test_bad_numbers_of_one_rank_for_ever_end_all_and_name_it(
+    tiny_text: Path, fields: dict[str, Any], node_size: int
+) -> None:
     def work(comm: Any) -> str:
-        with Trainer(config_of(tiny_text, **{"train.steps": 100}), comm=comm) as run:
+        with Trainer(config_of(tiny_text, **{"train.steps": 100, **fields}), comm=comm) as run:
             train = run.config.train
             shape = (train.batch_size, train.seq_len)
             batch = {"inputs": np.full(shape, 5, np.int32), "targets": np.full(shape, 6, np.int32)}
             batch["inputs"][-1] = 7  # a sample of the last rank
-            table = np.array(run.model.parameters["embed"])
-            table[7] = np.nan
             comm.barrier()
-            if comm.rank == 0:
-                run.model.set_parameter("embed", table)
+            parts = run.engine.state_parts(writable=True)
+            [table] = [part for part in parts if part.name == "embed"] or [None]
+            at = 7 * run.model.config.d_model
+            if table is not None and (comm.node_rank == 0 and table.begin <= at < table.end):
+                table.array.reshape(-1)[at - table.begin] = np.nan
+            before = None if table is None else np.array(table.array)
             comm.barrier()
             try:
                 for _ in range(100):
                     record = run.step(batch)
-                    assert record.skipped and np.array_equal(
-                        run.model.parameters["embed"], table, equal_nan=True
-                    )
+                    assert record.skipped
+                    assert table is None or np.array_equal(table.array, before, equal_nan=True)
             except DivergedError as error:
                 return str(error)
         return ""
 
-    said = on_ranks(work, 2)
+    said = on_ranks(work, 2, node_size)
     assert all("embedding (forward) on rank 1 (" in text for text in said), said
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"mesh.zero": 3}, "mesh.zero: expected 1 as on rank 0 "),
+        ({"model": get_config().model, "mesh.expert": 2}, "model.family: expected 'transformer_pp'"),
+        ({"train.save_every": 2}, "train.save_every: expected 4"),
+    ],
+)
+def test_ranks_with_another_config_are_refused(
+    tiny_text: Path, tmp_path: Path, fields: dict[str, Any], named: str
+) -> None:
+    def work(comm: Any) -> str:
+        own = fields if comm.rank == 1 else {}
+        with pytest.raises((UserError, ReportedElsewhereError)) as caught:
+            Trainer(config_of(tiny_text, **own), tmp_path / "run", comm=comm)
+        assert caught.value.exit_code == 2
+        return str(caught.value)
+
+    first, _ = on_ranks(work, 2)
+    assert "[ranks] rank 1 on " in first and named in first, first
+    assert not (tmp_path / "run").exists()

@@ -81,8 +81,18 @@ inline Vec min(Vec a, Vec b) { return {_mm_min_ps(a.v, b.v)}; }
 inline Vec max(Vec a, Vec b) { return {_mm_max_ps(a.v, b.v)}; }
 inline Vec sqrt(Vec a) { return {_mm_sqrt_ps(a.v)}; }
 #else
-inline Vec min(Vec a, Vec b) { return {a.v < b.v ? a.v : b.v}; }
-inline Vec max(Vec a, Vec b) { return {a.v > b.v ? a.v : b.v}; }
+#if defined(__aarch64__)
+// A denormal that a comparison took for zero becomes zero, as x86-64 writes it. The compiler does not see the 1.
+inline Vec flushed(Vec a) {
+  Vec::Lanes one = Vec::set1(1.0f).v;
+  asm("" : "+w"(one));
+  return {a.v * one};
+}
+#else
+inline Vec flushed(Vec a) { return a; }
+#endif
+inline Vec min(Vec a, Vec b) { return flushed({a.v < b.v ? a.v : b.v}); }
+inline Vec max(Vec a, Vec b) { return flushed({a.v > b.v ? a.v : b.v}); }
 inline Vec sqrt(Vec a) {
   Vec r;
   for (int i = 0; i < Vec::kLanes; ++i) r.v[i] = __builtin_sqrtf(a.v[i]);

@@ -32,19 +32,29 @@ void fwd(int64_t begin, int64_t end, int64_t d_model, const int32_t* ids, const 
   }
 }
 
+// out[0..width) = the sum of dy over rows[0..n), n > 0, in order.
+inline void sum_rows(const float* dy, int64_t stride, const int32_t* rows, int64_t n, int64_t width, float* out) {
+  constexpr int kTogether = 4;  // vectors, so that the loop over a few rows is not most of the work
+  int64_t d = 0;
+  for (; d + kTogether * Vec::kLanes <= width; d += kTogether * Vec::kLanes) {
+    Vec v[kTogether];
+    for (int j = 0; j < kTogether; ++j) v[j] = Vec::load(dy + rows[0] * stride + d + j * Vec::kLanes);
+    for (int64_t i = 1; i < n; ++i)
+      for (int j = 0; j < kTogether; ++j) v[j] = v[j] + Vec::load(dy + rows[i] * stride + d + j * Vec::kLanes);
+    for (int j = 0; j < kTogether; ++j) v[j].store(out + d + j * Vec::kLanes);
+  }
+  over_row(width - d, [&](int64_t at, int lanes) {
+    Vec v = load(dy + rows[0] * stride + d + at, lanes);
+    for (int64_t i = 1; i < n; ++i) v = v + load(dy + rows[i] * stride + d + at, lanes);
+    store(out + d + at, v, lanes);
+  });
+}
+
 // Sum of dy over rows[0..n), n > 0, all in the shards [first, last): order inside a shard, tree over shards.
 // Halves of the tree without a row are left out. `spare` has a row of kEmbeddingColumns per level below.
 void tree(const EmbeddingGrad& g, const int32_t* rows, int64_t n, int first, int last, int64_t column,
           int64_t width, float* sum, float* spare) {
-  if (last - first == 1) {
-    const float* dy = g.dy + column;
-    over_row(width, [&](int64_t d, int lanes) {
-      Vec v = load(dy + rows[0] * g.dy_stride + d, lanes);
-      for (int64_t i = 1; i < n; ++i) v = v + load(dy + rows[i] * g.dy_stride + d, lanes);
-      store(sum + d, v, lanes);
-    });
-    return;
-  }
+  if (last - first == 1) return sum_rows(g.dy + column, g.dy_stride, rows, n, width, sum);
   const int middle = first + (last - first) / 2;
   int64_t left = 0, high = n;  // rows ascend: how many lie before the middle
   while (left < high) {

@@ -17,7 +17,7 @@ from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.engine.state import weight_parts
 from mudd_core.run.build.base import load_base, require_base
-from mudd_core.run.build.components import shared_data
+from mudd_core.run.build.run_data import shared_data
 from mudd_core.run.build.planned_model import spread_of
 from mudd_core.run.build.shared_memory import fit_weights
 from mudd_core.run.build.start_source import check_start

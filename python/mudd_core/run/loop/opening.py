@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from mudd_core.base.errors import UserError
-from mudd_core.config import Config, check_config, mesh_of
+from mudd_core.config import Config, check_config, mesh_of, to_dict
 from mudd_core.config.fields import replace_path
-from mudd_core.run.build.components import Components, with_model_of, with_steps
+from mudd_core.run.build.components import Components, with_model_of
 from mudd_core.run.build.rows import shortened
+from mudd_core.run.build.run_data import with_steps
 from mudd_core.run.build.start_source import check_start, fetch_start
 from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 from mudd_core.run.loop.session import Session
@@ -49,6 +50,7 @@ def open_run(
     """
     asked = asked if model is None else with_model_of(model, asked)
     check_config(asked)
+    _require_one_config(asked, ranks)
     mesh = ranks.together(lambda: mesh_of(asked, ranks.world))
     ranks.together(lambda: require_tracker(asked.log))
     ranks.together(lambda: _refuse_measures(asked, ranks))
@@ -82,6 +84,24 @@ def open_run(
     run = Session(config, parts, store, log, ranks, fingerprint or None, changed)
     opened.callback(run.end_rows)
     return run
+
+
+def _require_one_config(config: Config, ranks: Ranks) -> None:
+    """UserError, with the field, where a rank has another config than the first one.
+
+    Threads and the places of files are its own; of the data all compare what they have read.
+    """
+    sections = {
+        name: fields for name, fields in to_dict(config).items() if name not in ("data", "start", "storage")
+    }
+    facts = {
+        f"{name}.{field}": value
+        for name, fields in sections.items()
+        if isinstance(fields, dict)
+        for field, value in fields.items()
+    }
+    del facts["train.threads"]
+    ranks.agree(facts)
 
 
 def _refuse_measures(config: Config, ranks: Ranks) -> None:

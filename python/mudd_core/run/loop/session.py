@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from mudd_core import _core
 from mudd_core.config import Config, Difference
-from mudd_core.run.build.components import Components, add_text
+from mudd_core.run.build.components import Components
 from mudd_core.run.build.rows import data_end_note, shortened
+from mudd_core.run.build.run_data import add_text
 from mudd_core.run.loop import data_place
 from mudd_core.run.loop.state import RunState
 from mudd_core.run.ranks.hang_watch import Watch

@@ -87,8 +87,9 @@ class Updates:
         run.history.took_step(record)
         if goes_back:
             self._recovery.go_back(t)
-        if not run.cuts_weights and compare_due(run.ranks, run.config.dist.compare_every, record.step):
-            compare_weights(run.ranks, run.engine.state_parts(), record.step)
+        copies = not run.cuts_weights or run.config.mesh.expert > 1  # slices have one owner each
+        if copies and compare_due(run.ranks, run.config.dist.compare_every, record.step):
+            compare_weights(run.ranks, run.engine.state_parts(), record.step, cut=run.cuts_weights)
         return record
 
     def _inputs(self, number: int, batch: Mapping[str, Array] | None) -> Int32:

@@ -20,18 +20,23 @@ def compare_due(ranks: Ranks, every: int, step: int) -> bool:
     return ranks.comm is not None and ranks.comm.nodes > 1 and every > 0 and step % every == 0
 
 
-def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int) -> None:
+def compare_weights(ranks: Ranks, parts: Iterable[StatePart], step: int, *, cut: bool = False) -> None:
     """RuntimeError on all ranks (exit code 70) where a node holds other bytes than most; it names rank and weights.
 
     Every rank of a node reads its part of the names, and is compared with the same rank of the other nodes. Where two
-    nodes differ, either may be right: both are named.
+    nodes differ, either may be right: both are named. cut: of the weights, which ranks have cut, experts alone have
+    copies.
     """
     comm = ranks.comm
     assert comm is not None
     held = [part for part in parts if is_weight(part.name)]
-    weights = {part.name: part.array for part in held if part.whole}
+    weights = {part.name: part.array for part in held if part.whole and not cut}
     own = sorted(weights)[comm.node_rank :: comm.node_size]
-    dealt = {f"{part.name} from element {part.begin}": _digest(part.array) for part in held if not part.whole}
+    dealt = {
+        f"{part.name} from element {part.begin}": _digest(part.array)
+        for part in held
+        if part.name not in weights
+    }
     found = ranks.gathered([socket.gethostname(), [_digest(weights[name]) for name in own], dealt])
     faults = _faults_of_experts(found)
     for place in range(comm.node_size):

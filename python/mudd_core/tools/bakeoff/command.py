@@ -44,7 +44,7 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
     out = ranks.together(lambda: local(asked.out or f"runs/bakeoff-{asked.preset}", "[bakeoff] --out"))
     from mudd_core.base.surroundings import environment_text
     from mudd_core.data.pipelines import prepare
-    from mudd_core.run.build.components import shared_data
+    from mudd_core.run.build.run_data import shared_data
     from mudd_core.run.loop import signals
 
     families = asked.families.split(",")

@@ -1,0 +1,112 @@
+"""The data of a run: read or built once for all ranks, and what the loop takes from them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config
+from mudd_core.run.build import start_warnings
+from mudd_core.run.build.components import Components
+from mudd_core.run.build.protocols import validated_slots
+from mudd_core.run.build.rows import no_validation, row_shape, training_rows, validation_batches
+from mudd_core.run.ranks.ranks import Ranks
+from mudd_core.run.records.data_facts import DATA_FACT
+from mudd_core.run.store.identity import seal_fact
+
+if TYPE_CHECKING:
+    from mudd_core.data.pipelines import Prepared
+
+
+def shared_data(
+    prepare: Callable[..., Prepared],
+    config: Config,
+    fingerprint: str | None,
+    ranks: Ranks,
+    before_build: Callable[[], None] | None = None,
+) -> Prepared:
+    """The data of a run: a cache is built by one rank, found by those that see its files, and the same for all."""
+    shown = None if ranks.first else (lambda *_: None)  # of the progress of a build
+    text: Prepared = ranks.in_turn(
+        lambda: prepare(config, fingerprint=fingerprint, progress=shown, before_build=before_build)
+    )
+    ranks.agree({"text and tokenizer": text.fingerprint, "token cache": text.seal})
+    return text
+
+
+def add_text(
+    components: Components, config: Config, fingerprint: str | None = None, ranks: Ranks | None = None
+) -> Components:
+    """The parts with the config's text: batches, validation, tokenizer. UserError if the model has too few tokens."""
+    from mudd_core.data import pipelines
+
+    text = shared_data(pipelines.prepare, config, fingerprint, ranks or Ranks())
+    have = components.model.config.vocab_size
+    if text.vocab_size > have:
+        raise UserError(
+            f"[train] model: expected a vocabulary of at least the tokenizer's {text.vocab_size}, got {have}; "
+            "give each step its batch, or set data.tokenizer to the model's own"
+        )
+    components.engine.batcher = training_rows(config, text)
+    return with_text(components, config, text)
+
+
+def with_text(components: Components, config: Config, text: Prepared) -> Components:
+    """The parts with this text."""
+    from mudd_core.data.rows import Shown
+
+    held = text.rows("valid", row_shape(config)).rows
+    missing = "" if held else no_validation(config)
+    warned = bool(missing and config.data.eval_match)
+    return dataclasses.replace(
+        components,
+        tokenizer=text.tokenizer,
+        documents=text.documents,
+        train_tokens=text.train_tokens,
+        described=tuple(text.describe()),
+        facts={
+            **components.facts,
+            DATA_FACT: text.fingerprint,
+            **seal_fact(text),
+            "vocab_size": components.model.config.vocab_size,
+        },
+        validated_slots=validated_slots(config, held, text.documents[1]) if held else 0,
+        bytes_per_target=text.valid_bytes_per_target,
+        validation_batches=lambda: validation_batches(config, text),
+        reopened_rows=lambda: training_rows(config, text),
+        validates=bool(held),
+        warnings=(
+            *components.warnings,
+            *start_warnings.of_files(text),
+            *start_warnings.of_text(config, text),
+            *([missing] if warned else []),
+        ),
+        notes=(
+            *components.notes,
+            *(text.shown() if isinstance(text, Shown) else ()),
+            *([missing] if missing and not warned else []),
+        ),
+    )
+
+
+def with_steps(config: Config, fingerprint: str | None, ranks: Ranks) -> Config:
+    """The config with train.steps of train.epochs passes over the training rows, whole batches only."""
+    from mudd_core.data import pipelines
+    from mudd_core.data.pipelines.core_rows import PackedRows
+
+    train = config.train
+    if not train.epochs:
+        return config
+    text = shared_data(pipelines.prepare, config, fingerprint, ranks)
+    found = text.rows("train", row_shape(config))
+    rows = found.rows
+    if rows < train.batch_size:
+        raise UserError(
+            f"[train.epochs] expected at least a batch of {train.batch_size} rows, got {rows}; lower train.batch_size"
+        )
+    steps = train.epochs * (rows // train.batch_size)
+    if isinstance(found, PackedRows) and config.data.epochs == train.epochs:
+        steps = found.batches(train.epochs)  # with the last batch of each worker
+    return dataclasses.replace(config, train=dataclasses.replace(train, steps=steps))
