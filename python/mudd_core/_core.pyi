@@ -389,9 +389,9 @@ class Executor:
     def arena_bytes(self) -> int:
         ...
     @property
-    def flops(self) -> tuple[float, float]:
+    def flops(self) -> tuple[float, float, float]:
         """
-        (FLOPs of the matmuls of one run, the same where every gradient is computed).
+        (FLOPs of the matmuls of one run, the same where every gradient is computed, those of the loss). Before the first run all targets count, afterwards those of the last one.
         """
     @property
     def gradient_bytes(self) -> int:

@@ -216,12 +216,15 @@ class Engine:
         """The planned executor of a training run over the batcher's rows."""
         return self._planned.executor
 
-    def flops_per_token(self) -> float:
-        """Operations for one trained token (engine/flops.py), without the gradients that frozen weights save."""
+    def flops_per_token(self, counted: float = 1.0) -> float:
+        """Operations for one trained token (engine/flops.py), without the gradients that frozen weights save.
+
+        counted: the share of targets that count, for which alone the head is computed. Call it before the first step.
+        """
         shape = self.model.config
-        computed, all_gradients = self.executor.flops
+        computed, all_gradients, loss = self.executor.flops
         every = flops_per_token(shape, shape.vocab_size, self.config.train.seq_len)
-        return every * float(computed / all_gradients)
+        return every * float((computed - (1 - counted) * loss) / all_gradients)
 
     def gradient_bytes(self, *, gradient_rows: bool) -> int:
         """Bytes of gradients in a training step that keeps those of tables by rows, or whole; for a plan."""
