@@ -5,11 +5,13 @@
     python bench/bench_ranks.py --only steps --shapes 9M --precision fp32
 
 Programs take their steps in turn (turns.py), medians over 20 steps after 5. Parts: steps (2 ranks x 1 thread, 1 rank,
-under mpirun or not), experts (Mixtral 9M, data parallel and with mesh.expert=2), sums (32 MiB over two windows),
-memory (worlds 1, 2, 4), meshes (the same of ranks that cut weights or hold experts), and for the last shape named:
-baselines (PyTorch DDP with gloo on two processes, fp32), link (two network namespaces joined by 1 Gb/s; needs root;
-turns of five steps, because weights arrive in the forward of the next step). Rows go to
-bench/results/ranks_<cpu>_<date>.json and the page beside it. The exit code is 1 if a program took other steps.
+under mpirun or not), experts (Mixtral 9M, data parallel and with mesh.expert=2, beside PyTorch DDP), sums (32 MiB over
+two windows), memory (worlds 1, 2, 4), meshes (the same of ranks that cut weights or hold experts), and for the last
+shape named: zero3 (ranks that cut weights), baselines (PyTorch DDP with gloo on two processes, fp32), cut_baselines
+(PyTorch FSDP2; DeepSpeed where MUDD_BENCH_DEEPSPEED_PYTHON names an interpreter that has it), link (two network
+namespaces joined by 1 Gb/s; needs root; turns of five steps, because weights arrive in the forward of the next step).
+Rows go to bench/results/ranks_<cpu>_<date>.json and the page beside it. The exit code is 1 if a program took other
+steps.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from two_nodes import TwoNodes
 from workload import parameter_shapes, random_weights
 
 HERE = Path(__file__).resolve().parent
+TORCH = HERE / "baselines"
 Row = dict[str, Any]
 # Program: (ranks, threads, start); start is None for plain Python, else an argument list or the launcher's own.
 STEPS: dict[str, tuple[int, int, str]] = {
@@ -92,9 +95,39 @@ def experts(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> 
         label: rank_programs.ours(ranks, threads, start, options)
         for label, (ranks, threads, start) in THREADS.items()
     }
-    both = rank_programs.ours(2, 1, "ranks", [*options, "--expert", "2"])
-    rows = in_turn({**programs, ranks_page.EXPERTS: both}, a)
+    programs[ranks_page.EXPERTS] = rank_programs.ours(2, 1, "ranks", [*options, "--expert", "2"])
+    if precision == "fp32":
+        own = ["--family", "mixtral", "--shape", shape, "--weights", weights(shape, folder, "mixtral")]
+        programs["DDP 25 MB"] = [sys.executable, str(TORCH / "torch_ddp.py"), *own]
+    rows = in_turn(programs, a)
     return [{**row, "shape": f"Mixtral {shape}"} for row in checked(rows, precision, "mixtral")]
+
+
+def zero3(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
+    """Ranks that cut weights, each a node or both in one, beside threads."""
+    options = ["--shape", shape, "--precision", precision, "--weights", weights(shape, folder)]
+    threads = rank_programs.ours(1, 2, "plain", options)
+    rows = in_turn({"1 rank x 2 threads": threads, **cut(options)}, a)
+    return [{**row, "shape": shape} for row in checked(rows, precision)]
+
+
+def cut(options: list[str]) -> dict[str, list[str]]:
+    """Two ranks of ours that cut weights; messages alone join those of which each is a node."""
+    both = [*options, "--zero", "3"]
+    return {
+        ranks_page.ZERO3: rank_programs.ours(2, 1, "ranks", both),
+        ranks_page.ZERO3_NODES: rank_programs.ours(2, 1, "ranks", [*both, "--node", "rank"]),
+    }
+
+
+def cut_baselines(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
+    """PyTorch FSDP2 and DeepSpeed's stage 3 beside two ranks of ours."""
+    options = ["--shape", shape, "--weights", weights(shape, folder)]
+    programs = cut(options)
+    programs["FSDP2"] = [sys.executable, str(TORCH / "torch_fsdp2.py"), *options]
+    if python := os.environ.get("MUDD_BENCH_DEEPSPEED_PYTHON"):
+        programs["DeepSpeed stage 3"] = [python, str(TORCH / "deepspeed_zero3.py"), *options]
+    return [{**row, "shape": shape} for row in checked(in_turn(programs, a), precision)]
 
 
 def baselines(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
@@ -103,7 +136,7 @@ def baselines(a: argparse.Namespace, folder: Path, shape: str, precision: str) -
     programs = {"2 ranks x 1 thread": rank_programs.ours(2, 1, "ranks", options)}
     for label, (optimizer, bucket) in BASELINES.items():
         programs[label] = [
-            *[sys.executable, str(HERE / "baselines" / "torch_ddp.py"), *options],
+            *[sys.executable, str(TORCH / "torch_ddp.py"), *options],
             *["--optimizer", optimizer, "--bucket-mb", str(bucket)],
         ]
     return [{**row, "shape": shape} for row in checked(in_turn(programs, a), precision)]
@@ -182,7 +215,9 @@ PARTS: dict[str, Part] = {
     "meshes": meshes,
     "steps": steps,
     "experts": experts,
+    "zero3": zero3,
     "baselines": baselines,
+    "cut_baselines": cut_baselines,
     "link": link,
 }
 
@@ -196,7 +231,7 @@ def cases(a: argparse.Namespace) -> Iterator[tuple[str, str, str, str]]:
         every = part in ("steps", "memory", "meshes")
         shapes = a.shapes if every else ["9M"] if part == "experts" else a.shapes[-1:]
         for shape in shapes:
-            for precision in a.precision if part in ("steps", "experts") else ("fp32",):
+            for precision in a.precision if part in ("steps", "experts", "zero3") else ("fp32",):
                 yield f"{part} {shape} {precision}", part, shape, precision
 
 

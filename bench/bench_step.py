@@ -119,16 +119,17 @@ def make_engine(
     return Engine(config, model)
 
 
-def state_lengths(engine: Any, comm: Any) -> dict[str, float]:
-    """Lengths of all weights, first and second moments: another clip, decay or moment would change them."""
+def state_lengths(engine: Any, comm: Any, copies: int) -> dict[str, float]:
+    """Lengths of all weights, first and second moments: another clip, decay or moment would change them.
+
+    copies: of the weights.
+    """
     parts: dict[str, list[Any]] = {}
     for part in engine.state_parts():
         kind = part.name.split("/")[0] if "/" in part.name else "weights"
         if kind in KINDS and (not part.shared or comm.node_rank == 0):  # one copy of what a node shares
             parts.setdefault(kind, []).append(part.array)
-    own = {
-        kind: length(parts.get(kind, [])) ** 2 / (comm.nodes if kind == "weights" else 1) for kind in KINDS
-    }
+    own = {kind: length(parts.get(kind, [])) ** 2 / (copies if kind == "weights" else 1) for kind in KINDS}
     return {kind: math.sqrt(sum(one[kind] for one in gathered(comm, own))) for kind in KINDS}
 
 
@@ -189,7 +190,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
         "threads": a.threads,
         "micro_batch": micro_batch,
         "losses": losses,
-        "state": state_lengths(engine, comm),
+        "state": state_lengths(engine, comm, 1 if a.zero == 3 else comm.nodes),
         "memory": engine.memory_report(),
         "tokens_of_a_step": s.tokens,
         "ranks": comm.world,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +21,37 @@ DECAY = 0.1
 CLIP = 1.0
 
 
-def batch_tokens(shape: Shape, step: int) -> NDArray[np.int64]:
+class Rows(Protocol):
+    """What a batch is made for: B rows of T tokens with ids below V."""
+
+    @property
+    def V(self) -> int: ...
+    @property
+    def T(self) -> int: ...
+    @property
+    def B(self) -> int: ...
+
+
+def batch_tokens(shape: Rows, step: int) -> NDArray[np.int64]:
     """Sequences [B, T + 1] of step `step`: ids with the skew of text (Zipf), equal in every program."""
     rng = np.random.default_rng([step, shape.V])
     u = rng.random((shape.B, shape.T + 1))
     ids: NDArray[np.int64] = np.minimum(np.floor(shape.V**u) - 1, shape.V - 1).astype(np.int64)
     return ids
+
+
+def tuning_batch(shape: Rows, step: int, counted: float = 1.0) -> dict[str, NDArray[np.int32]]:
+    """Inputs and targets [B, T] of a step of tuning; -1 for targets that do not count, about 1 - counted of them."""
+    tokens = batch_tokens(shape, step).astype(np.int32)
+    batch = {"inputs": tokens[:, :-1].copy(), "targets": tokens[:, 1:].copy()}
+    left_out = np.random.default_rng([step, 1]).random(batch["targets"].shape) >= counted
+    batch["targets"][left_out] = -1
+    return batch
+
+
+def forget_peak() -> None:
+    """Let the largest resident memory of this process (VmHWM) begin again with what is resident now."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def spread(seconds: list[float]) -> float:

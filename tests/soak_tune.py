@@ -1,8 +1,8 @@
-"""The long form of the tests of chat data: ./run soak tune [conversations]; a log in bench/results.
+"""The long form of the tests of tuning: ./run soak tune [conversations]; a log in bench/results.
 
 Random conversations (500) by each of the templates of the tests, with generation marks and without. Text, ids and
 refusals are those of transformers, masks those of its templates with marks, and labels those that trl's SFTTrainer
-makes with assistant_only_loss.
+makes with assistant_only_loss. Then tune_learns.py: adapters and whole weights learn 2,000 pairs with three seeds.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/python", "pyth
 from chat_cases import FORMS, Turn, template, write_folder  # noqa: E402
 from chat_oracle import chats, compare, theirs  # noqa: E402
 from soak_log import END, Log  # noqa: E402
+from tune_learns import learns  # noqa: E402
 
 
 def labels_of_trl(folder: Path, form: str, conversations: list[list[Turn]]) -> list[list[int]]:
@@ -55,17 +56,13 @@ def labels_of_trl(folder: Path, form: str, conversations: list[list[Turn]]) -> l
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("conversations", nargs="?", type=int, default=500)
-    day = datetime.datetime.now(datetime.UTC).date()
-    parser.add_argument("--log", type=Path, default=ROOT / f"bench/results/soak_tune_{day}.log")
-    asked = parser.parse_args()
-    log, good = Log(asked.log, f"soak tune {asked.conversations}"), True
+def same_texts(conversations_of_each: int, log: Log) -> bool:
+    """Whether the conversations of all templates have the texts, masks and labels of the stock libraries."""
+    good = True
     with tempfile.TemporaryDirectory() as work:
         for form in FORMS:
             begin = time.monotonic()
-            conversations = chats(17 + FORMS.index(form), asked.conversations)
+            conversations = chats(17 + FORMS.index(form), conversations_of_each)
             folder = Path(work) / form
             kept: list[tuple[list[Turn], list[int]]] = []
             for marks in (True, False):
@@ -86,7 +83,25 @@ def main() -> int:
                 f"{form}: labels of {len(kept)} conversations {'equal to' if same else 'DIFFER from'} trl's, "
                 f"{time.monotonic() - begin:.0f} s"
             )
-    log.say(f"{END}{'all equal' if good else 'FAILED'}")
+    return good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("conversations", nargs="?", type=int, default=500, help="of each template; 0: none")
+    parser.add_argument(
+        "--pairs", type=int, default=2000, help="that adapters and whole weights learn; 0: none"
+    )
+    parser.add_argument("--seeds", type=int, default=3)
+    day = datetime.datetime.now(datetime.UTC).date()
+    parser.add_argument("--log", type=Path, default=ROOT / f"bench/results/soak_tune_{day}.log")
+    asked = parser.parse_args()
+    log = Log(asked.log, f"soak tune {asked.conversations} --pairs={asked.pairs} --seeds={asked.seeds}")
+    good = same_texts(asked.conversations, log) if asked.conversations else True
+    if asked.pairs:
+        with tempfile.TemporaryDirectory() as work:
+            good = learns(Path(work), asked.pairs, asked.seeds, log.say) and good
+    log.say(f"{END}{'all equal, all learned' if good else 'FAILED'}")
     return 0 if good else 1
 
 

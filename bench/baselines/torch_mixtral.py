@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -95,10 +96,13 @@ class Model(nn.Module):
 
 
 def balance(logits: Tensor) -> Tensor:
-    """Experts times the product of shares of slots and mean probabilities over all layers' tokens."""
+    """Experts times the product of shares of slots and mean probabilities over all layers' tokens of all ranks."""
     p = F.softmax(logits, dim=-1)
     chosen = torch.topk(p, TOP_K, dim=-1).indices
     share = F.one_hot(chosen, EXPERTS).to(p.dtype).mean(0).sum(0)
+    if dist.is_initialized():  # the mean over ranks is then that of the whole batch
+        dist.all_reduce(share)
+        share /= dist.get_world_size()
     return EXPERTS * (share * p.mean(0)).sum()
 
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <optional>
+#include <string_view>
 
 #include "bind/class.h"
 #include "bind/numpy.h"
@@ -82,11 +83,15 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
 }
 
 // Three matmuls of the same size for each one forward, where all gradients are computed.
-py::typing::Tuple<py::float_, py::float_> step_flops(const Executor& e) {
-  double computed = 0, all = 0;
-  for (size_t i = 0; i < e.plan().schedule.size(); ++i) computed += e.flops(i);
+py::typing::Tuple<py::float_, py::float_, py::float_> step_flops(const Executor& e) {
+  double computed = 0, all = 0, loss = 0;
+  for (size_t i = 0; i < e.plan().schedule.size(); ++i) {
+    computed += e.flops(i);
+    if (e.graph().nodes()[e.plan().schedule[i].node].node->op() == std::string_view("cross_entropy"))
+      loss += e.flops(i);
+  }
   for (const GraphNode& node : e.graph().nodes()) all += 3 * node.node->forward_flops();
-  return py::make_tuple(computed, all);
+  return py::make_tuple(computed, all, loss);
 }
 
 const char* name_of(NodePass phase) {
@@ -218,6 +223,8 @@ void bind_executor(py::module_& m) {
           },
           "Releases the memory of results and gradients until the next run.")
       .def_property_readonly("runs_per_step", &Executor::runs_per_step)
-      .def_property_readonly("flops", &step_flops,
-                             "(FLOPs of the matmuls of one run, the same where every gradient is computed).");
+      .def_property_readonly(
+          "flops", &step_flops,
+          "(FLOPs of the matmuls of one run, the same where every gradient is computed, those of the loss)."
+          " Before the first run all targets count, afterwards those of the last one.");
 }

@@ -29,7 +29,8 @@ void bind_graph(py::module_& m) {
            [](Graph& g, ParamStore& s, const std::string& name) {
              const int i = bind::index_of(s, name);
              const Parameter& p = s.parameters().at(i);
-             return g.parameter(name, {p.shape, DType::f32}, i, p.trainable, s.gathers(i), p.stored);
+             return g.parameter(name, {p.shape, DType::f32}, i, p.trainable, s.gathers(i), p.stored,
+                                s.packs_at_use(i));
            })
       .def("apply",
            [](Graph& g, const std::string& op, const py::dict& options, const std::vector<ValueId>& inputs,

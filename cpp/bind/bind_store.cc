@@ -208,6 +208,26 @@ void bind_store(py::module_& m) {
           py::arg("booked_only") = false, py::arg("memory") = py::none(),
           "memory: of the ranks of a node, which share one copy of the weights.")
       .def(
+          "lend",
+          [](ParamStore& s, const std::string& name, const py::object& array) {
+            const Busy busy = bind::in_use(s);
+            const int i = bind::index_of(s, name);
+            const Parameter& p = s.parameters().at(i);
+            check(bind::shape_of(array, "lend", name.c_str()) == p.shape, "lend", name, ": expected shape ",
+                  text_of(p.shape), ", got ", text_of(bind::shape_of(array, "lend", name.c_str())));
+            s.planes().lend(i,
+                            static_cast<std::byte*>(bind::writable(array, p.stored, "lend", name.c_str()).data));
+          },
+          py::arg("name"), py::arg("array"),
+          "Before allocate: this parameter, stored in 16 bits, lies in the array, which outlives the store.")
+      .def(
+          "pack_at_use",
+          [](ParamStore& s) {
+            const Busy busy = bind::in_use(s);
+            s.pack_at_use();
+          },
+          "Graphs recorded from now on pack weights stored in 16 bits where they use them, and keep no copy.")
+      .def(
           "hold",
           [](ParamStore& s, const std::string& name, int64_t begin, int64_t end) {
             const Busy busy = bind::in_use(s);
@@ -325,6 +345,16 @@ void bind_store(py::module_& m) {
       .def_property_readonly("trained_elements",
                              [](const ParamStore& s) { return s.parameters().trained_elements(); })
       .def_property_readonly("plane_bytes", [](const ParamStore& s) { return s.planes().weight_bytes(); })
+      .def_property_readonly(
+          "mapped_bytes",
+          [](const ParamStore& s) {
+            int64_t bytes = 0;
+            for (int i = 0; i < s.parameters().count(); ++i)
+              if (s.planes().is_lent(i) && !s.packs().at(i, Pack::plain) && !s.packs().at(i, Pack::transposed))
+                bytes += s.parameters().at(i).size() * size_of(s.parameters().at(i).stored);
+            return bytes;
+          },
+          "Bytes of the weights that are lent and read where they lie, not from packed copies.")
       .def_property_readonly("state_bytes", [](const ParamStore& s) { return s.planes().state_bytes(); })
       .def_property_readonly("packed_bytes", [](const ParamStore& s) { return s.packs().bytes(); })
       .def(

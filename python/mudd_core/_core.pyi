@@ -224,8 +224,16 @@ class ParamStore:
         """
         Fills every parameter from its declared init (Philox, by global element index).
         """
+    def lend(self, name: str, array: typing.Any) -> None:
+        """
+        Before allocate: this parameter, stored in 16 bits, lies in the array, which outlives the store.
+        """
     def names(self) -> list[str]:
         ...
+    def pack_at_use(self) -> None:
+        """
+        Graphs recorded from now on pack weights stored in 16 bits where they use them, and keep no copy.
+        """
     def repack(self) -> None:
         ...
     def scale(self, name: str, *, lr: float = 1.0, eps: float = 1.0, decay: float = 1.0, independent: bool = False) -> None:
@@ -279,6 +287,11 @@ class ParamStore:
     def holds_all(self) -> bool:
         """
         Whether all weights are here; otherwise graphs gather them, and all ranks run the same ones together.
+        """
+    @property
+    def mapped_bytes(self) -> int:
+        """
+        Bytes of the weights that are lent and read where they lie, not from packed copies.
         """
     @property
     def pack_requests(self) -> int:
@@ -376,9 +389,9 @@ class Executor:
     def arena_bytes(self) -> int:
         ...
     @property
-    def flops(self) -> tuple[float, float]:
+    def flops(self) -> tuple[float, float, float]:
         """
-        (FLOPs of the matmuls of one run, the same where every gradient is computed).
+        (FLOPs of the matmuls of one run, the same where every gradient is computed, those of the loss). Before the first run all targets count, afterwards those of the last one.
         """
     @property
     def gradient_bytes(self) -> int:

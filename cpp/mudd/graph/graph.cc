@@ -33,7 +33,7 @@ ValueId Graph::input(const std::string& name, TensorSpec spec, bool external) {
 }
 
 ValueId Graph::parameter(const std::string& name, TensorSpec spec, int slot, bool trainable, bool gathered,
-                         DType stored) {
+                         DType stored, bool packed_at_use) {
   if (std::ssize(parameters_) <= slot) parameters_.resize(slot + 1, kAbsent);
   if (parameters_[slot] != kAbsent) return parameters_[slot];
   Value value{.spec = std::move(spec), .kind = ValueKind::parameter, .name = name};
@@ -41,6 +41,7 @@ ValueId Graph::parameter(const std::string& name, TensorSpec spec, int slot, boo
   value.wants_gradient = training_ && trainable;
   value.gathered = gathered;
   value.stored = stored;
+  value.packed_at_use = packed_at_use;
   return parameters_[slot] = add(std::move(value));
 }
 
@@ -73,7 +74,7 @@ std::vector<ValueId> Graph::apply(std::unique_ptr<Node> node, const std::vector<
     needs.inputs_.push_back(given ? &seen[i] : nullptr);
     const bool parameter = given && values_[v].kind == ValueKind::parameter;
     needs.parameter_.push_back(parameter);
-    needs.gathered_.push_back(parameter && values_[v].gathered);
+    needs.gathered_.push_back(parameter && (values_[v].gathered || values_[v].packed_at_use));
     needs.wants_.push_back(given && values_[v].wants_gradient);
     wants = wants || needs.wants_.back();
     const auto earlier =

@@ -26,6 +26,7 @@ struct Value {
   bool external = false;  // input whose memory is attached by the caller (a KV cache), not in the arena
   bool gathered = false;  // parameter that graphs gather from its owners, and its type there
   DType stored = DType::f32;
+  bool packed_at_use = false;  // parameter of which no packed copy is kept
 };
 
 struct GraphNode {
@@ -45,8 +46,9 @@ class Graph {
   ValueId input(const std::string& name, TensorSpec spec, bool external = false);
   // The same parameter may be used many times; `slot` is its index in the ParamStore.
   // gathered: graphs gather it from its owners, who store it in the type `stored`.
+  // packed_at_use: no packed copy of it is kept.
   ValueId parameter(const std::string& name, TensorSpec spec, int slot, bool trainable, bool gathered = false,
-                    DType stored = DType::f32);
+                    DType stored = DType::f32, bool packed_at_use = false);
   std::vector<ValueId> apply(const std::string& op, const Attributes& attributes,
                              const std::vector<ValueId>& inputs, const std::string& label);
   std::vector<ValueId> apply(std::unique_ptr<Node> node, const std::vector<ValueId>& inputs,

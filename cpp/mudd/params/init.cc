@@ -58,6 +58,7 @@ void initialize(ParamStore& store, uint64_t seed) {
   const NodeShare& share = store.share();
   for (int i = 0; i < store.parameters().count(); ++i) {
     if (store.parameters().of_node(i) && i % share.size != share.rank) continue;
+    if (store.planes().is_lent(i)) continue;  // by a file that has its values
     const Parameter& p = store.parameters().at(i);
     const Part part = store.parameters().held(i);
     if (p.stored == DType::f32) {

@@ -82,6 +82,10 @@ class ParamStore {
   void allocate(bool booked_only = false, NodeShare share = {});
   bool allocated() const { return planes_->count() > 0; }
   bool booked_only() const { return memory_->booked_only(); }
+
+  // Graphs recorded from now on pack the weights stored in 16 bits where they use them; no packed copy is kept.
+  void pack_at_use() { packs_at_use_ = true; }
+  bool packs_at_use(int i) const { return packs_at_use_ && parameters_->at(i).stored != DType::f32; }
   const NodeShare& share() const { return memory_->share(); }
 
   // Gradients and state are cut; holds_slices: the weights too, but for experts that are dealt out. Before
@@ -121,7 +125,7 @@ class ParamStore {
   std::unique_ptr<Packs> packs_;
   Arrival* arrival_ = nullptr;
   std::optional<OwnSlices> cut_;
-  bool gathers_ = false;
+  bool gathers_ = false, packs_at_use_ = false;
   WeightSource* source_ = nullptr;
   std::shared_ptr<const dist::ExpertGroup> experts_;
   BusyFlag busy_;

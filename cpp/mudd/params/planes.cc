@@ -25,16 +25,26 @@ StoreBlock Planes::place(const std::vector<Part>& parts, int64_t width, bool sha
   return block;
 }
 
+void Planes::lend(int i, std::byte* where) {
+  const Parameter& p = parameters_.at(i);
+  check(planes_.empty(), "parameter", p.name, ": lent after the parameters were allocated");
+  check(p.stored != DType::f32 && parameters_.holds_whole(i), "parameter", p.name,
+        ": expected one that is stored whole, in 16 bits, to be lent");
+  lent_.resize(static_cast<size_t>(parameters_.count()));
+  lent_[i] = where;
+}
+
 void Planes::allocate() {
   const size_t count = static_cast<size_t>(parameters_.count());
   Plane masters{.places = std::vector<std::byte*>(count), .parts = std::vector<Part>(count)};
+  narrow_ = lent_;
   narrow_.resize(count);
   for (const bool of_node : {true, false}) {
     std::vector<Part> wide, narrow;
     for (int i = 0; i < parameters_.count(); ++i) {
       if (parameters_.of_node(i) != of_node) continue;
       const bool is_wide = parameters_.at(i).stored == DType::f32;
-      (is_wide ? wide : narrow).push_back(parameters_.held(i));
+      if (!is_lent(i)) (is_wide ? wide : narrow).push_back(parameters_.held(i));
       masters.parts[i] = parameters_.held(i);
     }
     if (!narrow.empty()) narrow_blocks_.push_back(place(narrow, size_of(DType::bf16), of_node, narrow_));
@@ -65,7 +75,7 @@ Tensor Planes::weights(int i) const {
 int64_t Planes::weight_bytes() const {
   int64_t n = 0;
   for (int i = 0; i < parameters_.count(); ++i)
-    n += padded(parameters_.held(i).size()) * size_of(parameters_.at(i).stored);
+    if (!is_lent(i)) n += padded(parameters_.held(i).size()) * size_of(parameters_.at(i).stored);
   return n;
 }
 

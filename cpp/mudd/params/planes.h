@@ -1,7 +1,8 @@
 // Planes: flat memory with a number per element of the parameters. Plane 0 is the fp32 master of all but the
-// frozen parameters that are stored in 16 bits, which have blocks of their own; the others hold an optimizer's
-// moments, each with its own dtype and the parts of parameters that need it. Of the weights a process has what
-// Declarations::held says: a parameter that it holds whole may lie in memory of the node, a part is its own.
+// frozen parameters that are stored in 16 bits, which have blocks of their own or are lent; the others hold an
+// optimizer's moments, each with its own dtype and the parts of parameters that need it. Of the weights a process
+// has what Declarations::held says: a parameter that it holds whole may lie in memory of the node, a part is its
+// own.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,11 @@ class Planes {
   // Both outlive it.
   Planes(const Declarations& parameters, const StoreMemory& memory) : parameters_(parameters), memory_(memory) {}
 
-  // Makes plane 0 (zeros); the first call.
+  // Parameter i, stored in 16 bits and held whole, lies in memory of the caller that outlives this, such as a
+  // mapped file. Before allocate.
+  void lend(int i, std::byte* where);
+  bool is_lent(int i) const { return !lent_.empty() && lent_[i] != nullptr; }
+  // Makes plane 0 (zeros).
   void allocate();
   // Makes a plane of an optimizer's state (f32 or bf16; zeros) and returns its number. parts: what it has memory
   // for, by ascending parameter.
@@ -39,7 +44,7 @@ class Planes {
   // The rows that are held, in the type that they are stored in: f32, or bf16 or f16 of a frozen parameter.
   Tensor weights(int i) const;
 
-  int64_t weight_bytes() const;  // of the weights that are held, as they are stored
+  int64_t weight_bytes() const;  // of the weights that are held, as they are stored, but for those that are lent
   int64_t state_bytes() const;   // of all planes but the master
 
  private:
@@ -58,6 +63,7 @@ class Planes {
   std::vector<Plane> planes_;
   std::vector<StoreBlock> narrow_blocks_;  // weights stored in 16 bits
   std::vector<std::byte*> narrow_;         // per parameter; null: it is in plane 0, or nothing of it is held
+  std::vector<std::byte*> lent_;           // per parameter, those of the caller; empty: none
 };
 
 }  // namespace mudd

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,16 +19,29 @@ from mudd_core.checkpoint.read import fill_range
 from mudd_core.checkpoint.state_part import LaterPart, StatePart
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a file has a whole tensor: from byte `begin` on."""
+
+    file: Path
+    begin: int
+
+
 class StoredTensor:
     """Shape and dtype of a tensor in a file; np.asarray() reads it, each time anew, and tensor[i] a part of it.
 
-    read: gives elements [begin, end) of the row-major tensor.
+    read: gives elements [begin, end) of the row-major tensor. place: None where it is in several pieces, or made.
     """
 
     def __init__(
-        self, shape: tuple[int, ...], dtype: npt.DTypeLike, read: Callable[[int, int], Array]
+        self,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        read: Callable[[int, int], Array],
+        place: Place | None = None,
     ) -> None:
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+        self.place = place
         self._read = read
 
     @property
@@ -92,4 +106,6 @@ def _stored(folder: Path, manifest: Manifest, name: str, dtype: npt.DTypeLike) -
             raise FormatError(str(error.filename or folder), 0, error.strerror or str(error)) from error
         return out
 
-    return StoredTensor(about.shape, dtype, read)
+    pieces = about.slices
+    place = Place(folder / pieces[0].file, pieces[0].begin) if len(pieces) == 1 else None
+    return StoredTensor(about.shape, dtype, read, place)

@@ -17,7 +17,7 @@ from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.load import load_step
 from mudd_core.checkpoint.state_part import is_weight
 from mudd_core.checkpoint.steps import MANIFEST, step_of
-from mudd_core.checkpoint.stored import StoredTensor
+from mudd_core.checkpoint.stored import Place, StoredTensor
 from mudd_core.checkpoint.weights_index import indexed_files, require_indexed
 
 SHARDED = (
@@ -107,11 +107,11 @@ def _tensors_of(path: Path) -> dict[str, StoredTensor]:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     out: dict[str, StoredTensor] = {}
-    for index, (name, dtype, shape, _, _) in enumerate(file.tensors()):
+    for index, (name, dtype, shape, begin, _) in enumerate(file.tensors()):
         held = dtypes.numpy_dtype(dtype)
         if held is None:
             raise FormatError(str(path), 8, f"tensor {name!r} has dtype {dtype}, which has no NumPy equal")
-        out[name] = StoredTensor(shape, held, partial(_read, file, index, shape, held))
+        out[name] = StoredTensor(shape, held, partial(_read, file, index, shape, held), Place(path, begin))
     return out
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
@@ -10,7 +12,7 @@ from mudd_core.cli.ending import silent, write_now
 from mudd_core.cli.job import requested_job
 from mudd_core.cli.names import JOB_OPTIONS, known_words
 from mudd_core.cli.request import Request
-from mudd_core.cli.same_run import on_mesh
+from mudd_core.cli.same_run import command_line, on_mesh
 from mudd_core.cli.sampling import OPTIONS as TEXT_OPTIONS
 from mudd_core.cli.sampling import Asked, write_samples
 from mudd_core.cli.training import say_notes, train
@@ -47,17 +49,12 @@ def run(request: Request, ranks: Ranks | None = None) -> int:
         raise UserError("[arguments] --node-memory: expected --plan beside it, which plans for such machines")
     if request.command == "train" and "--plan" in request.options:
         from mudd_core.data.source_check import check_sources
-        from mudd_core.run.build.plan_report import plan_text
 
         if request.folder.url:
             _look_at(request.folder)
         check_sources(request.required_config())
-        place, room = _place(request), _node_memory(request)
-        print(
-            plan_text(
-                request.required_config(), request.folder, place, room, lambda mesh: on_mesh(request, mesh)
-            )
-        )
+        line = shlex.split(command_line(request))
+        print(plan(request.required_config(), request.folder, request.options, line))
         return 0
     if request.command == "train" and "--params" in request.options:
         from mudd_core.run.build.plan_report import parameter_table
@@ -85,23 +82,43 @@ def _look_at(folder: RunFolder) -> None:
     Mirror(folder, writes=False)
 
 
-def _place(request: Request) -> Place:
+def plan(
+    config: Config, folder: RunFolder, options: Mapping[str, str], line: Sequence[str], counted: float = 1.0
+) -> str:
+    """The text of --plan. options: of the command line, whose ranks the plan is for. line: the command itself.
+
+    counted: the share of targets that count.
+    """
+    from mudd_core.run.build.plan_report import plan_text
+
+    room, hosts = _node_memory(options), options.get("--hosts", "")
+    return plan_text(
+        config,
+        folder,
+        _place(config, options),
+        room,
+        lambda choice: on_mesh(line, hosts, config.mesh, choice),
+        counted,
+    )
+
+
+def _place(config: Config, options: Mapping[str, str]) -> Place:
     """The ranks that a plan is for."""
     from mudd_core.run.build.place import ALONE, Place
 
-    words = [f"{name}={request.options[name]}" for name in JOB_OPTIONS if name in request.options]
+    words = [f"{name}={options[name]}" for name in JOB_OPTIONS if name in options]
     if not words:
         return ALONE
     job = requested_job(words).job
-    mesh_of(request.required_config(), job.ranks)
+    mesh_of(config, job.ranks)
     return Place(job.ranks, job.on_a_host)
 
 
-def _node_memory(request: Request) -> int:
+def _node_memory(options: Mapping[str, str]) -> int:
     """Bytes of --node-memory; 0 without it."""
-    if "--node-memory" not in request.options:
+    if "--node-memory" not in options:
         return 0
-    return int(GIB * number("[arguments] --node-memory", request.options["--node-memory"], above=0))
+    return int(GIB * number("[arguments] --node-memory", options["--node-memory"], above=0))
 
 
 def _saved_run(request: Request) -> tuple[Config, RunFolder]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from mudd_core.dist.open_mpi import find_mpirun
 from mudd_core.run.ranks.cores import usable_cores
 
 _HOSTFILE = "OMPI_MCA_orte_default_hostfile"  # the MPI operator sets it in its launcher
+_SHELLS = ("ssh", "rsh")  # that mpirun looks for
+_STARTERS = ("plm", "plm_rsh_agent")  # by which a user names another way
 # What a rank on another host must see as it is here.
 _PASSED_ON = ("PYTHONPATH", "PATH", "LD_LIBRARY_PATH", "MUDD_LAUNCHED", TYPED, *ENVIRONMENT)
 
@@ -23,7 +26,8 @@ class Machine:
     """What decides the options of mpirun.
 
     cores: physical ones that this process may use. threads: what runs at a time on them. whole: no affinity mask or
-    quota keeps this process from a part of the machine. cma: one process may copy from another's memory.
+    quota keeps this process from a part of the machine. cma: one process may copy from another's memory. shell: mpirun
+    finds a program that starts processes on other hosts.
     """
 
     mpirun: str
@@ -32,6 +36,7 @@ class Machine:
     whole: bool = True
     root: bool = False
     cma: bool = True
+    shell: bool = True
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,12 @@ def mpirun_argv(
         argv += ["--bind-to", "none"]
     if job.on_a_host > machine.cores:
         argv += ["--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
+    if not (machine.shell or job.hosts or job.spread > 1):
+        argv += [
+            "--mca",
+            "plm",
+            "isolated",
+        ]  # without a shell mpirun refuses to start, though it needs none here
     if not machine.cma:
         argv += ["--mca", "btl_vader_single_copy_mechanism", "none"]
     for name in (name for name in _PASSED_ON if name in environment and name != "OMP_NUM_THREADS"):
@@ -103,6 +114,7 @@ def this_machine() -> Machine:
         whole=len(mask) == os.cpu_count() and usable == len(mask),
         root=os.geteuid() == 0,
         cma=cma_allowed(),
+        shell=any(map(shutil.which, _SHELLS)) or any(f"OMPI_MCA_{name}" in os.environ for name in _STARTERS),
     )
 
 

@@ -15,6 +15,7 @@ from mudd_core.cli.request import Request
 from mudd_core.config.arguments import Arguments
 
 if TYPE_CHECKING:
+    from mudd_core.config import MeshConfig
     from mudd_core.run.build.mesh_search import Choice
 
 _STOP = "train.stop_at"
@@ -74,13 +75,16 @@ def _without(words: Sequence[str], names: Collection[str], switches: Collection[
     return kept
 
 
-def on_mesh(request: Request, choice: Choice) -> str:
-    """The command that trains the run of a plan on another mesh; hosts beyond those that were named get numbers."""
-    place, named = choice.place, [host for host in request.options.get("--hosts", "").split(",") if host]
+def on_mesh(line: Sequence[str], hosts: str, mesh: MeshConfig, choice: Choice) -> str:
+    """The command that trains the run of a plan on another mesh; hosts beyond those that were named get numbers.
+
+    line: the command of the plan. hosts: as --hosts named them. mesh: of the plan.
+    """
+    place, named = choice.place, [host for host in hosts.split(",") if host]
     old = ("ranks", "hosts", "node_memory", *(f"mesh.{name}" for name in _SIZES))
-    words = [*_without(shlex.split(command_line(request)), old, ("--plan",)), *choice.words.split()]
+    words = [*_without(line, old, ("--plan",)), *choice.words.split()]
     sizes = choice.config.mesh
-    if choice.config.mesh != replace(request.required_config().mesh, zero=sizes.zero, expert=sizes.expert):
+    if sizes != replace(mesh, zero=sizes.zero, expert=sizes.expert):
         words += ["mesh.data=-1", "mesh.fsdp=-1"]
     words.append(f"--ranks={place.world}")
     nodes = place.world // place.on_a_node

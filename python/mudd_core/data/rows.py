@@ -101,6 +101,15 @@ class Shown(Protocol):
         """Lines for the user when a run begins or goes on."""
 
 
+@runtime_checkable
+class Masked(Protocol):
+    """Data some of whose targets do not count."""
+
+    @property
+    def counted_share(self) -> float:
+        """Training targets that count over all of them."""
+
+
 class Prepared(Protocol):
     """Data that are ready to be read.
 

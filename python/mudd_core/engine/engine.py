@@ -216,12 +216,15 @@ class Engine:
         """The planned executor of a training run over the batcher's rows."""
         return self._planned.executor
 
-    def flops_per_token(self) -> float:
-        """Operations for one trained token (engine/flops.py), without the gradients that frozen weights save."""
+    def flops_per_token(self, counted: float = 1.0) -> float:
+        """Operations for one trained token (engine/flops.py), without the gradients that frozen weights save.
+
+        counted: the share of targets that count, for which alone the head is computed. Call it before the first step.
+        """
         shape = self.model.config
-        computed, all_gradients = self.executor.flops
+        computed, all_gradients, loss = self.executor.flops
         every = flops_per_token(shape, shape.vocab_size, self.config.train.seq_len)
-        return every * float(computed / all_gradients)
+        return every * float((computed - (1 - counted) * loss) / all_gradients)
 
     def gradient_bytes(self, *, gradient_rows: bool) -> int:
         """Bytes of gradients in a training step that keeps those of tables by rows, or whole; for a plan."""
@@ -241,13 +244,14 @@ class Engine:
             self.model.experts.set_spare(min(1.0, max(0, spare) / unplanned))
 
     def memory_report(self) -> dict[str, int]:
-        """Bytes by kind: weights, moments, gradients, packed copies, weights gathered (where cut), arena."""
+        """Bytes by kind: weights, moments, gradients, packed copies, weights mapped or gathered, arena."""
         store, executor = self.model.store, self._planned.executor
         return {
             "weights": store.plane_bytes,
             "moments": store.state_bytes,
             "gradients": executor.gradient_bytes,
             "packed": store.packed_bytes,
+            **({"mapped": mapped} if (mapped := store.mapped_bytes) else {}),
             **({"gathered": executor.weight_bytes} if executor.weight_bytes else {}),
             "arena": executor.likely_bytes + self._step.scratch_bytes,
         }

@@ -51,7 +51,8 @@ class Model(Parameters, InnerValues, Hinted):
     held: elements [begin, end), whole rows, of the parameters of which this rank has only a part. cut: how the ranks
     cut weights, gradients and state among them; where it holds slices, all of them run every graph together. experts:
     the ranks that hold the experts between them, which then run every graph together, too. lora: adapters beside the
-    linear layers, which alone train; a whole Config brings its own.
+    linear layers, which alone train; a whole Config brings its own. lent: arrays of the caller that some of `stored`
+    lie in, such as a mapped file; uint16 words of bfloat16.
     """
 
     _other_names = MODEL
@@ -70,6 +71,7 @@ class Model(Parameters, InnerValues, Hinted):
         experts: _core.ExpertGroup | None = None,
         cut: Cut | None = None,
         lora: LoraConfig | None = None,
+        lent: Mapping[str, Array] | None = None,
     ) -> None:
         if isinstance(config, Config):
             seed = config.train.seed if seed is None else seed
@@ -110,6 +112,9 @@ class Model(Parameters, InnerValues, Hinted):
         self.cut = cut
         if cut is not None:
             cut.apply(self.store)
+        self.store.lent = lent or {}
+        for name, array in self.store.lent.items():
+            self.store.lend(name, array)
         shared = comm is not None and comm.node_size > 1 and not booked_only
         self.store.allocate(booked_only, _core.NodeMemory(comm.core) if comm and shared else None)
         if cut is not None and cut.holds_slices and comm is not None and not booked_only:

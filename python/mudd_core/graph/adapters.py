@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from mudd_core import _core
+from mudd_core.base.types import Array
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,10 @@ NONE = Adapters()
 
 
 class Store(_core.ParamStore):
-    """All parameters of a model, and which of them are adapters."""
+    """All parameters of a model, and which of them are adapters. lent: arrays that some of them lie in."""
 
     adapters: Adapters = NONE
+    lent: Mapping[str, Array] = {}
 
 
 def adapter_of(store: _core.ParamStore, name: str) -> Adapters | None:

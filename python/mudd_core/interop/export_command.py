@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mudd_core.base.errors import FormatError
 from mudd_core.checkpoint import final_hash
 from mudd_core.checkpoint.manifest import Manifest
 from mudd_core.checkpoint.manifest_reader import read_manifest
@@ -12,12 +14,13 @@ from mudd_core.checkpoint.stored import StoredTensor, stored_tensors
 from mudd_core.checkpoint.weights_folder import Later
 from mudd_core.engine.frozen import weight_view
 from mudd_core.engine.model import Model
-from mudd_core.engine.model_folder import write_weights
+from mudd_core.engine.model_folder import read_model, write_weights
 from mudd_core.engine.state import weight_parts
 from mudd_core.interop.export_adapter import base_name
 from mudd_core.interop.export_asked import Asked
 from mudd_core.interop.export_folder import OWN, systems_of
-from mudd_core.interop.export_forms import Export, run_tokenizer, say
+from mudd_core.interop.export_forms import Export, run_tokenizer
+from mudd_core.interop.probe import difference, probe_ids
 from mudd_core.run.build.base import tensors_with_base
 from mudd_core.run.ranks.hang_watch import reader_watch
 from mudd_core.run.ranks.rank_levels import hold_machine
@@ -60,13 +63,25 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
 
 
 def _own(out: Export, model: Model) -> int:
-    """Write the weights by our own names; the exit code."""
+    """Write the weights by our own names and read them again, in one process as a model; the exit code."""
     cut, ranks = out.cut, out.ranks
     if out.asked.args.merged:
         model, merged = out.plain(model)
         cut = None if cut is None else merged
-    digest = final_hash(weight_parts(model.store, model.store.names()), model.comm)
-    return say(ranks, ranks.from_first(lambda: _write_own(out, model, cut, digest)))
+    digest, folder = final_hash(weight_parts(model.store, model.store.names()), model.comm), out.asked.folder
+
+    def write() -> tuple[str, float]:
+        text = f"{_write_own(out, model, cut, digest)}; read again, its weights are the run's"
+        ids = probe_ids(model.config)
+        try:
+            if ranks.world > 1:
+                read_model(folder)  # which compares the hash
+                return text, 0.0
+            return text, difference(Model.load(folder).logits(ids), model.logits(ids))[0]
+        except FormatError:
+            return text, math.inf
+
+    return out.compared(*ranks.from_first(write))
 
 
 def _step_of(run: RunFolder, step: int) -> tuple[Path, Manifest]:
@@ -84,4 +99,4 @@ def _write_own(out: Export, model: Model, cut: Mapping[str, StoredTensor] | None
     }
     living = {name: tensor.after(out.alive) for name, tensor in weights.items()}
     write_weights(model, asked.folder.absolute(), tokenizer, living, digest)
-    return f"{len(names)} tensors in {asked.folder}, by the names of the model; mc.load opens it"
+    return f"{len(names)} tensors in {asked.folder}, by the names of the model, for mc.load"

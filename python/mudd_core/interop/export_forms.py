@@ -19,7 +19,7 @@ from mudd_core.interop.export_adapter import adapter_difference, write_adapter
 from mudd_core.interop.export_asked import Asked
 from mudd_core.interop.export_folder import Beside, carried_files, compare, write_theirs
 from mudd_core.interop.held_model import Alive, held_model, take_weights
-from mudd_core.interop.imported import base_source, carrier
+from mudd_core.interop.imported import base_source, carrier, changed_since
 from mudd_core.interop.merged import base_types, rounded_weights
 from mudd_core.interop.model_card import NAME as CARD
 from mudd_core.interop.model_card import model_card
@@ -61,6 +61,13 @@ class Export:
         if not _is_there(base):
             self._note(
                 f"PEFT reads the base from {base}, which is not there; name another with --base=FOLDER"
+            )
+        elif self.asked.args.base is None and (
+            changed := changed_since(RunFolder(self.run.base_folder), Path(base))
+        ):
+            self._note(
+                f"{', '.join(changed)} in {base} changed after the tuning began; the adapters belong to the base as it "
+                "was: name a copy of that with --base=FOLDER, or take --merged"
             )
         return self._say(
             f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
@@ -110,11 +117,13 @@ class Export:
         )
         config = without_adapters(self.config)
         far, largest = compare(system, asked.folder, model, config, self.ranks, self.alive)
-        if far != 0.0:
-            return self._differs(far)
         program = "" if asked.args.system or system == "hf" else f" for {system}"
         changes = f" with {shlex.join(asked.changes)}" if asked.changes else ""
-        return self._say(f"{tensors} tensors in {asked.folder}{program}; {_same(largest, changes)}")
+        return self.compared(f"{tensors} tensors in {asked.folder}{program}; {_same(largest, changes)}", far)
+
+    def compared(self, text: str, far: float) -> int:
+        """Say the text, or remove the folder where its logits are not those of the model; the exit code."""
+        return self._say(text) if far == 0.0 else self._differs(far)
 
     def _beside(self, model: Model, kinds: Mapping[str, str], kind: str, base: str) -> Beside:
         given, config, run = self.asked.args.tokenizer, self.config, self.run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,11 +15,19 @@ from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint.weights import weight_files
 from mudd_core.config import Config, ModelConfig
+from mudd_core.data.documents.source import file_digest
 from mudd_core.interop.hf_settings import model_config
 from mudd_core.run.store.run_folder import RunFolder
 
 SETTINGS = "config.json"
 _TYPES = "types.json"  # of the tensors, as safetensors names them
+_SOURCE = (
+    "*.safetensors",
+    SETTINGS,
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "*.jinja",
+)  # decide model and text
 _OF_SETTINGS = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 _TOKENIZER = (
     "tokenizer.json",
@@ -79,6 +88,38 @@ def base_source(run: RunFolder) -> str:
     """The folder of Hugging Face that a run was tuned from; empty where there was none."""
     source = object_in(RunFolder(run.base_folder).source_file).get("path")
     return source if isinstance(source, str) else ""
+
+
+def source_facts(folder: Path) -> JsonObject:
+    """SHA-256 over name, size and edges of each file of a folder that decides the model and its text, by name."""
+    files = sorted({file for pattern in _SOURCE for file in folder.glob(pattern) if file.is_file()})
+    return {file.name: hashlib.sha256(json.dumps(file_digest(file)).encode()).hexdigest() for file in files}
+
+
+def changed_since(imported: RunFolder, folder: Path) -> list[str]:
+    """Names of the files of a folder that are not those that the base of a tuning was imported from.
+
+    A folder that is gone is not missed: it is named only where it is another one. A config.json of the same model has
+    not changed.
+    """
+    known, now = object_in(imported.source_file), source_facts(folder)
+    if not now:
+        return [] if known.get("path") == str(folder.absolute()) else [str(folder)]
+    files = known.get("files")
+    before = files if isinstance(files, dict) else {}
+    changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    if SETTINGS in changed and SETTINGS in now and _is_same_model(folder / SETTINGS, imported):
+        changed.remove(SETTINGS)
+    return changed
+
+
+def _is_same_model(settings: Path, imported: RunFolder) -> bool:
+    """Whether a config.json decides the model that was imported."""
+    try:
+        theirs = model_config(object_in(settings))
+    except ValueError:
+        return False
+    return theirs.settled() == model_config(object_in(imported.imported_folder / SETTINGS)).settled()
 
 
 def imported_settings(run: RunFolder, model: ModelConfig) -> JsonObject | None:

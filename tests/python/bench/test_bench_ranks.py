@@ -55,9 +55,9 @@ def alone(weights: Path) -> dict[str, Any]:
 
 
 @needs_mpi
-@pytest.mark.parametrize("node", ["host", "rank"])
-def test_two_ranks_take_the_steps_of_one(node: str, weights: Path, alone: dict[str, Any]) -> None:
-    row = program([*MPIRUN, "2"], "bench_step.py", weights, "--node", node)
+@pytest.mark.parametrize(("node", "zero"), [("host", "1"), ("rank", "1"), ("rank", "3")])
+def test_two_ranks_take_the_steps_of_one(node: str, zero: str, weights: Path, alone: dict[str, Any]) -> None:
+    row = program([*MPIRUN, "2"], "bench_step.py", weights, "--node", node, "--zero", zero)
     assert (row["ranks"], row["nodes"]) == (2, 2 if node == "rank" else 1)
     assert row["losses"] == alone["losses"]
     for kind, length in alone["state"].items():
@@ -67,13 +67,19 @@ def test_two_ranks_take_the_steps_of_one(node: str, weights: Path, alone: dict[s
     assert len(row["memory_of_ranks"]) == 2
 
 
-@pytest.mark.parametrize(("optimizer", "micro_batches"), [("adamw", "1"), ("adamw", "2"), ("zero", "1")])
-def test_ddp_takes_the_steps_of_one_process(
-    optimizer: str, micro_batches: str, weights: Path, alone: dict[str, Any]
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        ("torch_ddp.py", ["--optimizer", "adamw"]),
+        ("torch_ddp.py", ["--optimizer", "adamw", "--micro-batches", "2"]),
+        ("torch_ddp.py", ["--optimizer", "zero"]),
+        ("torch_fsdp2.py", []),
+    ],
+)
+def test_a_baseline_of_two_processes_takes_the_steps_of_one(
+    script: str, options: list[str], weights: Path, alone: dict[str, Any]
 ) -> None:
-    row = program(
-        [], "baselines/torch_ddp.py", weights, "--optimizer", optimizer, "--micro-batches", micro_batches
-    )
+    row = program([], f"baselines/{script}", weights, *options)
     row["family"] = "transformer_pp"
     compare(row, alone)
     assert another_computation(row, "fp32", None) == ""

@@ -63,6 +63,14 @@ def test_metrics_are_ratios_of_one_part() -> None:
             row("1 rank x 2 threads", 100, 9, shape="Mixtral 9M"),
             row("2 ranks x 1 thread, mesh.expert=2", 96, 5, shape="Mixtral 9M"),
         ),
+        "zero3 55M fp32": part(
+            row("1 rank x 2 threads", 90, 9), row("2 ranks x 1 thread, mesh.zero=3, each a node", 80, 5)
+        ),
+        "cut_baselines 55M fp32": part(
+            row("2 ranks x 1 thread, mesh.zero=3", 90, 5),
+            row("FSDP2", 60, 10),
+            row("DeepSpeed stage 3", 75, 8),
+        ),
         "sums": part({"mib": 32, "allreduce_ms": 30, "window_ms": 3, "window_gb_s": 8, "copy_gb_s": 20}),
         "link 55M fp32": part({"skipped": "no network namespaces: not root"}),
     }
@@ -73,8 +81,14 @@ def test_metrics_are_ratios_of_one_part() -> None:
         0.96,
         0.95,
     )
-    assert found["55M: ours over DDP 25 MB, tokens/s"] == (1.5, 1.3)
-    assert found["55M: ours over DDP 25 MB, memory of a process (Pss)"] == (0.5, 0.6)
+    assert found["55M: 2 ranks x 1 thread over DDP 25 MB, tokens/s"] == (1.5, 1.3)
+    assert found["55M: 2 ranks x 1 thread over DDP 25 MB, memory of a process (Pss)"] == (0.5, 0.6)
+    assert found[
+        "55M fp32: 2 ranks x 1 thread, mesh.zero=3, each a node over 1 rank x 2 threads, tokens/s"
+    ] == (pytest.approx(8 / 9), 0.9)
+    faster = "55M: 2 ranks x 1 thread, mesh.zero=3 over DeepSpeed stage 3"
+    assert found[f"{faster}, tokens/s"] == (1.2, 1.5)
+    assert found[f"{faster}, memory of a process (Pss)"] == (0.625, 0.8)
     assert found["sum of 32 MiB: MPI_Allreduce over ours, time"] == (10, 5)
     text = ranks_page.page(kept)
     assert "| 1.782 | at least 1.85 | MISSED |" in text and "| 0.020 | at most 0.03 | met |" in text
@@ -85,8 +99,8 @@ def test_a_baseline_that_took_other_steps_does_not_count() -> None:
     wrong = row("DDP 25 MB", 200, 1, other_steps="loss differs")
     kept = {"baselines 55M fp32": part(row("2 ranks x 1 thread", 90, 5), wrong, row("DDP 5 MB", 50, 10))}
     assert {metric for metric, *_ in ranks_page.metrics(kept)} == {
-        "55M: ours over DDP 5 MB, tokens/s",
-        "55M: ours over DDP 5 MB, memory of a process (Pss)",
+        "55M: 2 ranks x 1 thread over DDP 5 MB, tokens/s",
+        "55M: 2 ranks x 1 thread over DDP 5 MB, memory of a process (Pss)",
     }
 
 

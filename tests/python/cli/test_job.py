@@ -17,7 +17,7 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.cli import job, main
 from mudd_core.cli.job import JobRequest, answering, on_hosts, requested_job
-from mudd_core.cli.mpirun import Job, Machine, cma_allowed, known_hosts, mpirun_argv, threads_of
+from mudd_core.cli.mpirun import Job, Machine, cma_allowed, known_hosts, mpirun_argv, this_machine, threads_of
 from tiny_run import ROOT
 
 pytestmark = pytest.mark.usefixtures("hangs_up")
@@ -160,9 +160,26 @@ def test_hosts_that_do_not_answer_are_left_out(tmp_path: Path) -> None:
         answering(["a"], [str(tmp_path / "none")])
 
 
+def test_a_machine_without_ssh_starts_ranks_that_need_none() -> None:
+    alone = Machine("mpirun", cores=2, threads=2, shell=False)
+    assert "--mca plm isolated" in argv(Job(2), alone)
+    assert "isolated" not in argv(Job(2)) + argv(Job(2, ("a", "b")), alone) + argv(Job(2, spread=2), alone)
+
+
 # ---- with the real mpirun; each rank is a small script -----------------------------------------------------------
 
 needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
+
+
+@needs_mpirun
+def test_ranks_start_where_no_ssh_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("mpirun", "true"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    command = mpirun_argv(Job(2, threads=1), this_machine(), ["true"])
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
+
+
 STARTER = """
 import os, sys
 from mudd_core.cli import job

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,15 +17,15 @@ import pytest
 import torch
 
 import mudd_core as mc
-from chat_cases import tokenizer_json, turns, write_folder, write_jsonl
 from exported_files import exported_files
-from hf_models import SHARED, transformers
+from hf_models import transformers
 from mudd_core.base.units import bytes_text
 from mudd_core.engine.lora import merged_tensors
 from mudd_core.interop import export_original
 from mudd_core.interop.merged import merged_model
 from places import ROOT
 from rank_runs import by_threads
+from tune_folders import write_given
 
 peft = pytest.importorskip("peft")
 safetensors = pytest.importorskip("safetensors.torch")
@@ -35,16 +36,7 @@ WORDS = ("train.threads=1", "optim.lr=3e-3", "train.seq_len=64", "train.epochs=2
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small llama with a chat template, and 80 conversations."""
-    folder = tmp_path_factory.mktemp("tune")
-    write_folder(folder / "base", "chatml")
-    size = 1 + max(token["id"] for token in json.loads(tokenizer_json())["added_tokens"])
-    torch.manual_seed(0)
-    settings = {**SHARED, "vocab_size": size + 3, "max_position_embeddings": 128}
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))
-    model.save_pretrained(folder / "base", max_shard_size="20KB")
-    assert len(list((folder / "base").glob("*.safetensors"))) > 1
-    write_jsonl(folder / "chat.jsonl", [{"messages": turns(f"the cat {n}", f"end {n}")} for n in range(80)])
-    return folder
+    return write_given(tmp_path_factory.mktemp("tune"), 80, unused_ids=3)
 
 
 def tune(
@@ -128,6 +120,19 @@ def test_the_same_command_goes_on_with_the_same_bits(
     assert "resumes runs/stopped" in again.stdout
     assert final_hash(again) == final_hash(adapted)
     assert "held-out loss: " in tune(given, run="stopped").stdout  # of a run that is done
+
+
+def test_a_killed_run_goes_on_with_the_same_bits(
+    given: Path, adapted: subprocess.CompletedProcess[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in the import of its base, and in two saves."""
+    for point in ("after_shard_write", "after_block:2", "before_rename:2"):
+        monkeypatch.setenv("MUDD_KILL_AT", point)
+        killed = tune(given, run="killed")
+        assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    monkeypatch.delenv("MUDD_KILL_AT")
+    again = tune(given, run="killed")
+    assert "resumes runs/killed" in again.stdout and final_hash(again) == final_hash(adapted)
 
 
 def test_two_ranks_have_the_bits_of_one(given: Path, adapted: subprocess.CompletedProcess[str]) -> None:
@@ -264,6 +269,7 @@ def test_an_export_by_our_own_names_keeps_the_adapters(
     command = [sys.executable, str(ROOT / "launch.py"), "export", "--workdir=runs/adapted", "--to=own"]
     done = subprocess.run([*command, "--system=own"], capture_output=True, text=True, timeout=120, cwd=given)
     assert done.returncode == 0, done.stderr
+    assert "for mc.load; read again, its weights are the run's" in done.stdout
     ids = np.arange(24)[None]
     kept, run = mc.load(given / "own"), mc.load(given / "runs" / "adapted").model
     assert kept.model.lora == run.lora is not None

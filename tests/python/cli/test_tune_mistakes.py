@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from chat_cases import tokenizer_json, turns, write_folder, write_jsonl
-from hf_models import SHARED, transformers
+from chat_cases import turns
+from hf_models import transformers
 from mudd_core.cli import main
+from tune_folders import write_given
+
+safetensors = pytest.importorskip("safetensors.torch")
 
 WORDS = ("train.threads=1", "train.seq_len=64")
 Spoil = Callable[[Path], object]
@@ -23,15 +26,7 @@ BASE, INDEX = "base/config.json", "base/model.safetensors.index.json"
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small llama in several files, with a chat template, and 40 conversations."""
-    folder = tmp_path_factory.mktemp("given")
-    write_folder(folder / "base", "chatml")
-    size = 1 + max(token["id"] for token in json.loads(tokenizer_json())["added_tokens"])
-    torch.manual_seed(0)
-    settings = {**SHARED, "vocab_size": size, "max_position_embeddings": 128}
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))
-    model.save_pretrained(folder / "base", max_shard_size="20KB")
-    write_jsonl(folder / "chat.jsonl", [{"messages": turns(f"the cat {n}", f"end {n}")} for n in range(40)])
-    return folder
+    return write_given(tmp_path_factory.mktemp("given"), 40)
 
 
 @pytest.fixture
@@ -90,6 +85,16 @@ def cut_shard(folder: Path) -> None:
     os.truncate(file, file.stat().st_size - 5)
 
 
+def other_adapter(folder: Path) -> None:
+    """Of a base with more inputs."""
+    settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
+    (folder / "other").mkdir()
+    (folder / "other" / "adapter_config.json").write_text(json.dumps(settings))
+    start = "base_model.model.model.layers.0.self_attn.q_proj"
+    factors = {f"{start}.lora_A.weight": torch.zeros(2, 99), f"{start}.lora_B.weight": torch.zeros(16, 2)}
+    safetensors.save_file(factors, folder / "other" / "adapter_model.safetensors")
+
+
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 RAISES = "{{ raise_exception('no tools here') }}"
 CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
@@ -135,6 +140,8 @@ CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
     "an absent tensor": (edit(INDEX, absent_tensor), (), 65, "layers.9.mlp.up_proj.weight' should be in 'model-"),
     "a damaged config": (lambda folder: (folder / BASE).write_text("{"), (), 65, "config.json"),
     "an unknown kind of model": (edit(BASE, lambda value: value.update(model_type="phi3")), (), 2, "one of llama, "),
+    "an adapter of another base": (other_adapter, ("--adapter=other",), 2, "16 inputs, got one with 99; give the base"),
+    "no adapter": (lambda _: None, ("--adapter=none",), 2, "expected a folder of PEFT with adapter_config.json, got "),
     "rank 0": (lambda _: None, ("lora.rank=0",), 2, "lora.rank: expected at least 1, got 0"),
     "unknown targets": (lambda _: None, ("lora.targets=q_proj",), 2, "got 'q_proj'; it has q, k, v, o, gate, up, down"),
     "an unknown method": (lambda _: None, ("tune.method=qlora",), 2, "expected lora, full or last:N"),

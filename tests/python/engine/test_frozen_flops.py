@@ -61,24 +61,38 @@ def test_a_step_counts_the_matmuls_of_pytorch(case: str, patterns: str) -> None:
     ours = counted(engine)
     # PyTorch computes the masked half of the scores too.
     assert sum(ours.values()) + ours["attention"] == pytest.approx(torch_flops(case, trained), rel=1e-6)
-    computed, every = engine.executor.flops
+    computed, every, _ = engine.executor.flops
     assert computed == pytest.approx(sum(ours.values()), rel=1e-9)
     assert computed < every or patterns in ("", "!embed")
 
 
 @pytest.mark.parametrize("case", list(CASES))
 def test_a_whole_step_is_three_forwards_and_a_frozen_one_less(case: str) -> None:
-    computed, every = engine_of(case, "").executor.flops
+    computed, every, _ = engine_of(case, "").executor.flops
     assert computed == pytest.approx(every, rel=1e-9)
     names = engine_of(case, "").model.store.names()
     last = names[-1]
     head = engine_of(case, last)
-    computed, every = head.executor.flops
+    computed, every, _ = head.executor.flops
     assert every / 3 < computed * (1 + 1e-9) < every
     shape: Any = head.model.config
     assert head.flops_per_token() == pytest.approx(
         flops_per_token(shape, shape.vocab_size, LENGTH) * computed / every
     )
+
+
+def test_the_loss_counts_the_targets_that_count() -> None:
+    engine = engine_of("llama_gqa", "")
+    computed, every, of_loss = engine.executor.flops
+    a_quarter = engine.flops_per_token(0.25)
+    shape: Any = engine.model.config
+    batch = make_batch(shape.vocab_size, BATCH, LENGTH, seed=0)
+    batch["targets"][:, : LENGTH // 4], batch["targets"][:, LENGTH // 4 :] = 1, -1
+    engine.train_step(0, 1e-3, batch)
+    after, _, of_counted = engine.executor.flops
+    assert 0 < of_counted == pytest.approx(of_loss / 4, rel=1e-9)
+    assert after == pytest.approx(computed - 0.75 * of_loss, rel=1e-9)
+    assert a_quarter == pytest.approx(flops_per_token(shape, shape.vocab_size, LENGTH) * after / every)
 
 
 def test_the_plan_counts_what_trains(tiny_text: Path, tmp_path: Path) -> None:

@@ -203,3 +203,6 @@ def test_an_export_that_does_not_read_back_is_no_success(
     monkeypatch.setattr(TheirTensors, "__getitem__", wrong)
     assert export_command.main([f"--workdir={run}", f"--to={tmp_path / 'out'}"]) == 1
     assert "differ" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    monkeypatch.setattr(export_command, "final_hash", lambda *_: "0" * 64)
+    assert export_command.main([f"--workdir={run}", f"--to={tmp_path / 'own'}", "--system=own"]) == 1
+    assert "differ" in capsys.readouterr().err and not (tmp_path / "own").exists()

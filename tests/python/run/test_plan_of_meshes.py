@@ -57,6 +57,16 @@ def test_the_plan_of_experts_on_ranks_is_what_their_engines_book(
     assert plan.least_bytes() < on_a_node * sum(planned.values())
 
 
+def test_messages_of_cut_weights_are_planned_as_buckets_and_layers_under_way() -> None:
+    config = mc.load_config("tiny.py", ["train.batch_size=8", "mesh.zero=3", "train.micro_batch_size=0"])
+    shape = resolved_model(config, 2048)
+    planned = MemoryPlan.of(shape, config, Place(4, 1)).bytes()
+    buckets = (
+        planned["gradients"] - mc.Model(shape, booked_only=True).n_parameters
+    )  # 4 bytes, of which a rank has 1/4
+    assert 0 < planned["exchange"] - planned["gathered"] <= buckets + 4096
+
+
 def test_every_built_mesh_is_tried_the_nearest_first() -> None:
     config = mixture("train.batch_size=8")
     tried = [(found.mesh.zero, found.mesh.expert) for found in meshes(config, 4)]

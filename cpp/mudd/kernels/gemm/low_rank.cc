@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "mudd/base/parallel.h"
 #include "mudd/kernels/gemm/gradient_tasks.h"
@@ -70,6 +71,12 @@ void multiply_low_rank(const LowRankGemm& all) {
   const std::array<Unpacked, 3> matrices{all.down.pack, all.full.m ? all.up.pack : Unpacked{},
                                          all.full.m ? all.full.pack : Unpacked{}};
   const Grid grid = product_grid(kernels, all.full.m, all.full.n, all.full.k);
+  GemmBlock first = all.full, second = all.up;
+  if (all.full.c.type != DType::f32) std::swap(first, second);
+  first.epilogue.residual = all.residual;
+  first.epilogue.residual_stride = all.residual_stride;
+  second.epilogue.residual = second.c;
+  second.epilogue.residual_stride = second.ldc;
   PackTasks pack(matrices, all.down.compute);
   DownTasks down(all);
   GradientTasks gradients(all.gradients);
@@ -80,8 +87,8 @@ void multiply_low_rank(const LowRankGemm& all) {
     if (task < downs) return down.run(task - packs);
     down.wait();
     if (task < sums) return gradients.run(task - downs);
-    kernels.multiply(block_of(all.up, kernels, grid, task - sums));
-    kernels.multiply(block_of(all.full, kernels, grid, task - sums));
+    kernels.multiply(block_of(first, kernels, grid, task - sums));
+    kernels.multiply(block_of(second, kernels, grid, task - sums));
   });
 }
 

@@ -59,8 +59,7 @@ void CrossEntropy::infer(Inference& io) {
   if (!packs_) io.pack(kHead, Pack::transposed);
   if (!packs_ && wants_h_) io.pack(kHead, Pack::plain);
   stripe_ = stripe_rows(head.rows(), head.cols());
-  flops_ = 2.0 * static_cast<double>(rows) * static_cast<double>(head.rows() * head.cols());
-  backward_flops_ = flops_ * (int{wants_h_} + int{wants_head_});
+  count_flops(rows, head.rows() * head.cols());
   most_rows_ = largest_shard(io.shards(), rows);
   cut_ = LossCut::choose(most_rows_, shards, head.rows(), head.cols(), budget_, compute_, wants_head_);
   gradient_bytes_ = grad_scratch_bytes(head.rows(), head.cols(), cut_.group, 1, compute_);

@@ -78,6 +78,8 @@ class CrossEntropy : public Node {
 
   Work work(const Run& run, bool backward) const;
   static void collect_targets(const Run& run, Work* w);
+  // Of so many counted rows and weights of the head: before the first pass of all rows.
+  void count_flops(int64_t rows, int64_t weights);
   template <class Body>
   void over_stripes(const Run& run, const Work& w, Pack how, Body body) const;
   void logits(const Run& run, const Work& w, const Chunk& chunk) const;

@@ -127,8 +127,14 @@ void CrossEntropy::count_guessed(const Run& run, const Work& w) {
   }
 }
 
+void CrossEntropy::count_flops(int64_t rows, int64_t weights) {
+  flops_ = 2.0 * static_cast<double>(rows) * static_cast<double>(weights);
+  backward_flops_ = flops_ * (int{wants_h_} + int{wants_head_});
+}
+
 void CrossEntropy::forward(const Run& run) {
   const Work w = work(run, false);
+  count_flops(w.counted, w.vocabulary * w.d);
   const int64_t step = w.s.chunk_rows;
   for (int64_t begin = 0; begin < w.counted; begin += step) {
     const Chunk chunk{begin, std::min(begin + step, w.counted), 0, 0, true, true};
@@ -140,6 +146,7 @@ void CrossEntropy::forward(const Run& run) {
 
 void CrossEntropy::backward(const Run& run) {
   const Work w = work(run, true);
+  count_flops(w.counted, w.vocabulary * w.d);
   const int shards = run.shards().count();
   if (run.wants(kBias)) clear_bias(run, w);
   if (run.wants(kH)) clear_uncounted(run, w);

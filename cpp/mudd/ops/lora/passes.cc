@@ -9,6 +9,14 @@
 #include "mudd/ops/lora/node.h"
 
 namespace mudd {
+namespace {
+
+void add_to_both(const Tensor& t, LowRankGemm* all) {
+  all->residual = t.cells();
+  all->residual_stride = t.stride;
+}
+
+}  // namespace
 
 RightOperand Lora::right(const Run& run, int input, Pack how, std::byte* scratch) {
   return {"lora", run, input, how, scratch};
@@ -42,11 +50,10 @@ void Lora::forward(const Run& run) {
   right(run, kA, Pack::plain, scratch + forward_.a).put(&all.down);
   all.up = matmul_of({run.saved(0), rows_, rank_, rank_}, y, compute_);
   right(run, kB, Pack::plain, scratch + forward_.b).put(&all.up);
-  if (run.has_in(kResidual)) add_residual(run.in(kResidual), &all.up);
+  if (run.has_in(kResidual)) add_to_both(run.in(kResidual), &all);
   all.full = matmul_of(x, y, compute_);
   right(run, kW, Pack::plain, packs_ ? scratch + forward_.w : nullptr).put(&all.full);
   if (run.has_in(kBias)) all.full.epilogue.bias = run.in(kBias).f32();
-  add_residual(y, &all.full);
   multiply_low_rank(all);
 }
 
@@ -66,10 +73,9 @@ void Lora::backward(const Run& run) {
   if (wants_x && !drops_) {
     all.up = matmul_of(du, run.din(kX), compute_);
     right(run, kA, Pack::transposed, scratch + backward_.a).put(&all.up);
-    if (run.accumulate(kX)) add_residual(run.din(kX), &all.up);
+    if (run.accumulate(kX)) add_to_both(run.din(kX), &all);
     all.full = matmul_of(dy, run.din(kX), compute_);
     right(run, kW, Pack::transposed, packs_ ? scratch + backward_.w : nullptr).put(&all.full);
-    add_residual(run.din(kX), &all.full);
   }
   const Tensor x = run.wants(kA) ? dropped(run, run.in(kX), scratch + backward_.copy) : Tensor{};
   sum_weights(run, dy, x, all);

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,17 +13,14 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.members import object_in
 from mudd_core.base.paths import local
-from mudd_core.base.types import JsonObject
 from mudd_core.config import Config, ModelConfig
-from mudd_core.data.documents.source import file_digest
 from mudd_core.data.tokenizer_files import VOCABULARIES
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.interop import import_command
+from mudd_core.interop.imported import changed_since, source_facts
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.run_folder import RunFolder
-
-_FILES = ("*.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "*.jinja")
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,8 @@ class Base:
 def base_of(name: str, run: RunFolder) -> Base:
     """The base that --base names; a folder of Hugging Face is imported into the folder of the run.
 
-    UserError where there is none, and for another base than the one that the run was started with.
+    A folder that was changed since is imported again where no training has begun. UserError where there is none, and
+    for another base than the one that the run was started with.
     """
     source = RunFolder(local(name, "[tune] --base"))
     if source.holds_run and source.has_identity:
@@ -47,33 +45,48 @@ def base_of(name: str, run: RunFolder) -> Base:
             raise UserError(f"[tune] --base: {source} has no checkpoint yet")
         return _of_run(name, source)
     imported = RunFolder(run.base_folder)
+    if source.path.resolve() == imported.path.resolve():
+        raise UserError(
+            f"[tune] --workdir: {imported} is where the base is imported to; give another --workdir"
+        )
     note = imported.source_file
-    facts = _facts(source.path) if source.path.is_dir() else {}
     if imported.holds_run and Checkpoints(imported).steps() and note.is_file():
-        known = object_in(note)
-        is_same = known.get("files") == facts if facts else known.get("path") == str(source.path.absolute())
-        if not is_same:
-            raise UserError(
-                f"[tune] --base: {run} was started from {known.get('path')}, and {name} has other files; give the same "
-                "base, or another --workdir"
-            )
-        return _of_run(name, imported)
+        if not (changed := changed_since(imported, source.path)):
+            return _of_run(name, imported)
+        if run.holds_run or not source.path.is_dir():
+            raise UserError(_refusal(imported, name, source.path, changed, run))
+        print(f"{', '.join(changed)} changed since the import, and nothing is trained yet", flush=True)
+    _clear(imported)
     _import(name, imported)
-    text = json.dumps({"path": str(source.path.absolute()), "files": facts}, indent=1)
+    text = json.dumps({"path": str(source.path.absolute()), "files": source_facts(source.path)}, indent=1)
     _core.replace_file(str(note), f"{text}\n".encode())
     return _of_run(name, imported)
+
+
+def _clear(imported: RunFolder) -> None:
+    """Remove what an import of other files, or one that was cut off, has left; no folder that came from elsewhere."""
+    if imported.checkpoint_folder.is_dir() and not any(imported.path.glob("*.safetensors")):
+        shutil.rmtree(imported.path)
+
+
+def _refusal(imported: RunFolder, name: str, source: Path, changed: list[str], run: RunFolder) -> str:
+    """Why a run does not go on with a folder, and the ways out."""
+    began = object_in(imported.source_file).get("path")
+    if began == str(source.absolute()):
+        return (
+            f"[tune] --base: {', '.join(changed)} in {name} changed after {run} began with it; put back what was there "
+            "to go on, or tune the folder as it is now in another --workdir"
+        )
+    return (
+        f"[tune] --base: {run} was started from {began}, and {name} has other files ({', '.join(changed)}); give the "
+        "same base, or another --workdir"
+    )
 
 
 def _import(name: str, to: RunFolder) -> None:
     print(f"importing {name} into {to}", flush=True)
     with contextlib.redirect_stdout(io.StringIO()):  # what it says of the next commands is not for this one
         import_command.main([name, f"--workdir={to}"], is_base=True)
-
-
-def _facts(folder: Path) -> JsonObject:
-    """SHA-256 over name, size and edges of each file that decides the model and its text."""
-    files = sorted({file for pattern in _FILES for file in folder.glob(pattern) if file.is_file()})
-    return {file.name: hashlib.sha256(json.dumps(file_digest(file)).encode()).hexdigest() for file in files}
 
 
 def _of_run(name: str, run: RunFolder) -> Base:

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core import _core
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import SaveError, UserError, write_reason
 from mudd_core.base.paths import local
 from mudd_core.base.surroundings import typed_program
 from mudd_core.cli import dispatch
+from mudd_core.cli.commands import plan
 from mudd_core.cli.names import JOB_OPTIONS, OPTIONS
 from mudd_core.cli.same_run import typed
 from mudd_core.cli.tune.adapter import adapter_of, require_same_adapter
@@ -27,7 +28,6 @@ from mudd_core.cli.tune.recipe import recipe_of
 from mudd_core.config import Config
 from mudd_core.config.saved import to_json
 from mudd_core.config.tool_arguments import ToolArguments
-from mudd_core.run.build.plan_report import plan_text
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -38,22 +38,24 @@ def main(words: Sequence[str]) -> int:
     run = RunFolder(local(asked.workdir, "[tune] --workdir"))
     base = base_of(asked.base, run)
     if run.holds_run:
-        config = _resumed(run, base, asked.data)
+        config, counted = _resumed(run, base, asked.data), 1.0
         if asked.adapter:
             require_same_adapter(asked.adapter, run)
         lines = [f"resumes {run}: what was chosen is in {run.asked_file}"]
     else:
         adapter = adapter_of(asked.adapter, base, run) if asked.adapter else None
         recipe = recipe_of(base, asked.data, run.path.name, rest, adapter)
-        config, lines = recipe.config, recipe.lines
+        config, counted, lines = recipe.config, recipe.counted, recipe.lines
         if not asked.plan:
             _keep(run.asked_file, recipe.kept)
     print("\n".join(lines), flush=True)
+    given = {name: getattr(asked, name[2:].replace("-", "_")) for name in JOB_OPTIONS}
+    job = {name: value for name, value in given.items() if value}
     if asked.plan:
-        print(plan_text(config, run))
+        print(plan(config, run, job, [*typed_program(), "tune", *words], counted))
         return 0
-    job = [f"{name}={value}" for name in JOB_OPTIONS if (value := getattr(asked, name[2:].replace("-", "_")))]
-    train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *job, *rest]
+    options = [f"{name}={value}" for name, value in job.items()]
+    train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *options, *rest]
     with typed(["tune", *words]):
         code = dispatch.run([*train, *(["--verbose"] if asked.verbose else [])], main)
     if code == 0:
@@ -98,5 +100,9 @@ def _resumed(run: RunFolder, base: Base, data: str) -> Config:
 
 
 def _keep(file: Path, config: Config) -> None:
-    """Write the config of a run that is to begin."""
-    _core.replace_file(str(file), to_json(config).encode())
+    """Write the config of a run that is to begin; SaveError where that fails."""
+    try:
+        _core.make_folders(str(file.parent))
+        _core.replace_file(str(file), to_json(config).encode())
+    except OSError as error:
+        raise SaveError(f"[tune] {file} could not be written: {write_reason(error)}") from error

@@ -40,12 +40,14 @@ _WHY_RATE = {
 class Recipe:
     """A config, and a line for each field that was chosen.
 
-    typed: fields that the arguments set, which stay. plain: the config without them.
+    typed: fields that the arguments set, which stay. plain: the config without them. counted: the share of targets that
+    count.
     """
 
     config: Config
     typed: set[str]
     plain: Config
+    counted: float = 1.0
     lines: list[str] = field(default_factory=list)
 
     def choose(self, path: str, value: Scalar, why: str) -> None:
@@ -136,13 +138,15 @@ def _choose_rows(recipe: Recipe) -> None:
     longest, dropped = int(lengths.max()), found.train.dropped
     longer = f"; {dropped:,} longer ones are left out (data.too_long)" if dropped else ""
     fitting = min(cap, max(256, -(-longest // 64) * 64))
-    recipe.choose("train.seq_len", fitting, f"the longest example has {longest + 1:,} tokens{longer}")
-    held = found.documents[1]
+    recipe.choose(
+        "train.seq_len", fitting, f"rows of packed examples, the longest of {longest + 1:,} tokens{longer}"
+    )
+    held, recipe.counted = found.documents[1], found.counted_share
     refused = f"; left out: {found.kept.facts['refused']}" if found.kept.facts.get("refused") else ""
     recipe.lines.insert(
         0,
         f"data: {lengths.size:,} examples, {lengths.sum():,} tokens an epoch ({lengths.mean():.0f} each), {held:,} "
-        f"held out ({held / (held + lengths.size):.0%}); {found.counted_share:.1%} of the targets count{refused}",
+        f"held out ({held / (held + lengths.size):.0%}); {recipe.counted:.1%} of the targets count{refused}",
     )
     rows = found.rows("train", row_shape(recipe.config)).rows
     each = lengths.size / rows

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.config.own_optimizers import slow_note
+from mudd_core.data.rows import Masked
 from mudd_core.engine import memory
 from mudd_core.engine.flops import peak_flops
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
@@ -97,7 +98,7 @@ def assemble(
         facts=base.facts if base is not None else {},
         validated_slots=0,
         bytes_per_target=0.0,
-        flops_per_token=engine.flops_per_token(),
+        flops_per_token=engine.flops_per_token(text.counted_share if isinstance(text, Masked) else 1.0),
         peak=Peak(lambda: ranks.world * peak_flops(train.precision, TRIES)),
         validation_batches=lambda: (),
         warnings=(

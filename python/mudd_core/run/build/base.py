@@ -19,6 +19,7 @@ from mudd_core.config import Config
 from mudd_core.engine.frozen import set_weight, stored_as
 from mudd_core.engine.lora import base_names, low_rank, principal_factors, trained_of
 from mudd_core.run.build.grow import start_weights
+from mudd_core.run.build.lent_weights import is_lent, let_go
 from mudd_core.run.build.start_source import base_path, read_source
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -99,10 +100,12 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
             f"give its base, {source.config.start.load_parameters_path}, or export the run merged first"
         )
     weights = {name: tensor for name, tensor in source.tensors.items() if is_weight(name)}
-    rounded = 0
-    for name, value in start_weights(model, source, names=base_names(model.store)):
+    rounded, lent = 0, model.store.lent
+    there = {name for name in lent if name in weights and is_lent(lent, name, weights[name])}
+    for name, value in start_weights(model, source, names=base_names(model.store), there=there):
         rounded += set_weight(model.store, name, value)
     model.store.repack()  # copies of weights that ranks share
+    let_go({name: lent[name] for name in there})
     adapters = model.store.adapters
     kept = {f"{name}.w": weights[f"{name}.w"] for name in sorted(adapters.names) if adapters.initial}
     return Base(path.absolute(), final_hash(whole_parts(weights)), rounded, kept, config.lora.start_from)

@@ -71,9 +71,10 @@ def start_weights(
     slot_number: int = -1,
     how: str = "random",
     names: Sequence[str] | None = None,
+    there: Collection[str] = (),
 ) -> Iterator[tuple[str, Array]]:
     """Names and weights that a new model with initial values starts from, one at a time. how: as start.grow_init. names:
-    of the parameters that the source has; None: all.
+    of the parameters that the source has; None: all. there: names that have their weights already, and are passed over.
 
     UserError where the names of the source are others, and where a shape does not fit.
     """
@@ -86,6 +87,8 @@ def start_weights(
     if missing := [name for name in names if name not in source.tensors]:
         raise UserError(f"[start] {source.path}: '{missing[0]}' is missing")
     for name in names:
+        if name in there:
+            continue
         old, shape = source.tensors[name], tuple(model.store.describe(name)["shape"])
         if not grows(model.config, name) or (old.shape == shape and slot_number < 0):
             if old.shape != shape:

@@ -54,7 +54,7 @@ class MemoryPlan:
             # Whole tables go between nodes, not the rows that were read.
             report["gradients"] = engine.gradient_bytes(gradient_rows=False)
         own_bytes = place.shared(report, config.mesh.zero == 3, engine.expert_report(), config.mesh.expert)
-        if exchange := self._exchange_bytes(own_bytes.get("gathered", 0)):
+        if exchange := self._exchange_bytes(own_bytes):
             own_bytes["exchange"] = exchange
         return own_bytes
 
@@ -141,17 +141,19 @@ class MemoryPlan:
 
         group = expert_group(self.config.mesh, None, self.place)
         stored = self.stored.of(self.shape, self.config)
-        model = Model(
-            self.shape, booked_only=True, stored=stored, experts=group, lora=lora_of(self.config)
-        )
+        model = Model(self.shape, booked_only=True, stored=stored, experts=group, lora=lora_of(self.config))
         choose_trained(model, self.config.trained)
         store = model.store
         sizes = {True: [0], False: [0]}  # of the weights that train: of dealt out experts, and others
         for about in map(store.describe, store.names()):
             if about["trainable"]:
-                sizes[group is not None and len(about["shape"]) == EXPERT_AXES].append(math.prod(about["shape"]))
+                sizes[group is not None and len(about["shape"]) == EXPERT_AXES].append(
+                    math.prod(about["shape"])
+                )
         held = store.expert_bytes([])["weights"] if group else 0
-        return _Counted(store.plane_bytes - held, sum(sizes[False]), held, sum(sizes[True]), *map(max, sizes.values()))
+        return _Counted(
+            store.plane_bytes - held, sum(sizes[False]), held, sum(sizes[True]), *map(max, sizes.values())
+        )
 
     def least_bytes(self) -> int:
         """Bytes of a node's weights, gradients and one moment alone.
@@ -172,19 +174,24 @@ class MemoryPlan:
         each = 4 * found.trained // (place.world if cut else 1)
         return place.on_a_node * (experts + each)
 
-    def _exchange_bytes(self, gathered: int) -> int:
-        """Buffers of a rank for messages to other nodes, at most; gathered: its share of the weights of two layers.
+    def _exchange_bytes(self, report: Mapping[str, int]) -> int:
+        """Buffers of a rank for messages to other nodes, at most; report: the other bytes of the rank.
 
         Two buckets of gradients or weights are under way at a time, each as large as the largest parameter and the
-        4 MiB that fill one; with mesh.zero=3 two layers too. Rows of experts go straight from and to the activations.
+        4 MiB that fill one. With mesh.zero=3 a bucket's messages end before its memory is taken again, so they need no
+        more than the gradients beside the own slices; the weights of two layers come on top. Rows of experts go
+        straight from and to the activations.
         """
         place, found = self.place, self._counted
         if place.world == place.on_a_node:
             return 0
         own = self.config.mesh.expert
-        experts = 0 if own == place.world else 4 * found.expert_largest // own  # else no other rank has the same
-        dense = min(2 * (4 * found.largest + BUCKET), 4 * found.trained) // place.on_a_node
-        return max(dense, 2 * experts) + gathered
+        experts = 4 * found.expert_largest // own if own < place.world else 0  # no other rank has the same
+        dense = min(2 * (4 * found.largest + BUCKET), 4 * found.trained)
+        if self.config.mesh.zero == 3:
+            slices = 4 * (found.trained + found.expert_trained) // place.world
+            dense = min(dense, report["gradients"] - slices)
+        return max(dense // place.on_a_node, 2 * experts) + report.get("gathered", 0)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ _KINDS = {
     "moments": "optimizer moments",
     "gradients": "gradients",
     "packed": "packed copies of the weights",
+    "mapped": "weights of the base, mapped from its file",
     "gathered": "weights gathered for two layers",
     "exchange": "buffers of messages to other nodes",
     "arena": "activations and scratch",
@@ -55,11 +56,12 @@ def plan_text(
     place: Place = ALONE,
     node_memory: int = 0,
     command: Callable[[Choice], str] = lambda choice: choice.words,
+    counted: float = 1.0,
 ) -> str:
     """The text of --plan. Nothing is written, and next to no memory is used. place: the ranks that will train.
 
     node_memory: bytes of each of their machines, all of them for this run; 0: what this one has free. command: the
-    arguments that train on another mesh.
+    arguments that train on another mesh. counted: the share of targets that count.
     """
     from mudd_core import _core
 
@@ -75,7 +77,7 @@ def plan_text(
     whole = dataclasses.replace(config, mesh=MeshConfig())  # a checkpoint has the parts of all ranks
     model, engine, report = plan_model(shape, whole, only=True, stored=plan.stored)
     own = report if place.world == 1 else plan.bytes()
-    flops = engine.flops_per_token()
+    flops = engine.flops_per_token(counted)
     tokens, saved = train.batch_size * train.seq_len, plan.checkpoint_bytes(report, ALONE)
     steps = planned_steps(config, folder)
     lines = [
@@ -166,7 +168,7 @@ def _memory_lines(
     fits = ranks * peak - programs <= have
     if not fits and plan.place.world == 1:
         lines += _indented(f"DOES NOT FIT: {plan.advice(kinds, have)}")
-    lines += [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items() if kind in kinds]
+    lines += [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items() if kinds.get(kind)]
     return lines if plan.place.world == 1 else lines + _mesh_lines(plan, kinds, have, fits, command)
 
 

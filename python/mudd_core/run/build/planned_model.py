@@ -42,6 +42,8 @@ def plan_model(
 
     parts = parts_of(config.data)
     if model is None:
+        stored = stored or stored_in(config)
+        alone = comm is None and place.world == 1  # ranks of a node share one copy of the weights as it is
         model = Model(
             shape,
             initialize=False,
@@ -49,10 +51,13 @@ def plan_model(
             precision=config.train.precision,
             comm=comm,
             experts=expert_group(config.mesh, comm, place),
-            stored=(stored or stored_in(config)).of(shape, config),
+            stored=stored.of(shape, config),
             cut=cut_of(shape, config, comm, place),
             lora=lora_of(config),
+            lent=stored.lent(shape, config) if alone else None,
         )
+        if config.train.recompute and model.store.lent:
+            model.store.pack_at_use()
     engine = Engine(config, model, batcher, parts)
     batch = config.eval.batch_size or config.train.batch_size
     evaluation = model.plan_evaluation(batch, config.train.seq_len, optional=parts).executor.likely_bytes

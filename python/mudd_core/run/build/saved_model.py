@@ -79,7 +79,8 @@ def model_of_run(
     adapted = config.tune.method == "lora"
     if adapted:
         ranks.together(lambda: check_start(config, folder))
-    stored = (stored_in(config, checkpoints) if adapted else StoredTypes(types, True)).of(shape, config)
+    found_in = stored_in(config, checkpoints) if adapted else StoredTypes(types, True)
+    stored = found_in.of(shape, config)
     if (warning := fit_weights(shape, stored, ranks)) and ranks.first:
         print(f"warning: {warning}", file=sys.stderr)
     spread = spread_of(shape, config, ranks)
@@ -93,6 +94,7 @@ def model_of_run(
         experts=spread.experts,
         cut=spread.cut,
         lora=lora_of(config),
+        lent=found_in.lent(shape, config) if ranks.world == 1 else None,
     )
     base = load_base(config, model, folder) if adapted else None
     ranks.barrier()

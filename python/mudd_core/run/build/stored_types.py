@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.types import Array
 from mudd_core.checkpoint.weights import weight_files
 from mudd_core.config import Config, ModelConfig
 from mudd_core.engine.frozen import frozen_types, stored_note
 from mudd_core.config.tune import lora_of
+from mudd_core.run.build.lent_weights import lent_weights
 from mudd_core.run.build.start_source import base_path, run_and_step
 from mudd_core.run.store.checkpoints import Checkpoints
 
@@ -24,20 +26,27 @@ if TYPE_CHECKING:
 class StoredTypes:
     """Types of weights by name, as a run's checkpoints have them, or what it starts from; empty for fresh weights.
 
-    resumed: they are those of the run's own checkpoints.
+    resumed: they are those of the run's own checkpoints. base: what adapters are for, on this machine.
     """
 
     found: Mapping[str, str]
     resumed: bool
+    base: Path | None = None
 
     def of(self, shape: ModelConfig, config: Config) -> dict[str, str]:
         """Name to "bfloat16" or "float16" of the frozen weights that are not fp32 (Model's `stored`)."""
-        from mudd_core.engine.model import Model
-
         if not config.trained:
             return {}
-        store = Model(shape, booked_only=True, lora=lora_of(config)).store
+        store = _booked(shape, config)
         return frozen_types(store, config, self.found, self.resumed)
+
+    def lent(self, shape: ModelConfig, config: Config) -> dict[str, Array]:
+        """Arrays of frozen weights that stay in the file of the base; none where PiSSA takes adapters out of them."""
+        if self.base is None or config.lora.init == "pissa":
+            return {}
+        store = _booked(shape, config)
+        shapes = {name: tuple(store.describe(name)["shape"]) for name in store.names()}
+        return lent_weights(self.base, self.of(shape, config), shapes)
 
 
 def stored_in(config: Config, checkpoints: Checkpoints | None = None) -> StoredTypes:
@@ -53,7 +62,9 @@ def stored_in(config: Config, checkpoints: Checkpoints | None = None) -> StoredT
         return StoredTypes(found, True)
     given = config.start.load_parameters_path and config.train.frozen_dtype == "stored"
     folder = checkpoints.run if checkpoints is not None else None
-    return StoredTypes(_types_of_source(base_path(config, folder)) if given else {}, False)
+    source = base_path(config, folder) if config.start.load_parameters_path else None
+    found = _types_of_source(source) if given and source is not None else {}
+    return StoredTypes(found, False, source if config.tune.method == "lora" else None)
 
 
 def types_note(model: Model, config: Config, checkpoints: Checkpoints | None) -> str:
@@ -72,6 +83,13 @@ def require_types(model: Model, config: Config) -> None:
                 f"[config] train.frozen_dtype: expected the types of the given model, got {kind} for '{name}', "
                 f"which is in {has}; make the model with mc.Model(..., stored={{name: '{kind}'}})"
             )
+
+
+def _booked(shape: ModelConfig, config: Config) -> _core.ParamStore:
+    """The parameters of a run's model, without memory."""
+    from mudd_core.engine.model import Model
+
+    return Model(shape, booked_only=True, lora=lora_of(config)).store
 
 
 def header_types(path: Path) -> dict[str, str]:

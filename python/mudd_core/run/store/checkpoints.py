@@ -13,6 +13,7 @@ from mudd_core.base.paths import existing
 from mudd_core.base.types import Json
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.checkpoint.manifest_reader import read_manifest
+from mudd_core.checkpoint.stored import StoredTensor, stored_tensors
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.dist import Comm
 from mudd_core.run.store.run_folder import RunFolder
@@ -86,6 +87,11 @@ class Checkpoints:
             except (FormatError, OSError):  # passed over by the resume too, which says so
                 continue
         return {} if steps else None
+
+    def stored(self, step: int) -> dict[str, StoredTensor]:
+        """The tensors of a step as its manifest has them, not verified; FormatError or OSError as types_of."""
+        folder = self.folder_of(step)
+        return stored_tensors(folder, read_manifest(folder))
 
     def types_of(self, step: int) -> dict[str, str]:
         """Types of the tensors of a step by name; FormatError or OSError where its manifest cannot be read."""

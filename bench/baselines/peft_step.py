@@ -1,0 +1,128 @@
+"""One LoRA run by transformers and PEFT, in a process of its own; prints one JSON object.
+
+    python bench/baselines/peft_step.py --folder FOLDER --shape SmolLM2-135M --prepare
+    python bench/baselines/peft_step.py --folder FOLDER --shape SmolLM2-135M --mode eager --threads 2 --steps 5
+
+A step is forward with the loss of transformers, backward, clip to norm 1, fused AdamW, gradients set to None; attention
+by SDPA. bf16: the base in bf16, adapters in fp32, autocast. --prepare writes a random base, and adapters as PEFT begins
+them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import peft
+import torch
+import transformers
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from rank_memory import memory_of
+from shapes import peak_rss_mib
+from tune_shapes import ALPHA, LR, RANK, TUNE_SHAPES, TuneShape
+from turns import turns
+from workload import BETAS, CLIP, EPS, forget_peak, spread, tuning_batch
+
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+IGNORED = -100
+
+
+def prepare(s: TuneShape, a: argparse.Namespace) -> None:
+    """Write FOLDER/base and FOLDER/adapter."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{s.kind}Config")(**s.fields)
+    base = transformers.AutoModelForCausalLM.from_config(config).to(TYPES[a.precision])
+    base.save_pretrained(a.folder / "base")
+    settings = peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules="all-linear", task_type="CAUSAL_LM")
+    peft.get_peft_model(base, settings).save_pretrained(a.folder / "adapter")
+
+
+def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
+    """Take the steps; time and memory are those of the steps after the warm-up."""
+    base = transformers.AutoModelForCausalLM.from_pretrained(
+        a.folder / "base", dtype=TYPES[a.precision], attn_implementation="sdpa"
+    )
+    model = peft.PeftModel.from_pretrained(base, a.folder / "adapter", is_trainable=True).train()
+    weights = {n.replace(".default", ""): p for n, p in model.named_parameters() if p.requires_grad}
+    optimizer = torch.optim.AdamW(weights.values(), lr=LR, betas=BETAS, eps=EPS, weight_decay=0.0, fused=True)
+    run = torch.compile(model) if a.mode == "compile" else model
+    for layer in base.model.layers if a.mode == "layers" else ():
+        layer.compile()
+    losses, seconds, most = [], [], memory_of("self")
+    loaded = peak_rss_mib()
+    for step in turns(a.warmup + a.steps, a.in_turn):
+        if step == a.warmup:
+            forget_peak()
+        batch = tuning_batch(s, step, a.counted)
+        ids, targets = (torch.from_numpy(batch[name].astype(np.int64)) for name in ("inputs", "targets"))
+        targets[targets < 0] = IGNORED
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=a.precision == "bf16"):
+            loss = run(input_ids=ids, labels=targets, shift_labels=targets, use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(weights.values(), CLIP)
+        optimizer.step()
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - start)
+        most = max(most, memory_of("self"), key=lambda one: one["pss"])
+    timed = seconds[a.warmup :]
+    if a.save is not None:
+        np.savez(a.save, **{name: value.detach().numpy() for name, value in weights.items()})
+    return {
+        "name": f"peft {peft.__version__} {a.mode}",
+        "tokens_per_second": s.tokens / statistics.median(timed),
+        "seconds": timed,
+        "spread": spread(timed),
+        "peak_rss_mib": peak_rss_mib(),
+        "loaded_mib": loaded,
+        "pss_mib": most["pss"],
+        "isa": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "losses": losses,
+        "versions": f"transformers {transformers.__version__}, torch {torch.__version__}",
+    }
+
+
+def parse() -> argparse.Namespace:
+    """Command line."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--folder", type=Path, required=True, help="of the base and its adapters")
+    p.add_argument("--prepare", action="store_true", help="write them, and exit")
+    p.add_argument("--shape", choices=TUNE_SHAPES, default="tiny")
+    p.add_argument(
+        "--mode",
+        choices=("eager", "compile", "layers"),
+        default="eager",
+        help="layers: each layer compiled, one for all",
+    )
+    p.add_argument("--precision", choices=tuple(TYPES), default="fp32")
+    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--steps", type=int, default=5, help="timed steps")
+    p.add_argument("--warmup", type=int, default=1, help="steps before the clock starts")
+    p.add_argument("--in-turn", action="store_true", help="each step when a line comes in (turns.py)")
+    p.add_argument("--counted", type=float, default=1.0, help="share of targets that count")
+    p.add_argument("--save", type=Path, help=".npz for the adapters after the last step")
+    return p.parse_args()
+
+
+def main() -> int:
+    """Prepare, or measure and print."""
+    a = parse()
+    torch.set_num_threads(a.threads)
+    if a.prepare:
+        prepare(TUNE_SHAPES[a.shape], a)
+        return 0
+    print(json.dumps(measure(TUNE_SHAPES[a.shape], a)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

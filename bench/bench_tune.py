@@ -1,0 +1,203 @@
+"""Steps of tuning by mudd_core beside transformers with PEFT, interleaved, each run in a process of its own.
+
+    python bench/bench_tune.py --shape SmolLM2-135M --programs lora full eager compile --out bench/results/tune.md
+
+All programs start from one folder (random weights, adapters as PEFT begins them), see the same tokens and take their
+steps in turn (turns.py). Reported: median of the steps after the warm-up, tokens per second, and the memory of those
+steps: the largest resident one (VmHWM, begun again behind the warm-up) and the largest Pss after a step. Losses of all
+steps must agree within 1e-4 (fp32), the adapters after the last one within 5e-5 of their norm.
+
+`full` is our own step of all weights, `counted` a LoRA step in which 40 % of the targets count; their losses differ.
+Inductor needs minutes for a whole model (`compile`) and less than one for its layers (`layers`), which are alike; it
+keeps what it compiled (TORCHINDUCTOR_CACHE_DIR).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from same_step import largest
+from shapes import baseline_caps, commit, cpu_levels, cpu_name, usable_cores
+from tune_shapes import TUNE_SHAPES
+from turns import Program, take_turns
+
+HERE = Path(__file__).resolve().parent
+THEIRS = ("eager", "compile", "layers")
+OURS = {"lora": ("--method", "lora"), "full": ("--method", "full"), "counted": ("--counted", "0.4")}
+LOSSES = {"fp32": 1e-4, "bf16": 5e-2}
+ADAPTERS = {"fp32": 5e-5, "bf16": 5e-2}
+Row = dict[str, Any]
+
+
+def prepare(folder: Path, a: argparse.Namespace) -> None:
+    """Write what all programs start from, unless it is there."""
+    if (folder / "begun").exists():
+        return
+    theirs = [str(HERE / "baselines" / "peft_step.py"), "--precision", a.precision]
+    for program in (theirs, [str(HERE / "tune_step.py")]):
+        words = [*program, "--folder", str(folder), "--shape", a.shape, "--prepare"]
+        subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
+
+
+def command(program: str, folder: Path, a: argparse.Namespace) -> list[str]:
+    """Argument list of one run."""
+    page = HERE / "baselines" / "peft_step.py" if program in THEIRS else HERE / "tune_step.py"
+    words = [
+        sys.executable,
+        str(page),
+        "--folder",
+        str(folder),
+        "--shape",
+        a.shape,
+        "--precision",
+        a.precision,
+    ]
+    words += ["--threads", str(a.threads), "--steps", str(a.steps), "--warmup", str(a.warmup), "--in-turn"]
+    if program in THEIRS:
+        words += ["--mode", program, "--save", str(folder / f"after_{program}.npz")]
+    else:
+        words += [*OURS[program], "--json", "--micro-batch", str(a.micro_batch)]
+        words += ["--save", str(folder / "after_lora.npz")] if program == "lora" else []
+        words += ["--recompute"] if a.recompute else []
+    return [*shlex.split(a.prefix), *words]
+
+
+def measure(folder: Path, a: argparse.Namespace) -> list[Row]:
+    """One row a program."""
+    prepare(folder, a)
+    caps = {"OMP_NUM_THREADS": str(a.threads)}
+    started = [
+        Program(command(p, folder, a), {**os.environ, **(baseline_caps() if p in THEIRS else {}), **caps})
+        for p in a.programs
+    ]
+    found = take_turns(started, a.warmup + a.steps)
+    rows = []
+    for program, row in zip(a.programs, found, strict=True):
+        if row is None:
+            raise SystemExit(f"[bench_tune] {program} failed: {shlex.join(command(program, folder, a))}")
+        rows.append({**row, "program": program})
+    return rows
+
+
+def differences(rows: list[Row], folder: Path) -> None:
+    """Add to each row of theirs how far its losses and its adapters are from ours."""
+    ours = next((row for row in rows if row["program"] == "lora"), None)
+    for row in rows if ours is not None else ():
+        if row["program"] in THEIRS:
+            pairs = zip(ours["losses"], row["losses"], strict=True)
+            row["loss_difference"] = largest(abs(x - y) for x, y in pairs)
+            row["adapter_difference"], row["worst_adapter"] = adapter_differences(
+                folder / "after_lora.npz", folder / f"after_{row['program']}.npz"
+            )
+
+
+def adapter_differences(ours: Path, theirs: Path) -> tuple[float, float]:
+    """Norm of the difference of all adapters over that of theirs, and the largest of single tensors."""
+    with np.load(ours, allow_pickle=False) as x, np.load(theirs, allow_pickle=False) as y:
+        assert set(x.files) == set(y.files), set(x.files) ^ set(y.files)
+        pairs = [(np.float64(x[name]), np.float64(y[name])) for name in y.files]
+    apart = [float(np.linalg.norm(one - other)) for one, other in pairs]
+    norms = [float(np.linalg.norm(other)) for _, other in pairs]
+    whole = float(np.linalg.norm(apart) / np.linalg.norm(norms))
+    return whole, max(part / norm for part, norm in zip(apart, norms, strict=True))
+
+
+def table(rows: list[Row]) -> str:
+    """Markdown: speed and memory, and our ratios to each row."""
+    out = [
+        "| program | ISA | s a step | tokens/s | spread | peak RSS MiB | Pss MiB | LoRA here: tokens/s | its RSS "
+        "| difference of loss, adapters (worst tensor) |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    ours = next((row for row in rows if row["program"] == "lora"), None)
+    for row in rows:
+        ratios = " | "
+        if ours is not None and row is not ours:
+            speed = ours["tokens_per_second"] / row["tokens_per_second"]
+            ratios = f"{speed:.2f} | {ours['peak_rss_mib'] / row['peak_rss_mib']:.0%}"
+        far = ""
+        if "loss_difference" in row:
+            far = (
+                f"{row['loss_difference']:.0e}, {row['adapter_difference']:.0e} ({row['worst_adapter']:.0e})"
+            )
+        seconds = float(np.median(row["seconds"]))
+        out.append(
+            f"| {row['name']} | {row['isa']} | {seconds:.2f} | {row['tokens_per_second']:.0f} | {row['spread']:.0%} "
+            f"| {row['peak_rss_mib']:.0f} | {row['pss_mib']:.0f} | {ratios} | {far} |"
+        )
+    return "\n".join(out) + "\n"
+
+
+def heading(rows: list[Row], a: argparse.Namespace) -> str:
+    """What a result must carry to be compared with another."""
+    shape = TUNE_SHAPES[a.shape]
+    versions = next((row["versions"] for row in rows if "versions" in row), "")
+    return (
+        f"{a.shape}, {shape.B} x {shape.T}, rank 16 on all layers, {a.precision}"
+        f"{', recompute' if a.recompute else ''}, micro-batch {a.micro_batch or shape.B}; {cpu_name()}, "
+        f"{usable_cores()} cores, {a.threads} threads, flags {' '.join(cpu_levels())}, "
+        f"MUDD_MAX_ISA={os.environ.get('MUDD_MAX_ISA', '-')}, commit {commit()}, {time.strftime('%Y-%m-%d')}; "
+        f"{versions}; median of {a.steps} steps after {a.warmup}\n"
+    )
+
+
+def parse() -> argparse.Namespace:
+    """Command line."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--shape", choices=TUNE_SHAPES, default="SmolLM2-135M")
+    p.add_argument(
+        "--programs",
+        nargs="+",
+        choices=(*OURS, *THEIRS),
+        default=["lora", "full", "counted", "eager", "compile"],
+    )
+    p.add_argument("--precision", choices=tuple(LOSSES), default="fp32")
+    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--steps", type=int, default=5, help="timed steps of a run")
+    p.add_argument("--warmup", type=int, default=1, help="steps before the clock starts")
+    p.add_argument("--micro-batch", type=int, default=0, help="our train.micro_batch_size; 0 = all rows")
+    p.add_argument("--recompute", action="store_true", help="our train.recompute")
+    p.add_argument("--prefix", default="", help='put before each run, such as "taskset -c 0,1"')
+    p.add_argument(
+        "--folder", type=Path, help="keep base and adapters here, for the next run; default: temporary"
+    )
+    p.add_argument("--out", type=Path, help="append heading and table to this Markdown file")
+    return p.parse_args()
+
+
+def main() -> int:
+    """Measure, print the table, and fail where losses or adapters disagree."""
+    a = parse()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = a.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = measure(folder, a)
+        differences(rows, folder)
+    text = heading(rows, a) + "\n" + table(rows)
+    print(text, flush=True)
+    if a.out is not None:
+        a.out.parent.mkdir(parents=True, exist_ok=True)
+        with a.out.open("a") as f:
+            f.write(text + "\n")
+    far = [
+        f"{row['name']}: losses differ by {row['loss_difference']:.1e}, adapters by {row['adapter_difference']:.1e}"
+        for row in rows
+        if not row.get("loss_difference", 0.0) <= LOSSES[a.precision]
+        or not row.get("adapter_difference", 0.0) <= ADAPTERS[a.precision]
+    ]
+    print("\n".join(far), file=sys.stderr)
+    return 1 if far else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

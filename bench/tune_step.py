@@ -1,0 +1,190 @@
+"""Whole steps of a tuning by mudd_core on a prepared folder; one line, or JSON for bench_tune.py.
+
+    python bench/tune_step.py --folder FOLDER --shape SmolLM2-135M --threads 2 --steps 5
+
+The model and the engine are those of `launch.py tune`: memory planned and reserved, the base read a tensor at a time,
+the adapters taken from a folder. A step is all micro-batches forward and backward, clip to norm 1, AdamW.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rank_memory import memory_of
+from shapes import peak_rss_mib, usable_cores
+from tune_shapes import ALPHA, LR, RANK, TUNE_SHAPES, TuneShape
+from turns import turns
+from workload import BETAS, CLIP, EPS, forget_peak, spread, tuning_batch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+BASE, ADAPTER, IMPORTED, BEGUN = "base", "adapter", "imported", "begun"
+
+
+def prepare(folder: Path) -> None:
+    """Read the folders of transformers and PEFT into those that a run starts from, as `tune` does."""
+    from mudd_core.checkpoint.weights_folder import write_folder
+    from mudd_core.interop import import_command
+    from mudd_core.interop.peft_folder import read_adapter
+    from mudd_core.run.store.json_files import read_saved_config
+    from mudd_core.run.store.run_folder import RunFolder
+
+    words = [str(folder / BASE), f"--workdir={folder / IMPORTED}", "--tokenizer=bytes"]
+    import_command.main(words, is_base=True)
+    model = read_saved_config(RunFolder(folder / IMPORTED)).model
+    found = read_adapter(folder / ADAPTER, model, "[tune_step] --folder")
+    weights = dict(sorted(found.weights.items()))
+    write_folder(
+        folder / BEGUN, {}, weights, shard_bytes=1 << 62, place="[tune_step]", names=("source.json", BEGUN)
+    )
+
+
+def run_config(s: TuneShape, a: argparse.Namespace) -> Any:
+    """The config of the tuning."""
+    from mudd_core import config as c
+    from mudd_core.run.store.json_files import read_saved_config
+    from mudd_core.run.store.run_folder import RunFolder
+
+    adapted = a.method == "lora"
+    begun = str(a.folder / BEGUN) if adapted else ""
+    return c.Config(
+        name="bench",
+        model=read_saved_config(RunFolder(a.folder / IMPORTED)).model,
+        train=c.TrainConfig(
+            batch_size=s.B,
+            seq_len=s.T,
+            micro_batch_size=a.micro_batch,
+            precision=a.precision,
+            recompute=a.recompute,
+            threads=a.threads,
+        ),
+        optim=c.OptimConfig(lr=LR, beta1=BETAS[0], beta2=BETAS[1], eps=EPS, weight_decay=0.0, clip=CLIP),
+        start=c.StartConfig(load_parameters_path=str(a.folder / IMPORTED)),
+        tune=c.TuneConfig(method=a.method),
+        lora=c.LoraConfig(rank=RANK, alpha=float(ALPHA), start_from=begun),
+    )
+
+
+def make_engine(config: Any) -> tuple[Any, Any]:
+    """(model, engine) with the weights that the config starts from."""
+    from mudd_core.run.build.base import load_base
+    from mudd_core.run.build.grow import take_start
+    from mudd_core.run.build.planned_model import plan_model
+    from mudd_core.run.build.start_source import read_source
+    from mudd_core.run.build.stored_types import stored_in
+
+    model, engine, _ = plan_model(config.model, config, stored=stored_in(config))
+    if config.tune.method == "lora":
+        load_base(config, model, None).settle(model, fresh=True)
+    else:
+        take_start(config, model, read_source(config.start.load_parameters_path))
+    return model, engine
+
+
+def anonymous_mib() -> float:
+    """Resident memory of this process that no file backs, and what it shares with others, in MiB."""
+    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    return sum(int(words[1]) for words in lines if words[:1] in (["RssAnon:"], ["RssShmem:"])) / 1024
+
+
+def save_adapters(model: Any, file: Path) -> None:
+    """Write the adapters by the names of PEFT."""
+    from mudd_core.engine.lora import is_adapter
+    from mudd_core.interop.peft_folder import adapter_tensors
+
+    trained = {name: value for name, value in model.parameters.items() if is_adapter(name)}
+    np.savez(file, **dict(adapter_tensors(model.config, trained)))
+
+
+def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
+    """Take the steps; time and memory are those of the steps after the warm-up."""
+    import mudd_core as mc
+
+    mc.set_num_threads(a.threads)
+    model, engine = make_engine(run_config(s, a))
+    loaded = peak_rss_mib()
+    losses, seconds, most, anonymous = [], [], memory_of("self"), 0.0
+    for step in turns(a.warmup + a.steps, a.in_turn):
+        if step == a.warmup:
+            forget_peak()
+        batch = tuning_batch(s, step, a.counted)
+        start = time.perf_counter()
+        report = engine.train_step(step, LR, batch)
+        seconds.append(time.perf_counter() - start)
+        losses.append(float(report.loss))
+        most = max(most, memory_of("self"), key=lambda one: one["pss"])
+        anonymous = max(anonymous, anonymous_mib())
+    timed = seconds[a.warmup :]
+    if a.save is not None:
+        save_adapters(model, a.save)
+    return {
+        "name": f"mudd_core {a.method}{'' if a.counted == 1 else f', {a.counted:.0%} counted'}",
+        "tokens_per_second": s.tokens / statistics.median(timed),
+        "seconds": timed,
+        "spread": spread(timed),
+        "peak_rss_mib": peak_rss_mib(),
+        "loaded_mib": loaded,
+        "pss_mib": most["pss"],
+        "anonymous_mib": anonymous,
+        "isa": str(mc.isa()),
+        "threads": a.threads,
+        "losses": losses,
+        "memory": engine.memory_report(),
+    }
+
+
+def parse() -> argparse.Namespace:
+    """Command line."""
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument(
+        "--folder", type=Path, required=True, help="base and adapters (baselines/peft_step.py --prepare)"
+    )
+    p.add_argument(
+        "--prepare", action="store_true", help="read the folders of transformers and PEFT, and exit"
+    )
+    p.add_argument("--shape", choices=TUNE_SHAPES, default="tiny")
+    p.add_argument("--method", choices=("lora", "full"), default="lora", help="tune.method")
+    p.add_argument("--threads", type=int, default=usable_cores())
+    p.add_argument("--steps", type=int, default=5, help="timed steps")
+    p.add_argument("--warmup", type=int, default=1, help="steps before the clock starts")
+    p.add_argument("--in-turn", action="store_true", help="each step when a line comes in (turns.py)")
+    p.add_argument(
+        "--micro-batch", type=int, default=0, help="train.micro_batch_size; 0 = all rows, as tune has it"
+    )
+    p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="train.precision")
+    p.add_argument("--recompute", action="store_true", help="train.recompute")
+    p.add_argument("--counted", type=float, default=1.0, help="share of targets that count")
+    p.add_argument("--save", type=Path, help=".npz for the adapters after the last step")
+    p.add_argument("--json", action="store_true", help="print one JSON object")
+    return p.parse_args()
+
+
+def main() -> int:
+    """Measure and print."""
+    a = parse()
+    if a.prepare:
+        prepare(a.folder)
+        return 0
+    row = measure(TUNE_SHAPES[a.shape], a)
+    if a.json:
+        print(json.dumps(row))
+        return 0
+    memory = ", ".join(f"{k} {v / 2**20:.0f}" for k, v in row["memory"].items())
+    print(
+        f"{a.shape}, {row['name']}: {row['tokens_per_second']:.0f} tokens/s (spread {row['spread']:.0%}), "
+        f"{a.threads} threads, {row['isa']}, {a.precision}; peak of the steps {row['peak_rss_mib']:.0f} MiB, Pss "
+        f"{row['pss_mib']:.0f} MiB, anonymous and shared {row['anonymous_mib']:.0f} MiB ({memory}); "
+        f"loss {row['losses'][0]:.4f} -> {row['losses'][-1]:.4f}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""The command tune with a base that was edited after its import, a run as its base, and a plan for ranks."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mudd_core.cli import main
+from tune_folders import write_given
+
+Told = pytest.CaptureFixture[str]
+SETTINGS = "tokenizer_config.json"
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_given(tmp_path_factory.mktemp("given"), 40)
+
+
+@pytest.fixture
+def here(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of these, as the current folder."""
+    shutil.copytree(given, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def tune(*words: str, base: str = "base", run: str = "mine") -> int:
+    fields = ("train.threads=1", "train.seq_len=64", "train.steps=2")
+    return main(["tune", f"--base={base}", "--data=chat.jsonl", f"--workdir=runs/{run}", *fields, *words])
+
+
+def edit(file: Path, change: Callable[[dict[str, str]], object]) -> None:
+    value = json.loads(file.read_text())
+    change(value)
+    file.write_text(json.dumps(value))
+
+
+def say_please(value: dict[str, str]) -> None:
+    value["chat_template"] = value["chat_template"].replace("<|im_end|>", "please<|im_end|>")
+
+
+def test_a_base_that_is_edited_before_training_is_imported_again(here: Path, capsys: Told) -> None:
+    assert tune("--plan") == 0
+    edit(here / "base" / SETTINGS, say_please)
+    assert tune() == 0
+    text = capsys.readouterr().out
+    assert f"{SETTINGS} changed since the import, and nothing is trained yet" in text
+    assert text.count("importing base into runs/mine/base") == 2 and "please<|im_end|>" in text
+    kept = here / "runs" / "mine" / "base" / "imported" / SETTINGS
+    assert kept.read_bytes() == (here / "base" / SETTINGS).read_bytes()
+
+
+def test_a_base_that_is_edited_after_it_is_refused_by_the_name_of_the_file(here: Path, capsys: Told) -> None:
+    assert tune("train.stop_at=1") == 75
+    shutil.copytree(here / "base", here / "kept")
+    edit(here / "base" / "config.json", lambda value: value.update(transformers_version="9.9"))
+    assert tune("--plan") == 0  # another text of the same model
+    edit(here / "base" / SETTINGS, say_please)
+    shutil.copytree(here / "base", here / "other")
+    capsys.readouterr()
+    for name, said in (
+        (
+            "base",
+            f"[tune] --base: {SETTINGS} in base changed after runs/mine began with it; put back what was",
+        ),
+        ("other", f"base, and other has other files ({SETTINGS}); give the same base, or another --workdir"),
+    ):
+        assert tune(base=name) == 2
+        text = capsys.readouterr().err
+        assert said in text, text
+    assert main(["export", "--workdir=runs/mine", "--to=out", "--adapter"]) == 0
+    assert f"note: {SETTINGS} in {here / 'base'} changed after the tuning began" in capsys.readouterr().err
+    shutil.rmtree(here / "base")
+    assert tune() == 0  # the run has all of it
+    (here / "kept").rename(here / "base")
+    assert tune() == 0
+
+
+def test_a_base_where_it_would_be_imported_to_is_refused_and_kept(here: Path, capsys: Told) -> None:
+    before = sorted(file.name for file in (here / "base").iterdir())
+    assert main(["tune", "--base=base", "--data=chat.jsonl", "--workdir=."]) == 2
+    assert "[tune] --workdir: base is where the base is imported to" in capsys.readouterr().err
+    assert sorted(file.name for file in (here / "base").iterdir()) == before
+
+
+def test_a_run_is_a_base(here: Path, capsys: Told) -> None:
+    assert tune("tune.method=full") == 0
+    assert tune("data.template=chatml", base="runs/mine", run="more") == 0
+    text = capsys.readouterr().out
+    assert "adapters of the base " in text and text.count("held-out loss: ") == 2
+
+
+def test_a_plan_for_ranks_has_their_share(here: Path, capsys: Told) -> None:
+    fields = ("train.batch_size=4", "train.micro_batch_size=0")
+    assert tune("--plan", "--ranks=2", *fields) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^  ranks +2 as .*, 2 on a node", text, re.M) and "of a node of 2;" in text
+    assert re.search(r"^    mesh\.zero=3 ", text, re.M), text
+    assert tune("--plan", "--ranks=2", "train.batch_size=1", "mesh.zero=3", "lora.init=pissa") == 2
+    assert "pissa needs whole matrices" in capsys.readouterr().err
+    assert tune("--plan", "--ranks=0") == 2
+    assert "--ranks: expected" in capsys.readouterr().err
