@@ -152,7 +152,7 @@ def test_lengths_tell_another_decay(monkeypatch: pytest.MonkeyPatch) -> None:
             engine.train_step(
                 step, workload.LR, {"inputs": window[:, :-1].copy(), "targets": window[:, 1:].copy()}
             )
-        lengths.append(bench_step.state_lengths(engine, dist.alone()))
+        lengths.append(bench_step.state_lengths(engine, dist.alone(), 1))
     assert abs(lengths[0]["weights"] / lengths[1]["weights"] - 1) > same_step.STATE_TOLERANCE["weights"]
     assert lengths[0]["first_moment"] > 0 and lengths[0]["second_moment"] > 0
 
