@@ -6,7 +6,7 @@
 Every hash is of a process of its own: SHA-256 over all weights in name order. All start from the same weights and take
 the same batches. The levels are AVX2 and the CPU's own; on a CPU whose own level is AVX2, the portable level and AVX2
 (of PyTorch: its default, which has no AVX, and AVX2). The times are those of the median step but the first; beside
-them, how often the last level's time the first one takes. Exit code 1 if ours differ.
+them is the time of the first level over that of the last. Exit code 1 if ours differ.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shapes import FAMILIES, SHAPES, Shape, commit, cpu_name, usable_cores
-from workload import BETAS, DECAY, EPS, LR, batch_tokens, parameter_shapes, random_weights
+from workload import BETAS, EPS, LR, batch_tokens, parameter_shapes, random_weights
 
 PROGRAMS = ("ours", "torch")
 
@@ -113,10 +113,7 @@ def of_torch(s: Shape, family: str, a: argparse.Namespace) -> Run:
     torch.manual_seed(0)
     model, load = torch_step.make(s, family)
     load(model, random_weights(parameter_shapes(s, family)))
-    decayed = [p for p in model.parameters() if p.dim() > 1]
-    others = [p for p in model.parameters() if p.dim() <= 1]
-    groups = [{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, fused=True)
+    optimizer = torch.optim.AdamW(torch_step.decayed(model), lr=LR, betas=BETAS, eps=EPS, fused=True)
     times: list[float] = []
     for step in range(a.steps):
         tokens = torch.from_numpy(batch_tokens(s, step))

@@ -104,7 +104,7 @@ def experts(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> 
 
 
 def zero3(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
-    """Ranks that cut weights, each a node or both in one, beside threads."""
+    """Two ranks that cut weights, on one node or on two, compared with one rank of two threads."""
     options = ["--shape", shape, "--precision", precision, "--weights", weights(shape, folder)]
     threads = rank_programs.ours(1, 2, "plain", options)
     rows = in_turn({"1 rank x 2 threads": threads, **cut(options)}, a)

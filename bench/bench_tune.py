@@ -28,7 +28,7 @@ import numpy as np
 
 from same_step import largest
 from shapes import baseline_caps, commit, cpu_levels, cpu_name, usable_cores
-from tune_shapes import TUNE_SHAPES
+from tune_shapes import RANK, TUNE_SHAPES
 from turns import Program, take_turns
 
 HERE = Path(__file__).resolve().parent
@@ -143,7 +143,7 @@ def heading(rows: list[Row], a: argparse.Namespace) -> str:
     shape = TUNE_SHAPES[a.shape]
     versions = next((row["versions"] for row in rows if "versions" in row), "")
     return (
-        f"{a.shape}, {shape.B} x {shape.T}, rank 16 on all layers, {a.precision}"
+        f"{a.shape}, {shape.B} x {shape.T}, rank {RANK} on all layers, {a.precision}"
         f"{', recompute' if a.recompute else ''}, micro-batch {a.micro_batch or shape.B}; {cpu_name()}, "
         f"{usable_cores()} cores, {a.threads} threads, flags {' '.join(cpu_levels())}, "
         f"MUDD_MAX_ISA={os.environ.get('MUDD_MAX_ISA', '-')}, commit {commit()}, {time.strftime('%Y-%m-%d')}; "

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ from rank_memory import memory_of
 from shapes import peak_rss_mib, usable_cores
 from tune_shapes import ALPHA, LR, RANK, TUNE_SHAPES, TuneShape
 from turns import turns
-from workload import BETAS, CLIP, EPS, forget_peak, spread, tuning_batch
+from workload import BETAS, CLIP, EPS, forget_peak, timing, tuning_batch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 BASE, ADAPTER, IMPORTED, BEGUN = "base", "adapter", "imported", "begun"
@@ -121,15 +120,12 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
         losses.append(float(report.loss))
         most = max(most, memory_of("self"), key=lambda one: one["pss"])
         anonymous = max(anonymous, anonymous_mib())
-    timed = seconds[a.warmup :]
     if a.save is not None:
         save_adapters(model, a.save)
     return {
         "name": f"mudd_core {a.method}{'' if a.counted == 1 else f', {a.counted:.0%} counted'}",
-        "tokens_per_second": s.tokens / statistics.median(timed),
-        "seconds": timed,
-        "spread": spread(timed),
-        "peak_rss_mib": peak_rss_mib(),
+        **timing(s, seconds, a.warmup),
+        "seconds": seconds[a.warmup :],
         "loaded_mib": loaded,
         "pss_mib": most["pss"],
         "anonymous_mib": anonymous,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from shapes import EXPERTS, Shape, mudd_hidden
+from shapes import EXPERTS, Shape, mudd_hidden, peak_rss_mib
 
 # At 1e-3 single batches of GPT-2 (9M, step 22) turn the rounding of PyTorch's clip, 1e-4, into 7e-3 of their loss,
 # while JAX stays within 1e-6 of ours: too wild a path to tell rounding from a fault.
@@ -30,6 +31,8 @@ class Rows(Protocol):
     def T(self) -> int: ...
     @property
     def B(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
 
 
 def batch_tokens(shape: Rows, step: int) -> NDArray[np.int64]:
@@ -128,3 +131,13 @@ def _tokenformer_shapes(s: Shape) -> dict[str, tuple[int, ...]]:
         for part, count in slots.items():
             shapes |= {f"blocks.{n}.{part}.{side}": (count, s.D) for side in ("key", "value")}
     return shapes
+
+
+def timing(s: Rows, seconds: list[float], warmup: int) -> dict[str, Any]:
+    """The speed of the steps after the warm-up, and the memory of this process."""
+    timed = seconds[warmup:]
+    return {
+        "tokens_per_second": s.tokens / statistics.median(timed),
+        "spread": spread(timed),
+        "peak_rss_mib": peak_rss_mib(),
+    }

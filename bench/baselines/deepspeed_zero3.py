@@ -3,7 +3,7 @@
     $MUDD_BENCH_DEEPSPEED_PYTHON bench/baselines/deepspeed_zero3.py --shape 9M --ranks 2 --threads 1
 
 Model, AdamW and batch are those of torch_step.py; the clip is DeepSpeed's own, and so is what travels inside a machine.
-It needs an environment of its own (bench/README.md).
+It runs in an environment of its own (bench/README.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch_ranks import MOMENTS, Lengths, Trainer, decayed, length_over_ranks, parser_of_ranks, run_ranks
+from torch_ranks import MOMENTS, Lengths, Trainer, length_over_ranks, parser_of_ranks, run_ranks
+from torch_step import decayed
 
 from workload import BETAS, CLIP, EPS, LR, length
 
@@ -33,7 +34,7 @@ class Zero3(Trainer):
             deepspeed.init_distributed("gloo", dist_init_required=False)
             settings: dict[str, Any] = {
                 "train_batch_size": a.ranks,
-                "train_micro_batch_size_per_gpu": 1,  # of its own counters alone
+                "train_micro_batch_size_per_gpu": 1,  # read by its counters alone
                 "gradient_clipping": CLIP,
                 "zero_optimization": {"stage": 3},
                 "zero_allow_untested_optimizer": True,

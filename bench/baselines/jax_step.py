@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from program import parser, timing
+from program import parser
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from shapes import JAX_FAMILIES, SHAPES, Shape
@@ -35,6 +35,7 @@ from workload import (
     length,
     parameter_shapes,
     random_weights,
+    timing,
 )
 
 Tree = dict[str, Any]  # arrays by mudd_core's names

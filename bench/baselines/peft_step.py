@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -28,7 +27,7 @@ from rank_memory import memory_of
 from shapes import peak_rss_mib
 from tune_shapes import ALPHA, LR, RANK, TUNE_SHAPES, TuneShape
 from turns import turns
-from workload import BETAS, CLIP, EPS, forget_peak, spread, tuning_batch
+from workload import BETAS, CLIP, EPS, forget_peak, timing, tuning_batch
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 IGNORED = -100
@@ -73,15 +72,12 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
         losses.append(loss.item())
         seconds.append(time.perf_counter() - start)
         most = max(most, memory_of("self"), key=lambda one: one["pss"])
-    timed = seconds[a.warmup :]
     if a.save is not None:
         np.savez(a.save, **{name: value.detach().numpy() for name, value in weights.items()})
     return {
         "name": f"peft {peft.__version__} {a.mode}",
-        "tokens_per_second": s.tokens / statistics.median(timed),
-        "seconds": timed,
-        "spread": spread(timed),
-        "peak_rss_mib": peak_rss_mib(),
+        **timing(s, seconds, a.warmup),
+        "seconds": seconds[a.warmup :],
         "loaded_mib": loaded,
         "pss_mib": most["pss"],
         "isa": torch.backends.cpu.get_cpu_capability(),

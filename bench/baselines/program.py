@@ -1,17 +1,14 @@
-"""What the programs of the baselines have in common: their arguments, and the part of their rows that times them."""
+"""The arguments that the programs of the baselines have in common."""
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from shapes import SHAPES, Shape, peak_rss_mib
-from workload import spread
+from shapes import SHAPES
 
 
 def parser(about: str | None, families: Collection[str], threads: int) -> argparse.ArgumentParser:
@@ -28,13 +25,3 @@ def parser(about: str | None, families: Collection[str], threads: int) -> argpar
         "--json", action="store_true", help="accepted for symmetry with bench_step.py; always JSON"
     )
     return p
-
-
-def timing(s: Shape, seconds: list[float], warmup: int) -> dict[str, Any]:
-    """Return the speed of the steps after the warm-up, and the memory of this process."""
-    timed = seconds[warmup:]
-    return {
-        "tokens_per_second": s.tokens / statistics.median(timed),
-        "spread": spread(timed),
-        "peak_rss_mib": peak_rss_mib(),
-    }

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
-from torch_ranks import MOMENTS, Lengths, Trainer, decayed, length_over_ranks, parser_of_ranks, run_ranks
-from torch_step import clip
+from torch_ranks import MOMENTS, Lengths, Trainer, length_over_ranks, parser_of_ranks, run_ranks
+from torch_step import clip, decayed
 
 from workload import BETAS, EPS, LR, length
 

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
-from torch_ranks import MOMENTS, Lengths, Trainer, decayed, length_over_ranks, parser_of_ranks, run_ranks
+from torch_ranks import MOMENTS, Lengths, Trainer, length_over_ranks, parser_of_ranks, run_ranks
+from torch_step import decayed
 
 from workload import BETAS, CLIP, EPS, LR, length
 

@@ -20,16 +20,16 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from program import parser, timing
+from program import parser
 from torch_step import make
 
 from rank_memory import memory_of
 from shapes import FAMILIES, SHAPES, peak_rss_mib
 from turns import Ranks, turns
-from workload import DECAY, batch_tokens
+from workload import batch_tokens, timing
 
 Lengths = dict[str, float]
 MOMENTS = (("first_moment", "exp_avg"), ("second_moment", "exp_avg_sq"))
@@ -58,15 +58,6 @@ def parser_of_ranks(about: str | None) -> argparse.ArgumentParser:
     p.add_argument("--seq-len", type=int, help="length T of a sequence in place of the shape's")
     p.add_argument("--batch", type=int, help="sequences in a step of all ranks in place of the shape's")
     return p
-
-
-def decayed(model: nn.Module) -> list[dict[str, Any]]:
-    """Return the parameters in the groups of torch_step.py: matrices decay."""
-    values = list(model.parameters())
-    return [
-        {"params": [p for p in values if p.dim() > 1], "weight_decay": DECAY},
-        {"params": [p for p in values if p.dim() <= 1], "weight_decay": 0.0},
-    ]
 
 
 def gathered(value: Any) -> list[Any]:

@@ -27,11 +27,11 @@ from torch._inductor.cpu_vec_isa import pick_vec_isa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch_transformer
-from program import parser, timing
+from program import parser
 
 from shapes import FAMILIES, SHAPES, Shape
 from turns import turns
-from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, length
+from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, length, timing
 
 
 def make(s: Shape, family: str) -> tuple[nn.Module, Callable[[Any, dict[str, NDArray[Any]]], None]]:
@@ -73,6 +73,15 @@ def clip(model: nn.Module) -> None:
     torch._foreach_mul_(gradients, (CLIP / (norm + 1e-6)).clamp(max=1.0))
 
 
+def decayed(model: nn.Module) -> list[dict[str, Any]]:
+    """Return the parameters in two groups: matrices, which decay, and the others."""
+    values = list(model.parameters())
+    return [
+        {"params": [p for p in values if p.dim() > 1], "weight_decay": DECAY},
+        {"params": [p for p in values if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+
+
 def state_lengths(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
     """Lengths of all weights, first and second moments, to compare with ours."""
     values = list(model.parameters())
@@ -112,11 +121,7 @@ def main() -> int:
     if a.weights is not None:
         with np.load(a.weights, allow_pickle=False) as z:
             load(model, {k: z[k] for k in z.files})
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    others = [p for p in model.parameters() if p.dim() <= 1]
-    groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": DECAY}]
-    groups.append({"params": others, "weight_decay": 0.0})
-    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, eps=EPS, fused=True)
+    optimizer = torch.optim.AdamW(decayed(model), lr=LR, betas=BETAS, eps=EPS, fused=True)
 
     def loss_of(run: nn.Module, tokens: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=a.precision == "bf16"):

@@ -95,7 +95,7 @@ def mpirun_argv(
             "--mca",
             "plm",
             "isolated",
-        ]  # without a shell mpirun refuses to start, though it needs none here
+        ]  # otherwise mpirun refuses to start, though it needs no shell here
     if not machine.cma:
         argv += ["--mca", "btl_vader_single_copy_mechanism", "none"]
     for name in (name for name in _PASSED_ON if name in environment and name != "OMP_NUM_THREADS"):
