@@ -10,6 +10,7 @@ two windows), memory (worlds 1, 2, 4), meshes (the same of ranks that cut weight
 shape named: zero3 (ranks that cut weights), baselines (PyTorch DDP with gloo on two processes, fp32), cut_baselines
 (PyTorch FSDP2; DeepSpeed where MUDD_BENCH_DEEPSPEED_PYTHON names an interpreter that has it), link (two network
 namespaces joined by 1 Gb/s; needs root; turns of five steps, because weights arrive in the forward of the next step).
+losses: the programs of cut_baselines on the first shape named; their losses alone, so it may run beside other work.
 Rows go to bench/results/ranks_<cpu>_<date>.json and the page beside it. The exit code is 1 if a program took other
 steps.
 """
@@ -130,6 +131,15 @@ def cut_baselines(a: argparse.Namespace, folder: Path, shape: str, precision: st
     return [{**row, "shape": shape} for row in checked(in_turn(programs, a), precision)]
 
 
+def losses(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
+    """Largest differences of a loss from ours, over all steps, of the programs of cut_baselines."""
+    kept = ("shape", "program", "precision", "isa", "loss_difference", "other_steps")
+    return [
+        {**{name: row[name] for name in kept}, "steps": a.warmup + a.steps}
+        for row in cut_baselines(a, folder, shape, precision)
+    ]
+
+
 def baselines(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
     """PyTorch DDP beside two ranks of ours."""
     options = ["--shape", shape, "--weights", weights(shape, folder)]
@@ -218,6 +228,7 @@ PARTS: dict[str, Part] = {
     "zero3": zero3,
     "baselines": baselines,
     "cut_baselines": cut_baselines,
+    "losses": losses,
     "link": link,
 }
 
@@ -229,7 +240,7 @@ def cases(a: argparse.Namespace) -> Iterator[tuple[str, str, str, str]]:
             yield part, part, "", ""
             continue
         every = part in ("steps", "memory", "meshes")
-        shapes = a.shapes if every else ["9M"] if part == "experts" else a.shapes[-1:]
+        shapes = a.shapes if every else {"experts": ["9M"], "losses": a.shapes[:1]}.get(part, a.shapes[-1:])
         for shape in shapes:
             for precision in a.precision if part in ("steps", "experts", "zero3") else ("fp32",):
                 yield f"{part} {shape} {precision}", part, shape, precision

@@ -104,6 +104,10 @@ def metrics(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
                 yield f"{where}: how far the memory of the node is from the {against}", away, 0.1, True
     yield from _beside(_rows(kept, "baselines"), ("2 ranks x 1 thread",), 1.3, 0.6)
     yield from _beside(_rows(kept, "cut_baselines"), (ZERO3, ZERO3_NODES), 1.5, 0.8)
+    for row in _rows(kept, "losses"):
+        if not row["program"].startswith("2 ranks"):
+            about = f"{row['shape']}: {row['program']}, largest difference of a loss from ours in {row['steps']} steps"
+            yield about, row["loss_difference"], 1e-4, True
     for row in _rows(kept, "link"):
         for purpose, bytes in formula_bytes(SHAPES[row["shape"]]).items():
             about = (
@@ -172,7 +176,8 @@ def page(kept: Row) -> str:
     for metric, value, bar, less in metrics(kept):
         met = "" if bar is None else ("met" if (value <= bar if less else value >= bar) else "MISSED")
         wanted = "" if bar is None else f"{'at most' if less else 'at least'} {bar:g}"
-        out.append(f"| {metric} | {value:.3f} | {wanted} | {met} |")
+        told = f"{value:.3f}" if not 0 < value < 5e-4 else f"{value:.1e}"
+        out.append(f"| {metric} | {told} | {wanted} | {met} |")
     speeds = [row for part in (*SPEEDS, "baselines", "cut_baselines") for row in _rows(kept, part)]
     if speeds:
         out += [

@@ -6,7 +6,7 @@ limited a model whose state is 1.5 times the address space of a rank trains with
 random  `kills` kills (200) of a random rank at a random time; then the run ends with the bits of the unbroken one
 bits    families, precisions, meshes with experts, worlds 1, 2, 4 and 8, inside a node and between nodes
 
---only names some of them.
+--only names some of them, --axis some of the axes.
 """
 
 from __future__ import annotations
@@ -63,26 +63,28 @@ AXES = {
 }
 
 
-def axis_kills(folder: Path, text: Path, count: int, minutes: float, seed: int, log: Log) -> bool:
+def axis_kills(folder: Path, text: Path, axis: str, count: int, minutes: float, seed: int, log: Log) -> bool:
     """Kills inside the messages of an axis, as many as the minutes allow, then the rest of the run."""
-    good = True
-    for number, (axis, (config, words, phase)) in enumerate(AXES.items()):
-        rng, steps = random.Random(seed + number), ("train.steps=200", "train.eval_every=100")
-        whole = run_of(folder / f"axis_{number}_whole", text, *steps, config=config)
-        assert whole.finish() == 0, whole.tail
-        kills = Kills(folder / f"axis_{number}", text, 4, (*steps, *words), config)
-        done, end = 0, time.monotonic() + 60 * minutes
-        while done < count and time.monotonic() < end:
-            # A step has about ten such messages, every tenth step is saved.
-            kills.kill(rng.randrange(4), f"phase_{phase}:{rng.randint(1, 130)}")
-            done += 1
-        equal = kills.finish(whole)
-        good &= equal and kills.slowest < 5
-        log.say(
-            f"kills inside messages: {axis}: {done} of {count} kills of one of 4 ranks, seed {seed + number}, slowest "
-            f"end {kills.slowest:.1f} s, bits {'equal' if equal else 'DIFFER'}"
-        )
-    return good
+    config, words, phase = AXES[axis]
+    number = list(AXES).index(axis)
+    rng, steps = random.Random(seed + number), ("train.steps=200", "train.eval_every=100")
+    whole = run_of(folder / f"axis_{number}_whole", text, *steps, config=config)
+    assert whole.finish(600) == 0, whole.tail
+    kills = Kills(folder / f"axis_{number}", text, 4, (*steps, *words), config)
+    points, end = [], time.monotonic() + 60 * minutes
+    while len(points) < count and time.monotonic() < end:
+        # A step has about ten such messages, every tenth step is saved.
+        rank, message = rng.randrange(4), rng.randint(1, 130)
+        kills.kill(rank, f"phase_{phase}:{message}")
+        points.append(f"{rank}:{message}")
+        print(f"{axis}: {len(points)} of {count} kills", flush=True)
+    equal = kills.finish(whole)
+    log.say(
+        f"kills inside messages: {axis}: {len(points)} of {count} kills of one of 4 ranks, seed {seed + number}, at the "
+        f"instants (rank:{phase}) {' '.join(points)}; slowest end {kills.slowest:.1f} s, "
+        f"bits {'equal' if equal else 'DIFFER'}"
+    )
+    return equal and kills.slowest < 5
 
 
 # 258 million weights, whose state is 1.5 times the address space of a rank.
@@ -184,6 +186,7 @@ def main() -> int:
     parser.add_argument("seed", type=int, nargs="?", default=1)
     parts = ("named", "axes", "limited", "random", "bits")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--axis", nargs="+", choices=AXES, default=list(AXES), metavar="AXIS")
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--log", type=Path)
     asked = parser.parse_args()
@@ -199,9 +202,10 @@ def main() -> int:
         assert whole.finish() == 0, whole.tail
         works = {
             "named": lambda: named_kills(folder, text, whole, log),
-            "axes": lambda: axis_kills(
-                folder, text, max(1, asked.kills // 5), asked.minutes, asked.seed, log
-            ),
+            "axes": lambda: all([  # every axis, whatever the others end with
+                axis_kills(folder, text, axis, max(1, asked.kills // 5), asked.minutes, asked.seed, log)
+                for axis in asked.axis
+            ]),
             "limited": lambda: limited(folder, text, log),
             "random": lambda: random_kills(folder, text, whole, asked.kills, asked.seed, log),
             "bits": lambda: matrix(log),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from awake_clock import AwakeClock, wait_awake
 from mpi_ranks import ENVIRONMENT
 from mudd_core import _core
 from tiny_run import CONFIG, TinyRun
@@ -82,11 +82,12 @@ class Kills:
         name = point.split(":")[0]
         try:
             job.wait_for_text(process, f"killed at {name}")
-            died = time.monotonic()
-            assert process.wait(10) == 137, f"{point} of rank {rank}: {process.returncode}\n{job.tail}"
+            died = AwakeClock()
+            code = wait_awake(process, 10)
+            assert code == 137, f"{point} of rank {rank}: {code}\n{job.tail}"
+            self.slowest = max(self.slowest, died.look())
         finally:
             process.kill()
-        self.slowest = max(self.slowest, time.monotonic() - died)
         return job.output
 
     def finish(self, whole: TinyRun) -> bool:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from awake_clock import AwakeClock, wait_awake
 from places import HELPERS, ROOT
 
 CONFIG = HELPERS / "tiny_run_config.py"
@@ -76,7 +77,7 @@ class TinyRun:
         """Runs to the end; the exit code, negative for a signal."""
         process = self.start(**environment)
         try:
-            return process.wait(timeout)
+            return wait_awake(process, timeout)
         finally:
             process.kill()
 
@@ -127,8 +128,8 @@ class TinyRun:
     def _wait(
         self, process: subprocess.Popen[str], done: Callable[[], bool], what: str, timeout: float
     ) -> None:
-        end = time.monotonic() + timeout
+        clock = AwakeClock()
         while not done():
             assert process.poll() is None, f"ended with {process.returncode} before {what}:\n{self.tail}"
-            assert time.monotonic() < end, f"no {what} within {timeout} s:\n{self.tail}"
+            assert clock.look() < timeout, f"no {what} within {timeout} s:\n{self.tail}"
             time.sleep(0.005)
