@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
-from mudd_core.cli.corrected import other_names
 from mudd_core.cli.ending import silent, write_now
 from mudd_core.cli.job import requested_job
 from mudd_core.cli.names import JOB_OPTIONS, known_words
+from mudd_core.cli.reading import saved_run, split_of
 from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line, on_mesh
 from mudd_core.cli.sampling import OPTIONS as TEXT_OPTIONS
@@ -25,7 +25,6 @@ from mudd_core.run.ranks.hang_watch import reader_watch
 from mudd_core.run.ranks.rank_levels import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.run.store.saved_run import named_run
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared
@@ -121,22 +120,12 @@ def _node_memory(options: Mapping[str, str]) -> int:
     return int(GIB * number("[arguments] --node-memory", options["--node-memory"], above=0))
 
 
-def _saved_run(request: Request) -> tuple[Config, RunFolder]:
-    section = {"sample": "sample", "validate": "eval"}.get(request.command, "")
-    try:
-        return named_run(request.options, request.words, known_words(), section)
-    except UserError as error:
-        if (better := other_names(request)) is not None:
-            raise better from error
-        raise
-
-
 def _loaded(request: Request, ranks: Ranks) -> tuple[Config, Prepared, Model, int]:
     """(config, data, model, step) of the newest checkpoint of the run, or of --step; every rank calls it."""
     from mudd_core.run.build.saved_model import load_run
     from mudd_core.run.store.best_step import step_asked
 
-    config, folder = ranks.in_turn(lambda: _saved_run(request))
+    config, folder = ranks.in_turn(lambda: saved_run(request))
     if ranks.world > 1:
         ranks.together(lambda: config.mesh.require_readers(ranks.world))
         hold_machine(ranks, config)
@@ -202,7 +191,7 @@ def data(request: Request) -> int:
     """Build the token cache if it is missing, and say what is in it."""
     from mudd_core.data.pipelines import prepare
 
-    config = _saved_run(request)[0] if request.config is None else request.config
+    config = saved_run(request)[0] if request.config is None else request.config
     if note := recipe_note(config):
         print(note)
     for line in prepare(config).describe():
@@ -214,7 +203,7 @@ def report(request: Request) -> int:
     """What a work directory holds."""
     from mudd_core.cli.report import print_report, write_page
 
-    config, folder = _saved_run(request)
+    config, folder = saved_run(request)
     if "--html" in request.options:
         write_page(config, folder, request.options["--html"])
     else:
@@ -228,9 +217,7 @@ def validate(request: Request, ranks: Ranks) -> int:
 
     if request.config is not None:
         return evaluate_named(request, request.config)
-    split = request.options.get("--split", "valid")
-    if split not in ("valid", "test"):
-        raise UserError(f"[arguments] --split: expected valid or test, got '{split}'")
+    split = split_of(request)
     config, text, model, step = _loaded(request, ranks)
     with reader_watch(ranks, config, model.n_parameters).over():
         if request.resolved is not None and request.resolved.tags and split == "valid":

@@ -42,9 +42,11 @@ def run(words: Sequence[str], again: Callable[[Sequence[str]], int]) -> int:
 
         return multirun.run(words, again)
     if starts_ranks(words):
-        from mudd_core.cli import job
+        from mudd_core.cli import job, job_arguments
 
-        return job.run(job.requested_job(words), job.program())
+        wanted = job.requested_job(words)
+        job_arguments.require(wanted.job, wanted.words, tuple(words))
+        return job.run(wanted, job.program())
     tool, rest = tool_in(words)
     if tool == "doctor":  # it reports what the checks below refuse
         return int(importlib.import_module(TOOLS[tool][0]).main(rest))

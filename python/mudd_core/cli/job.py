@@ -18,7 +18,6 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.cli.argv import command_of, runs_on_ranks
 from mudd_core.cli.job_check import cause, require_files, require_hosts, require_network, require_proc
-from mudd_core.cli.mesh_check import require_mesh
 from mudd_core.cli.mpirun import Job, Machine, known_hosts, mpirun_argv, this_machine
 from mudd_core.cli.mpirun_process import AGENT, Mpirun
 from mudd_core.cli.names import JOB_OPTIONS
@@ -92,14 +91,13 @@ def run(wanted: JobRequest, program: Sequence[str], machine: Machine | None = No
 
     program: what each rank runs before its words.
     """
-    machine = machine or this_machine()
     job, restarts = wanted.job, 0
+    machine = machine or this_machine()
     command = [*program, *wanted.words]
     require_files(job)
     require_network()
     require_proc()
     require_hosts(job.hosts, answering)
-    require_mesh(job, wanted.words)
     with _Signals() as signals:
         while True:
             argv = mpirun_argv(job, machine, command, list(os.environ))

@@ -16,6 +16,7 @@ from mudd_core.base.errors import ReportedElsewhereError, UserError
 from mudd_core.base.types import JsonObject
 from mudd_core.cli import commands
 from mudd_core.cli.argv import command_of, parse, tool_in
+from mudd_core.cli.job_arguments import require_train
 from mudd_core.cli.names import CODE_FILE, TOOLS
 from mudd_core.cli.request import Request
 from mudd_core.cli.training import train
@@ -162,11 +163,7 @@ def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
     def read() -> JsonObject:
         nonlocal request
         request = parse(words)
-        if request.command != "train":  # only_eval=True, which a launcher does not see
-            raise UserError(
-                f"[arguments] several ranks train, got the command {request.command}, which one process runs: leave "
-                "out --ranks, --hosts and mpirun"
-            )
+        require_train(request)
         return {
             "command": request.command,
             "config": to_dict(request.required_config()),

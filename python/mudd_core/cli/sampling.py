@@ -45,12 +45,7 @@ class Asked:
     @classmethod
     def of(cls, request: Request) -> Asked:
         """Read the options of a request and the files that they name; UserError for what cannot be read."""
-        typed = [name for name in _PROMPTS if name in request.options]
-        if len(typed) > 1:
-            raise UserError(
-                f"[arguments] {typed[1]}: expected it without {typed[0]}, got both; leave one out"
-            )
-        count = whole("[arguments] --num-samples", request.options.get("--num-samples", "1"), 1)
+        count = count_of(request)
         return cls(_prompts(request.options), count, _stops(request), INTERACTIVE in request.options)
 
     @classmethod
@@ -58,6 +53,14 @@ class Asked:
         """As `of`, read by rank 0, which alone has the standard input."""
         found = ranks.from_first(lambda: dataclasses.asdict(cls.of(request)))
         return cls(tuple(found["prompts"]), found["count"], tuple(found["stops"]), found["interactive"])
+
+
+def count_of(request: Request) -> int:
+    """The number of texts for each prompt; UserError for one that is none, and for prompts of two options."""
+    typed = [name for name in _PROMPTS if name in request.options]
+    if len(typed) > 1:
+        raise UserError(f"[arguments] {typed[1]}: expected it without {typed[0]}, got both; leave one out")
+    return whole("[arguments] --num-samples", request.options.get("--num-samples", "1"), 1)
 
 
 def write_samples(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import FormatError
+from mudd_core.base.storage import is_url
 from mudd_core.checkpoint import final_hash
 from mudd_core.checkpoint.manifest import Manifest
 from mudd_core.checkpoint.manifest_reader import read_manifest
@@ -32,6 +33,23 @@ from mudd_core.run.store.run_folder import RunFolder
 def main(words: Sequence[str]) -> int:
     """Run the command; 1 if the folder does not give the run's logits (it is removed then)."""
     return by_ranks(words, Ranks())
+
+
+def require_ranks(words: Sequence[str]) -> Callable[[int], None]:
+    """UserError for wrong arguments; what it returns raises it for a run that so many ranks cannot read.
+
+    A run at a URL is left to the ranks, which fetch it.
+    """
+    asked = Asked.of(words)
+
+    def require(ranks: int) -> None:
+        if is_url(asked.args.workdir or ""):
+            return
+        config, run = asked.run()
+        config.mesh.require_readers(ranks)
+        step_asked(asked.args.step, run, "[export] --step")
+
+    return require
 
 
 def by_ranks(words: Sequence[str], ranks: Ranks) -> int:

@@ -71,6 +71,10 @@ def test_metrics_are_ratios_of_one_part() -> None:
             row("FSDP2", 60, 10),
             row("DeepSpeed stage 3", 75, 8),
         ),
+        "losses 9M fp32": part(
+            row("2 ranks x 1 thread, mesh.zero=3", 0, 0, shape="9M", loss_difference=0.0, steps=20),
+            row("FSDP2", 0, 0, shape="9M", loss_difference=2e-6, steps=20),
+        ),
         "sums": part({"mib": 32, "allreduce_ms": 30, "window_ms": 3, "window_gb_s": 8, "copy_gb_s": 20}),
         "link 55M fp32": part({"skipped": "no network namespaces: not root"}),
     }
@@ -90,7 +94,11 @@ def test_metrics_are_ratios_of_one_part() -> None:
     assert found[f"{faster}, tokens/s"] == (1.2, 1.5)
     assert found[f"{faster}, memory of a process (Pss)"] == (0.625, 0.8)
     assert found["sum of 32 MiB: MPI_Allreduce over ours, time"] == (10, 5)
+    [losses] = [metric for metric in found if "loss" in metric]
+    assert losses == "9M: FSDP2, largest difference of a loss from ours in 20 steps"
+    assert found[losses] == (2e-6, 1e-4)
     text = ranks_page.page(kept)
+    assert "| 2.0e-06 | at most 0.0001 | met |" in text
     assert "| 1.782 | at least 1.85 | MISSED |" in text and "| 0.020 | at most 0.03 | met |" in text
     assert "| 0.400 | at least 0.5 | MISSED |" in text and "left out: no network namespaces" in text
 

@@ -22,6 +22,7 @@ from tiny_run import ROOT
 
 pytestmark = pytest.mark.usefixtures("hangs_up")
 
+TINY = "--config=tiny.py"
 BIG = Machine("/opt/mpi/bin/mpirun", cores=64, threads=64)
 
 
@@ -104,6 +105,14 @@ def test_the_words_of_the_job_are_taken_out_and_threads_are_looked_up() -> None:
         (["mup", "--hosts=a,b", "--ranks=2"], "does all of it; leave out --hosts and --ranks"),
         (["--mode=report", "--ranks=2"], "report has no use of ranks"),
         (["scale", "--config=tiny.py", "--ranks=2"], "scale has no use of ranks"),
+        (["--ranks=3", TINY], "[mesh] 3 ranks do not divide train.logical_shards=8: start 1, 2"),
+        (["--ranks=2", TINY, "mesh.expert=2"], "[mesh] expert=2: transformer_pp has no experts"),
+        (["--ranks=2", TINY, "mesh.data=4"], "[mesh] data 4 does not divide the 2 ranks"),
+        (["--ranks=2", TINY, "--hosts=a,b", "mesh.data=4"], "[mesh] data 4 does not divide the 2 ranks"),
+        (["--ranks=2", TINY, "train.step=4"], "did you mean 'train.steps'?"),
+        (["validate", "--ranks=2", "--hosts=a,b"], "validate reads a run, and none is named"),
+        (["export", "runs/a", "--ranks=2", "--hosts=a,b"], "--to is missing"),
+        (["bakeoff", "--ranks=3"], "[mesh] 3 ranks do not divide train.logical_shards=8"),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_started(
@@ -112,25 +121,6 @@ def test_mistakes_are_named_and_nothing_is_started(
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("started"))
     assert main(words) == 2
     assert says in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--ranks=3"], "[mesh] 3 ranks do not divide train.logical_shards=8: start 1, 2"),
-        (["--ranks=2", "mesh.expert=2"], "[mesh] expert=2: transformer_pp has no experts"),
-        (["--ranks=2", "mesh.data=4"], "[mesh] data 4 does not divide the 2 ranks"),
-        (["--ranks=2", "--hosts=localhost", "mesh.data=4"], "[mesh] data 4 does not divide the 2 ranks"),
-        (["--ranks=2", "train.step=4"], "did you mean 'train.steps'?"),
-    ],
-)
-def test_a_mesh_that_does_not_fit_starts_no_mpirun(
-    words: list[str], says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job, "_start", lambda *_, **__: pytest.fail("started"))
-    monkeypatch.setattr(job, "answering", lambda hosts: hosts)
-    with pytest.raises(UserError, match=re.escape(says)):
-        job.run(requested_job(["--config=tiny.py", *words]), ["a", "program"], BIG)
 
 
 def test_without_open_mpi_it_says_what_to_install(

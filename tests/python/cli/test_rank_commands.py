@@ -74,6 +74,16 @@ def test_ranks_print_what_one_process_prints(
     assert found.err == wanted.err
 
 
+@pytest.mark.parametrize("command", ["validate", "sample", "export"])
+def test_a_run_that_so_many_ranks_cannot_read_starts_no_mpirun(
+    run: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    to = [f"--to={tmp_path / 'out'}"] if command == "export" else []
+    assert main([command, f"--workdir={run.workdir}", *to, "--ranks=3", "mesh.expert=2"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "[mesh] expert=2 does not divide the 3 ranks that were started" in line
+
+
 def test_greedy_text_of_prompts_that_rank_0_reads(
     run: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

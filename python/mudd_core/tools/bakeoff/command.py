@@ -13,10 +13,12 @@ on. It writes result.json and result.html under --out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import write_text
-from mudd_core.config import FAMILIES
+from mudd_core.config import FAMILIES, Config, mesh_of
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.config.values import whole
 from mudd_core.run.ranks.rank_levels import hold_machine
@@ -31,31 +33,70 @@ from mudd_core.tools.bakeoff.runs import run_all
 LEAST_TOKENS = 2_000_000  # below this, families have not parted yet
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What the arguments ask for. families: the reference first; overrides: of every config."""
+
+    preset: str
+    families: tuple[str, ...]
+    equal: str
+    tokens: int
+    seeds: int
+    out: Path
+    overrides: tuple[str, ...]
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Asked:
+        """Read the arguments; UserError for a wrong one."""
+        args, overrides = _parser().read(words)
+        return cls(
+            args.preset,
+            tuple(args.families.split(",")),
+            args.equal,
+            whole("[bakeoff] --tokens", args.tokens, 1, 2**53),
+            whole("[bakeoff] --seeds", args.seeds, 1, 2**53),
+            local(args.out or f"runs/bakeoff-{args.preset}", "[bakeoff] --out"),
+            tuple(overrides),
+        )
+
+    def candidates(self, families: Sequence[str], equal: str, vocab: int) -> Comparison:
+        """The models that are compared; UserError for a family or an override that is none."""
+        return comparison(self.preset, families, equal, self.tokens, self.overrides, vocab)
+
+    def probe(self, family: str) -> Config:
+        """The config of a family before the vocabulary is known; all have the same data."""
+        return self.candidates([family], "flops", 1 << 20).candidates[0].config
+
+
 def main(words: Sequence[str]) -> int:
     """Runs the command; returns the exit code."""
     return by_ranks(words, Ranks())
 
 
+def require_ranks(words: Sequence[str]) -> Callable[[int], None]:
+    """UserError for wrong arguments; what it returns raises it for models that so many ranks cannot train."""
+    asked = Asked.of(words)
+
+    def require(ranks: int) -> None:
+        for family in asked.families:
+            mesh_of(asked.probe(family), ranks)
+
+    return require
+
+
 def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
     """As main, on each rank of a job: all of them train every run together, and rank 0 writes and prints."""
-    asked, overrides = ranks.together(lambda: _parser().read(words))
-    tokens = ranks.together(lambda: whole("[bakeoff] --tokens", asked.tokens, 1, 2**53))
-    seeds = ranks.together(lambda: whole("[bakeoff] --seeds", asked.seeds, 1, 2**53))
-    out = ranks.together(lambda: local(asked.out or f"runs/bakeoff-{asked.preset}", "[bakeoff] --out"))
+    asked = ranks.together(lambda: Asked.of(words))
+    tokens, seeds, out = asked.tokens, asked.seeds, asked.out
     from mudd_core.base.surroundings import environment_text
     from mudd_core.data.pipelines import prepare
     from mudd_core.run.build.run_data import shared_data
     from mudd_core.run.loop import signals
 
-    families = asked.families.split(",")
-
-    def candidates(kept: Sequence[str], equal: str, vocab: int) -> Comparison:
-        return ranks.together(lambda: comparison(asked.preset, kept, equal, tokens, overrides, vocab))
-
-    probe = candidates(families[:1], "flops", 1 << 20).candidates[0].config
+    probe = ranks.together(lambda: asked.probe(asked.families[0]))
     hold_machine(ranks, probe)
     vocab = int(shared_data(prepare, probe, None, ranks).vocab_size)
-    found = candidates(families, asked.equal, vocab)
+    found = ranks.together(lambda: asked.candidates(asked.families, asked.equal, vocab))
     few = f" (fewer than the {LEAST_TOKENS:,} at which families part)" if tokens < LEAST_TOKENS else ""
     say: Callable[[str], None] = print if ranks.first else lambda text: None
     say(f"{found.title}: {len(found.candidates)} models, {seeds} seeds, {tokens:,} tokens a run{few}; {out}")

@@ -1,0 +1,54 @@
+"""What the arguments of a command that reads a run ask for: the run, its checkpoint, and a mesh that fits the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url
+from mudd_core.cli.corrected import other_names
+from mudd_core.cli.names import known_words
+from mudd_core.cli.request import Request
+from mudd_core.config import Config
+from mudd_core.run.store.best_step import step_asked
+from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.saved_run import named_run
+
+
+def saved_run(request: Request) -> tuple[Config, RunFolder]:
+    """Saved config and folder of the run of a request; UserError, with the whole command where that is clear."""
+    section = {"sample": "sample", "validate": "eval"}.get(request.command, "")
+    try:
+        return named_run(request.options, request.words, known_words(), section)
+    except UserError as error:
+        if (better := other_names(request)) is not None:
+            raise better from error
+        raise
+
+
+def split_of(request: Request) -> str:
+    """The rows that `validate` evaluates: valid or test."""
+    split = request.options.get("--split", "valid")
+    if split not in ("valid", "test"):
+        raise UserError(f"[arguments] --split: expected valid or test, got '{split}'")
+    return split
+
+
+def require_ranks(request: Request) -> Callable[[int], None]:
+    """UserError for options of `validate` and `sample`; what it returns raises it for a run that ranks cannot read.
+
+    A run at a URL is left to the ranks, which fetch it.
+    """
+    from mudd_core.cli.sampling import count_of
+
+    split_of(request)
+    count_of(request)
+
+    def require(ranks: int) -> None:
+        if is_url(request.options.get("--workdir", "")):
+            return
+        config, folder = saved_run(request)
+        config.mesh.require_readers(ranks)
+        step_asked(request.options.get("--step"), folder)
+
+    return require
