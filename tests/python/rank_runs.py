@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import mudd_core as mc
+from awake_clock import AwakeClock
 from mudd_core import _core, dist
 from mudd_core.checkpoint import dtypes, is_weight
 from mudd_core.cli.rank import read_as_rank
@@ -38,13 +39,14 @@ def on_ranks(
     work: Callable[[dist.Comm], Result],
     world: int,
     node_size: int | None = None,
-    limit: float = 300.0,
+    limit: float = 120.0,
     late: float = 0.0,
     **network: Any,
 ) -> list[Result]:
     """What `work` gives on every rank, each a thread; the first error is raised.
 
-    late: seconds that each message takes at least, its memory NaN until then. network: arguments of dist.threads.
+    limit: seconds until ranks that hang are an error. late: seconds that each message takes at least, its memory NaN
+    until then. network: arguments of dist.threads.
     """
     results: list[Any] = [None] * world
     errors: list[BaseException] = []
@@ -56,17 +58,20 @@ def on_ranks(
             errors.append(error)
             comm.fail(70, repr(error))
 
-    threads = [
-        threading.Thread(target=run, args=(comm,), daemon=True)
-        for comm in _comms(world, node_size, late, **network)
-    ]
+    comms = _comms(world, node_size, late, **network)
+    threads = [threading.Thread(target=run, args=(comm,), daemon=True) for comm in comms]
     for thread in threads:
         thread.start()
+    clock = AwakeClock()
     for thread in threads:
-        thread.join(limit)
+        while thread.is_alive() and clock.look() < limit:
+            thread.join(0.5)
+    hangs = [rank for rank, thread in enumerate(threads) if thread.is_alive()]
     if errors:
         raise errors[0]
-    assert not any(thread.is_alive() for thread in threads), "a rank hangs"
+    if hangs:
+        comms[0].fail(70, "a rank hangs")  # else they would wait on beside the tests behind
+        raise AssertionError(f"ranks {hangs} hang")
     return results
 
 

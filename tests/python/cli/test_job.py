@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
-from mudd_core.cli import job, main
+from mudd_core.cli import main
 from mudd_core.cli.job import JobRequest, answering, on_hosts, requested_job
 from mudd_core.cli.mpirun import Job, Machine, cma_allowed, known_hosts, mpirun_argv, this_machine, threads_of
 from tiny_run import ROOT

@@ -123,7 +123,7 @@ def test_a_stop_drops_the_step_on_all_ranks_or_on_none(node_size: int) -> None:
             comm.barrier()
         return stopped
 
-    first, second = on_ranks(work, 2, node_size)
+    first, second = on_ranks(work, 2, node_size, limit=30)
     assert first == second and any(first)
 
 

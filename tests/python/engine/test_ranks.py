@@ -133,7 +133,7 @@ def test_a_stop_drops_the_step_on_all_ranks_or_on_none() -> None:
             comm.barrier()
         return stopped
 
-    first, second = on_ranks(work, 2)
+    first, second = on_ranks(work, 2, limit=30)
     assert first == second
     assert any(first)
 
