@@ -9,8 +9,8 @@ from mudd_core.base.storage import is_url
 from mudd_core.cli.corrected import other_names
 from mudd_core.cli.names import known_words
 from mudd_core.cli.request import Request
+from mudd_core.cli.sampling import count_of
 from mudd_core.config import Config
-from mudd_core.run.store.best_step import step_asked
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run
 
@@ -39,12 +39,12 @@ def require_ranks(request: Request) -> Callable[[int], None]:
 
     A run at a URL is left to the ranks, which fetch it.
     """
-    from mudd_core.cli.sampling import count_of
-
     split_of(request)
     count_of(request)
 
     def require(ranks: int) -> None:
+        from mudd_core.run.store.best_step import step_asked
+
         if is_url(request.options.get("--workdir", "")):
             return
         config, folder = saved_run(request)
