@@ -39,12 +39,12 @@ def require_ranks(request: Request) -> Callable[[int], None]:
 
     A run at a URL is left to the ranks, which fetch it.
     """
+    from mudd_core.run.store.best_step import step_asked
+
     split_of(request)
     count_of(request)
 
     def require(ranks: int) -> None:
-        from mudd_core.run.store.best_step import step_asked
-
         if is_url(request.options.get("--workdir", "")):
             return
         config, folder = saved_run(request)
