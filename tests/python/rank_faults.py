@@ -81,7 +81,7 @@ class Kills:
         process = job.start()
         name = point.split(":")[0]
         try:
-            job.wait_for_text(process, f"killed at {name}")
+            job.wait_for_text(process, f"killed at {name}", timeout=300)
             died = AwakeClock()
             code = wait_awake(process, 10)
             assert code == 137, f"{point} of rank {rank}: {code}\n{job.tail}"
