@@ -1,14 +1,14 @@
-"""Keys of the benchmark's Hydra configs (the command clm)."""
+"""Keys of the benchmark's Hydra configs (the command clm); those of the model and the data are in hydra_model.py."""
 
 from __future__ import annotations
 
 from mudd_core.config.keys import hydra_values as values
+from mudd_core.config.keys.hydra_model import DATA, MODEL, SHAPE_FIELDS
 from mudd_core.config.keys.mesh_sizes import note, of_tensor, way_out
 from mudd_core.config.keys.row import WORKDIR, Row, mapped, noted, refused
 
 _G = "hydra"
-# Keys that decide more than fields: where the run is, its shape, its weights.
-FOLDER, SHAPE, NAME, RANDOM = "run_dir", "model.config_path", "model.name_or_path", "model.random_init"
+FOLDER = "run_dir"  # decides where the run is
 # Keys that a note on the batch of one device reads.
 DEVICE_BATCH, GLOBAL_BATCH, LENGTH = "per_device_train_batch_size", "global_train_batch_size", "max_length"
 _DIRECTORY = "the work directory is run_dir, by default output_dir/exp_name"
@@ -171,87 +171,8 @@ _EVALUATION = (
         convert=values.real("target_eval_loss", "eval.target_loss"),
     ),
 )
-_SHAPE = ("model.family", "model.d_model", "model.n_layer")
-_MODEL = (
-    mapped(_G, SHAPE, None, *_SHAPE, text="a config.json", convert=values.nothing),
-    mapped(
-        _G,
-        NAME,
-        "mistralai/Mixtral-8x7B-v0.1",
-        "data.tokenizer",
-        *_SHAPE,
-        text="the tokenizer; without model.config_path the shape and the weights too",
-        convert=values.text(NAME, "data.tokenizer"),
-    ),
-    mapped(
-        _G,
-        RANDOM,
-        False,
-        "start.load_parameters_path",
-        text="true: no weights of name_or_path",
-        convert=values.nothing,
-    ),
-    mapped(_G, "model.capacity_factor", 0, "model.capacity_factor", convert=values.capacity),
-    mapped(
-        _G,
-        "model.dtype",
-        "bfloat16",
-        "train.precision",
-        text="weights and moments stay fp32",
-        convert=values.precision,
-    ),
-    noted(_G, "model.max_sequence_length", 512, "it is max_length"),
-    noted(_G, "model.flash_attention", True, "attention is always fused"),
-    noted(
-        _G,
-        "model.fsdp_config.fsdp_transformer_layer_cls_to_wrap",
-        ["MixtralDecoderLayer"],
-        "nothing is wrapped",
-    ),
-    noted(_G, "model.fsdp_config.min_num_params", 0, "nothing is wrapped"),
-    noted(_G, "model.fsdp_config.xla_fsdp_grad_ckpt", True, "train.recompute=true saves memory here"),
-)
-_DATA = (
-    mapped(
-        _G,
-        "dataset.dataset_name",
-        "c4_mlperf",
-        "data.pipeline",
-        "data.dataset",
-        text="c4_mlperf: blocks over the two folders; else a data set of the hub",
-        convert=values.dataset,
-    ),
-    mapped(
-        _G,
-        "dataset.train_dataset_path",
-        values.TRAIN_FOLDER,
-        "data.path",
-        convert=values.train_folder,
-        note=values.folder_note("dataset.train_dataset_path", values.TRAIN_FOLDER),
-    ),
-    mapped(
-        _G,
-        "dataset.eval_dataset_path",
-        values.EVAL_FOLDER,
-        "data.eval_path",
-        convert=values.eval_folder,
-        note=values.folder_note("dataset.eval_dataset_path", values.EVAL_FOLDER),
-    ),
-    mapped(_G, "dataset.dataset_config_name", None, "data.dataset_config", convert=values.dataset_config),
-    mapped(
-        _G,
-        "dataset.shuffle_buffer_size",
-        256,
-        "data.buffer",
-        convert=values.whole("dataset.shuffle_buffer_size", "data.buffer"),
-    ),
-    noted(_G, "dataset.streaming", True, "data.cache decides whether the data are tokenized first"),
-    noted(_G, "dataset.num_proc", 1, "data.workers decides how many processes tokenize ahead"),
-    noted(_G, "dataset.load_from_cache_file", True, "a token cache is used wherever it fits"),
-)
-
 _GROUPS = (
-    mapped(_G, "model", "blank_model", *_SHAPE, text="a group: model=OPTION", convert=values.nothing),
+    mapped(_G, "model", "blank_model", *SHAPE_FIELDS, text="a group: model=OPTION", convert=values.nothing),
     mapped(
         _G,
         "sched",
@@ -272,4 +193,4 @@ _GROUPS = (
     mapped(_G, "experiment", None, text="a group: +experiment=OPTION", convert=values.nothing),
 )
 
-ROWS: tuple[Row, ...] = (*_GROUPS, *_RUN, *_TRAINING, *_EVALUATION, *_MODEL, *_DATA)
+ROWS: tuple[Row, ...] = (*_GROUPS, *_RUN, *_TRAINING, *_EVALUATION, *MODEL, *DATA)

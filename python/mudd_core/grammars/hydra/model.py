@@ -13,7 +13,7 @@ from mudd_core.base.regular_files import read_text
 from mudd_core.base.types import Json
 from mudd_core.config import GPT2Config, MixtralConfig, ModelConfig, TransformerPPConfig
 from mudd_core.config.fields import walk
-from mudd_core.config.keys.hydra import NAME, RANDOM, SHAPE
+from mudd_core.config.keys.hydra_model import NAME, RANDOM, SHAPE
 from mudd_core.config.keys.hydra_values import flag_of, text_of
 from mudd_core.config.keys.row import Values
 from mudd_core.config.suggest import nearest

@@ -13,7 +13,8 @@ from mudd_core.config.arguments import argument
 from mudd_core.config.fields import replace_path
 from mudd_core.config.keys import rows_of
 from mudd_core.config.keys.environment import environment_notes
-from mudd_core.config.keys.hydra import FOLDER, NAME, ROWS, SHAPE
+from mudd_core.config.keys.hydra import FOLDER, ROWS
+from mudd_core.config.keys.hydra_model import NAME, SHAPE
 from mudd_core.config.keys.hydra_values import text_of
 from mudd_core.config.keys.row import Value
 from mudd_core.config.schema import fields_of_all
