@@ -116,7 +116,9 @@ def lines_at(level: str, cache: str, tree: str = "", first: int = 0) -> dict[Pat
     process = subprocess.run(
         [sys.executable, __file__, cache, str(first)],
         env=environment,
-        capture_output=True, text=True, check=False
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if process.returncode:
         raise RuntimeError(f"{level}: exit {process.returncode}\n{process.stderr}")
