@@ -11,6 +11,8 @@ import pytest
 HERE = Path(__file__).parent
 BUILD = str(HERE / "testing_build")
 sys.path[:0] = [str(HERE), BUILD]
+# Images of containers set it; each process of a test would then compile the package again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [BUILD, os.environ.get("PYTHONPATH")]))
 
 from testing_build.sitecustomize import MODULE  # noqa: E402

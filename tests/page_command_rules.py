@@ -53,6 +53,8 @@ _MU = "d_model=16 d_base=16 d_head=8 qk_scale=0.125 n_layer=1 sequence_len=32 to
 SMALLER = (
     Rule(r"./run train", STEPS),
     Rule(r".*launch\.py bakeoff", "--seeds=1 --tokens=2048 eval.max_batches=1"),
+    Rule(r".*launch\.py profile", "--steps=1 --warmup=1"),
+    Rule(r".*launch\.py commbench", "--largest=1048576 --repeats=3"),
     Rule(r".*launch\.py validate runs/mine --step=500", "--step=2 eval.max_batches=1"),
     Rule(r".*launch\.py validate", "eval.max_batches=1"),
     Rule(r".*launch\.py .*--mode=validation", f"{STEPS}"),
@@ -71,7 +73,7 @@ SMALLER = (
         "model.d_model=16 model.n_layer=1 model.n_head=2 train.steps=2",
     ),
     Rule(r"\./launch\.py base_v2\.yml|sizes=", "steps=50->steps=2"),
-    Rule(r"mkdir -p text small && cat docs/", "docs/*.md->docs/performance.md"),
+    Rule(r"mkdir -p text small && cat docs/", "docs/*.md->docs/python.md"),
     Rule(r".*launch\.py grow --config=tokenformer/354m", "model.d_model=16 model.n_layer=1 model.n_head=2"),
     Rule(r"(python3? |\./)launch\.py --config=(?!.*--(plan|params|mode=(sample|validation)))", STEPS),
     Rule(r"mpirun -n 4 python launch\.py --config", STEPS),

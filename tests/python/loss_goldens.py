@@ -1,5 +1,7 @@
 """Twenty updates of every family in fp32 and bf16: losses, gradient norms, the final hash, at every level.
 
+An emulation has the fp32 kernels of this CPU and is slow in bf16: the test takes its first updates in bf16 alone.
+
 `python tests/python/loss_goldens.py` prints the lines of this process's level; with `--write` it makes the files in
 tests/goldens/losses again: fp32/<family>.txt, which every level has, and bf16/<unit>.txt. A change of any bit needs
 new files and a line in CHANGELOG.md.
@@ -36,6 +38,8 @@ EVERYWHERE = {
     "emu_avx512_bf16": {"MUDD_EMULATE": "emu_avx512_bf16"},
     "emu_amx_bf16": {"MUDD_EMULATE": "emu_amx_bf16"},
 }
+# Updates that the test of an emulation takes: each loss and norm has the bits of all updates before it.
+EMULATED_STEPS = 4
 # Levels of some CPUs.
 OF_CPU = ("avx512", "avx512_bf16", "amx_bf16")
 
@@ -61,15 +65,18 @@ def files(level: str) -> dict[Path, list[str]]:
     return found | {FOLDER / "bf16" / f"{unit_of(level)}.txt": [f"{family}-bf16" for family in FAMILIES]}
 
 
-def lines(cache: str) -> Iterator[str]:
-    """Give the lines of the active level; `cache` is a folder for the token cache."""
+def lines(cache: str, first: int = 0) -> Iterator[str]:
+    """Give the lines of the active level; `cache` is a folder for the token cache.
+
+    first: this many updates in bf16 alone, without the final hash (0: all lines).
+    """
     import mudd_core as mc
     from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TrainConfig
     from small_models import CASES
 
     for family in FAMILIES:
         model = dataclasses.replace(CASES[family][0], vocab_size=0, max_seq_len=24)
-        for precision in ("fp32", "bf16"):
+        for precision in ("bf16",) if first else ("fp32", "bf16"):
             config = Config(
                 name=f"{family}-{precision}",
                 model=model,
@@ -88,16 +95,17 @@ def lines(cache: str) -> Iterator[str]:
                 eval=EvalConfig(max_batches=1),
             )
             with mc.Trainer(config) as trainer:
-                for _ in range(STEPS):
+                for _ in range(first or STEPS):
                     record = trainer.step()
                     yield f"{config.name} {record.step} {record.loss.hex()} {record.grad_norm.hex()}"
-                yield f"{config.name} hash {trainer.final_hash()}"
+                if not first:
+                    yield f"{config.name} hash {trainer.final_hash()}"
 
 
-def lines_at(level: str, cache: str, tree: str = "") -> dict[Path, list[str]]:
+def lines_at(level: str, cache: str, tree: str = "", first: int = 0) -> dict[Path, list[str]]:
     """Return the lines of a level by file, from a process of its own: the level is chosen once a process.
 
-    tree: take the modules of build/<tree>, another compiler's.
+    tree: take the modules of build/<tree>, another compiler's. first: as of `lines`.
     """
     paths = [str(TESTS / "testing_build"), str(ROOT / "python"), str(HELPERS), str(TESTS)]
     paths += [os.environ[name] for name in ("PYTHONPATH",) if name in os.environ]
@@ -106,7 +114,11 @@ def lines_at(level: str, cache: str, tree: str = "") -> dict[Path, list[str]]:
     if tree:
         environment["TESTED_TREE"] = tree
     process = subprocess.run(
-        [sys.executable, __file__, cache], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, __file__, cache, str(first)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if process.returncode:
         raise RuntimeError(f"{level}: exit {process.returncode}\n{process.stderr}")
@@ -144,7 +156,7 @@ def main() -> None:
         if sys.argv[1:] == ["--write"]:
             write(folder)
             return
-        for line in lines(sys.argv[1] if len(sys.argv) > 1 else folder):
+        for line in lines(sys.argv[1] if len(sys.argv) > 1 else folder, *map(int, sys.argv[2:])):
             print(line)
 
 

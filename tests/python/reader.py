@@ -29,6 +29,7 @@ _SCRIPT = """{{ {command}
 echo $? >"$LOGS/{number}.rc"
 date +%s.%N >"$LOGS/{number}.end"
 """
+_PROGRAM = re.compile(r"(mpirun .*)?(python3? |\./)launch\.py |\./run train")
 # A reader is not root and has a core for each rank.
 _MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -68,13 +69,16 @@ class Reader:
     def type_all(self, commands: Iterable[Typed], *, activated: bool, seconds: float = 900) -> list[Done]:
         """Type the commands that are executed, in one shell; those that fail are among the results.
 
+        A command of the program that succeeded on an earlier page is not typed again: what it left is there.
         activated: the shell is one where `. .venv/bin/activate` was typed before.
         """
         lines: list[str] = []
         for typed in commands:
             if answer(typed).startswith(RUN):
                 lines.append(self._line(typed, lines[-1] if lines else ""))
-        return self.type(lines, activated=activated, seconds=seconds)
+        succeeded = {_plain(each.command) for each in self.done if each.code == 0}
+        new = [line for line in lines if not (_PROGRAM.match(line) and _plain(line) in succeeded)]
+        return self.type(new, activated=activated, seconds=seconds)
 
     def type(self, lines: Sequence[str], *, activated: bool = True, seconds: float = 900) -> list[Done]:
         """Type lines as they are, in one shell."""
@@ -137,6 +141,11 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     else:
         shutil.copy(source, target)
+
+
+def _plain(line: str) -> str:
+    """The command without its choice between the names of the interpreter."""
+    return line.replace("python3 ", "python ")
 
 
 def _text(file: Path) -> str:

@@ -31,7 +31,7 @@ def indexed_files(folder: Path) -> list[Path] | None:
         if not isinstance(name, str) or "/" in name or not local(name, f"{index}: file").name:
             raise UserError(f"{index}: expected names of files beside it, got {name!r}")
         if not (folder / name).is_file():
-            raise UserError(f"{index} names a file '{name}' that is not in {folder}")
+            raise UserError(f"{index} names a file '{name}' that is not in {folder}; copy the folder again")
     return [folder / name for name in names]
 
 

@@ -9,6 +9,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.engine.name_patterns import choose_names
 
 if TYPE_CHECKING:
+    from mudd_core.config import TuneConfig
     from mudd_core.engine.model import Model
 
 
@@ -42,8 +43,8 @@ def choose_trained(model: Model, patterns: str) -> list[str]:
     return chosen
 
 
-def trained_note(model: Model) -> str:
-    """How many parameters train, for the user; empty where all do."""
+def trained_note(model: Model, tune: TuneConfig) -> str:
+    """How many parameters train, and by which field, for the user; empty where all do."""
     trained, count = model.store.trained_elements, model.n_parameters
-    field = "train.trainable" if model.lora is None else "tune.method=lora"
+    field = "train.trainable" if tune.method == "full" else f"tune.method={tune.method}"
     return "" if trained == count else f"{trained:,} of {count:,} parameters train ({field})"

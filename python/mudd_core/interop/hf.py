@@ -157,7 +157,9 @@ def _agree(config: Settings, model: HfModel, shapes: Shapes) -> None:
         sizes.append(("num_local_experts", model.n_expert, router[0]))
     for name, given, have in sizes:
         if given != have:
-            raise ValueError(f"[hf] {name}: the weights have {have}, the settings say {given}")
+            raise ValueError(
+                f"[hf] {name}: the weights have {have}, the settings say {given}; copy the folder again"
+            )
 
 
 def _components(model: HfModel, spelling: Spelling) -> Iterator[Part]:

@@ -40,7 +40,7 @@ def model_card(
     }
     head = ["---", f"library_name: {library}", *([f"base_model: {base}"] if _is_of_hub(base) else []), "---"]
     table = ["| | |", "| --- | --- |", *(f"| {title} | {text} |" for title, text in rows.items() if text)]
-    commands = [*_tuned(run, config, name), shlex.join([*program(), "export", *words])]
+    commands = [*_tuned(run, config, name, words), shlex.join([*program(), "export", *words])]
     text = [*head, f"# {config.name}", "", f"This folder is {kind}, written by mudd_core.", "", *table]
     return "\n".join([*text, "", *(f"    {line}" for line in commands), ""]).encode()
 
@@ -81,11 +81,12 @@ def _numbers(rows: Sequence[Row], name: str) -> list[float]:
     return [float(one) for one in found if isinstance(one, int | float) and math.isfinite(one)]
 
 
-def _tuned(run: RunFolder, config: Config, base: str) -> list[str]:
-    """The command that tuned the run, if `tune` did."""
+def _tuned(run: RunFolder, config: Config, base: str, exported: Sequence[str]) -> list[str]:
+    """The command that tuned the run, if `tune` did. exported: words of the export, which name its folder."""
     if not run.asked_file.is_file():
         return []
-    words = [f"--base={base}", f"--data={Path(config.data.path).name}", f"--workdir={run.path.name}"]
+    place = next((word for word in exported if word.startswith("--workdir=")), f"--workdir={run.path.name}")
+    words = [f"--base={base}", f"--data={Path(config.data.path).name}", place]
     return [shlex.join([*program(), "tune", *words])]
 
 

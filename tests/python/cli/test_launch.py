@@ -169,10 +169,13 @@ def test_the_plan_predicts_memory_within_a_tenth(case: str, finished: TinyRun, t
         "an estimate",
     ):
         assert part in run.output
-    run = TinyRun(tmp_path / "run", finished.text, (*words, "train.stop_at=1"))
-    assert run.finish() == 75, run.tail
+    if case == "weights":  # those that are loaded go beside no others
+        run = TinyRun(tmp_path / "run", finished.text, (*words, "train.stop_at=1"))
+        assert run.finish() == 75, run.tail
+    else:
+        words = ("train.steps=1", *words[1:])
     meter = (sys.executable, "-S", "-c", bench_memory.METER, str(tmp_path / "peak"))
-    run = TinyRun(tmp_path / "run", finished.text, words, prefix=meter)  # resumes, trains, validates
+    run = TinyRun(tmp_path / "run", finished.text, words, prefix=meter)  # trains, validates
     assert run.finish() == 0, run.tail
     code, peak = (tmp_path / "peak").read_text().split()
     assert code == "0", run.tail

@@ -13,6 +13,7 @@ import mudd_core as mc
 from exported_files import exported_files
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
+from mudd_core.engine.trainable import trained_note
 from rank_runs import by_threads, config_of, without_time
 from tiny_run import TinyRun
 
@@ -223,7 +224,10 @@ def test_a_given_model_with_adapters_is_refused(base: Path, tiny_text: Path) -> 
 
 
 def test_last_blocks_train_alone(base: Path, tiny_text: Path, tmp_path: Path) -> None:
-    trained(tiny_text, tmp_path / "last", **{**lora(base), "tune.method": "last:1", "train.steps": 2})
+    config = config_of(tiny_text, **{**SHORT, **lora(base), "tune.method": "last:1", "train.steps": 2})
+    with mc.Trainer(config, tmp_path / "last") as trainer:
+        trainer.fit()
+        assert trained_note(trainer.model, config.tune).endswith("parameters train (tune.method=last:1)")
     manifest = json.loads((tmp_path / "last" / "checkpoints" / "step-2" / "manifest.json").read_text())
     names = {name.partition("/")[2] for name in manifest["tensors"] if "moment/" in name}
     assert names and all(name.startswith("blocks.1.") for name in names)

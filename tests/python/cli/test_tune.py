@@ -19,12 +19,11 @@ import torch
 import mudd_core as mc
 from exported_files import exported_files
 from hf_models import transformers
+from mudd_core.base.types import Float32
 from mudd_core.base.units import bytes_text
-from mudd_core.engine.lora import merged_tensors
-from mudd_core.interop import export_original
-from mudd_core.interop.merged import merged_model
 from places import ROOT
 from rank_runs import by_threads
+from reference import bounds
 from tune_folders import write_given
 
 peft = pytest.importorskip("peft")
@@ -216,7 +215,10 @@ def test_an_export_has_the_adapters_alone(given: Path, adapted: subprocess.Compl
     ):
         assert told in card, card
     assert re.search(r"\| loss \| training [\d.]+; held-out [\d.]+ before, [\d.]+ after", card)
-    assert "launch.py tune --base=base --data=chat.jsonl" in card and str(given) not in card
+    assert (
+        "launch.py tune --base=base --data=chat.jsonl --workdir=runs/adapted\n" in card
+        and str(given) not in card
+    )
     for words, said in (
         (("--workdir=runs/adapted", "--adapter", "--merged"), "not allowed with"),
         (
@@ -237,6 +239,16 @@ def test_adapters_of_a_run_of_whole_weights_are_refused(
         assert refused.returncode == 2 and f"[export] {form}: expected a run of adapters" in refused.stderr
 
 
+def near_sum(run: mc.Model, layer: str, value: Float32) -> bool:
+    """Whether no number of bf16 is nearer to W + scale A B than the value, but for what an fp32 sum is off by."""
+    scale = run.store.adapters.scale
+    w, a, b = (run.parameters[f"{layer}.{name}"].astype(np.float64) for name in ("w", "lora_a", "lora_b"))
+    added, size = scale * a @ b, scale * np.abs(a) @ np.abs(b)
+    half_step = np.ldexp(1.0, np.frexp(w + added)[1] - 9)
+    far = np.abs(value - w - added) - bounds.op_bound("linear") * (np.abs(w) + size)
+    return bool(added.any() and (far <= half_step).all())
+
+
 def test_merged_weights_are_rounded_once_to_the_type_of_the_base(given: Path) -> None:
     half = given / "half"
     shutil.copytree(given / "base", half)
@@ -254,13 +266,15 @@ def test_merged_weights_are_rounded_once_to_the_type_of_the_base(given: Path) ->
     assert by_threads([*words, f"--to={given / 'by-ranks'}"], 2, 1) == [0, 0]
     assert exported_files(given / "by-ranks") == exported_files(given / "half-merged")
     run = mc.load(given / "runs" / "half").model
-    weights = merged_tensors(run.parameters, run.store)
+    made = mc.load(given / "half-merged").model.parameters
+    layers = run.store.adapters.names
+    assert len(layers) == 14
+    for name, value in made.items():
+        layer = name.removesuffix(".w")
+        good = near_sum(run, layer, value) if layer in layers else np.array_equal(value, run.parameters[name])
+        assert good and np.array_equal(value, torch.tensor(value).bfloat16().float()), name
     loaded = transformers.AutoModelForCausalLM.from_pretrained(given / "half-merged")
     assert loaded.dtype == torch.bfloat16
-    for key, value in export_original("hf", merged_model(run))[1].items():
-        want = torch.tensor(value).to(torch.bfloat16)
-        assert torch.equal(loaded.state_dict()[key], want), key
-    assert not np.array_equal(np.asarray(weights["blocks.0.attn.q.w"]), run.parameters["blocks.0.attn.q.w"])
 
 
 def test_an_export_by_our_own_names_keeps_the_adapters(
@@ -287,7 +301,7 @@ def test_adapters_of_peft_are_trained_further(given: Path) -> None:
     )
     words = ("--adapter=theirs", "optim.lr=0", "train.epochs=1")
     done = tune(given, *words, run="further", fields=WORDS[:1])
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
     for line in (r"lora\.rank=4 +of the adapter theirs", r"lora\.alpha=8 ", r"lora\.targets=q,up "):
         assert re.search(line, done.stdout), done.stdout
     again = tune(given, *words, run="further", fields=WORDS[:1])

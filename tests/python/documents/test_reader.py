@@ -44,12 +44,18 @@ def test_the_commands_of_a_place_work_as_they_are_typed(place: str, reader: Read
 
 
 def test_python_of_the_readme_runs_as_it_is_typed(reader: Reader) -> None:
-    """In a fresh process, with the config, the text and, after the commands above it, the token cache of a newcomer."""
-    blocks = re.findall(r"```python\n(.*?)```", (reader.folder / "README.md").read_text(), re.DOTALL)
-    (reader.folder / "first.py").write_text("\n".join(blocks))
+    """In a fresh process, with the config, the text and, after the commands above it, the token cache of a newcomer.
+
+    The updates alone are fewer: 10 of 50.
+    """
+    typed = "\n".join(
+        re.findall(r"```python\n(.*?)```", (reader.folder / "README.md").read_text(), re.DOTALL)
+    )
+    assert typed.count('{"train.steps": 50}') == 1
+    (reader.folder / "first.py").write_text(typed.replace('"train.steps": 50', '"train.steps": 10'))
     (done,) = reader.type(["python first.py"])
-    assert done.code == 0 and "step 50/50" in done.err, done
-    assert 2 < float(done.out.splitlines()[0]) < 4, "bits per byte after 50 steps"
+    assert done.code == 0 and "step 10/10" in done.err, done
+    assert 2.5 < float(done.out.splitlines()[0]) < 5, "bits per byte after 10 steps"
     assert (reader.folder / "runs" / "first" / "metrics.jsonl").is_file()
 
 

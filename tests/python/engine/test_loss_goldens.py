@@ -16,9 +16,22 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("level", loss_goldens.levels())
 def test_twenty_updates_of_every_family_have_the_committed_bits(level: str, cache: Path) -> None:
+    if level.startswith("emu_"):
+        check_first_updates(level, cache)
+        return
     made = loss_goldens.lines_at(level, str(cache))
     assert sum(map(len, made.values())) == len(loss_goldens.FAMILIES) * 2 * (loss_goldens.STEPS + 1)
     assert made == {file: loss_goldens.read(file) for file in made}
+
+
+def check_first_updates(level: str, cache: Path) -> None:
+    """The first updates in bf16, which an emulation takes a minute for; `./run soak levels` takes all twenty."""
+    first = loss_goldens.EMULATED_STEPS
+    made = [line for part in loss_goldens.lines_at(level, str(cache), first=first).values() for line in part]
+    (file,) = (file for file in loss_goldens.files(level) if file.parent.name == "bf16")
+    steps = [str(step) for step in range(1, first + 1)]
+    assert made == [line for line in loss_goldens.read(file) if line.split()[1] in steps]
+    assert len(made) == len(loss_goldens.FAMILIES) * first
 
 
 def test_every_file_is_of_a_family_or_a_unit() -> None:

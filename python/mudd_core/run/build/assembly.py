@@ -112,7 +112,7 @@ def assemble(
                 None,
                 [
                     slow_note(config.optim.name),
-                    trained_note(model),
+                    trained_note(model, config.tune),
                     types_note(model, config, checkpoints),
                     ends,
                 ],

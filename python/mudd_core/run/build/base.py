@@ -140,7 +140,7 @@ def _take_adapters(model: Model, path: str) -> None:
     place = local(path, _BEGINS)
     if not place.exists():
         raise UserError(f"{_BEGINS}: expected adapters to begin with, got '{path}', which does not exist")
-    source = read_source(place)
+    source = read_source(place, warns=False)  # tune --adapter has just written them
     names = trained_of(model.store.names())
     for name in names:
         held, shape = source.tensors.get(name), tuple(model.store.describe(name)["shape"])

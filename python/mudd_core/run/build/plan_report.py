@@ -83,7 +83,7 @@ def plan_text(
     lines = [
         f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
         f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
-        *(f"                {note}" for note in (trained_note(model), stored_note(model.store)) if note),
+        *(f"                {note}" for note in (trained_note(model, config.tune), stored_note(model.store)) if note),
         f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens"
         + ("" if steps is None else f", {flops_text(flops * tokens * steps)} in all"),
         *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),

@@ -96,18 +96,20 @@ def _is_ours(path: Path) -> bool:
     return path.is_file() or RunFolder(path).holds_run or (path / MANIFEST).is_file()
 
 
-def read_source(path: str | Path, *, state: bool = False, comm: Comm | None = None) -> Source:
+def read_source(
+    path: str | Path, *, state: bool = False, comm: Comm | None = None, warns: bool = True
+) -> Source:
     """A work directory (its newest checkpoint), a `step-<n>` folder, or safetensors (weights alone).
 
     state: with the optimizer's moments; UserError where there are none. comm: all ranks call this and verify the step
-    together.
+    together. warns: that safetensors have no checksums.
     """
     from mudd_core.run.store.json_files import read_saved_config
 
     path = step_folder(local(path, _WHAT))
     run, step = run_and_step(path, state)
     if run is None:
-        return Source(path, stored_weights(path), None, False)
+        return Source(path, stored_weights(path, warns=warns), None, False)
     if step < 0:
         found = checkpoint.load_newest(run.checkpoint_folder, into=(), comm=comm)
         if found is None:
