@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+import tune_options
 from rank_memory import memory_of
 from shapes import peak_rss_mib, usable_cores
 from tune_shapes import ALPHA, LR, RANK, TUNE_SHAPES, TuneShape
@@ -138,26 +139,12 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument(
-        "--folder", type=Path, required=True, help="base and adapters (baselines/peft_step.py --prepare)"
-    )
-    p.add_argument(
-        "--prepare", action="store_true", help="read the folders of transformers and PEFT, and exit"
-    )
-    p.add_argument("--shape", choices=TUNE_SHAPES, default="tiny")
+    p = tune_options.parser(__doc__, usable_cores())
     p.add_argument("--method", choices=("lora", "full"), default="lora", help="tune.method")
-    p.add_argument("--threads", type=int, default=usable_cores())
-    p.add_argument("--steps", type=int, default=5, help="timed steps")
-    p.add_argument("--warmup", type=int, default=1, help="steps before the clock starts")
-    p.add_argument("--in-turn", action="store_true", help="each step when a line comes in (turns.py)")
     p.add_argument(
         "--micro-batch", type=int, default=0, help="train.micro_batch_size; 0 = all rows, as tune has it"
     )
-    p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="train.precision")
     p.add_argument("--recompute", action="store_true", help="train.recompute")
-    p.add_argument("--counted", type=float, default=1.0, help="share of targets that count")
-    p.add_argument("--save", type=Path, help=".npz for the adapters after the last step")
     p.add_argument("--json", action="store_true", help="print one JSON object")
     return p.parse_args()
 

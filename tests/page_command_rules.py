@@ -52,6 +52,10 @@ _STREAMS = "dynamic_dense_hidden_expand=[4] learning_rate_schedule_steps=-1"
 _MU = "d_model=16 d_base=16 d_head=8 qk_scale=0.125 n_layer=1 sequence_len=32 tokens_per_global_batch=128 train.steps=2"
 SMALLER = (
     Rule(r"./run train", STEPS),
+    Rule(
+        r".*launch\.py bakeoff (--ranks=4|--equal=flops --seeds=5)",
+        "--families=transformer_pp,mixtral --seeds=1 --tokens=2048 eval.max_batches=1",
+    ),
     Rule(r".*launch\.py bakeoff", "--seeds=1 --tokens=2048 eval.max_batches=1"),
     Rule(r".*launch\.py profile", "--steps=1 --warmup=1"),
     Rule(r".*launch\.py commbench", "--largest=1048576 --repeats=3"),

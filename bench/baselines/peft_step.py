@@ -23,6 +23,7 @@ import torch
 import transformers
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tune_options
 from rank_memory import memory_of
 from shapes import peak_rss_mib
 from tune_shapes import ALPHA, LR, RANK, TUNE_SHAPES, TuneShape
@@ -89,23 +90,13 @@ def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
 
 def parse() -> argparse.Namespace:
     """Command line."""
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--folder", type=Path, required=True, help="of the base and its adapters")
-    p.add_argument("--prepare", action="store_true", help="write them, and exit")
-    p.add_argument("--shape", choices=TUNE_SHAPES, default="tiny")
+    p = tune_options.parser(__doc__, 2)
     p.add_argument(
         "--mode",
         choices=("eager", "compile", "layers"),
         default="eager",
         help="layers: each layer compiled, one for all",
     )
-    p.add_argument("--precision", choices=tuple(TYPES), default="fp32")
-    p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--steps", type=int, default=5, help="timed steps")
-    p.add_argument("--warmup", type=int, default=1, help="steps before the clock starts")
-    p.add_argument("--in-turn", action="store_true", help="each step when a line comes in (turns.py)")
-    p.add_argument("--counted", type=float, default=1.0, help="share of targets that count")
-    p.add_argument("--save", type=Path, help=".npz for the adapters after the last step")
     return p.parse_args()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -25,18 +26,19 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core"
 PAGE = ROOT / "docs" / "orbax-to-safetensors.md"
 
 
-def run_page(kind: str, words: list[Path], monkeypatch: Any) -> None:
-    """The script of this kind in the page, with these words."""
+def run_page(kind: str, words: list[Path], folder: Path, monkeypatch: Any) -> None:
+    """The script of this kind in the page, saved as a file and run with these words."""
     (script,) = re.findall(rf"```python {kind}\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert 15 <= script.count("\n") <= 24
+    (folder / "script.py").write_text(script)
     monkeypatch.setattr("sys.argv", ["script.py", *map(str, words)])
-    exec(compile(script, str(PAGE), "exec"), {})
+    runpy.run_path(str(folder / "script.py"))
 
 
 def test_the_page_converts_torch_files(tmp_path: Path, monkeypatch: Any) -> None:
     model = make("llama", tmp_path / "hf")
     torch.save({"module": model.state_dict()}, tmp_path / "state.pt")
-    run_page("torch", [tmp_path / "out.safetensors", tmp_path / "state.pt"], monkeypatch)
+    run_page("torch", [tmp_path / "out.safetensors", tmp_path / "state.pt"], tmp_path, monkeypatch)
     ours = interop.load_original("hf", tmp_path / "hf", tmp_path / "out.safetensors")
     want = interop.load_original("hf", tmp_path / "hf", tmp_path / "hf")
     assert np.array_equal(ours.logits([1, 2, 3]), want.logits([1, 2, 3]))
@@ -62,7 +64,7 @@ def test_the_page_converts_orbax_folders(tmp_path: Path, monkeypatch: Any) -> No
     orbax.checkpoint = checkpoint  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "orbax", orbax)
     monkeypatch.setitem(sys.modules, "orbax.checkpoint", checkpoint)
-    run_page("orbax", [tmp_path / "state", tmp_path / "out.safetensors"], monkeypatch)
+    run_page("orbax", [tmp_path / "state", tmp_path / "out.safetensors"], tmp_path, monkeypatch)
     (tmp_path / "settings.json").write_text(json.dumps(settings))
     ours = interop.load_original("muddformer_jax", tmp_path / "settings.json", tmp_path / "out.safetensors")
     assert np.array_equal(ours.logits(np.array([[1, 2, 3]])), plain.logits(np.array([[1, 2, 3]])))

@@ -77,13 +77,12 @@ def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("name", CASES)
 def test_micro_batches_recompute_and_threads_never_change_bits(name: str) -> None:
     want = run(name)
-    for micro_batch in (1, 2, 4, 8):
+    for micro_batch in (1, 4):
         assert equal(run(name, micro_batch_size=micro_batch), want)
     assert equal(run(name, recompute=True, micro_batch_size=2), want)
     try:
-        for threads in (1, 3):
-            mc.set_num_threads(threads)
-            assert equal(run(name), want)
+        mc.set_num_threads(3)
+        assert equal(run(name), want)
     finally:
         mc.set_num_threads(0)
     assert not equal(run(name, logical_shards=1), want)

@@ -1,0 +1,24 @@
+"""The command line of the two programs that bench_tune.py measures: ours, and PEFT on PyTorch."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tune_shapes import TUNE_SHAPES
+
+
+def parser(about: str | None, threads: int) -> argparse.ArgumentParser:
+    """Return a parser of what both programs take. threads: by default."""
+    p = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--folder", type=Path, required=True, help="of the base and its adapters")
+    p.add_argument("--prepare", action="store_true", help="make what the program reads there, and exit")
+    p.add_argument("--shape", choices=TUNE_SHAPES, default="tiny")
+    p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    p.add_argument("--threads", type=int, default=threads)
+    p.add_argument("--steps", type=int, default=5, help="timed steps")
+    p.add_argument("--warmup", type=int, default=1, help="steps before the clock starts")
+    p.add_argument("--in-turn", action="store_true", help="each step when a line comes in (turns.py)")
+    p.add_argument("--counted", type=float, default=1.0, help="share of targets that count")
+    p.add_argument("--save", type=Path, help=".npz for the adapters after the last step")
+    return p

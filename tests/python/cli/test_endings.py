@@ -1,0 +1,115 @@
+"""What a command ends with: paths, the next commands and the hash, or an error and its exit code."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fake_engine import FakeEngine
+from fake_runs import make
+from mudd_core import cli
+from mudd_core.base.errors import DivergedError, FormatError, SaveError, UserError
+from mudd_core.base.surroundings import environment_text
+from mudd_core.cli import argv, commands, ending
+from mudd_core.config import Config, SampleConfig
+from mudd_core.run.records.events import Summary
+from mudd_core.run.report.sample import write_text
+from mudd_core.run.store.run_folder import RunFolder
+
+
+def test_the_ending_names_paths_commands_and_the_hash(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "step-300").mkdir(parents=True)
+    request = argv.parse(["--config=tiny.py"])
+    summary = Summary("tiny", 300, 300, 307200, 2.5, 2.4, 1.61, 0, 92.0, "ab12")
+    text = ending.ending(summary, RunFolder(tmp_path), request, "The end")
+    for part in (
+        "300 steps",
+        "307,200 tokens",
+        "1m32s",
+        "2.4000",
+        "1.6100 bits per byte",
+        "step-300",
+        "metrics.jsonl",
+    ):
+        assert part in text
+    for command in (
+        "sample --config=tiny.py --prompt 'The end'",
+        "view     ",
+    ):
+        assert command in text
+    assert "resume" not in text  # nothing is left to do
+    assert text.splitlines()[-1] == "final hash ab12"
+
+
+def test_a_sample_that_fails_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = SimpleNamespace(
+        engine=SimpleNamespace(executor=SimpleNamespace(release=lambda: None)),
+        model=SimpleNamespace(config=SimpleNamespace(max_seq_len=1)),
+        tokenizer=SimpleNamespace(eos_id=0),
+    )
+    ending.show_sample(trainer, Config())
+    assert "warning: no sample: [sample] prompt: expected at most 0 tokens" in capsys.readouterr().out
+
+
+def test_a_prompt_that_is_no_text_is_refused() -> None:
+    with pytest.raises(UserError, match="UTF-8"):
+        write_text(None, None, "\udcff", SampleConfig(), print)
+
+
+def test_the_start_line_tells_the_precision() -> None:
+    assert ", bf16" in environment_text("bf16")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UserError("x"), 2),
+        (FormatError("f", 3, "r"), 65),
+        (SaveError("x"), 74),
+        (DivergedError("x"), 76),
+        (MemoryError("x"), 2),
+        (KeyboardInterrupt(), 130),
+        (BrokenPipeError(), 0),
+        (OSError(errno.ENOSPC, "No space left on device"), 74),
+        (ZeroDivisionError("x"), 70),
+        (ValueError("x"), 70),
+    ],
+)
+def test_every_error_has_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: BaseException, code: int
+) -> None:
+    def fail(_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(commands, "run", fail)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    assert cli.main(["--config=tiny.py"]) == code
+    assert ("Traceback" in capfd.readouterr().err) == (code == 70)
+
+
+def test_report_tells_of_numbers_that_are_not_finite_and_of_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = FakeEngine(w=np.full(5, np.nan, np.float32))
+    with make(tmp_path, engine, "train.save=false") as trainer:  # such weights are never saved
+        trainer.fit()
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is not JSON")
+
+    summary = json.loads((tmp_path / "summary.json").read_text(), parse_constant=refuse)
+    assert summary["loss"] is None and summary["val_loss"] is None
+    assert cli.main(["report", f"--workdir={tmp_path}"]) == 0
+    # Loss and bits of three validations, loss and gradient norm of the five last rows, the last row.
+    assert capsys.readouterr().out.count("not finite") == 2 * 3 + 2 * 5 + 1
+    log = tmp_path / "metrics.jsonl"
+    log.write_text(log.read_text().replace("{", "", 1))
+    assert cli.main(["report", f"--workdir={tmp_path}"]) == 65
+    told = capsys.readouterr().err
+    assert "line 1 is damaged" in told and "Traceback" not in told
