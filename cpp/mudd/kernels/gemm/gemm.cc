@@ -4,9 +4,9 @@
 
 #include "mudd/base/parallel.h"
 #include "mudd/base/rounding.h"
+#include "mudd/kernels/gemm/gemm_tasks.h"
 #include "mudd/kernels/gemm/gradient_tasks.h"
 #include "mudd/kernels/gemm/grid.h"
-#include "mudd/kernels/gemm/gemm_tasks.h"
 
 namespace mudd {
 

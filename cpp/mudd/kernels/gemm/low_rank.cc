@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "mudd/base/parallel.h"
-#include "mudd/kernels/gemm/gradient_tasks.h"
 #include "mudd/kernels/gemm/gemm_tasks.h"
+#include "mudd/kernels/gemm/gradient_tasks.h"
 
 namespace mudd {
 namespace {

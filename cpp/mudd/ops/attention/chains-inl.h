@@ -22,8 +22,7 @@ static_assert(kStrip == kChainRows && kPanel * kL == kChainColumns);
 template <>
 class StripChains<Wide> {
  public:
-  explicit StripChains(const Matmul& p)
-      : used_(p.depth <= kChainDepth && p.cols <= kColumns && p.rows >= kStrip) {
+  explicit StripChains(const Matmul& p) : used_(p.depth <= kChainDepth && p.cols <= kColumns && p.rows >= kStrip) {
     if (!used_) return;
     for (int64_t j = 0; j < p.cols; j += 4) {
       Right& to = right_[j / kChainColumns];

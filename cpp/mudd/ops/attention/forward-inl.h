@@ -96,8 +96,7 @@ void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk,
               float* sum) {
   const int64_t width = round_up(s.dim), shift = tile_shift(s, rows, k0);
   const bool softmax = s.activation == Scores::softmax;
-  matmul<false, Trim::columns_begin, Into::set>(U{},
-                                                 {a, lda, qt, kQ, x.scores, kQ, nk, rows.lanes, s.dim, shift});
+  matmul<false, Trim::columns_begin, Into::set>(U{}, {a, lda, qt, kQ, x.scores, kQ, nk, rows.lanes, s.dim, shift});
   mask(s, rows, k0, nk, x.scores);
   const float later = U::kPer > 1 ? score_factor(s) : 1.0f;  // rounded queries do not carry it
   if (softmax) soften<U>(rows, shift, nk, later, x.scores, highest, sum, x.rescale);

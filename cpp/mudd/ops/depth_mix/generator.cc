@@ -60,8 +60,8 @@ void MixGenerator::infer(Inference& io, int64_t rows, int64_t width, int64_t cou
   io.saved(rows * kFloat);
   const int shards = io.shards().count();
   gemm_bytes_ = wants_w_ ? std::max(grad_scratch_bytes(width_, hidden_, shards, 1, compute_),
-                                       grad_scratch_bytes(hidden_, count_, shards, 1, compute_))
-                            : 0;
+                                    grad_scratch_bytes(hidden_, count_, shards, 1, compute_))
+                         : 0;
   kernels_ = &choose(depth_mix_rows());
   norm_ = &choose(rms_norm_rows());
 }

@@ -127,8 +127,8 @@ void GroupedGemm::book_scratch(Inference& io) {
     if (!io.wants_gradient(i)) continue;
     // Of all ranks at once, or of the tokens of each (GradSink::rank_stride).
     for (const int parts : {1, ranks_})
-      gemm_bytes_ = std::max(
-          gemm_bytes_, grad_scratch_bytes(in_of(i), out_of(i), shards / parts, gemms * parts, compute_));
+      gemm_bytes_ =
+          std::max(gemm_bytes_, grad_scratch_bytes(in_of(i), out_of(i), shards / parts, gemms * parts, compute_));
   }
   const int64_t likely_backward = place_scratch(likely_rows()), likely_forward = dgate_at_;
   const int64_t backward = place_scratch(most_);

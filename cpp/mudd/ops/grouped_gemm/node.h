@@ -130,7 +130,7 @@ class GroupedGemm : public Node {
   int own_saved_ = 0;  // number of the saved bytes for the rows of all ranks
   DType x_type_ = DType::f32;
   SlotExchange exchange_;
-  int64_t packed_at_once_ = 0;                                                               // bytes
+  int64_t packed_at_once_ = 0;                                                         // bytes
   int64_t inner_at_ = 0, rows_at_ = 0, dgate_at_ = 0, gemms_at_ = 0, gemm_bytes_ = 0;  // bytes
   int64_t home_at_ = 0, dy_at_ = 0, home_dgate_at_ = 0;
   std::vector<GradBlock> blocks_;

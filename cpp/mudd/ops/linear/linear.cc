@@ -190,7 +190,7 @@ class Linear : public Node {
   DType compute_ = DType::f32;
   int64_t k_ = 0, n_ = 0;
   int64_t bias_at_ = 0, packed_at_ = 0, gradient_at_ = 0;  // bytes into the scratch of backward
-  int64_t gradient_bytes_ = 0;                              // booked for dw
+  int64_t gradient_bytes_ = 0;                             // booked for dw
   const LinearKernels* kernels_ = nullptr;
   const ActivationKernels* activations_ = nullptr;
 };

@@ -181,8 +181,7 @@ void Pattention::backward(const Run& run) {
 void Pattention::token_gradients(const Run& run, int p, const Tensor& da, const Tensor& s, const Tensor& dy,
                                  float* scratch) const {
   const auto gradient = [&](const Tensor& left, const Tensor& right, int input) {
-    return SinkGradient("pattention", left, right, run.shards(), run.sink(input), scratch, gemm_bytes_,
-                        compute_);
+    return SinkGradient("pattention", left, right, run.shards(), run.sink(input), scratch, gemm_bytes_, compute_);
   };
   const bool keys = run.wants(key_of(p)), values = run.wants(value_of(p));
   if (keys && values) {

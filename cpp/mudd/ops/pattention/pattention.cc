@@ -110,8 +110,7 @@ void Pattention::book(Inference& io) {
     const int shards = io.shards().count();
     const int gemms = int{own.wants_key} + int{own.wants_value};
     if (own.wants_key) gemm = std::max(gemm, grad_scratch_bytes(own.n, d_in_, shards, gemms, compute_));
-    if (own.wants_value)
-      gemm = std::max(gemm, grad_scratch_bytes(own.n, own.d_out, shards, gemms, compute_));
+    if (own.wants_value) gemm = std::max(gemm, grad_scratch_bytes(own.n, own.d_out, shards, gemms, compute_));
     for (const auto& [wants, width] : {std::pair{own.wants_key_bias, own.n}, {own.wants_value_bias, own.d_out}})
       if (wants) gemm = std::max(gemm, RowSums(io.shards(), rows_, width).bytes());
   }

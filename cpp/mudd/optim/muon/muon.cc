@@ -38,7 +38,7 @@ struct PolarScratch {
 
 // C [m, n] = A [m, k] B, B [k, n] stored as it is or, transposed, as [n, k].
 void matmul(const float* a, const float* b, bool transposed, float* c, int64_t m, int64_t n, int64_t k,
-             void* packed) {
+            void* packed) {
   GemmBlock block;
   block.a = a;
   block.lda = k;
