@@ -9,6 +9,7 @@ as typed unless a rule there names it. CHANGELOG.md and bench/results record wha
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import re
@@ -79,6 +80,7 @@ class Typed:
     form: str
 
 
+@functools.cache
 def commands() -> list[Typed]:
     """All commands, in the order of their places and lines; one that a place has twice is there once."""
     found = [typed for name in pages() for typed in of_page(name, (ROOT / name).read_text(encoding="utf-8"))]

@@ -93,14 +93,20 @@ def main() -> int:
         "--pairs", type=int, default=2000, help="that adapters and whole weights learn; 0: none"
     )
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--base-steps", type=int, default=0, help="that the base trains first; 0: those of configs/tiny.py"
+    )
     day = datetime.datetime.now(datetime.UTC).date()
     parser.add_argument("--log", type=Path, default=ROOT / f"bench/results/soak_tune_{day}.log")
     asked = parser.parse_args()
-    log = Log(asked.log, f"soak tune {asked.conversations} --pairs={asked.pairs} --seeds={asked.seeds}")
+    base = f"--base-steps={asked.base_steps}"
+    log = Log(
+        asked.log, f"soak tune {asked.conversations} --pairs={asked.pairs} --seeds={asked.seeds} {base}"
+    )
     good = same_texts(asked.conversations, log) if asked.conversations else True
     if asked.pairs:
         with tempfile.TemporaryDirectory() as work:
-            good = learns(Path(work), asked.pairs, asked.seeds, log.say) and good
+            good = learns(Path(work), asked.pairs, asked.seeds, asked.base_steps, log.say) and good
     log.say(f"{END}{'all equal, all learned' if good else 'FAILED'}")
     return 0 if good else 1
 

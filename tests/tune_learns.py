@@ -64,15 +64,19 @@ def launch(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-def learns(folder: Path, count: int, seeds: int, say: Callable[[str], None]) -> bool:
-    """Train a base, tune it by each method and seed on so many pairs, and say the losses; whether the bars hold."""
+def learns(folder: Path, count: int, seeds: int, steps: int, say: Callable[[str], None]) -> bool:
+    """Train a base, tune it by each method and seed on so many pairs, and say the losses; whether the bars hold.
+
+    steps: of the base's training; 0 takes those of configs/tiny.py.
+    """
     found = pairs()
     for name, some in (("pairs", found[HELD : HELD + count]), ("held", found[:HELD])):
         (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in some))
     (folder / "pairs.jinja").write_text(TEMPLATE)
     begin = time.monotonic()
-    launch(folder, "train", "--config=tiny.py", "--workdir=runs/tiny")
-    say(f"base: configs/tiny.py, {time.monotonic() - begin:.0f} s")
+    longer = [f"train.steps={steps}"] if steps else []
+    launch(folder, "train", "--config=tiny.py", "--workdir=runs/tiny", *longer)
+    say(f"base: {' '.join(['configs/tiny.py', *longer])}, {time.monotonic() - begin:.0f} s")
     good = True
     for seed in range(seeds):
         after = {}

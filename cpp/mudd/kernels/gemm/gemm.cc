@@ -4,9 +4,9 @@
 
 #include "mudd/base/parallel.h"
 #include "mudd/base/rounding.h"
+#include "mudd/kernels/gemm/gemm_tasks.h"
 #include "mudd/kernels/gemm/gradient_tasks.h"
 #include "mudd/kernels/gemm/grid.h"
-#include "mudd/kernels/gemm/product_tasks.h"
 
 namespace mudd {
 
@@ -35,18 +35,18 @@ int64_t packed_bytes(int64_t k, int64_t n, DType compute) {
 }
 
 void multiply(const GemmBlock& whole) {
-  ProductTasks product(whole);
-  const int64_t packs = product.packs();
-  parallel_for(packs + product.count(), [&](int64_t task, int) {
-    if (task < packs) product.pack(task);
-    else product.run(task - packs);
+  GemmTasks gemm(whole);
+  const int64_t packs = gemm.packs();
+  parallel_for(packs + gemm.count(), [&](int64_t task, int) {
+    if (task < packs) gemm.pack(task);
+    else gemm.run(task - packs);
   });
 }
 
-int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards, int products, DType compute) {
+int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards, int gemms, DType compute) {
   const GemmKernels& kernels = gemm_kernels(compute);
-  const Grid grid = gradient_grid(kernels, m, n, ceil_div(num_threads(), products));
-  const int64_t slots = std::clamp<int64_t>(grid.tasks() * products, 1, num_threads());
+  const Grid grid = gradient_grid(kernels, m, n, ceil_div(num_threads(), gemms));
+  const int64_t slots = std::clamp<int64_t>(grid.tasks() * gemms, 1, num_threads());
   return slots * slot_floats(kernels, grid, shards) * static_cast<int64_t>(sizeof(float));
 }
 
@@ -80,13 +80,13 @@ void multiply_beside(const GemmBlock& whole, const GradBlock& gradient) {
     multiply(whole);
     return weight_gradient(gradient);
   }
-  ProductTasks product(whole);
+  GemmTasks gemm(whole);
   GradientTasks gradients({&gradient, 1});
-  const int64_t packs = product.packs(), workers = gradients.workers();
-  parallel_for(packs + workers + product.count(), [&](int64_t task, int) {
-    if (task < packs) product.pack(task);
+  const int64_t packs = gemm.packs(), workers = gradients.workers();
+  parallel_for(packs + workers + gemm.count(), [&](int64_t task, int) {
+    if (task < packs) gemm.pack(task);
     else if (task < packs + workers) gradients.run(task - packs);
-    else product.run(task - packs - workers);
+    else gemm.run(task - packs - workers);
   });
 }
 

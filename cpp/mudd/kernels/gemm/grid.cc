@@ -23,7 +23,7 @@ Grid rows_first(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k) {
 
 }  // namespace
 
-Grid product_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k) {
+Grid gemm_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k) {
   if (kernels.kept_b) return rows_first(kernels, m, n, k);
   // Multiples of every mr (2, 6, 12) and nr (16, 32); many enough that 2 to 16 threads end together.
   Grid grid{m, n, 96, 256};

@@ -23,7 +23,7 @@ struct Grid {
 constexpr int64_t kSmallTask = 1 << 16;
 
 // Tasks of C [m, n] = A [m, k] B.
-Grid product_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k);
+Grid gemm_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k);
 
 // Blocks of dW [m, n] for threads: equal pieces of at most the kernel's own size, so many that `threads` end
 // together at the least cost. How dW is cut never enters a sum, so it may follow the number of threads.

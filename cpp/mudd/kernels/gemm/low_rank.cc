@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "mudd/base/parallel.h"
+#include "mudd/kernels/gemm/gemm_tasks.h"
 #include "mudd/kernels/gemm/gradient_tasks.h"
-#include "mudd/kernels/gemm/product_tasks.h"
 
 namespace mudd {
 namespace {
@@ -18,7 +18,7 @@ class DownTasks {
       : whole_(all.down),
         scale_(all.scale),
         kernels_(gemm_kernels(whole_.compute)),
-        grid_(product_grid(kernels_, whole_.m, whole_.n, whole_.k)) {
+        grid_(gemm_grid(kernels_, whole_.m, whole_.n, whole_.k)) {
     left_.begin(grid_.tasks());
   }
 
@@ -70,7 +70,7 @@ void multiply_low_rank(const LowRankGemm& all) {
   const GemmKernels& kernels = gemm_kernels(all.down.compute);
   const std::array<Unpacked, 3> matrices{all.down.pack, all.full.m ? all.up.pack : Unpacked{},
                                          all.full.m ? all.full.pack : Unpacked{}};
-  const Grid grid = product_grid(kernels, all.full.m, all.full.n, all.full.k);
+  const Grid grid = gemm_grid(kernels, all.full.m, all.full.n, all.full.k);
   GemmBlock first = all.full, second = all.up;
   if (all.full.c.type != DType::f32) std::swap(first, second);
   first.epilogue.residual = all.residual;

@@ -90,7 +90,7 @@ void Attention::infer(Inference& io) {
     ring_mask_.assign(static_cast<size_t>(cache_rows_), 0);
   }
   io.output(io.input(kQuery));
-  // Scores and their product with v; causal attention counts the half that is seen, once, and a window its keys.
+  // Scores and their matmul with v; causal attention counts the half that is seen, once, and a window its keys.
   const double keys = static_cast<double>(cached_ ? cache_rows_ : k_.time);
   const double inside = std::min(1.0, static_cast<double>(window_) / std::max(keys, 1.0));
   const double seen = causal_ && !cached_ ? inside - 0.5 * inside * inside : inside;

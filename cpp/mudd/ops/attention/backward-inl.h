@@ -1,4 +1,4 @@
-// The backward half, for a unit of product-inl.h: recomputes the scores of one pair of
+// The backward half, for a unit of matmul-inl.h: recomputes the scores of one pair of
 // tiles from the saved log-sums (Dao 2023, algorithm 2), keys outside, queries inside.
 //
 // Here nothing is summed along a row of scores, so scores are [query][key]: only keys and values are transposed,
@@ -32,7 +32,7 @@ constexpr int64_t kGradQ = 96, kGradK = 96;  // query and key tile of backward
 static_assert(kGradQ % kDraws == 0);
 constexpr int64_t kGradBlock = 288;  // queries copied at once
 
-// Scores S and dP of one row, `visible` keys of them, become P and dS; what the products touch beyond is zero.
+// Scores S and dP of one row, `visible` keys of them, become P and dS; what the matmuls touch beyond is zero.
 template <class U, class Cell>
 inline void grad_row(int64_t visible, int64_t nk, float* p, float* ds, Cell cell) {
   for (int64_t kk = 0; kk < visible; kk += kL) {
@@ -135,7 +135,7 @@ int64_t bwd_scratch(int64_t dim) {
   return GradScratch<U>(&none, dim).floats;
 }
 
-// Rows that are needed when the products are done.
+// Rows that are needed when the matmuls are done.
 inline void fetch_rows(const float* at, int64_t stride, int64_t n, int64_t dim) {
   for (int64_t r = 0; r < n; ++r)
     for (int64_t d = 0; d < dim; d += 16) __builtin_prefetch(at + r * stride + d, 1, 2);
@@ -162,9 +162,9 @@ inline void put_rows(const float* sums, int64_t n, int64_t dim, float factor, bo
 
 // C = (add: C +) the sums.
 template <bool kTurned, Trim kTrim, class U>
-inline void sum_product(bool add, U unit, const Product& p) {
-  if (add) product<kTurned, kTrim, Into::add>(unit, p);
-  else product<kTurned, kTrim, Into::set>(unit, p);
+inline void sum_matmul(bool add, U unit, const Matmul& p) {
+  if (add) matmul<kTurned, kTrim, Into::add>(unit, p);
+  else matmul<kTurned, kTrim, Into::set>(unit, p);
 }
 
 // One pair of tiles: keys [k0, k0 + nk) and the queries [t0, t0 + rows) of head h, which lie at row `at` of the
@@ -178,9 +178,9 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
     x.lse[r] = s.lse[h * s.queries + t0 + r];
     x.delta[r] = deltas ? g.delta[h * s.queries + t0 + r] : 0.0f;
   }
-  product<false, Trim::columns_end, Into::set>(
+  matmul<false, Trim::columns_end, Into::set>(
       U{}, {x.q + at * along, along, x.kt, kGradK, x.p, kGradK, rows, nk, s.dim, shift});
-  product<false, Trim::columns_end, Into::set>(
+  matmul<false, Trim::columns_end, Into::set>(
       U{}, {x.dout + at * along, along, x.vt, kGradK, x.ds, kGradK, rows, nk, s.dim, shift});
   if (s.segments || s.key_mask || t0 + rows - k0 > s.window) mask_grad(s, t0, rows, k0, nk, x.p);
   if (s.drop) {
@@ -194,13 +194,13 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
   pair_scores(U{}, x.ds, kGradK, rows, nk, x.ds_pairs);
   const float *q = x.q_pairs + at / U::kPer * width, *dout = x.dout_pairs + at / U::kPer * width;
   if (g.dv)
-    sum_product<true, Trim::depth_begin>(
+    sum_matmul<true, Trim::depth_begin>(
         !fresh, U{}, {x.p_pairs, ldp, dout, width, x.dv, width, nk, width, rows, shift, nullptr, skip_zeros});
   if (g.dk)
-    sum_product<true, Trim::depth_begin>(
+    sum_matmul<true, Trim::depth_begin>(
         !fresh, U{}, {x.ds_pairs, ldp, q, width, x.dk, width, nk, width, rows, shift, nullptr, skip_zeros});
   if (g.dq)
-    sum_product<false, Trim::depth_end>(
+    sum_matmul<false, Trim::depth_end>(
         !(g.set_dq && k0 == window_tile(s, t0, g.key_begin, kGradK)), U{},
         {x.ds_rows, kGradK / U::kPer, x.keys, width, g.dq + t0 * g.dq_row + h * g.dq_head, g.dq_row, rows, s.dim,
          nk, shift, nullptr, skip_zeros});

@@ -1,5 +1,5 @@
 // Strips of a matmul where a multiply-add is computed in double (base/simd/chains.h): B is converted once, A once
-// a strip. Elsewhere a class that does nothing. Included by product-inl.h only.
+// a strip. Elsewhere a class that does nothing. Included by matmul-inl.h only.
 #pragma once
 
 #include "mudd/base/simd/chains.h"
@@ -9,9 +9,9 @@ namespace {
 
 template <class U>
 struct StripChains {
-  explicit StripChains(const Product&) {}
+  explicit StripChains(const Matmul&) {}
   template <bool kTurned>
-  void read_strip(const Product&, int64_t, int64_t, int64_t) {}
+  void read_strip(const Matmul&, int64_t, int64_t, int64_t) {}
   bool sum(int64_t, int, int64_t, int64_t) { return false; }
   const float* sums() const { return nullptr; }
 };
@@ -22,8 +22,7 @@ static_assert(kStrip == kChainRows && kPanel * kL == kChainColumns);
 template <>
 class StripChains<Wide> {
  public:
-  explicit StripChains(const Product& p)
-      : used_(p.depth <= kChainDepth && p.cols <= kColumns && p.rows >= kStrip) {
+  explicit StripChains(const Matmul& p) : used_(p.depth <= kChainDepth && p.cols <= kColumns && p.rows >= kStrip) {
     if (!used_) return;
     for (int64_t j = 0; j < p.cols; j += 4) {
       Right& to = right_[j / kChainColumns];
@@ -35,7 +34,7 @@ class StripChains<Wide> {
 
   // Words [begin, end) of rows i .. i + 3 of A.
   template <bool kTurned>
-  void read_strip(const Product& p, int64_t i, int64_t begin, int64_t end) {
+  void read_strip(const Matmul& p, int64_t i, int64_t begin, int64_t end) {
     if (!used_) return;
     exact_ = {};
     if constexpr (kTurned) {

@@ -1,4 +1,4 @@
-// The forward half, for a unit of product-inl.h.
+// The forward half, for a unit of matmul-inl.h.
 #pragma once
 
 #include "mudd/ops/attention/dropout-inl.h"
@@ -88,7 +88,7 @@ void turn_queries(const AttentionSlice& s, const QueryTile& tile, const Rows& ro
   }
 }
 
-// The keys [k0, k0 + nk) and the queries of `rows`; A: the keys as the products read them. fresh: acc has no sums
+// The keys [k0, k0 + nk) and the queries of `rows`; A: the keys as the matmuls read them. fresh: acc has no sums
 // yet.
 template <class U>
 void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, const float* a, int64_t lda,
@@ -96,18 +96,17 @@ void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk,
               float* sum) {
   const int64_t width = round_up(s.dim), shift = tile_shift(s, rows, k0);
   const bool softmax = s.activation == Scores::softmax;
-  product<false, Trim::columns_begin, Into::set>(U{},
-                                                 {a, lda, qt, kQ, x.scores, kQ, nk, rows.lanes, s.dim, shift});
+  matmul<false, Trim::columns_begin, Into::set>(U{}, {a, lda, qt, kQ, x.scores, kQ, nk, rows.lanes, s.dim, shift});
   mask(s, rows, k0, nk, x.scores);
   const float later = U::kPer > 1 ? score_factor(s) : 1.0f;  // rounded queries do not carry it
   if (softmax) soften<U>(rows, shift, nk, later, x.scores, highest, sum, x.rescale);
   else activate_scores<U>(rows, shift, nk, s.activation, later, x.scores, sum);
   if (s.drop) drop_scores(s, rows, k0, nk, x.scores);
   const int64_t ldp = pair_scores(U{}, x.scores, kQ, nk, rows.lanes, x.pairs);
-  const Product pv{x.pairs, ldp, x.values, width, acc, width, rows.count, width, nk, shift, x.rescale, skip_zeros};
-  if (fresh) product<true, Trim::depth_end, Into::set>(U{}, pv);
-  else if (softmax) product<true, Trim::depth_end, Into::scaled_add>(U{}, pv);
-  else product<true, Trim::depth_end, Into::add>(U{}, pv);
+  const Matmul pv{x.pairs, ldp, x.values, width, acc, width, rows.count, width, nk, shift, x.rescale, skip_zeros};
+  if (fresh) matmul<true, Trim::depth_end, Into::set>(U{}, pv);
+  else if (softmax) matmul<true, Trim::depth_end, Into::scaled_add>(U{}, pv);
+  else matmul<true, Trim::depth_end, Into::add>(U{}, pv);
 }
 
 // False: an output is not finite.

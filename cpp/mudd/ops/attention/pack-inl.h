@@ -5,7 +5,7 @@
 #include "mudd/base/simd/math.h"
 #include "mudd/base/simd/transpose.h"
 #include "mudd/ops/attention/attention.h"
-#include "mudd/ops/attention/product-inl.h"
+#include "mudd/ops/attention/matmul-inl.h"
 
 namespace mudd::MUDD_ISA {
 namespace {
@@ -13,7 +13,7 @@ namespace {
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
 inline int64_t round_up(int64_t n) { return (n + kL - 1) / kL * kL; }
-// `numbers` and the zeros behind them that a product reads along the sum.
+// `numbers` and the zeros behind them that a matmul reads along the sum.
 template <class U>
 int64_t whole(int64_t numbers) {
   return words_of<U>(numbers) * U::kPer;

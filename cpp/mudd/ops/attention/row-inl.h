@@ -1,4 +1,4 @@
-// The row of a unit (product-inl.h), for the table of kernels. Built per level.
+// The row of a unit (matmul-inl.h), for the table of kernels. Built per level.
 #pragma once
 
 #include "mudd/ops/attention/backward-inl.h"

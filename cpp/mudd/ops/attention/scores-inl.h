@@ -10,7 +10,7 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-constexpr int64_t kQ = 64, kK = 64;   // query and key tile of a product
+constexpr int64_t kQ = 64, kK = 64;   // query and key tile of a matmul
 constexpr int64_t kQueries = 4 * kQ;  // of a task: keys and values are loaded once for all of them
 constexpr float kNothing = -1e30f;    // maximum of a row that has seen no key yet
 constexpr float kEmptyRow = 1e30f;    // its log-sum: every probability becomes zero
@@ -70,7 +70,7 @@ inline Rows tile_rows(const AttentionSlice& s, const QueryTile& tile, int64_t r0
   return rows;
 }
 
-// shift of product-inl.h for the key tile at k0.
+// shift of matmul-inl.h for the key tile at k0.
 inline int64_t tile_shift(const AttentionSlice& s, const Rows& rows, int64_t k0) {
   return s.causal && rows.one_head ? k0 - rows.first : kAllVisible;
 }
@@ -118,7 +118,7 @@ inline void over_queries(const Rows& rows, int64_t shift, int64_t nk, Body body)
   for (; r < rows.lanes; r += kL) body(Index<1>{}, r, clamp(r + kL - shift, 0, nk));
 }
 
-// Probabilities that the trimmed products may touch beyond the last visible key are zero.
+// Probabilities that the trimmed matmuls may touch beyond the last visible key are zero.
 template <class U, int G>
 inline void zero_after(float* p, int64_t r, int64_t keys, int64_t nk) {
   for (int64_t kk = keys; kk < smaller(nk, keys + U::kReach); ++kk)

@@ -56,7 +56,7 @@ inline void load_rows(Tiles& t, const float* a, int64_t lda, int64_t rows) {
 // unscaled; a factor of its rows is applied after the sum.
 // whole: C may be read and written up to whole registers to the right.
 template <Into kInto>
-inline void tile_block(const Product& p, int64_t i, int64_t j, int64_t rows, int64_t cols, const Kept& part,
+inline void tile_block(const Matmul& p, int64_t i, int64_t j, int64_t rows, int64_t cols, const Kept& part,
                        bool whole) {
   Tiles t;
   const bool low = rows > kTileRows, right = cols > kTileWords, scaled = kInto == Into::scaled_add;
@@ -94,7 +94,7 @@ inline void tile_block(const Product& p, int64_t i, int64_t j, int64_t rows, int
 }
 
 template <bool kTurned, Trim kTrim, Into kInto>
-__attribute__((noinline)) void product(Tiled, const Product& p) {
+__attribute__((noinline)) void matmul(Tiled, const Matmul& p) {
   constexpr int64_t kRows = 2 * kTileRows, kCols = 2 * kTileWords;
   for (int64_t i = 0; i < p.rows; i += kRows) {
     const int64_t rows = smaller(kRows, p.rows - i);

@@ -82,8 +82,8 @@ CrossEntropy::Layout CrossEntropy::layout(std::byte* base, int64_t rows, int64_t
   s.targets = pieces.take<int32_t>(rows);
   s.rows = pieces.take<int32_t>(rows);
   s.shard_begin = pieces.take<int64_t>(shards + 1);
-  // In bf16 dlogits of a chunk wait for their products as the operands they are, so few rows of logits do. A
-  // head that is packed for every product is no matter of memory.
+  // In bf16 dlogits of a chunk wait for their GEMMs as the operands they are, so few rows of logits do. A
+  // head that is packed for every GEMM is no matter of memory.
   const bool narrows = backward && compute_ == DType::bf16;
   s.logit_rows =
       narrows && !packs_ ? std::min(s.chunk_rows, round_up(multiple, gemm_kernels(compute_).mr)) : s.chunk_rows;

@@ -21,7 +21,7 @@
 // Orders: logits and dh one chain each (gemm.h); the exponentials of a row are summed in fixed blocks, the blocks
 // in double; losses in row order in double; dhead one chain over the counted rows of a shard, then the balanced
 // tree over shards, then the adds of the sink; dbias the same. Nothing depends on the size of the chunks.
-// bf16: logits are fp32, a few rows at a time; dlogits wait for the products, whose operands they are, in bf16.
+// bf16: logits are fp32, a few rows at a time; dlogits wait for the GEMMs, whose operands they are, in bf16.
 #pragma once
 
 #include <cstdint>

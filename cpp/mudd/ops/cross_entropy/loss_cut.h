@@ -10,7 +10,7 @@ namespace mudd {
 // How a run is cut into chunks of tokens, by shape alone.
 struct LossCut {
   static constexpr int64_t kMinRows = 64;      // fewer rows a chunk would read the head too often
-  static constexpr int64_t kRowMultiple = 48;  // chunks are whole row blocks of the products where they can be
+  static constexpr int64_t kRowMultiple = 48;  // chunks are whole row blocks of the GEMMs where they can be
 
   int group = 1;           // shards that share a chunk, a power of two
   int64_t chunk_rows = 0;  // most rows of a chunk; below a shard's rows only with group 1

@@ -106,29 +106,29 @@ class CrossEntropy : public Node {
   static void finish_bias(const Run& run, const Work& w);
 
   int64_t budget_;
-  DType compute_ = DType::f32;  // of the products; logits and their gradients lie in fp32
+  DType compute_ = DType::f32;  // of the GEMMs; logits and their gradients lie in fp32
   LossCut cut_;
-  int64_t gradient_bytes_ = 0;  // scratch of the product for dhead
+  int64_t gradient_bytes_ = 0;  // scratch of the GEMM for dhead
   int64_t most_rows_ = 0;       // of a shard
   int64_t stripe_ = 0;          // rows of the head that are packed at a time
   bool training_ = false, wants_h_ = false, wants_head_ = false, wants_bias_ = false, packs_ = true;
   const CrossEntropyKernels* kernels_ = nullptr;
 };
 
-// body(begin, end, product) for the stripes of the head, or once for what the store keeps: `product` knows its
+// body(begin, end, gemm) for the stripes of the head, or once for what the store keeps: `gemm` knows its
 // right operand.
 template <class Body>
 void CrossEntropy::over_stripes(const Run& run, const Work& w, Pack how, Body body) const {
-  GemmBlock product;
-  product.compute = compute_;
+  GemmBlock gemm;
+  gemm.compute = compute_;
   const RightOperand head("cross_entropy", run, kHead, how, packs_ ? w.s.packed : nullptr);
-  head.put(&product);
-  if (head.kept) return body(int64_t{0}, w.vocabulary, product);
+  head.put(&gemm);
+  if (head.kept) return body(int64_t{0}, w.vocabulary, gemm);
   for (int64_t begin = 0; begin < w.vocabulary; begin += stripe_) {
     const int64_t end = std::min(begin + stripe_, w.vocabulary);
-    product.pack.w = head.pack.w + begin * w.d;
-    product.pack.rows = end - begin;
-    body(begin, end, product);
+    gemm.pack.w = head.pack.w + begin * w.d;
+    gemm.pack.rows = end - begin;
+    body(begin, end, gemm);
   }
 }
 

@@ -6,7 +6,7 @@
 //   P_c = sum_j A[c, j] X_j
 //   stream c = v_c gain_c / rms(v_c) where gain_c is given, else v_c;   v_c = P_c [+ X when `direct`]
 //   with post_norm the last stream is X + P gain / rms(P) instead.
-// Each state is read once for all streams; what leaves is what the block's products want.
+// Each state is read once for all streams; what leaves is what the block's GEMMs want.
 //
 // Inputs (Input below): bias [C, l], C in 1..4; w1 [D, K], w2 [K, C l], both or none; generator_gain [D]; gains
 // [D] of the leading streams (a gap is an error); newest like a state; then the l states [..., D], any row

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kFloat = sizeof(float);
 
 // c[m, n] = a[m, k] b, a and c contiguous.
-GemmBlock product(DType compute, const float* a, int64_t k, const void* b, float* c, int64_t n, int64_t m) {
+GemmBlock gemm_of(DType compute, const float* a, int64_t k, const void* b, float* c, int64_t n, int64_t m) {
   GemmBlock g;
   g.compute = compute;
   g.a = a;
@@ -59,9 +59,9 @@ void MixGenerator::infer(Inference& io, int64_t rows, int64_t width, int64_t cou
   io.saved(rows * hidden_ * size_of(compute_));
   io.saved(rows * kFloat);
   const int shards = io.shards().count();
-  product_bytes_ = wants_w_ ? std::max(grad_scratch_bytes(width_, hidden_, shards, 1, compute_),
-                                       grad_scratch_bytes(hidden_, count_, shards, 1, compute_))
-                            : 0;
+  gemm_bytes_ = wants_w_ ? std::max(grad_scratch_bytes(width_, hidden_, shards, 1, compute_),
+                                    grad_scratch_bytes(hidden_, count_, shards, 1, compute_))
+                         : 0;
   kernels_ = &choose(depth_mix_rows());
   norm_ = &choose(rms_norm_rows());
 }
@@ -83,7 +83,7 @@ MixGenerator::Scratch MixGenerator::backward_scratch(const Shards& shards, Piece
   s.dscaled = pieces.bytes(rows_ * hidden_ * size_of(compute_));
   if (has_gain_) s.u = pieces.bytes(rows_ * width_ * size_of(compute_));
   if (wants_gain_) s.gain_partials = pieces.take<float>(RowSums(shards, rows_, width_).bytes() / kFloat);
-  s.product = pieces.take<float>(product_bytes_ / kFloat);
+  s.gemm_scratch = pieces.take<float>(gemm_bytes_ / kFloat);
   return s;
 }
 
@@ -117,7 +117,7 @@ void MixGenerator::start_backward(const Run& run, const Scratch& scratch) {
   dscaled_rows_ = operand(scratch.dscaled, hidden_);
   u_rows_ = has_gain_ ? operand(scratch.u, width_) : Tensor{};
   gain_partials_ = scratch.gain_partials;
-  product_ = scratch.product;
+  gemm_scratch_ = scratch.gemm_scratch;
 }
 
 void MixGenerator::forward(const Run& run, const Tensor& x, int64_t begin, int64_t end, float* tile) const {
@@ -127,13 +127,13 @@ void MixGenerator::forward(const Run& run, const Tensor& x, int64_t begin, int64
   const WideRows xs(x, begin, end);
   norm_->fwd(0, rows, 1, width_, xs.row(begin), xs.stride(), gain, eps_, u, width_,
              run.saved_as<float>(kInverse) + begin);
-  GemmBlock g = product(compute_, u, width_, w1_, hidden, hidden_, rows);
+  GemmBlock g = gemm_of(compute_, u, width_, w1_, hidden, hidden_, rows);
   g.epilogue.activation = activation_;
   g.epilogue.pre_activation = Cells(run.saved(kPre), compute_) + begin * hidden_;
   g.epilogue.pre_stride = hidden_;
   gemm_kernels(compute_).multiply(g);
   float* weights = run.saved_as<float>(kWeights) + begin * count_;
-  GemmBlock out = product(compute_, hidden, hidden_, w2_, weights, count_, rows);
+  GemmBlock out = gemm_of(compute_, hidden, hidden_, w2_, weights, count_, rows);
   out.epilogue.bias = run.in(kMixBias).f32();
   gemm_kernels(compute_).multiply(out);
 }
@@ -146,7 +146,7 @@ void MixGenerator::backward(const Run& run, const Tensor& x, const float* dweigh
   const float* gain = has_gain_ ? run.in(kMixGeneratorGain).f32() : nullptr;
   const auto [du, dhidden, bytes] = tile_of(tile, rows);
   const GemmKernels& gemm = gemm_kernels(compute_);
-  gemm.multiply(product(compute_, dweights + begin * count_, count_, w2_, dhidden, hidden_, rows));
+  gemm.multiply(gemm_of(compute_, dweights + begin * count_, count_, w2_, dhidden, hidden_, rows));
   // dw1 = u^T dpre. Without a gain u is x times the row's inverse rms, and that factor goes to dpre instead.
   {
     const WideRows pre(operand(run.saved(kPre), hidden_), begin, end);
@@ -160,7 +160,7 @@ void MixGenerator::backward(const Run& run, const Tensor& x, const float* dweigh
     norm_->fwd(0, rows, 1, width_, xs.row(begin), xs.stride(), gain, eps_, u.row(begin), width_, scratch_inverse);
   }
   if (!dx && !gain_partials_) return;
-  gemm.multiply(product(compute_, dhidden, hidden_, w1_, du, width_, rows));
+  gemm.multiply(gemm_of(compute_, dhidden, hidden_, w1_, du, width_, rows));
   float* dgain = gain_partials_ ? RowSums(run.shards(), rows_, width_).partial(gain_partials_, block) : nullptr;
   norm_->bwd(0, rows, 1, width_, xs.row(begin), xs.stride(), gain, inverse + begin, du, width_,
              dx ? dx.f32() + begin * dx.stride : nullptr, dx.stride, accumulate, dgain);
@@ -171,7 +171,7 @@ void MixGenerator::finish_backward(const Run& run, const Tensor& x, const float*
   const Tensor da{const_cast<float*>(dweights), rows_, count_, count_};
   const auto gradient = [&](int input, const Tensor& left, const Tensor& right) {
     weight_gradient(
-        SinkGradient("depth_mix", left, right, run.shards(), run.sink(input), product_, product_bytes_, compute_)
+        SinkGradient("depth_mix", left, right, run.shards(), run.sink(input), gemm_scratch_, gemm_bytes_, compute_)
             .block);
   };
   if (run.wants(kMixW1)) gradient(kMixW1, has_gain_ ? u_rows_ : x, dscaled_rows_);

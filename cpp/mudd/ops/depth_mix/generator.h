@@ -35,7 +35,7 @@ class MixGenerator {
   struct Scratch {
     std::byte *w1 = nullptr, *w2 = nullptr;
     std::byte *hidden = nullptr, *dscaled = nullptr, *u = nullptr;
-    float *gain_partials = nullptr, *product = nullptr;
+    float *gain_partials = nullptr, *gemm_scratch = nullptr;
   };
   Scratch forward_scratch(Pieces& pieces) const;
   Scratch backward_scratch(const Shards& shards, Pieces& pieces) const;
@@ -66,7 +66,7 @@ class MixGenerator {
   };
   Tile tile_of(float* base, int64_t rows) const;
   void pack(const Run& run, Pack how, const Scratch& scratch);
-  // Rows of the operands of products that backward keeps.
+  // Rows of the operands of GEMMs that backward keeps.
   Tensor operand(std::byte* data, int64_t cols) const { return {data, rows_, cols, cols, compute_}; }
 
   Activation activation_;
@@ -75,14 +75,14 @@ class MixGenerator {
   int64_t rows_ = 0, width_ = 0, hidden_ = 0, count_ = 0;
   bool packs_w1_ = false, packs_w2_ = false;  // here, because no parameter store does
   bool has_gain_ = false, wants_gain_ = false, wants_w_ = false, wants_x_ = false;
-  int64_t product_bytes_ = 0;  // scratch of the weight gradients
+  int64_t gemm_bytes_ = 0;  // scratch of the weight gradients
   const DepthMixKernels* kernels_ = nullptr;
   const RmsNormKernels* norm_ = nullptr;
 
   // Of the call at work.
   const void *w1_ = nullptr, *w2_ = nullptr;
   Tensor hidden_rows_, dscaled_rows_, u_rows_;
-  float *gain_partials_ = nullptr, *product_ = nullptr;
+  float *gain_partials_ = nullptr, *gemm_scratch_ = nullptr;
 };
 
 }  // namespace mudd

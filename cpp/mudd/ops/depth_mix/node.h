@@ -42,7 +42,7 @@ class DepthMix : public Node {
   Scratch backward_scratch(std::byte* base, const Shards& shards) const;
 
   static constexpr int64_t kFloat = sizeof(float);
-  // Rows of a forward task: whole register tiles of the products (6, 12), in L2.
+  // Rows of a forward task: whole register tiles of the GEMMs (6, 12), in L2.
   static constexpr int64_t kTile = 48;
   void infer_states(const Inference& io);
   void infer_gains(const Inference& io);

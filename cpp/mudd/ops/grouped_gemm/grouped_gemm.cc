@@ -112,23 +112,23 @@ int64_t GroupedGemm::place_scratch(int64_t rows) {
   rows_at_ = inner_at_ + aligned(rows * f_ * size_of(compute_));
   home_at_ = rows_at_ + aligned(rows * d_ * kFloat);
   dgate_at_ = home_at_ + (ranks_ > 1 ? aligned(slots_ * d_ * kFloat) : 0);
-  products_at_ = dgate_at_ + aligned(rows * kFloat);
-  dy_at_ = products_at_ + aligned(product_bytes_);
+  gemms_at_ = dgate_at_ + aligned(rows * kFloat);
+  dy_at_ = gemms_at_ + aligned(gemm_bytes_);
   home_dgate_at_ = dy_at_ + (ranks_ > 1 ? aligned(rows * d_ * kFloat) : 0);
   return home_dgate_at_ + (ranks_ > 1 ? aligned(slots_ * kFloat) : 0);
 }
 
 void GroupedGemm::book_scratch(Inference& io) {
   const int shards = ranks_ * io.shards().count();
-  product_bytes_ = 0;
-  int products = 0;
-  for (int i : {kGate, kUp, kDown}) products += io.wants_gradient(i) ? static_cast<int>(own_) : 0;
+  gemm_bytes_ = 0;
+  int gemms = 0;
+  for (int i : {kGate, kUp, kDown}) gemms += io.wants_gradient(i) ? static_cast<int>(own_) : 0;
   for (int i : {kGate, kUp, kDown}) {
     if (!io.wants_gradient(i)) continue;
     // Of all ranks at once, or of the tokens of each (GradSink::rank_stride).
     for (const int parts : {1, ranks_})
-      product_bytes_ = std::max(
-          product_bytes_, grad_scratch_bytes(in_of(i), out_of(i), shards / parts, products * parts, compute_));
+      gemm_bytes_ =
+          std::max(gemm_bytes_, grad_scratch_bytes(in_of(i), out_of(i), shards / parts, gemms * parts, compute_));
   }
   const int64_t likely_backward = place_scratch(likely_rows()), likely_forward = dgate_at_;
   const int64_t backward = place_scratch(most_);

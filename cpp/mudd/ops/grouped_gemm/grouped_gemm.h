@@ -1,5 +1,5 @@
-// grouped_gemm: all experts of a mixture as grouped products over tokens sorted by expert (Gale et al. 2022, Tan
-// et al. 2024): the tokens of an expert are gathered while the product loads them, W_gate and W_up meet in one
+// grouped_gemm: all experts of a mixture as grouped GEMMs over tokens sorted by expert (Gale et al. 2022, Tan
+// et al. 2024): the tokens of an expert are gathered while the GEMM loads them, W_gate and W_up meet in one
 // epilogue that also multiplies by the router's gate, and the k results of a token are added in one sweep.
 //   h_s = A(x_t Wg_e) * (x_t Wu_e) * gate_s   for slot s = (t, r) with e = experts[t, r]
 //   y_t = residual_t + sum_r h_s Wd_e,        r = 0 .. k-1 in order
@@ -10,7 +10,7 @@
 //   fp32 [E, F, D] (all three weight-like), residual_BTD (optional). Output: y_BTD; it may take over the residual.
 // packed_at_once changes no bit; at least one expert is packed at a time. No cache holds more than its default.
 // Rows are B T k at most; how many an expert has is read at run time, none included.
-// In bf16 the three products are of bf16 operands; the results of a token's slots are added in fp32.
+// In bf16 the three GEMMs are of bf16 operands; the results of a token's slots are added in fp32.
 // Saved: x Wg and x Wu of every slot (2 F numbers of the compute type each), the order of the slots.
 // Backward, with d_s = dy_t Wd_e^T (before the gate) and h'_s = h_s / gate_s:
 //   dgate_s = <d_s, h'_s>,  da_s = gate_s d_s * (x Wu) * A'(x Wg),  db_s = gate_s d_s * A(x Wg)

@@ -82,7 +82,7 @@ class GroupedGemm : public Node {
   void for_each_group(const Work& work) const {
     for (int64_t e = 0; e < own_; e += group_) work(Group{e, std::min(e + group_, own_)});
   }
-  // Rows of a task: a cache block of the product, halved while there would be few tasks.
+  // Rows of a task: a cache block of the GEMM, halved while there would be few tasks.
   int64_t step() const { return slots_ >= 96 * 32 ? 96 : 48; }
   ExpertSlots slots_of(const Run& run) const {
     return {run.saved(kSlots), experts_, slots_, run.shards().count()};
@@ -99,7 +99,7 @@ class GroupedGemm : public Node {
   int64_t place_scratch(int64_t rows);
   // Rows that a plan counts where other ranks send theirs: all that there is room for, else twice an even load.
   int64_t likely_rows() const { return room_ > 0 ? most_ : std::min(most_, ranks_ > 1 ? 2 * slots_ : slots_); }
-  GemmBlock product(ConstCells a, int64_t lda, const int32_t* gathered, const ExpertSlots::Block& b,
+  GemmBlock gemm_of(ConstCells a, int64_t lda, const int32_t* gathered, const ExpertSlots::Block& b,
                     const void* panels, int64_t k, int64_t n) const;
   void sort(const Run& run, const ExpertSlots& slots) const;
   void forward_of(const Run& run, const ExpertSlots& slots, const SlotTensor& x, Group group) const;
@@ -130,8 +130,8 @@ class GroupedGemm : public Node {
   int own_saved_ = 0;  // number of the saved bytes for the rows of all ranks
   DType x_type_ = DType::f32;
   SlotExchange exchange_;
-  int64_t packed_at_once_ = 0;                                                               // bytes
-  int64_t inner_at_ = 0, rows_at_ = 0, dgate_at_ = 0, products_at_ = 0, product_bytes_ = 0;  // bytes
+  int64_t packed_at_once_ = 0;                                                         // bytes
+  int64_t inner_at_ = 0, rows_at_ = 0, dgate_at_ = 0, gemms_at_ = 0, gemm_bytes_ = 0;  // bytes
   int64_t home_at_ = 0, dy_at_ = 0, home_dgate_at_ = 0;
   std::vector<GradBlock> blocks_;
   std::vector<const float*> adds_;

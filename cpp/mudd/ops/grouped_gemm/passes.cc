@@ -30,7 +30,7 @@ GroupedGemm::Weights::Weights(const GroupedGemm& node, const Run& run, Group exp
 }
 
 // The rows of block b times one expert's matrix [k, n]; a: the first of them, or what they are gathered from.
-GemmBlock GroupedGemm::product(ConstCells a, int64_t lda, const int32_t* gathered, const ExpertSlots::Block& b,
+GemmBlock GroupedGemm::gemm_of(ConstCells a, int64_t lda, const int32_t* gathered, const ExpertSlots::Block& b,
                                const void* panels, int64_t k, int64_t n) const {
   GemmBlock g;
   g.compute = compute_;
@@ -94,7 +94,7 @@ void GroupedGemm::forward_of(const Run& run, const ExpertSlots& slots, const Slo
   parallel_for(slots.blocks(step(), group.begin, group.end), [&](int64_t task, int) {
     const ExpertSlots::Block b = slots.block(task, step(), group.begin);
     const Cells h = inner + b.begin * f_;
-    GemmBlock g = product(x.first(b.begin), x.rows.stride, x.at(b.begin), b, w.of(kGate, b.expert), d_, f_);
+    GemmBlock g = gemm_of(x.first(b.begin), x.rows.stride, x.at(b.begin), b, w.of(kGate, b.expert), d_, f_);
     g.c = saves_ ? saved_rows(run, kSavedGate) + b.begin * f_ : h;
     gemm.multiply(g);
     g.b = w.of(kUp, b.expert);
@@ -108,7 +108,7 @@ void GroupedGemm::forward_of(const Run& run, const ExpertSlots& slots, const Slo
     }
     g.c = h;
     gemm.multiply(g);
-    g = product(h, f_, nullptr, b, w.of(kDown, b.expert), f_, d_);
+    g = gemm_of(h, f_, nullptr, b, w.of(kDown, b.expert), f_, d_);
     g.c = rows + b.begin * d_;
     gemm.multiply(g);
   });
@@ -141,7 +141,7 @@ void GroupedGemm::gate_gradient(const Run& run, const ExpertSlots& slots, const 
     }
 }
 
-// Every expert's three gradients as one batch of products; all lists live in the node, nothing is allocated.
+// Every expert's three gradients as one batch of GEMMs; all lists live in the node, nothing is allocated.
 // x, dy: of the slots; h, da and db are where backward_of has left them.
 void GroupedGemm::weight_gradients_of(const Run& run, const ExpertSlots& slots, const SlotTensor& x,
                                       const SlotTensor& dy) {
@@ -177,8 +177,8 @@ size_t GroupedGemm::list_gradients(const Run& run, const ExpertSlots& slots, con
     for (int a = 0; a < sink.n_add; ++a) add[a] = sink.add[a] + offset;
     g.add = add;
     g.n_add = sink.n_add;
-    g.scratch = at(run, products_at_);
-    g.scratch_bytes = product_bytes_;
+    g.scratch = at(run, gemms_at_);
+    g.scratch_bytes = gemm_bytes_;
   }
   return static_cast<size_t>(parts);
 }
@@ -211,13 +211,13 @@ void GroupedGemm::backward_of(const Run& run, const ExpertSlots& slots, const Sl
   const GemmKernels& gemm = gemm_kernels(compute_);
   parallel_for(slots.blocks(step(), group.begin, group.end), [&](int64_t task, int) {
     const ExpertSlots::Block b = slots.block(task, step(), group.begin);
-    GemmBlock g = product(dy.first(b.begin), dy.rows.stride, dy.at(b.begin), b, w.of(kDown, b.expert), d_, f_);
+    GemmBlock g = gemm_of(dy.first(b.begin), dy.rows.stride, dy.at(b.begin), b, w.of(kDown, b.expert), d_, f_);
     const WorkerFloats wide(compute_ == DType::f32 ? 0 : (b.end - b.begin) * f_);
     g.c = wide.data() ? Cells(wide.data()) : inner + b.begin * f_;
     gemm.multiply(g);
     block_gradients(b, slots, gate, up, g.c.f32(), inner, dgate);
     if (!wants_x) return;
-    g = product(gate + b.begin * f_, f_, nullptr, b, w.of(kGate, b.expert), f_, d_);
+    g = gemm_of(gate + b.begin * f_, f_, nullptr, b, w.of(kGate, b.expert), f_, d_);
     g.c = rows + b.begin * d_;
     gemm.multiply(g);
     g.a = up + b.begin * f_;

@@ -79,10 +79,10 @@ class Linear : public Node {
     }
     // Backward: [dpre][bias sums][packed w][scratch of dw].
     bias_at_ = saves_pre_ ? aligned(rows * n_ * number) : 0;
-    product_at_ = bias_at_ + (wants_bias ? aligned(RowSums(io.shards(), rows, n_).bytes()) : 0);
+    packed_at_ = bias_at_ + (wants_bias ? aligned(RowSums(io.shards(), rows, n_).bytes()) : 0);
     const int64_t packed = packs_ && wants_x_ ? packed_bytes(n_, k_, compute_) : 0;
     const int shards = io.shards().count();
-    gradient_at_ = product_at_ + aligned(packed);
+    gradient_at_ = packed_at_ + aligned(packed);
     gradient_bytes_ = !wants_w_     ? 0
                       : transposed_ ? grad_scratch_bytes(n_, k_, shards, 1, compute_)
                                     : grad_scratch_bytes(k_, n_, shards, 1, compute_);
@@ -131,7 +131,7 @@ class Linear : public Node {
     }
     const Tensor& dx = run.din(kX);
     GemmBlock g = matmul_of(dpre, dx, compute_);
-    right(run, true, run.scratch() + product_at_).put(&g);
+    right(run, true, run.scratch() + packed_at_).put(&g);
     if (run.accumulate(kX)) add_residual(dx, &g);
     if (wants_w) multiply_beside(g, gradient_of_w(run, dpre).block);
     else multiply(g);
@@ -154,7 +154,7 @@ class Linear : public Node {
     return y;
   }
 
-  // Packing of w for the product of forward, or of backward (dx).
+  // Packing of w for the GEMM of forward, or of backward (dx).
   Pack way(bool backward) const { return transposed_ != backward ? Pack::transposed : Pack::plain; }
 
   RightOperand right(const Run& run, bool backward, std::byte* scratch) const {
@@ -189,8 +189,8 @@ class Linear : public Node {
   bool has_residual_ = false, wants_x_ = true, wants_w_ = true, saves_pre_ = false, packs_ = true;
   DType compute_ = DType::f32;
   int64_t k_ = 0, n_ = 0;
-  int64_t bias_at_ = 0, product_at_ = 0, gradient_at_ = 0;  // bytes into the scratch of backward
-  int64_t gradient_bytes_ = 0;                              // booked for dw
+  int64_t bias_at_ = 0, packed_at_ = 0, gradient_at_ = 0;  // bytes into the scratch of backward
+  int64_t gradient_bytes_ = 0;                             // booked for dw
   const LinearKernels* kernels_ = nullptr;
   const ActivationKernels* activations_ = nullptr;
 };

@@ -54,10 +54,10 @@ void MoeRoute::infer(Inference& io) {
   // Forward: [packed w][x'][work of dropping]. Backward: [packed w][dz][x', then dx'][scratch of dw].
   x_at_ = packed + rows * experts_ * kFloat;
   work_at_ = x_at_ + noisy;
-  product_bytes_ = io.wants_gradient(kW) ? grad_scratch_bytes(d_, experts_, io.shards().count()) : 0;
+  gemm_bytes_ = io.wants_gradient(kW) ? grad_scratch_bytes(d_, experts_, io.shards().count()) : 0;
   const int64_t scopes = std::max<int64_t>(samples_, io.shards().count());
   io.scratch_forward(work_at_ + (capacity_.limited() ? (rows * k_ + scopes * experts_) * 4 : 0));
-  io.scratch_backward(work_at_ + product_bytes_);
+  io.scratch_backward(work_at_ + gemm_bytes_);
   kernels_ = &choose(moe_route_rows());
 }
 

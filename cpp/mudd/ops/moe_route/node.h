@@ -29,7 +29,7 @@ class MoeRoute : public Node {
   enum Saved { kProbabilities, kChosenGates, kChosen, kStats };
   static constexpr int64_t kFloat = sizeof(float);
 
-  // w for a product: kept by the parameter store, or to be packed at the start of the scratch.
+  // w for a GEMM: kept by the parameter store, or to be packed at the start of the scratch.
   RightOperand right(const Run& run, Pack how) const;
   // to[d] = from[d] * noise of this row, or added to what is there.
   void with_noise(const Run& run, int64_t row, const float* from, float* to, bool add) const;
@@ -51,7 +51,7 @@ class MoeRoute : public Node {
   Capacity capacity_;
   int64_t samples_ = 0, length_ = 0, d_ = 0, experts_ = 0;
   bool packs_ = true;
-  int64_t x_at_ = 0, work_at_ = 0, product_bytes_ = 0;  // bytes: places in the scratch; of the scratch of dw
+  int64_t x_at_ = 0, work_at_ = 0, gemm_bytes_ = 0;  // bytes: places in the scratch; of the scratch of dw
   const MoeRouteKernels* kernels_ = nullptr;
 };
 

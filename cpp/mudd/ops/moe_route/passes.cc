@@ -1,4 +1,4 @@
-// The passes of moe_route: products of the router, its noise, and the work on rows in between.
+// The passes of moe_route: GEMMs of the router, its noise, and the work on rows in between.
 #include "mudd/base/parallel.h"
 #include "mudd/base/rng.h"
 #include "mudd/base/row_tasks.h"
@@ -58,8 +58,7 @@ void MoeRoute::weight_gradient_of(const Run& run, const float* dz) const {
   const Tensor x = router_input(run);
   const Tensor dlogits{const_cast<float*>(dz), x.rows, experts_, experts_};
   float* scratch = reinterpret_cast<float*>(run.scratch() + work_at_);
-  weight_gradient(
-      SinkGradient("moe_route", x, dlogits, run.shards(), run.sink(kW), scratch, product_bytes_).block);
+  weight_gradient(SinkGradient("moe_route", x, dlogits, run.shards(), run.sink(kW), scratch, gemm_bytes_).block);
 }
 
 void MoeRoute::input_gradient(const Run& run, const float* dz) const {

@@ -58,7 +58,7 @@ class Pattention : public Node {
     bool packs_key = false, packs_value = false;  // here, on every pass
   };
 
-  // How rows are cut. Whole: one block, whose products are cut by the threaded drivers (decoding, short runs).
+  // How rows are cut. Whole: one block, whose GEMMs are cut by the threaded drivers (decoding, short runs).
   struct RowCut {
     int64_t rows = 0, step = 0, slots = 1;
     bool whole = true;
@@ -80,7 +80,7 @@ class Pattention : public Node {
     int64_t bytes = 0;
     float* factors = nullptr;                                  // of every row, when samples are dropped
     std::array<std::byte*, kMaxProjections> keys{}, values{};  // packed here
-    float *stats = nullptr, *dx = nullptr, *product = nullptr;
+    float *stats = nullptr, *dx = nullptr, *gemm_scratch = nullptr;
     std::byte *scores = nullptr, *slots = nullptr;
     int64_t slot_bytes = 0;
   };
@@ -144,7 +144,7 @@ class Pattention : public Node {
   bool has_residual_ = false, wants_x_ = false, any_key_ = false, trains_ = false;
   bool sums_dx_ = false;  // in scratch: a bf16 dx of several projections is rounded once
   DType compute_ = DType::f32;
-  int64_t product_bytes_ = 0;
+  int64_t gemm_bytes_ = 0;
   const PattentionKernels* kernels_ = nullptr;
 };
 

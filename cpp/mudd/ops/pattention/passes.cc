@@ -20,7 +20,7 @@ Tensor rows_of(const Tensor& t, int64_t begin, int64_t end) {
 }
 
 // c = a b, b packed for `compute`.
-GemmBlock product(const Tensor& a, const void* b, const Tensor& c, DType compute) {
+GemmBlock gemm_of(const Tensor& a, const void* b, const Tensor& c, DType compute) {
   GemmBlock g = matmul_of(a, c, compute);
   g.b = b;
   return g;
@@ -49,7 +49,7 @@ void Pattention::multiply_rows(const GemmBlock& g) const {
 
 // a = x K^T + key_bias of the rows from `begin` on.
 void Pattention::scores_of(const Run& run, int p, const void* key, int64_t begin, const Tensor& a) const {
-  GemmBlock g = product(rows_of(run.in(kX), begin, begin + a.rows), key, a, compute_);
+  GemmBlock g = gemm_of(rows_of(run.in(kX), begin, begin + a.rows), key, a, compute_);
   if (run.has_in(key_bias_of(p))) g.epilogue.bias = run.in(key_bias_of(p)).f32();
   multiply_rows(g);
 }
@@ -63,7 +63,7 @@ void Pattention::values_of(const Run& run, int p, const void* value, const float
   const float* bias = run.has_in(value_bias_of(p)) ? run.in(value_bias_of(p)).f32() : nullptr;
   const bool later = factors && bias;  // the factors scale it: not the epilogue's
   const NarrowRows wide(later ? y : Tensor{}, begin, end);
-  GemmBlock g = product(scores, value, rows_of(y, begin, end), compute_);
+  GemmBlock g = gemm_of(scores, value, rows_of(y, begin, end), compute_);
   if (later) g.c = wide.row(begin), g.ldc = wide.stride();
   if (!factors) g.epilogue.bias = bias;
   if (has_residual_) add_residual(rows_of(run.in(kResidual), begin, end), &g);
@@ -117,7 +117,7 @@ void Pattention::block_gradients(const Run& run, int p, const Layout& w, const f
         keep_scores_ ? kept_scores(run, p, begin, end) : Tensor{slot.a, end - begin, own.n, own.n, compute_};
     if (!keep_scores_) scores_of(run, p, tokens.key, begin, a);
     const Tensor block = rows_of(da, begin, end), ds = rounds() ? Tensor{slot.s, block.rows, own.n, own.n} : block;
-    multiply_rows(product(rows_of(dy, begin, end), tokens.value, ds, compute_));
+    multiply_rows(gemm_of(rows_of(dy, begin, end), tokens.value, ds, compute_));
     over_rows(a.rows, [&](int64_t from, int64_t to) {
       const int64_t row = begin + from;
       const WideRows scores(a, from, to);
@@ -128,7 +128,7 @@ void Pattention::block_gradients(const Run& run, int p, const Layout& w, const f
       if (rounds()) convert_kernels().narrow((to - from) * own.n, slopes, (block.cells() + from * own.n).b16());
     });
     if (!dx) return;
-    GemmBlock back = product(block, tokens.key_plain, rows_of(dx, begin, end), compute_);
+    GemmBlock back = gemm_of(block, tokens.key_plain, rows_of(dx, begin, end), compute_);
     if (add) add_residual(rows_of(add, begin, end), &back);
     multiply_rows(back);
   });
@@ -168,9 +168,9 @@ void Pattention::backward(const Run& run) {
     const Tensor da{w.scores, rows_, own.n, own.n, compute_};
     const Tensor s{w.scores + stored(rows_ * own.n), rows_, own.n, own.n, compute_};
     const Tensor back = dy ? dy : Tensor{w.scores, rows_, own.d_out, 0};  // the row of zeros, again and again
-    token_gradients(run, p, da, s, back, w.product);
-    if (run.wants(key_bias_of(p))) bias_gradient(run, da, nullptr, run.sink(key_bias_of(p)), w.product);
-    if (run.wants(value_bias_of(p))) bias_gradient(run, back, factors, run.sink(value_bias_of(p)), w.product);
+    token_gradients(run, p, da, s, back, w.gemm_scratch);
+    if (run.wants(key_bias_of(p))) bias_gradient(run, da, nullptr, run.sink(key_bias_of(p)), w.gemm_scratch);
+    if (run.wants(value_bias_of(p))) bias_gradient(run, back, factors, run.sink(value_bias_of(p)), w.gemm_scratch);
   }
   if (!dx || sum) return;
   for (int64_t r = 0; r < dx.rows; ++r)
@@ -181,8 +181,7 @@ void Pattention::backward(const Run& run) {
 void Pattention::token_gradients(const Run& run, int p, const Tensor& da, const Tensor& s, const Tensor& dy,
                                  float* scratch) const {
   const auto gradient = [&](const Tensor& left, const Tensor& right, int input) {
-    return SinkGradient("pattention", left, right, run.shards(), run.sink(input), scratch, product_bytes_,
-                        compute_);
+    return SinkGradient("pattention", left, right, run.shards(), run.sink(input), scratch, gemm_bytes_, compute_);
   };
   const bool keys = run.wants(key_of(p)), values = run.wants(value_of(p));
   if (keys && values) {

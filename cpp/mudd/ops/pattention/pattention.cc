@@ -99,7 +99,7 @@ void Pattention::infer(Inference& io) {
 
 void Pattention::book(Inference& io) {
   const int count = static_cast<int>(projections_.size());
-  int64_t product = 0;
+  int64_t gemm = 0;
   for (int p = 0; p < count; ++p) {
     const Projection& own = projections_[static_cast<size_t>(p)];
     if (trains_) io.saved(keep_scores_ ? stored(rows_ * own.n) : 0);
@@ -108,14 +108,13 @@ void Pattention::book(Inference& io) {
     if (!own.packs_value) io.pack(value_of(p), Pack::plain);
     if (!own.packs_value && trains_) io.pack(value_of(p), Pack::transposed);
     const int shards = io.shards().count();
-    const int products = int{own.wants_key} + int{own.wants_value};
-    if (own.wants_key) product = std::max(product, grad_scratch_bytes(own.n, d_in_, shards, products, compute_));
-    if (own.wants_value)
-      product = std::max(product, grad_scratch_bytes(own.n, own.d_out, shards, products, compute_));
+    const int gemms = int{own.wants_key} + int{own.wants_value};
+    if (own.wants_key) gemm = std::max(gemm, grad_scratch_bytes(own.n, d_in_, shards, gemms, compute_));
+    if (own.wants_value) gemm = std::max(gemm, grad_scratch_bytes(own.n, own.d_out, shards, gemms, compute_));
     for (const auto& [wants, width] : {std::pair{own.wants_key_bias, own.n}, {own.wants_value_bias, own.d_out}})
-      if (wants) product = std::max(product, RowSums(io.shards(), rows_, width).bytes());
+      if (wants) gemm = std::max(gemm, RowSums(io.shards(), rows_, width).bytes());
   }
-  product_bytes_ = product;
+  gemm_bytes_ = gemm;
   if (trains_) io.saved(count * rows_ * 2 * kFloat);
   io.scratch_forward(forward_layout(nullptr).bytes);
   io.scratch_backward(backward_layout(nullptr).bytes);
@@ -155,7 +154,7 @@ Pattention::Layout Pattention::backward_layout(std::byte* base) const {
   if (sums_dx_) w.dx = pieces.take<float>(rows_ * d_in_);
   w.slot_bytes = slot_floats() * ((rounds() ? kFloat : 0) + (keep_scores_ ? 0 : stored(1)));
   w.slots = pieces.bytes(cut_.slots * w.slot_bytes);
-  w.product = pieces.take<float>(product_bytes_ / kFloat);
+  w.gemm_scratch = pieces.take<float>(gemm_bytes_ / kFloat);
   w.bytes = pieces.used();
   return w;
 }

@@ -16,7 +16,7 @@
 // 1/deviation. Backward (docs/maths/tokenformer.md, 7), dS = scale_factor dy W^T:
 //   dW = S^T dy,   dA = the slope of Theta times dS,   dK = dA^T x,   dx = sum over projections of dA K
 //   dkey_bias = column sums of dA,   dvalue_bias = of dy,   dresidual = dy (the executor passes it).
-// Rows go through in blocks: scores, Theta and the values' product of a block while it is in cache. A row depends
+// Rows go through in blocks: scores, Theta and the values' GEMM of a block while it is in cache. A row depends
 // on no other row; sums over tokens follow the tree over shards (weight_gradient, RowSums).
 #pragma once
 

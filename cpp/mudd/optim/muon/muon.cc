@@ -37,8 +37,8 @@ struct PolarScratch {
 };
 
 // C [m, n] = A [m, k] B, B [k, n] stored as it is or, transposed, as [n, k].
-void product(const float* a, const float* b, bool transposed, float* c, int64_t m, int64_t n, int64_t k,
-             void* packed) {
+void matmul(const float* a, const float* b, bool transposed, float* c, int64_t m, int64_t n, int64_t k,
+            void* packed) {
   GemmBlock block;
   block.a = a;
   block.lda = k;
@@ -216,10 +216,10 @@ void orthogonalize(float* x, int64_t rows, int64_t cols, int steps, std::byte* s
   const PolarScratch w(scratch, rows, cols);
   float *now = x, *next = w.other;
   for (int i = 0; i < steps; ++i) {
-    product(now, now, true, w.gram, rows, rows, cols, w.packed);
-    product(w.gram, w.gram, false, w.square, rows, rows, rows, w.packed);
+    matmul(now, now, true, w.gram, rows, rows, cols, w.packed);
+    matmul(w.gram, w.gram, false, w.square, rows, rows, rows, w.packed);
     polynomial(w.gram, w.square, rows);
-    product(w.square, now, false, next, rows, cols, rows, w.packed);
+    matmul(w.square, now, false, next, rows, cols, rows, w.packed);
     std::swap(now, next);
   }
   if (now != x) std::memcpy(x, now, rows * cols * sizeof(float));

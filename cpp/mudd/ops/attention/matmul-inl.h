@@ -1,4 +1,4 @@
-// The small matrix products inside one pair of tiles, all operands in L1 or L2. Included by kernel-inl.h only.
+// The small matmuls inside one pair of tiles, all operands in L1 or L2. Included by kernel-inl.h only.
 //
 // C[i, j] = sum over s of A[i, s] B[s, j], one chain of the unit's steps over s in order from zero, then added to
 // what C held, as Into says (tiles-inl.h goes on from C where it is not scaled). So the bits of an element do not
@@ -21,7 +21,7 @@ constexpr int kPanel = 2;  // vectors of C in a register row
 constexpr int kStrip = kL == 16 ? 12 : kL == 8 ? 6 : 4;
 constexpr int64_t kAllVisible = -(int64_t{1} << 40);
 
-// Which part of a causal pair of tiles a product may leave out, because P is zero or will be masked there. Key kk
+// Which part of a causal pair of tiles a matmul may leave out, because P is zero or will be masked there. Key kk
 // of the tile is visible to query r of the tile if r >= kk + shift.
 enum class Trim {
   columns_begin,  // rows are keys, columns are queries: columns before the first visible query are not computed
@@ -34,7 +34,7 @@ enum class Trim {
 enum class Into { set, add, scaled_add };  // the sums; C + sums; C times its row's factor + sums
 
 // Strides of A and B and places s count words; depth and shift count numbers.
-struct Product {
+struct Matmul {
   const float* a = nullptr;  // A[i, s] at a[i * lda + s], or when turned as pair_scores of the unit lays it
   int64_t lda = 0;
   const float* b = nullptr;  // B[s, j] at b[s * ldb + j]
@@ -47,10 +47,10 @@ struct Product {
   bool skip_zeros = false;           // where the depth is trimmed: zeros of A multiply nothing
 };
 
-// What the products multiply. A unit (Wide: fp32 by fma; dot-inl.h, tiles-inl.h: pairs of bf16) gives
+// What the matmuls multiply. A unit (Wide: fp32 by fma; dot-inl.h, tiles-inl.h: pairs of bf16) gives
 //   kPer        how many numbers a word of an operand holds, which follow each other along the sum
 //   kDepth      operands reach, with zeros, to a multiple of so many numbers along the sum
-//   kReach      trimmed products touch fewer than so many keys beyond the last visible one: there P and dS are 0
+//   kReach      trimmed matmuls touch fewer than so many keys beyond the last visible one: there P and dS are 0
 //   Session     what a thread holds while it multiplies
 //   copy_words, pair_rows, pair_scores (pack-inl.h), overloaded; kPairsInPlace: the last one may run in place
 struct Wide {
@@ -91,7 +91,7 @@ inline MUDD_BODY void unroll(Body body) {
 // MR x NV vectors of C; whole: all lanes of the last one count, else the first `tail`. Where the depth is trimmed,
 // the steps that a strip leaves out could only turn a sum of -0 into +0, so all do that.
 template <class U, int MR, int NV, bool kTurned, bool kWhole, Trim kTrim, Into kInto>
-inline void registers(const Product& p, StripChains<U>& chains, int64_t i, int64_t j, int64_t s_begin,
+inline void registers(const Matmul& p, StripChains<U>& chains, int64_t i, int64_t j, int64_t s_begin,
                       int64_t s_end, int tail) {
   Vec acc[MR * NV];
   float* c = p.c + i * p.ldc + j;
@@ -153,7 +153,7 @@ struct Kept {
   int64_t begin = 0, end = 0, s_begin = 0, s_end = 0;
 };
 template <class U, Trim kTrim>
-inline Kept kept(const Product& p, int64_t i, int64_t rows) {
+inline Kept kept(const Matmul& p, int64_t i, int64_t rows) {
   int64_t begin = 0, end = p.cols, first = 0, last = p.depth;
   constexpr int64_t kWide = kPanel * kL;
   if constexpr (kTrim == Trim::columns_begin) begin = clamp(i + p.shift, 0, p.cols) / kWide * kWide;
@@ -164,7 +164,7 @@ inline Kept kept(const Product& p, int64_t i, int64_t rows) {
 }
 
 template <class U, int MR, bool kTurned, Trim kTrim, Into kInto>
-inline void strip(const Product& p, StripChains<U>& chains, int64_t i) {
+inline void strip(const Matmul& p, StripChains<U>& chains, int64_t i) {
   const Kept part = kept<U, kTrim>(p, i, MR);
   const int64_t s_begin = part.s_begin, s_end = part.s_end, cols = part.end;
   int64_t j = part.begin;
@@ -190,7 +190,7 @@ inline void strip(const Product& p, StripChains<U>& chains, int64_t i) {
 // The same bits where B is finite. An infinity or NaN of B reaches only rows that give it a weight, whatever the
 // strips of the level are.
 template <bool kTurned, Trim kTrim, Into kInto>
-__attribute__((noinline, cold)) void product_without_zeros(const Product& p) {
+__attribute__((noinline, cold)) void matmul_without_zeros(const Matmul& p) {
   for (int64_t i = 0; i < p.rows; ++i) {
     const Kept part = kept<Wide, kTrim>(p, i, 1);
     for (int64_t j = 0; j < p.cols; j += kL) {
@@ -210,9 +210,9 @@ __attribute__((noinline, cold)) void product_without_zeros(const Product& p) {
 }
 
 template <bool kTurned, Trim kTrim, Into kInto, class U>
-__attribute__((noinline)) void product(U, const Product& p) {
+__attribute__((noinline)) void matmul(U, const Matmul& p) {
   if constexpr (U::kPer == 1 && (kTrim == Trim::depth_begin || kTrim == Trim::depth_end))
-    if (p.skip_zeros) return product_without_zeros<kTurned, kTrim, kInto>(p);
+    if (p.skip_zeros) return matmul_without_zeros<kTurned, kTrim, kInto>(p);
   StripChains<U> chains(p);
   int64_t i = 0;
   for (; i + kStrip <= p.rows; i += kStrip) strip<U, kStrip, kTurned, kTrim, kInto>(p, chains, i);

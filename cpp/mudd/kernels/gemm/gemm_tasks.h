@@ -33,12 +33,12 @@ inline GemmBlock block_of(const GemmBlock& whole, const GemmKernels& kernels, co
 
 // The tasks of a whole GEMM, after the tasks that pack its B. Tasks that multiply wait until the last of them is
 // done: less than the end of a parallel region and the start of the next would take.
-class ProductTasks {
+class GemmTasks {
  public:
-  explicit ProductTasks(const GemmBlock& whole)
+  explicit GemmTasks(const GemmBlock& whole)
       : whole_(whole),
         kernels_(gemm_kernels(whole.compute)),
-        grid_(product_grid(kernels_, whole.m, whole.n, whole.k)),
+        grid_(gemm_grid(kernels_, whole.m, whole.n, whole.k)),
         pack_({&whole.pack, 1}, whole.compute) {}
 
   int64_t packs() const { return pack_.count(); }
