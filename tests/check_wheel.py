@@ -1,7 +1,7 @@
 """Install a manylinux wheel where a user would, use it, and time the way from `pip install` to the first loss.
 
 `./run wheel --check` calls it. The environment is bare: no compiler on PATH, no checkout, pip without network, the
-wheels of the dependencies in one folder. The report goes to the screen and to bench/results/wheel_<cpu>_<date>.log.
+wheels of the dependencies in one folder. The report goes to the screen and to bench/results/wheel_<date>.log.
 """
 
 from __future__ import annotations
