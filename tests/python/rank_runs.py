@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,8 +59,7 @@ def on_ranks(
             comm.fail(70, repr(error))
 
     comms = _comms(world, node_size, late, **network)
-    first = weakref.ref(comms[0])
-    threads = [threading.Thread(target=run, args=(comms.pop(0),), daemon=True) for _ in range(world)]
+    threads = [threading.Thread(target=run, args=(comm,), daemon=True) for comm in comms]
     for thread in threads:
         thread.start()
     clock = AwakeClock()
@@ -72,8 +70,7 @@ def on_ranks(
     if errors:
         raise errors[0]
     if hangs:
-        if (comm := first()) is not None:
-            comm.fail(70, "a rank hangs")  # else they would wait on beside the tests behind
+        comms[0].fail(70, "a rank hangs")  # else they would wait on beside the tests behind
         raise AssertionError(f"ranks {hangs} hang")
     return results
 

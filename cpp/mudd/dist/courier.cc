@@ -110,6 +110,10 @@ bool Courier::advance(std::vector<Job>& jobs) {
 void Courier::run() {
   std::vector<Job> jobs;
   for (int polls = 0; take_new(jobs); ++polls) {
+    if (std::string message; transport_.failure(&message)) {
+      jobs.clear();  // nobody waits for them, and what they work on may be gone
+      continue;
+    }
     const auto start = std::chrono::steady_clock::now();
     const bool moving = transport_.progress() || std::chrono::steady_clock::now() - start > kLongPoll;
     if (advance(jobs)) polls = 0;

@@ -204,6 +204,21 @@ def test_a_slow_network_changes_no_bit(family: str) -> None:
         assert got == want, (world, node_size)
 
 
+def test_packed_copies_of_one_rank_wait_for_the_weights_of_other_nodes() -> None:
+    config = config_of("llama_gqa")
+    batch = batch_of(config, 0)
+
+    def work(comm: dist.Comm) -> bytes:
+        model = mc.Model(config.model, seed=5, comm=comm if comm.world > 1 else None)
+        model.logits(batch["inputs"])  # makes the copies
+        engine = Engine(config, model)
+        engine.train_step(0, 1e-2, batch, settle=False)
+        return model.logits(batch["inputs"]).tobytes()
+
+    [want] = on_ranks(work, 1)
+    assert on_ranks(work, 4, 2, longest_message=1 << 12, late=0.003) == [want] * 4
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_parameters_that_are_cut_among_nodes(precision: str) -> None:
     config = config_of("llama_gqa", model=LARGE | {"d_ff": 400, "n_kv_head": 2}, precision=precision)
