@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("tests", "tests/python", "pyth
 from chat_cases import FORMS, Turn, template, write_folder  # noqa: E402
 from chat_oracle import chats, compare, theirs  # noqa: E402
 from soak_log import END, Log  # noqa: E402
-from tune_learns import learns  # noqa: E402
+from tune_learns import BASE_STEPS, learns  # noqa: E402
 
 
 def labels_of_trl(folder: Path, form: str, conversations: list[list[Turn]]) -> list[list[int]]:
@@ -94,7 +94,7 @@ def main() -> int:
     )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
-        "--base-steps", type=int, default=0, help="that the base trains first; 0: those of configs/tiny.py"
+        "--base-steps", type=int, default=BASE_STEPS, help="of configs/tiny.py, before anything is tuned"
     )
     day = datetime.datetime.now(datetime.UTC).date()
     parser.add_argument("--log", type=Path, default=ROOT / f"bench/results/soak_tune_{day}.log")
