@@ -26,7 +26,7 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.json_files import write_json
 from mudd_core.tools.bakeoff.comparison import Comparison
 from mudd_core.tools.bakeoff.page import page, terminal_table
-from mudd_core.tools.bakeoff.presets import PRESETS, comparison
+from mudd_core.tools.bakeoff.presets import EQUAL, PRESETS, comparison
 from mudd_core.tools.bakeoff.result import compare, read_curves
 from mudd_core.tools.bakeoff.runs import run_all
 
@@ -129,7 +129,8 @@ def _parser() -> ToolArguments:
     )
     parser.add_argument(
         "--equal",
-        default="parameters",
+        default=EQUAL[0],
+        choices=EQUAL,
         metavar="WHAT",
         help="parameters (default; equal tokens too) or flops",
     )

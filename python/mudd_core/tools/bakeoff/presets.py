@@ -22,6 +22,7 @@ from mudd_core.tools.bakeoff.comparison import (
     with_steps,
 )
 
+EQUAL = ("parameters", "flops")
 PRESETS = ("families", "muddformer-readme", "tokenformer-growth", "moe")
 
 
@@ -110,8 +111,8 @@ def _families(
                 f"[bakeoff] --families: expected some of {', '.join(FAMILIES)} or FILE.py:NAME, got '{family}'"
             )
     candidates = [Candidate(family.rpartition(":")[2], base(family, tokens, words)) for family in families]
-    if equal not in ("parameters", "flops"):
-        raise UserError(f"[bakeoff] --equal: expected parameters or flops, got '{equal}'")
+    if equal not in EQUAL:
+        raise UserError(f"[bakeoff] --equal: expected {' or '.join(EQUAL)}, got '{equal}'")
     evened = (equal_parameters if equal == "parameters" else equal_flops)(candidates, vocab)
     return Comparison(
         f"{len(evened)} families at equal {'FLOPs' if equal == 'flops' else 'parameters'}",
