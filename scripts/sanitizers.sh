@@ -1,6 +1,6 @@
 # The readers under mutated input, and the C++ suites under the sanitizers of gcc: sourced by ./run.
 
-n_targets=19 # in Python: each has the same part of the time, beside the 5 in C++
+n_targets=19 # in Python: each has the same part of the time, beside those in C++
 
 # configure_fuzz: the build tree build/fuzz of tests/fuzz, with the interpreter of .venv.
 configure_fuzz() {
@@ -49,7 +49,8 @@ fuzz() {
   mkdir -p "$logs"
   configure_fuzz
   follow "$logs/fuzz-build.log" cmake --build "$root/build/fuzz" || fail "$logs/fuzz-build.log" "the build failed"
-  step "fuzzing 24 readers for ${1:-1} min in all, seed ${2:-1}"
+  n_native=$(printf "%s\n" "$root"/build/fuzz/fuzz_* | wc -l)
+  step "fuzzing $((n_targets + n_native)) readers for ${1:-1} min in all, seed ${2:-1}"
   run_targets $((${1:-1} * 60 / n_targets)) "${2:-1}" || die "fuzz: a reader broke a rule; see above"
   say "fuzz: clean"
 }
