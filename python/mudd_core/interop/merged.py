@@ -63,9 +63,12 @@ def base_types(run: RunFolder, model: ModelConfig) -> dict[str, str]:
     if not isinstance(model, HfModel):
         return {}
     names, known = SYSTEM.shapes(model, {}), imported_types(run)
-    bare = {
-        name.removeprefix("transformer."): kind for name, kind in known.items()
-    }  # both spellings of GPT-2
+    bare = {_bare(name): kind for name, kind in known.items()}
     kinds = list(known.values())
     usual = max(sorted(set(kinds)), key=kinds.count, default="F32")
-    return {name: bare.get(name.removeprefix("transformer."), usual) for name in names}
+    return {name: bare.get(_bare(name), usual) for name in names}
+
+
+def _bare(name: str) -> str:
+    """A name in the spelling without prefix, in which some folders have it."""
+    return name.removeprefix("transformer.").removeprefix("model.")

@@ -281,6 +281,8 @@ def test_adapters_in_16_bits_are_read(kind: str, tmp_path: Path) -> None:
         ({"of_a_later_peft": 3}, "of_a_later_peft: expected none, .*got 3"),
         ({"r": 5}, "expected rank 5"),
         ({"lora_alpha": None}, "lora_alpha"),
+        ({"lora_alpha": float("inf")}, "lora_alpha': inf"),
+        ({"lora_dropout": -0.5}, "lora_dropout': -0.5"),
     ],
 )
 def test_settings_that_are_not_computed_are_refused(
@@ -289,7 +291,7 @@ def test_settings_that_are_not_computed_are_refused(
     from_peft("llama_tied", tmp_path, target_modules=["q_proj"])
     file = tmp_path / "theirs" / SETTINGS
     file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
-    damaged = "r" in changed or "lora_alpha" in changed
+    damaged = not changed.keys().isdisjoint({"r", "lora_alpha", "lora_dropout"})
     with pytest.raises(FormatError if damaged else UserError, match=told):
         read(tmp_path)
 
@@ -327,4 +329,16 @@ def test_adapters_of_another_base_and_damaged_files_are_refused(tmp_path: Path) 
 def test_a_joint_matrix_of_gpt2_is_refused(tmp_path: Path) -> None:
     from_peft("gpt2", tmp_path, target_modules=["c_attn"], fan_in_fan_out=True)
     with pytest.raises(UserError, match=r"c_attn' is 3 layers here \(blocks.0.attn.q, .*--base"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("module", ["experts.0.w1", "gate"])
+def test_adapters_of_experts_and_routers_are_refused(module: str, tmp_path: Path) -> None:
+    """As PEFT wrote them with version 4 of transformers, where each is a layer of its own."""
+    from_peft("mixtral_plain", tmp_path, target_modules=["q_proj"])
+    file = tmp_path / "theirs" / TENSORS
+    start = f"base_model.model.model.layers.0.block_sparse_moe.{module}"
+    factors = {f"{start}.lora_A.weight": torch.ones(4, 16), f"{start}.lora_B.weight": torch.ones(24, 4)}
+    safetensors.save_file({**safetensors.load_file(file), **factors}, file)
+    with pytest.raises(UserError, match=f"moe.{module}' is of a router or an expert, .*--base"):
         read(tmp_path)
