@@ -29,7 +29,7 @@ from tune_folders import write_given
 peft = pytest.importorskip("peft")
 safetensors = pytest.importorskip("safetensors.torch")
 
-WORDS = ("train.threads=1", "optim.lr=3e-3", "train.seq_len=64", "train.epochs=2")
+WORDS = ("train.threads=1", "optim.lr=0.003", "train.seq_len=64", "train.epochs=2")
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +216,7 @@ def test_an_export_has_the_adapters_alone(given: Path, adapted: subprocess.Compl
         assert told in card, card
     assert re.search(r"\| loss \| training [\d.]+; held-out [\d.]+ before, [\d.]+ after", card)
     assert (
-        "launch.py tune --base=base --data=chat.jsonl --workdir=runs/adapted\n" in card
+        f"launch.py tune --base=base --data=chat.jsonl --workdir=runs/adapted {' '.join(WORDS)}\n" in card
         and str(given) not in card
     )
     for words, said in (
