@@ -15,11 +15,12 @@ from hf_models import V, make, transformers
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config, LoraConfig, OptimConfig, TrainConfig, TuneConfig
 from mudd_core.engine.engine import Engine
-from mudd_core.engine.lora import is_adapter
+from mudd_core.engine.lora import is_adapter, merged_tensors
 from mudd_core.interop import export_original
-from mudd_core.interop.export_adapter import adapter_difference, write_adapter
-from mudd_core.interop.merged import merged_model
+from mudd_core.interop.export_adapter import adapter_logits, base_tensors, write_adapter
+from mudd_core.interop.held_model import held_model
 from mudd_core.interop.peft_folder import SETTINGS, TENSORS, adapter_tensors, read_adapter
+from mudd_core.interop.probe import difference, probe_ids
 from mudd_core.run.build.base import Base
 from rank_runs import batch_of
 from reference import bounds
@@ -67,6 +68,16 @@ def adapted(name: str, folder: Path, lora: LoraConfig) -> mc.Model:
             old = model.parameters[key]
             model.set_parameter(key, old + rng.normal(size=old.shape).astype(np.float32) * 0.1)
     return model
+
+
+def adapter_difference(folder: Path, model: mc.Model) -> tuple[float, float]:
+    """As probe.difference, of a written adapter on the base of a model, and the model."""
+    base = base_tensors(model.store, model.parameters)
+    return difference(adapter_logits(folder, model.config, base), model.logits(probe_ids(model.config)))
+
+
+def merged_model(model: mc.Model) -> mc.Model:
+    return held_model(model.config, merged_tensors(model.parameters, model.store))
 
 
 def theirs(base: Path, adapter: Path) -> Any:
