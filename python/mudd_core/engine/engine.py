@@ -130,7 +130,10 @@ class Engine:
 
     @property
     def exposed_seconds(self) -> float:
-        """Of the last step on the batcher's rows: only exchanging with other ranks, or waiting for them."""
+        """Seconds of the last step in which this rank only exchanged with other ranks, or waited for them.
+
+        Not in it: gathers of cut weights and exchanges of experts' rows, which the graph waits for by itself.
+        """
         return float(self._step.exposed_seconds)
 
     def metrics(self) -> JsonObject:
