@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class TrainingGraphs:
     """Training graphs of a model under the config of a run.
 
-    part: the rank's samples of a batch. runs: of a graph in a step. samples: sequences of a run. on_every_rank: of these,
-    as many as the rank with the fewest has. first, stride: of its first run, and from one to the next (0: as many as a run
-    has).
+    part: the rank's samples of a batch. runs: of a graph in a step. samples: sequences of a run. on_every_rank: as many
+    of these as the rank with the fewest has. first, stride: of its first run, and from one to the next (0: as many as
+    a run has).
     """
 
     def __init__(self, config: Config, model: Model) -> None:

@@ -95,7 +95,7 @@ def test_nodes_give_the_run_of_one_process(
 def test_cut_weights_give_the_run_of_one_process(
     tiny_text: Path, tmp_path: Path, world: int, on_a_node: int, batch: int
 ) -> None:
-    """Validation batches and sequences that the ranks cannot share evenly, and texts, which all ranks write together."""
+    """Batches that the ranks cannot share evenly, also of validation, and texts, which all ranks write together."""
     fields = {"eval.max_batches": 3, "sample.every": 4, "train.batch_size": batch}
     want = run(tmp_path / "one", tiny_text, 1, **fields)
     got = run(tmp_path / "many", tiny_text, world, on_a_node, SLOW, **{"mesh.zero": 3, **fields})
