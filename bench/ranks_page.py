@@ -190,8 +190,8 @@ def page(kept: Row) -> str:
     for metric, value, bar, less in metrics(kept):
         met = "" if bar is None else ("met" if (value <= bar if less else value >= bar) else "MISSED")
         wanted = "" if bar is None else f"{'at most' if less else 'at least'} {bar:g}"
-        told = f"{value:.3f}" if not 0 < value < 5e-4 else f"{value:.1e}"
-        out.append(f"| {metric} | {told} | {wanted} | {met} |")
+        shown = f"{value:.3f}" if not 0 < value < 5e-4 else f"{value:.1e}"
+        out.append(f"| {metric} | {shown} | {wanted} | {met} |")
     speeds = [row for part in (*SPEEDS, "baselines", "cut_baselines") for row in _rows(kept, part)]
     if speeds:
         out += [

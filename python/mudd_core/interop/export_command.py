@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import FormatError
-from mudd_core.base.storage import is_url
 from mudd_core.checkpoint import final_hash
 from mudd_core.checkpoint.manifest import Manifest
 from mudd_core.checkpoint.manifest_reader import read_manifest
@@ -27,6 +26,7 @@ from mudd_core.run.ranks.hang_watch import reader_watch
 from mudd_core.run.ranks.rank_levels import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.best_step import step_asked
+from mudd_core.run.store.readers import require_readers
 from mudd_core.run.store.run_folder import RunFolder
 
 
@@ -36,20 +36,9 @@ def main(words: Sequence[str]) -> int:
 
 
 def require_ranks(words: Sequence[str]) -> Callable[[int], None]:
-    """UserError for wrong arguments; what it returns raises it for a run that so many ranks cannot read.
-
-    A run at a URL is left to the ranks, which fetch it.
-    """
+    """UserError for wrong arguments; what it returns raises it for a run that so many ranks cannot read."""
     asked = Asked.of(words)
-
-    def require(ranks: int) -> None:
-        if is_url(asked.args.workdir or ""):
-            return
-        config, run = asked.run()
-        config.mesh.require_readers(ranks)
-        step_asked(asked.args.step, run, "[export] --step")
-
-    return require
+    return require_readers(asked.args.workdir, asked.run, asked.args.step, "[export] --step")
 
 
 def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
