@@ -137,18 +137,25 @@ def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, bat
     if -1 in (data, fsdp) and world % size:
         ranks = "rank that was" if world == 1 else f"{world} ranks that were"
         raise UserError(
-            f"[mesh] {given} {size} does not divide the {ranks} started: start a multiple of {size} "
-            f"(--ranks={size}), or set mesh.{given}=-1, which takes what is left"
+            f"[mesh] {given} {size} does not divide the {ranks} started: "
+            f"{_start(mesh, size, shards)}set mesh.{given}=-1, which takes what is left"
         )
     found = Mesh(world // fsdp if data == -1 else data, world // data if fsdp == -1 else fsdp, mesh.expert)
     if found.world != world:
         started = "1 rank was" if world == 1 else f"{world} ranks were"
+        left = [f"mesh.{name}=-1" for name, other in (("data", fsdp), ("fsdp", data)) if world % other == 0]
         raise UserError(
-            f"[mesh] {found} = {found.world}, but {started} started: start --ranks={found.world}, or set mesh.data=-1, "
-            "which takes what is left"
+            f"[mesh] {found} = {found.world}, but {started} started: {_start(mesh, found.world, shards)}"
+            f"set {left[0] if left else 'mesh.data=-1 mesh.fsdp=-1'}, which takes what is left"
         )
     _refuse_experts(mesh.expert, world, shards)
     return found
+
+
+def _start(mesh: MeshConfig, world: int, shards: int) -> str:
+    """The beginning of a way out: so many ranks, where they may be started."""
+    fits = world <= shards and shards % world == world % mesh.expert == 0
+    return f"start --ranks={world}, or " if fits else ""
 
 
 def _refuse_experts(expert: int, world: int, shards: int) -> None:
