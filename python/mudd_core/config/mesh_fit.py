@@ -40,7 +40,19 @@ def mesh_of(config: Config, world: int) -> Mesh:
     train = config.train
     if world > 1 and (fault := _unequal_targets(config, world)):
         raise UserError(f"[mesh] loss.normalize=micro_mean over {world} ranks {fault}")
-    return fit_mesh(config.mesh, world, train.shard_count(), train.logical_shards, train.batch_size)
+    found = fit_mesh(config.mesh, world, train.shard_count(), train.logical_shards, train.batch_size)
+    require_runs(config, world)
+    return found
+
+
+def require_runs(config: Config, world: int) -> None:
+    """UserError for micro-batches where ranks have unequally many samples (mesh.any_world)."""
+    train = config.train
+    if train.micro_batch_size > 0 and train.shard_count() % world:
+        raise UserError(
+            f"[mesh] any_world: {world} ranks have unequally many of the {train.batch_size} sequences of a step, which "
+            "no micro-batch divides: set train.micro_batch_size=0"
+        )
 
 
 def _unequal_targets(config: Config, world: int) -> str:

@@ -154,6 +154,16 @@ def test_more_ranks_than_sequences_or_shards_are_refused() -> None:
     )
 
 
+def test_micro_batches_of_ranks_with_unequally_many_samples_are_refused() -> None:
+    words = ("train.batch_size=16", "train.micro_batch_size=1", "mesh.any_world=true")
+    assert refusal(3, *words) == (
+        "[mesh] any_world: 3 ranks have unequally many of the 16 sequences of a step, which no micro-batch divides: "
+        "set train.micro_batch_size=0"
+    )
+    assert mesh_of(mc.load_config("tiny.py", [*words, "train.micro_batch_size=0"]), 3).world == 3
+    assert mesh_of(mc.load_config("tiny.py", words), 4).world == 4
+
+
 def test_a_typed_mesh_must_have_the_size_of_the_world() -> None:
     assert refusal(8, "mesh.data=2", "mesh.fsdp=3") == (
         "[mesh] data 2 x fsdp 3 = 6, but 8 ranks were started: set mesh.fsdp=-1, which takes what is left"
