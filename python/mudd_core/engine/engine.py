@@ -41,7 +41,7 @@ class Engine:
         self.config, self.model, self.batcher = config, model, batcher
         self._parts: tuple[str, ...] = tuple(batcher.parts) if batcher is not None else parts
         self._graphs = TrainingGraphs(config, model)
-        self.model.evaluated_at_once = self._graphs.samples
+        self.model.evaluated_at_once = self._graphs.on_every_rank  # ranks may run it together
         self.groups = optimizer_groups(model.store, config.optim)
         assign_scales(model.store, config, self.groups)
         self._planned = self._graphs.plan(self._parts)

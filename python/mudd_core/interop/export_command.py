@@ -20,6 +20,7 @@ from mudd_core.interop.export_adapter import base_name
 from mudd_core.interop.export_asked import Asked
 from mudd_core.interop.export_folder import OWN, systems_of
 from mudd_core.interop.export_forms import Export, run_tokenizer
+from mudd_core.interop.held_model import Held
 from mudd_core.interop.probe import difference, probe_ids
 from mudd_core.run.build.base import tensors_with_base
 from mudd_core.run.ranks.hang_watch import reader_watch
@@ -55,26 +56,28 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
     step = ranks.together(lambda: step_asked(asked.args.step, run, "[export] --step"))
     precision = config.train.precision if own else "fp32"
     model, found = model_of_run(config, run, step, precision=precision, ranks=ranks)
-    cut = None if model.store.holds_all else stored_tensors(*_step_of(run, found))
-    if cut is not None and model.lora is not None:  # its checkpoint has adapters alone
-        cut = tensors_with_base(config, model, run, cut)
+    weights = stored_tensors(*_step_of(run, found))
+    if is_adapted := model.lora is not None:  # the checkpoint has adapters alone
+        weights = tensors_with_base(config, model, run, weights)
+    is_cut, held = not model.store.holds_all, Held(model)
     size = 4 * model.n_parameters  # bytes of the folder, which ranks of other nodes wait for
     watch = reader_watch(ranks, config, model.n_parameters)
+    del model
     with watch.over(), watch.saving(found, size):
-        out = Export(asked, config, run, found, ranks, cut, lambda: watch.phase("save", found))
+        out = Export(asked, config, run, found, ranks, weights, is_cut, lambda: watch.phase("save", found))
         if asked.args.adapter:
-            return out.adapter(model, base)
+            return out.adapter(held, base)
         if own:
-            return _own(out, model)
-        return out.merged(model, systems) if model.lora is not None else out.whole(model, systems, cut, {})
+            return _own(out, held)
+        return out.merged(held, systems) if is_adapted else out.whole(held, systems, weights, {})
 
 
-def _own(out: Export, model: Model) -> int:
+def _own(out: Export, held: Held) -> int:
     """Write the weights by our own names and read them again, in one process as a model; the exit code."""
-    cut, ranks = out.cut, out.ranks
+    weights, ranks = out.weights, out.ranks
     if out.asked.args.merged:
-        model, merged = out.plain(model)
-        cut = None if cut is None else merged
+        held, weights = out.plain(held)
+    model, cut = held.model, weights if out.is_cut else None
     digest, folder = final_hash(weight_parts(model.store, model.store.names()), model.comm), out.asked.folder
 
     def write() -> tuple[str, float]:

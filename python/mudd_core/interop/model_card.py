@@ -15,10 +15,12 @@ from mudd_core.run.records.data_facts import DATA_FACT
 from mudd_core.run.store.json_files import facts_of
 from mudd_core.run.store.metrics import Row, rows_of
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.tune_arguments import TuneArguments, field_text
 
 NAME = "README.md"
 _SECTIONS = ("tune", "lora", "optim", "train", "data", "loss")
-_PLACES = ("data.path", "data.tokenizer", "data.cache_dir", "data.eval_path")  # of this machine
+# Of this machine.
+_PLACES = ("data.path", "data.tokenizer", "data.cache_dir", "data.eval_path", "lora.start_from")
 
 
 def model_card(
@@ -59,10 +61,7 @@ def _recipe(config: Config) -> list[str]:
         for info in walk(config)
         if info.path.startswith(sections) and info.path not in _PLACES and info.value != usual.get(info.path)
     )
-    return [
-        shlex.quote(f"{path}={value:g}" if isinstance(value, float) else f"{path}={value}")
-        for path, value in chosen
-    ]
+    return [shlex.quote(f"{path}={field_text(value)}") for path, value in chosen]
 
 
 def _losses(run: RunFolder, step: int) -> str:
@@ -82,12 +81,12 @@ def _numbers(rows: Sequence[Row], name: str) -> list[float]:
 
 
 def _tuned(run: RunFolder, config: Config, base: str, exported: Sequence[str]) -> list[str]:
-    """The command that tuned the run, if `tune` did. exported: words of the export, which name its folder."""
+    """The command that tunes such a run, if `tune` did it. exported: words of the export, which name its folder."""
     if not run.asked_file.is_file():
         return []
     place = next((word for word in exported if word.startswith("--workdir=")), f"--workdir={run.path.name}")
-    words = [f"--base={base}", f"--data={Path(config.data.path).name}", place]
-    return [shlex.join([*program(), "tune", *words])]
+    asked = TuneArguments.of(run) or TuneArguments(base, config.data.path, "", [])
+    return [shlex.join([*program(), "tune", *asked.options, place, *asked.fields(run, config)])]
 
 
 def _is_of_hub(base: str) -> bool:

@@ -30,6 +30,7 @@ from mudd_core.config.saved import to_json
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.tune_arguments import TuneArguments
 
 
 def main(words: Sequence[str]) -> int:
@@ -48,6 +49,7 @@ def main(words: Sequence[str]) -> int:
         config, counted, lines = recipe.config, recipe.counted, recipe.lines
         if not asked.plan:
             _keep(run.asked_file, recipe.kept)
+            TuneArguments(asked.base, asked.data, asked.adapter or "", rest).keep(run)
     print("\n".join(lines), flush=True)
     given = {name: getattr(asked, name[2:].replace("-", "_")) for name in JOB_OPTIONS}
     job = {name: value for name, value in given.items() if value}
