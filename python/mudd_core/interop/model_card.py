@@ -7,18 +7,29 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from mudd_core.base.members import object_in
 from mudd_core.base.surroundings import program
 from mudd_core.config import Config
 from mudd_core.config.fields import walk
+from mudd_core.data.access import local_root
+from mudd_core.data.source_notes import hashes_of
 from mudd_core.run.build.base import BASE_FACT
-from mudd_core.run.records.data_facts import DATA_FACT
+from mudd_core.run.records.data_facts import DATA_FACT, data_fingerprint
 from mudd_core.run.store.json_files import facts_of
 from mudd_core.run.store.metrics import Row, rows_of
-from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.run_folder import SOURCE, RunFolder
 
 NAME = "README.md"
 _SECTIONS = ("tune", "lora", "optim", "train", "data", "loss")
-_PLACES = ("data.path", "data.tokenizer", "data.cache_dir", "data.eval_path")  # of this machine
+# Of this machine; lora.start_from is named by --adapter.
+_PLACES = ("data.path", "data.tokenizer", "data.cache_dir", "data.eval_path", "lora.start_from")
+_DECIDED = (
+    "data.pipeline",
+    "lora.rank",
+    "lora.alpha",
+    "lora.targets",
+    "lora.dropout",
+)  # by tune, by an adapter
 
 
 def model_card(
@@ -32,8 +43,8 @@ def model_card(
     library = "peft" if kind.startswith("an adapter") else "transformers"
     name = Path(base).name
     rows = {
-        "base": f"{name}{_hash(run, BASE_FACT)}" if base else "",
-        "data": f"{Path(config.data.path).name}{_hash(run, DATA_FACT)}" if config.data.path else "",
+        "base": f"{name}{_fact(run, BASE_FACT, 'SHA-256 of its tensors')}" if base else "",
+        "data": f"{Path(config.data.path).name}{_data_hash(run, config)}" if config.data.path else "",
         "recipe": " ".join(_recipe(config)),
         "steps": f"{step:,} of {config.train.steps:,}",
         "loss": _losses(run, step),
@@ -45,9 +56,15 @@ def model_card(
     return "\n".join([*text, "", *(f"    {line}" for line in commands), ""]).encode()
 
 
-def _hash(run: RunFolder, fact: str) -> str:
+def _fact(run: RunFolder, fact: str, what: str) -> str:
     found = facts_of(run).get(fact)
-    return f" (SHA-256 {found})" if isinstance(found, str) and found else ""
+    return f" ({what} {found})" if isinstance(found, str) and found else ""
+
+
+def _data_hash(run: RunFolder, config: Config) -> str:
+    """SHA-256 of the file of conversations, as sha256sum has it; of several files the fingerprint of their cache."""
+    hashes = hashes_of(local_root(config.data.cache_dir), f"chat-{data_fingerprint(facts_of(run))}")
+    return f" (SHA-256 {hashes[0]})" if len(hashes) == 1 else _fact(run, DATA_FACT, "fingerprint")
 
 
 def _recipe(config: Config) -> list[str]:
@@ -82,12 +99,17 @@ def _numbers(rows: Sequence[Row], name: str) -> list[float]:
 
 
 def _tuned(run: RunFolder, config: Config, base: str, exported: Sequence[str]) -> list[str]:
-    """The command that tuned the run, if `tune` did. exported: words of the export, which name its folder."""
+    """The command that tunes such a run again, if `tune` did. exported: words of the export, which name its folder."""
     if not run.asked_file.is_file():
         return []
     place = next((word for word in exported if word.startswith("--workdir=")), f"--workdir={run.path.name}")
     words = [f"--base={base}", f"--data={Path(config.data.path).name}", place]
-    return [shlex.join([*program(), "tune", *words])]
+    decided = _DECIDED[:1]
+    if run.adapter_folder.is_dir() and config.lora.start_from:
+        words.insert(2, f"--adapter={Path(str(object_in(run.adapter_folder / SOURCE).get('path'))).name}")
+        decided = _DECIDED
+    fields = [word for word in _recipe(config) if word.partition("=")[0] not in decided]
+    return [f"{shlex.join([*program(), 'tune', *words])} {' '.join(fields)}".rstrip()]
 
 
 def _is_of_hub(base: str) -> bool:

@@ -55,7 +55,9 @@ def _parser() -> ToolArguments:
 def row_lines(row: Mapping[str, Array], tokenizer: Tokenizer | None) -> Iterator[str]:
     """Lines about one row. tokenizer: None shows ids."""
     counted = int((row["targets"] >= 0).sum())
-    yield f"inputs   {_shown(row['inputs'], tokenizer)}"
+    padding = _padding(row)
+    inputs = row["inputs"][: len(row["inputs"]) - padding]
+    yield f"inputs   {_shown(inputs, tokenizer)}{f' [{padding} of padding]' if padding else ''}"
     yield f"targets  {_targets(row['targets'].tolist(), tokenizer)}"
     yield f"counted  {counted} of {len(row['targets'])} targets"
     for name in ("segments", "key_mask"):
@@ -66,6 +68,12 @@ def row_lines(row: Mapping[str, Array], tokenizer: Tokenizer | None) -> Iterator
         from mudd_core.data.chat.show import segment_lines
 
         yield from segment_lines(row, tokenizer.decode)
+
+
+def _padding(row: Mapping[str, Array]) -> int:
+    """Places at the end of a row that no segment has."""
+    used = row["segments"].nonzero()[0] if "segments" in row else ()
+    return len(row["segments"]) - int(used[-1]) - 1 if len(used) else 0
 
 
 def _shown(ids: Iterable[int], tokenizer: Tokenizer | None) -> str:

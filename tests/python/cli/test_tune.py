@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -216,9 +217,10 @@ def test_an_export_has_the_adapters_alone(given: Path, adapted: subprocess.Compl
         assert told in card, card
     assert re.search(r"\| loss \| training [\d.]+; held-out [\d.]+ before, [\d.]+ after", card)
     assert (
-        "launch.py tune --base=base --data=chat.jsonl --workdir=runs/adapted\n" in card
+        "launch.py tune --base=base --data=chat.jsonl --workdir=runs/adapted train.steps=" in card
         and str(given) not in card
     )
+    assert f"chat.jsonl (SHA-256 {hashlib.sha256((given / 'chat.jsonl').read_bytes()).hexdigest()})" in card
     for words, said in (
         (("--workdir=runs/adapted", "--adapter", "--merged"), "not allowed with"),
         (
