@@ -104,7 +104,7 @@ def _tuned(run: RunFolder, config: Config, base: str, exported: Sequence[str]) -
         return []
     place = next((word for word in exported if word.startswith("--workdir=")), f"--workdir={run.path.name}")
     words = [f"--base={base}", f"--data={Path(config.data.path).name}", place]
-    decided = _DECIDED[:1]
+    decided: Sequence[str] = _DECIDED[:1]
     if run.adapter_folder.is_dir() and config.lora.start_from:
         words.insert(2, f"--adapter={Path(str(object_in(run.adapter_folder / SOURCE).get('path'))).name}")
         decided = _DECIDED

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mudd_core.base.types import Array
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.tools.named_config import add_config_or_run, named_config
@@ -72,8 +74,9 @@ def row_lines(row: Mapping[str, Array], tokenizer: Tokenizer | None) -> Iterator
 
 def _padding(row: Mapping[str, Array]) -> int:
     """Places at the end of a row that no segment has."""
-    used = row["segments"].nonzero()[0] if "segments" in row else ()
-    return len(row["segments"]) - int(used[-1]) - 1 if len(used) else 0
+    if "segments" not in row or not row["segments"].any():
+        return 0
+    return len(row["segments"]) - 1 - int(np.flatnonzero(row["segments"])[-1])
 
 
 def _shown(ids: Iterable[int], tokenizer: Tokenizer | None) -> str:
