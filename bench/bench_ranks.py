@@ -200,18 +200,21 @@ def link(a: argparse.Namespace, folder: Path, shape: str, _: str) -> list[Row]:
     half = [] if a.tiny else ["--batch", str(SHAPES[shape].B // 2)]
     options = ["--shape", shape, "--weights", weights(shape, folder), "--turn", str(TURN)]
     nodes = [*options, "--node", "rank"]
-    programs = {
-        "1 rank, its half of the batch": rank_programs.ours(1, 1, "plain", [*options, *half]),
-        "dist.node=rank": rank_programs.ours(2, 1, "ranks", nodes),
-    }
+    meshes = {"": nodes, f", {ranks_page.CUT}": [*nodes, "--zero", "3"]}
+    programs = {"1 rank, its half of the batch": rank_programs.ours(1, 1, "plain", [*options, *half])}
+    for mesh, own in meshes.items():
+        programs[f"{ranks_page.MESSAGES}{mesh}"] = rank_programs.ours(2, 1, "ranks", own)
     whole_turns = argparse.Namespace(
         **{**vars(a), "warmup": TURN, "steps": max(2 * TURN, a.steps // (TURN - 1) * TURN)}
     )
     skipped = []
     try:
         with TwoNodes(folder) as joined:
-            over_link = [*joined.mpirun(), *rank_programs.ours(1, 1, "plain", nodes)]
-            rows = in_turn({**programs, "link of 1 Gb/s": over_link}, whole_turns, TURN)
+            over_link = {
+                f"{ranks_page.LINK}{mesh}": [*joined.mpirun(), *rank_programs.ours(1, 1, "plain", own)]
+                for mesh, own in meshes.items()
+            }
+            rows = in_turn({**programs, **over_link}, whole_turns, TURN)
     except (OSError, subprocess.CalledProcessError) as error:
         skipped = [{"skipped": f"no network namespaces: {error}"}]
         rows = in_turn(programs, whole_turns, TURN)

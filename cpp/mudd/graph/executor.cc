@@ -1,6 +1,8 @@
 #include "mudd/graph/executor.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -66,13 +68,26 @@ void check_readers(const Graph& graph, const Declarations& parameters) {
     }
 }
 
-void request_packs(const Graph& graph, ParamStore& store) {
+// together: by all processes of the node, whose graphs may have unequal numbers of rows, so that not all of them
+// ask for the same copies (Inference::packs_when_used); the store then keeps what any of them asks for.
+void request_packs(const Graph& graph, ParamStore& store, bool together) {
+  constexpr std::array kWays = {Pack::plain, Pack::transposed};
+  const int64_t number = store.parameters().count() * std::ssize(kWays);
+  std::vector<std::byte> own(together ? 0 : static_cast<size_t>(number));
+  auto* asked = reinterpret_cast<std::atomic<bool>*>(together ? store.share().memory(number) : own.data());
+  const auto flag = [&](int64_t i, Pack how) -> std::atomic<bool>& {
+    return asked[i * std::ssize(kWays) + (how == Pack::transposed)];
+  };
   for (const GraphNode& n : graph.nodes())
     for (const Inference::PackRequest& p : n.needs.packs_) {
       const ValueId v = n.inputs[p.input];
       if (v != kAbsent && graph.values()[v].kind == ValueKind::parameter)
-        store.packs().request(graph.values()[v].slot, p.how);
+        flag(graph.values()[v].slot, p.how) = true;
     }
+  if (together) store.share().barrier();
+  for (int i = 0; i < store.parameters().count(); ++i)
+    for (Pack how : kWays)
+      if (flag(i, how)) store.packs().request(i, how);
 }
 
 // Everything that a workspace relies on: its runs are bound to the packed copies.
@@ -83,7 +98,8 @@ Plan prepare(const Graph& graph, ParamStore& store, const std::vector<ValueId>& 
   check_parameters(graph, store);
   check_readers(graph, store.parameters());
   Plan plan = make_plan(graph, losses, keep, options.plan);
-  request_packs(graph, store);
+  const bool together = options.gradient_memory && store.share().size > 1 && !store.booked_only();
+  request_packs(graph, store, together);
   return plan;
 }
 

@@ -29,6 +29,9 @@ _NAMES: dict[str, str | DType] = {
     "F64": "float64",
     "C64": "complex64",
 }
+AT_ONCE = (
+    1 << 18
+)  # numbers that are converted together, so that what lies between takes no memory of their count
 _BY_DTYPE: dict[DType, str] = {np.dtype(numpy_name): name for name, numpy_name in _NAMES.items()}
 
 
@@ -55,8 +58,12 @@ def as_float32(array: Array) -> Float32:
 def rounded(values: Float32, name: str) -> Array:
     """Finite float32 values in the type of a safetensors name, F32 (no copy), BF16 or F16; ties to even."""
     if name == "BF16":
-        words = np.ascontiguousarray(values, np.float32).view(np.uint32)
-        half = np.uint32(0x7FFF) + ((words >> np.uint32(16)) & np.uint32(1))
-        return ((words + half) >> np.uint32(16)).astype(np.uint16).view(BF16).reshape(values.shape)
+        words = np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint32)
+        out = np.empty(words.size, np.uint16)
+        for begin in range(0, words.size, AT_ONCE):
+            some = words[begin : begin + AT_ONCE]
+            half = np.uint32(0x7FFF) + ((some >> np.uint32(16)) & np.uint32(1))
+            out[begin : begin + AT_ONCE] = (some + half) >> np.uint32(16)
+        return out.view(BF16).reshape(values.shape)
     with np.errstate(over="ignore"):  # the caller says which number is too large
         return values.astype(_NAMES[name], copy=False)

@@ -65,15 +65,32 @@ def requested_job(words: Sequence[str]) -> JobRequest:
         raise UserError(f"[arguments] {next(iter(found))}: expected --ranks=N beside it")
     hosts = tuple(host for host in found.get("--hosts", "").split(",") if host)
     if any(not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", host) for host in hosts):
+        hosts = ()
+    if "--hosts" in found and not hosts:
         raise UserError(
-            f"[arguments] --hosts: expected names with commas between them, got '{found['--hosts']}'"
+            f"[arguments] --hosts: expected names with commas between them, got '{found['--hosts']}'; "
+            "ranks are dealt out evenly, so hosts have no slots"
         )
     ranks = whole("[arguments] --ranks", found["--ranks"], 1, 1024)
     if len(hosts) > ranks:
         raise UserError(f"[arguments] --hosts: expected at most {ranks} (--ranks), got {len(hosts)}")
     job = Job(ranks, hosts, _threads(rest), known_hosts(os.environ))
+    _require_hosts_with_ranks(job)
     restarts = whole("[arguments] --max-restarts", found.get("--max-restarts", "0"), 0, 10_000)
     return JobRequest(job, tuple(rest), restarts)
+
+
+def _require_hosts_with_ranks(job: Job) -> None:
+    """UserError for a host that is named twice, and for hosts that would get no rank."""
+    if twice := [host for host in dict.fromkeys(job.hosts) if job.hosts.count(host) > 1]:
+        raise UserError(
+            f"[arguments] --hosts: {twice[0]} is named twice; ranks are dealt out evenly over its names"
+        )
+    if job.hosts and (used := -(-job.ranks // job.on_a_host)) < len(job.hosts):
+        raise UserError(
+            f"[arguments] --hosts: {job.ranks} ranks on {len(job.hosts)} hosts are {job.on_a_host} on each, so that "
+            f"{', '.join(job.hosts[used:])} would have none; leave out {len(job.hosts) - used} of them"
+        )
 
 
 def _threads(words: Sequence[str]) -> int:

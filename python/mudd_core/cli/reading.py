@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.storage import is_url
 from mudd_core.cli.corrected import other_names
 from mudd_core.cli.names import known_words
 from mudd_core.cli.request import Request
@@ -35,20 +34,12 @@ def split_of(request: Request) -> str:
 
 
 def require_ranks(request: Request) -> Callable[[int], None]:
-    """UserError for options of `validate` and `sample`; what it returns raises it for a run that ranks cannot read.
-
-    A run at a URL is left to the ranks, which fetch it.
-    """
-    from mudd_core.run.store.best_step import step_asked
+    """UserError for options of `validate` and `sample`; what it returns raises it for a run that ranks cannot read."""
+    from mudd_core.run.store.readers import require_readers
 
     split_of(request)
     count_of(request)
-
-    def require(ranks: int) -> None:
-        if is_url(request.options.get("--workdir", "")):
-            return
-        config, folder = saved_run(request)
-        config.mesh.require_readers(ranks)
-        step_asked(request.options.get("--step"), folder)
-
-    return require
+    step = request.options.get("--step")
+    return require_readers(
+        request.options.get("--workdir"), lambda: saved_run(request), step, "[arguments] --step"
+    )

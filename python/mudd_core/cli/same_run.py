@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mudd_core.base.surroundings import program, typed_program
 from mudd_core.cli.names import TYPED
 from mudd_core.cli.request import Request
-from mudd_core.config.arguments import Arguments
+from mudd_core.config.arguments import without
 
 if TYPE_CHECKING:
     from mudd_core.config import MeshConfig
     from mudd_core.run.build.mesh_search import Choice
 
 _STOP = "train.stop_at"
-_SIZES = ("data", "fsdp", "zero", "expert")
 
 
 @contextmanager
@@ -59,20 +57,7 @@ def to_go_on(request: Request, reason: str, ranks: int) -> str:
 
 def _without_stop(words: Sequence[str]) -> list[str]:
     """The arguments without train.stop_at, in any of its forms."""
-    return _without(words, (_STOP, _STOP.partition(".")[2]))
-
-
-def _without(words: Sequence[str], names: Collection[str], switches: Collection[str] = ()) -> list[str]:
-    """The arguments without those of these names, with their values, and without the switches."""
-    kept, arguments = list[str](), Arguments(words)
-    for item in arguments:
-        if item.option in switches:
-            continue
-        if item.name.replace("-", "_") not in names:
-            kept.append(item.raw)
-        elif item.value is None:
-            arguments.value()
-    return kept
+    return without(words, (_STOP, _STOP.partition(".")[2]))
 
 
 def on_mesh(line: Sequence[str], hosts: str, mesh: MeshConfig, choice: Choice) -> str:
@@ -81,14 +66,9 @@ def on_mesh(line: Sequence[str], hosts: str, mesh: MeshConfig, choice: Choice) -
     line: the command of the plan. hosts: as --hosts named them. mesh: of the plan.
     """
     place, named = choice.place, [host for host in hosts.split(",") if host]
-    old = ("ranks", "hosts", "node_memory", *(f"mesh.{name}" for name in _SIZES))
-    words = [*_without(line, old, ("--plan",)), *choice.words.split()]
-    sizes = choice.config.mesh
-    if sizes != replace(mesh, zero=sizes.zero, expert=sizes.expert):
-        words += ["mesh.data=-1", "mesh.fsdp=-1"]
-    words.append(f"--ranks={place.world}")
-    nodes = place.world // place.on_a_node
-    if nodes > 1:
-        numbered = (f"HOST{number}" for number in range(len(named) + 1, nodes + 1))
+    kept = without(line, ("ranks", "hosts", "node_memory"), ("--plan",))
+    words = [*choice.arguments(kept, mesh), f"--ranks={place.world}"]
+    if place.nodes > 1:
+        numbered = (f"HOST{number}" for number in range(len(named) + 1, place.nodes + 1))
         words.append(f"--hosts={','.join([*named, *numbered])}")
     return shlex.join(words)

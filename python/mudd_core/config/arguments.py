@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 _MARK = re.compile(r"--?|\+\+?|~|")
@@ -80,3 +80,16 @@ def with_values(words: Sequence[str]) -> Iterator[tuple[Argument, str]]:
     for i, word in enumerate(words):
         item = argument(word)
         yield item, "".join(words[i + 1 : i + 2]) if item.value is None else item.value
+
+
+def without(words: Sequence[str], names: Collection[str], switches: Collection[str] = ()) -> list[str]:
+    """The arguments without those of these names, with their values, and without the switches."""
+    kept, arguments = list[str](), Arguments(words)
+    for item in arguments:
+        if item.option in switches:
+            continue
+        if item.name.replace("-", "_") not in names:
+            kept.append(item.raw)
+        elif item.value is None:
+            arguments.value()
+    return kept

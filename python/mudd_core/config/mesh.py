@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mudd_core.base.errors import UserError
 from mudd_core.config.fields import opt
 
+SIZES = ("data", "fsdp", "zero", "expert")  # the fields that say what is on which rank
 LARGEST_FSDP = 64  # of the default mesh: more ranks than this are data
 MOST_RANKS = 1024  # logical shards of a run, of which each rank has one at least
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,13 +69,15 @@ def mesh_faults(config: Config) -> list[str]:
     if mesh.zero == 2:
         faults.append(
             "[mesh] zero=2 is not built: beside zero=1 it saves 4 bytes a parameter and costs a reduce-scatter of the "
-            "gradients in each graph run; use zero=1, or zero=3, which cuts the weights, too (docs/parallel.md)"
+            "gradients in each graph run; use mesh.zero=1, or mesh.zero=3, which cuts weights, too (docs/parallel.md)"
         )
     if 0 < mesh.expert_room < 1:
         faults.append(f"[mesh] expert_room: expected 0 or at least 1, an even load, got {mesh.expert_room}")
     for name, reason in NOT_BUILT.items():
         if (value := getattr(mesh, name)) > 1:
-            faults.append(f"[mesh] {name}={value}: {reason}; use {name}=1 mesh.fsdp={_wider(mesh, value)}")
+            faults.append(
+                f"[mesh] {name}={value}: {reason}; use mesh.{name}=1 mesh.fsdp={_wider(mesh, value)}"
+            )
     return faults + _expert_faults(config)
 
 
@@ -89,19 +92,31 @@ def _expert_faults(config: Config) -> list[str]:
     if ranks == 1:
         return []
     if mixture is None:
-        return [f"[mesh] expert={ranks}: {family} has no experts; use mesh.fsdp"]
+        return [f"[mesh] expert={ranks}: {family} has no experts; use mesh.expert=1 mesh.fsdp=-1"]
     # Of a layer, and of an expert's matrix.
     experts, numbers = mixture.n_expert, mixture.d_model * mixture.d_ff
+
+    def fits(size: int) -> bool:
+        return size == 1 or experts % size == experts // size * numbers % UNIT == 0
+
+    fitting = or_list([size for size in range(1, experts + 1) if fits(size)])
     if experts % ranks:
-        fitting = ", ".join(str(size) for size in range(1, experts + 1) if experts % size == 0)
-        return [f"[mesh] expert={ranks} does not divide the {experts} experts of a layer; use {fitting}"]
-    if experts // ranks * numbers % UNIT:
+        return [
+            f"[mesh] expert={ranks} does not divide the {experts} experts of a layer; use mesh.expert={fitting}"
+        ]
+    if not fits(ranks):
         return [
             f"[mesh] expert={ranks}: the {experts // ranks} experts of a rank have {experts // ranks * numbers} "
             f"numbers in each of their matrices; expected a multiple of {UNIT}, so that sums keep the bits of one "
-            "process; use expert=1"
+            f"process; use mesh.expert={fitting}"
         ]
     return []
+
+
+def or_list(numbers: Sequence[int]) -> str:
+    """Numbers to choose from: 1, 2 or 4."""
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def worlds(shards: int) -> list[int]:
@@ -142,19 +157,19 @@ def _refuse_experts(expert: int, world: int, shards: int) -> None:
         started = "1 rank was" if world == 1 else f"{world} ranks were"
         raise UserError(
             f"[mesh] expert={expert} does not divide the ranks: {started} started; start a multiple of {expert}, or "
-            "use expert=1"
+            "use mesh.expert=1"
         )
     if expert > 1 and shards % world:
+        fitting = [number for number in worlds(shards) if number % expert == 0]
         raise UserError(
-            f"[mesh] expert={expert} needs a number of ranks that divides the {shards} logical shards; start one of "
-            f"{', '.join(str(number) for number in worlds(shards) if number % expert == 0)}"
+            f"[mesh] expert={expert} needs a number of ranks that divides the {shards} logical shards; "
+            f"{f'start {or_list(fitting)}' if fitting else 'use mesh.expert=1'}"
         )
 
 
 def _refuse_world(mesh: MeshConfig, world: int, shards: int, logical_shards: int, batch_size: int) -> None:
     """UserError for ranks that would have no shard, or that change the order of sums without leave."""
-    numbers = [str(number) for number in worlds(shards)]
-    fit = " or ".join([", ".join(numbers[:-1]), numbers[-1]]) if len(numbers) > 1 else numbers[0]
+    fit = or_list(worlds(shards))
     if world > batch_size:
         raise UserError(
             f"[mesh] {world} ranks are more than the sequences of a step, train.batch_size={batch_size}: start {fit}, "

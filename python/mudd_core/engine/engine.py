@@ -41,7 +41,7 @@ class Engine:
         self.config, self.model, self.batcher = config, model, batcher
         self._parts: tuple[str, ...] = tuple(batcher.parts) if batcher is not None else parts
         self._graphs = TrainingGraphs(config, model)
-        self.model.evaluated_at_once = self._graphs.samples
+        self.model.evaluated_at_once = self._graphs.on_every_rank  # ranks may run it together
         self.groups = optimizer_groups(model.store, config.optim)
         assign_scales(model.store, config, self.groups)
         self._planned = self._graphs.plan(self._parts)
@@ -130,7 +130,10 @@ class Engine:
 
     @property
     def exposed_seconds(self) -> float:
-        """Of the last step on the batcher's rows: only exchanging with other ranks, or waiting for them."""
+        """Seconds of the last step in which this rank only exchanged with other ranks, or waited for them.
+
+        Not in it: gathers of cut weights and exchanges of experts' rows, which the graph waits for by itself.
+        """
         return float(self._step.exposed_seconds)
 
     def metrics(self) -> JsonObject:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class TrainingGraphs:
     """Training graphs of a model under the config of a run.
 
-    part: the rank's samples of a batch. runs: of a graph in a step. samples: sequences of a run. first, stride: of its
-    first run, and from one to the next (0: as many as a run has).
+    part: the rank's samples of a batch. runs: of a graph in a step. samples: sequences of a run. on_every_rank: as many
+    of these as the rank with the fewest has. first, stride: of its first run, and from one to the next (0: as many as
+    a run has).
     """
 
     def __init__(self, config: Config, model: Model) -> None:
@@ -39,6 +40,8 @@ class TrainingGraphs:
             train.batch_size, train.shard_count(), train.micro_batch_size, self.part
         )
         self.samples = self.part.samples // self.runs
+        last = BatchPart.of(train.batch_size, train.shard_count(), self.comm.world - 1, self.comm.world)
+        self.on_every_rank = last.samples // self.runs
         self._cut = model.cut is not None
         self.first, self.stride = self.part.first, 0
         if self._cut:  # gradients are summed over ranks after each run

@@ -11,10 +11,12 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config, apply_overrides, split_words
 from mudd_core.config.fields import Scalar, replace_path, walk
 from mudd_core.config.keys import COMMAND, WORKDIR, Row, Value
+from mudd_core.config.mesh import SIZES
 from mudd_core.config.values import KINDS, mismatch
 from mudd_core.grammars.resolved import Origin
 
-_CHANGEABLE = ("mesh.zero",)  # fields that follow from a key whose own meaning is another one
+# Fields that may be typed beside a key that sets them: a mesh changes no number, and messages propose them.
+_CHANGEABLE = tuple(f"mesh.{name}" for name in SIZES)
 _NO_FIELDS = (COMMAND, WORKDIR)
 
 
@@ -153,11 +155,13 @@ def with_own_words(
 ) -> Applied:
     """The same with overrides of this program's own fields on top; UserError where a key has set the field too."""
     overrides = split_words(list(words), applied.config, known)
-    origins = dict(applied.origins)
+    origins, notes = dict(applied.origins), list(applied.notes)
     for item in overrides:
         before = origins.get(item.path)
-        if before is not None and before.word and item.path not in _CHANGEABLE:
-            raise UserError(f"[{grammar}] {item.path} is given twice: {before.word} and {item.word}")
+        if before is not None and before.word:
+            if item.path not in _CHANGEABLE:
+                raise UserError(f"[{grammar}] {item.path} is given twice: {before.word} and {item.word}")
+            notes.append(f"{item.word}: in place of what {before.word} sets")
         default = before.default if before is not None else None
         origins[item.path] = Origin(default, "", item.word)
-    return Applied(apply_overrides(applied.config, overrides), origins, applied.notes)
+    return Applied(apply_overrides(applied.config, overrides), origins, notes)

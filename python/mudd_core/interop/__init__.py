@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,8 @@ def read_original(
     """The weights of an original program, not read yet but checked by name and shape; arguments as load_original."""
     page = _system(system)
     settings = _settings(config)
+    with _of_other_types():
+        page.require(settings)
     given = _read(weights) if isinstance(weights, str | Path) else _arrays(weights)
     tensors = {name: tensor for name, tensor in given.items() if not page.unused(settings, name)}
     page, tensors = page.reading(settings, tensors)
@@ -141,15 +144,21 @@ def export_tensors(
     return settings, TheirTensors(entries, model.parameters if ours is None else ours, shapes)
 
 
+@contextmanager
+def _of_other_types() -> Iterator[None]:
+    """Raise UserError for settings of other types than the original's that the system's module reads as they come."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ArithmeticError) as error:
+        raise UserError(f"[interop] settings: {type(error).__name__}: {error}") from error
+
+
 def _model_config(
     page: System[ModelConfig], settings: JsonObject, arrays: Mapping[str, AnyTensor]
 ) -> ModelConfig:
     """Our config of the original's settings, all its rules kept; ValueError names what breaks one."""
-    try:
+    with _of_other_types():
         found = page.model_config(settings, {name: array.shape for name, array in arrays.items()})
-    except (AttributeError, LookupError, TypeError, ArithmeticError) as error:
-        # A setting of another type than the original's, beyond those that the system's module reads with their type.
-        raise UserError(f"[interop] settings: {type(error).__name__}: {error}") from error
     faults = model_faults(found)
     if faults:
         raise ValueError(f"[interop] settings: {faults[0]}")

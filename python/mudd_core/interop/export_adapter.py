@@ -11,12 +11,13 @@ import numpy as np
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Float32
-from mudd_core.checkpoint.stored import AnyTensor, float32_of, made_tensor
+from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, float32_of, made_tensor
 from mudd_core.checkpoint.weights_folder import write_folder
-from mudd_core.config import Config, LoraConfig
+from mudd_core.config import Config, LoraConfig, ModelConfig
 from mudd_core.engine.cut import Spread
 from mudd_core.engine.lora import base_names, low_rank
 from mudd_core.engine.model import Model
+from mudd_core.graph.adapters import Adapters, Store
 from mudd_core.interop.held_model import Alive, held_model, nothing
 from mudd_core.interop.imported import base_source
 from mudd_core.interop.peft_folder import (
@@ -26,7 +27,7 @@ from mudd_core.interop.peft_folder import (
     adapter_tensors,
     read_adapter,
 )
-from mudd_core.interop.probe import difference, probe_ids
+from mudd_core.interop.probe import probe_ids
 from mudd_core.run.store.run_folder import RunFolder
 
 _PLACE = "[export] --adapter"
@@ -57,7 +58,7 @@ def write_adapter(
 ) -> int:
     """Write the adapters of a model; the number of tensors. base: its name. files: others, content by name.
 
-    weights: by name, of a model that ranks hold between them.
+    weights: those of the model by name, where it does not hold all of them.
 
     UserError for adapters that PEFT cannot have.
     """
@@ -94,30 +95,33 @@ def plain_adapters(model: Model, weights: Mapping[str, AnyTensor]) -> tuple[Lora
     return replace(lora, rank=2 * lora.rank, alpha=2 * lora.alpha, init="default"), found
 
 
-def adapter_difference(
+def base_tensors(store: Store, weights: Mapping[str, AnyTensor]) -> dict[str, StoredTensor]:
+    """The base of a model with adapters, each made when it is asked for. store: of the model; weights: all, by name."""
+    return {
+        name: made_tensor(weights[name].shape, np.float32, partial(_before, store.adapters, weights, name))
+        for name in base_names(store)
+    }
+
+
+def adapter_logits(
     folder: Path,
-    model: Model,
-    weights: Mapping[str, AnyTensor] | None = None,
+    model: ModelConfig,
+    base: Mapping[str, AnyTensor],
     spread: Spread | None = None,
     alive: Alive = nothing,
-) -> tuple[float, float]:
-    """As probe.difference, of the adapters in a folder beside the base of a model, and the model.
+) -> Float32:
+    """The logits of made-up ids by the adapters in a folder and a base, by name, of this config.
 
-    weights, spread: of a model that ranks hold between them; all of them make this call. alive: called for each tensor.
+    spread: how ranks hold the model between them; all of them make this call. alive: called for each tensor.
     """
-    adapter = read_adapter(folder, model.config, _PLACE)
-    given = model.parameters if weights is None else weights
-    base = {
-        name: made_tensor(given[name].shape, np.float32, partial(_before, model, given, name))
-        for name in base_names(model.store)
-    }
-    again = held_model(model.config, {**base, **adapter.weights}, spread, alive, adapter.lora)
-    return difference(again.logits(probe_ids(model.config)), model.logits(probe_ids(model.config)))
+    adapter = read_adapter(folder, model, _PLACE)
+    again = held_model(model, {**base, **adapter.weights}, spread, alive, adapter.lora)
+    return again.logits(probe_ids(model))
 
 
-def _before(model: Model, weights: Mapping[str, AnyTensor], name: str) -> Float32:
+def _before(adapters: Adapters, weights: Mapping[str, AnyTensor], name: str) -> Float32:
     """A weight of the base, with what the adapters began with added again (lora.init=pissa)."""
-    adapters, layer, weight = model.store.adapters, name.removesuffix(".w"), float32_of(weights[name])
+    layer, weight = name.removesuffix(".w"), float32_of(weights[name])
     if not adapters.initial or layer not in adapters.names:
         return weight
     a, b = (float32_of(weights[f"{layer}.lora_{factor}0"]) for factor in "ab")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import FormatError
-from mudd_core.base.storage import is_url
 from mudd_core.checkpoint import final_hash
 from mudd_core.checkpoint.manifest import Manifest
 from mudd_core.checkpoint.manifest_reader import read_manifest
@@ -21,12 +20,14 @@ from mudd_core.interop.export_adapter import base_name
 from mudd_core.interop.export_asked import Asked
 from mudd_core.interop.export_folder import OWN, systems_of
 from mudd_core.interop.export_forms import Export, run_tokenizer
+from mudd_core.interop.held_model import Held
 from mudd_core.interop.probe import difference, probe_ids
 from mudd_core.run.build.base import tensors_with_base
 from mudd_core.run.ranks.hang_watch import reader_watch
 from mudd_core.run.ranks.rank_levels import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.best_step import step_asked
+from mudd_core.run.store.readers import require_readers
 from mudd_core.run.store.run_folder import RunFolder
 
 
@@ -36,20 +37,9 @@ def main(words: Sequence[str]) -> int:
 
 
 def require_ranks(words: Sequence[str]) -> Callable[[int], None]:
-    """UserError for wrong arguments; what it returns raises it for a run that so many ranks cannot read.
-
-    A run at a URL is left to the ranks, which fetch it.
-    """
+    """UserError for wrong arguments; what it returns raises it for a run that so many ranks cannot read."""
     asked = Asked.of(words)
-
-    def require(ranks: int) -> None:
-        if is_url(asked.args.workdir or ""):
-            return
-        config, run = asked.run()
-        config.mesh.require_readers(ranks)
-        step_asked(asked.args.step, run, "[export] --step")
-
-    return require
+    return require_readers(asked.args.workdir, asked.run, asked.args.step, "[export] --step")
 
 
 def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
@@ -66,26 +56,28 @@ def by_ranks(words: Sequence[str], ranks: Ranks) -> int:
     step = ranks.together(lambda: step_asked(asked.args.step, run, "[export] --step"))
     precision = config.train.precision if own else "fp32"
     model, found = model_of_run(config, run, step, precision=precision, ranks=ranks)
-    cut = None if model.store.holds_all else stored_tensors(*_step_of(run, found))
-    if cut is not None and model.lora is not None:  # its checkpoint has adapters alone
-        cut = tensors_with_base(config, model, run, cut)
+    weights = stored_tensors(*_step_of(run, found))
+    if is_adapted := model.lora is not None:  # the checkpoint has adapters alone
+        weights = tensors_with_base(config, model, run, weights)
+    is_cut, held = not model.store.holds_all, Held(model)
     size = 4 * model.n_parameters  # bytes of the folder, which ranks of other nodes wait for
     watch = reader_watch(ranks, config, model.n_parameters)
+    del model
     with watch.over(), watch.saving(found, size):
-        out = Export(asked, config, run, found, ranks, cut, lambda: watch.phase("save", found))
+        out = Export(asked, config, run, found, ranks, weights, is_cut, lambda: watch.phase("save", found))
         if asked.args.adapter:
-            return out.adapter(model, base)
+            return out.adapter(held, base)
         if own:
-            return _own(out, model)
-        return out.merged(model, systems) if model.lora is not None else out.whole(model, systems, cut, {})
+            return _own(out, held)
+        return out.merged(held, systems) if is_adapted else out.whole(held, systems, weights, {})
 
 
-def _own(out: Export, model: Model) -> int:
+def _own(out: Export, held: Held) -> int:
     """Write the weights by our own names and read them again, in one process as a model; the exit code."""
-    cut, ranks = out.cut, out.ranks
+    weights, ranks = out.weights, out.ranks
     if out.asked.args.merged:
-        model, merged = out.plain(model)
-        cut = None if cut is None else merged
+        held, weights = out.plain(held)
+    model, cut = held.model, weights if out.is_cut else None
     digest, folder = final_hash(weight_parts(model.store, model.store.names()), model.comm), out.asked.folder
 
     def write() -> tuple[str, float]:

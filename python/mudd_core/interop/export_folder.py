@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.types import Array, JsonObject
+from mudd_core.base.types import Array, Float32, JsonObject
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.stored import AnyTensor, StoredTensor
 from mudd_core.checkpoint.weights_folder import Later, write_folder
@@ -25,7 +25,7 @@ from mudd_core.interop.held_model import Alive, nothing
 from mudd_core.interop.imported import imported_settings, imported_tokenizer, of_type
 from mudd_core.interop.layout import TheirTensors
 from mudd_core.interop.model_card import NAME as CARD
-from mudd_core.interop.probe import difference, probe_ids
+from mudd_core.interop.probe import probe_ids
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -131,12 +131,12 @@ class Beside:
     card: bytes
 
 
-def carried_files(beside: Beside, model: Model) -> dict[str, bytes]:
+def carried_files(beside: Beside, model: ModelConfig) -> dict[str, bytes]:
     """The tokenizer's files that the weights came with, byte for byte; else those made of the run's tokenizer."""
     files = imported_tokenizer(beside.came) if beside.kept else {}
     if files or beside.tokenizer is None:
         return files
-    return tokenizer_files(beside.tokenizer, model.config.max_seq_len)
+    return tokenizer_files(beside.tokenizer, model.max_seq_len)
 
 
 def write_theirs(
@@ -176,18 +176,12 @@ def _as_stored(weights: TheirTensors, name: str, kind: str) -> Array:
     return dtypes.rounded(dtypes.as_float32(weights[name]), kind)
 
 
-def compare(
-    system: str,
-    folder: Path,
-    model: Model,
-    config: Config,
-    ranks: Ranks | None = None,
-    alive: Alive = nothing,
-) -> tuple[float, float]:
-    """(largest difference of a logit between a folder and the model, largest logit) on made-up ids.
+def loaded_logits(
+    system: str, folder: Path, config: Config, ranks: Ranks | None = None, alive: Alive = nothing
+) -> Float32:
+    """The logits of made-up ids by the model in a folder.
 
-    ranks: they hold both models between them as the config's mesh says; each makes this call. alive: called for each
-    tensor.
+    ranks: they hold it between them as the config's mesh says; each makes this call. alive: called for each tensor.
     """
     from mudd_core import interop
     from mudd_core.run.build.planned_model import spread_of
@@ -199,5 +193,4 @@ def compare(
 
     again = interop.load_original(system, folder, folder, spread=spread, alive=alive)
     ranks.barrier()  # ranks of a node may share the weights
-    ids = probe_ids(model.config)
-    return difference(again.logits(ids), model.logits(ids))
+    return again.logits(probe_ids(again.config))

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mudd_core.checkpoint.stored import StoredTensor
-from mudd_core.config import Config
+from mudd_core.config import Config, ModelConfig
 from mudd_core.config.fields import replace_path
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.engine.lora import merged_tensors
 from mudd_core.engine.model import Model
-from mudd_core.interop.export_adapter import adapter_difference, write_adapter
+from mudd_core.interop.export_adapter import adapter_logits, base_tensors, write_adapter
 from mudd_core.interop.export_asked import Asked
-from mudd_core.interop.export_folder import Beside, carried_files, compare, write_theirs
-from mudd_core.interop.held_model import Alive, held_model, take_weights
+from mudd_core.interop.export_folder import Beside, carried_files, loaded_logits, write_theirs
+from mudd_core.interop.held_model import Alive, Held, held_model, take_weights
 from mudd_core.interop.imported import base_source, carrier, changed_since
 from mudd_core.interop.merged import base_types, rounded_weights
 from mudd_core.interop.model_card import NAME as CARD
@@ -33,7 +33,8 @@ from mudd_core.run.store.run_folder import RunFolder
 class Export:
     """An export of the checkpoint of a step; each method writes a folder, compares, and returns the exit code.
 
-    cut: the weights on disk, of a model that ranks have cut. alive: a sign of life of a rank, called for each tensor.
+    weights: those of the run by name, on disk. is_cut: no rank has all of its model. alive: a sign of life of a rank,
+    called for each tensor. Models are held one after the other, each as the last one is dropped.
     """
 
     asked: Asked
@@ -41,21 +42,24 @@ class Export:
     run: RunFolder
     step: int
     ranks: Ranks
-    cut: Mapping[str, StoredTensor] | None
+    weights: Mapping[str, StoredTensor]
+    is_cut: bool
     alive: Alive
 
-    def adapter(self, model: Model, base: str) -> int:
+    def adapter(self, held: Held, base: str) -> int:
         """The adapters alone, for PEFT. base: what they name as theirs."""
-        assert model.lora is not None
-        beside = self._beside(model, {}, f"an adapter ({_lora_text(model)}) for PEFT", base)
+        shape = held.model.config
+        beside = self._beside(shape, {}, f"an adapter ({_lora_text(held.model)}) for PEFT", base)
 
         def write() -> int:
-            files = {**carried_files(beside, model), CARD: beside.card}
-            return write_adapter(self.asked.folder, model, base, files, self.cut)
+            files = {**carried_files(beside, shape), CARD: beside.card}
+            return write_adapter(self.asked.folder, held.model, base, files, self.weights)
 
         tensors = self.ranks.from_first(write)
-        spread = spread_of(model.config, self.config, self.ranks)
-        far, largest = adapter_difference(self.asked.folder, model, self.cut, spread, self.alive)
+        want, kept = held.model.logits(probe_ids(shape)), base_tensors(held.model.store, self.weights)
+        held.drop()
+        spread = spread_of(shape, self.config, self.ranks)
+        far, largest = difference(adapter_logits(self.asked.folder, shape, kept, spread, self.alive), want)
         if far > NEAR * largest:
             return self._differs(far)
         if not _is_there(base):
@@ -73,50 +77,53 @@ class Export:
             f"{tensors} tensors in {self.asked.folder}, adapters of {base} for PEFT; {_same(largest)}"
         )
 
-    def merged(self, model: Model, systems: Sequence[str]) -> int:
+    def merged(self, held: Held, systems: Sequence[str]) -> int:
         """The whole model, adapters added in fp32 and rounded once to the types of the base."""
-        plain, weights = self.plain(model)
-        ids = probe_ids(model.config)
-        want = model.logits(ids)
-        far, largest = difference(plain.logits(ids), want)
+        shape, ids = held.model.config, probe_ids(held.model.config)
+        want = held.model.logits(ids)
+        plain, weights = self.plain(held)
+        far, largest = difference(plain.model.logits(ids), want)
         if far > NEAR * largest:
             return self._differs(far)
-        kinds = base_types(carrier(self.run, self.config), plain.config) if systems == ("hf",) else {}
+        kinds = base_types(carrier(self.run, self.config), shape) if systems == ("hf",) else {}
         if narrow := sorted(set(kinds.values()) - {"F32"}):
-            rounded = rounded_weights(plain.config, weights, kinds)
-            self.ranks.together(lambda: take_weights(plain, rounded, self.alive))
-            weights.update(rounded)
-            moved, _ = difference(plain.logits(ids), want)
+            rounded = rounded_weights(shape, weights, kinds)
+            self.ranks.together(lambda: take_weights(plain.model, rounded, self.alive))
+            weights |= rounded
+            moved, _ = difference(plain.model.logits(ids), want)
             self._note(
                 f"rounded once to {', '.join(narrow)}, as the base has it: logits move by at most {moved:.2g}"
             )
-        return self.whole(plain, systems, weights if self.cut is not None else None, kinds)
+        return self.whole(plain, systems, weights, kinds)
 
-    def plain(self, model: Model) -> tuple[Model, dict[str, StoredTensor]]:
-        """A model with what the adapters add in its weights, and these; ranks hold it between them as the run's."""
-        given = model.parameters if self.cut is None else self.cut
-        weights = merged_tensors(given, model.store)
-        spread = spread_of(model.config, without_adapters(self.config), self.ranks)
-        return held_model(model.config, weights, spread, self.alive), weights
+    def plain(self, held: Held) -> tuple[Held, dict[str, StoredTensor]]:
+        """A model with what the adapters add in its weights, in place of the run's, and these weights."""
+        shape, weights = held.model.config, merged_tensors(self.weights, held.model.store)
+        held.drop()
+        spread = spread_of(shape, without_adapters(self.config), self.ranks)
+        return Held(held_model(shape, weights, spread, self.alive)), weights
 
     def whole(
         self,
-        model: Model,
+        held: Held,
         systems: Sequence[str],
-        cut: Mapping[str, StoredTensor] | None,
+        weights: Mapping[str, StoredTensor],
         kinds: Mapping[str, str],
     ) -> int:
-        """All weights, in another program's names. cut, kinds: as for write_theirs."""
-        asked, base = self.asked, base_source(self.run)
-        beside = self._beside(model, kinds, f"a model of the family {model.config.family}", base)
+        """All weights, in another program's names. weights: of the model, by ours; kinds: as for write_theirs."""
+        asked, base, shape = self.asked, base_source(self.run), held.model.config
+        cut = weights if self.is_cut else None
+        beside = self._beside(shape, kinds, f"a model of the family {shape.family}", base)
         size = asked.args.shard_mb << 20
         system, tensors = self.ranks.from_first(
             lambda: write_theirs(
-                asked.folder, model, systems, cut, beside, shard_bytes=size, alive=self.alive
+                asked.folder, held.model, systems, cut, beside, shard_bytes=size, alive=self.alive
             )
         )
+        want = held.model.logits(probe_ids(shape))
+        held.drop()
         config = without_adapters(self.config)
-        far, largest = compare(system, asked.folder, model, config, self.ranks, self.alive)
+        far, largest = difference(loaded_logits(system, asked.folder, config, self.ranks, self.alive), want)
         program = "" if asked.args.system or system == "hf" else f" for {system}"
         changes = f" with {shlex.join(asked.changes)}" if asked.changes else ""
         return self.compared(f"{tensors} tensors in {asked.folder}{program}; {_same(largest, changes)}", far)
@@ -125,9 +132,9 @@ class Export:
         """Say the text, or remove the folder where its logits are not those of the model; the exit code."""
         return self._say(text) if far == 0.0 else self._differs(far)
 
-    def _beside(self, model: Model, kinds: Mapping[str, str], kind: str, base: str) -> Beside:
+    def _beside(self, model: ModelConfig, kinds: Mapping[str, str], kind: str, base: str) -> Beside:
         given, config, run = self.asked.args.tokenizer, self.config, self.run
-        tokenizer = self.ranks.together(lambda: run_tokenizer(given, config, run, model.config.vocab_size))
+        tokenizer = self.ranks.together(lambda: run_tokenizer(given, config, run, model.vocab_size))
         card = model_card(run, config, self.step, base, self.asked.words, kind)
         return Beside(carrier(run, config), tokenizer, given is None, kinds, card)
 

@@ -1,4 +1,4 @@
-"""A model with given weights, which ranks may hold between them."""
+"""Models with given weights, which ranks may hold between them, one after the other."""
 
 from __future__ import annotations
 
@@ -13,6 +13,24 @@ from mudd_core.engine.cut import Spread
 from mudd_core.engine.model import Model
 
 Alive: TypeAlias = Callable[[], None]  # a sign of life of a rank
+
+
+class Held:
+    """The one reference to a model, whose memory is free when it is dropped."""
+
+    def __init__(self, model: Model) -> None:
+        self._model: Model | None = model
+
+    @property
+    def model(self) -> Model:
+        """The model; ValueError after drop()."""
+        if self._model is None:
+            raise ValueError("[held] model: it was dropped")
+        return self._model
+
+    def drop(self) -> None:
+        """Free the model."""
+        self._model = None
 
 
 def nothing() -> None:

@@ -1,7 +1,8 @@
 """Hugging Face transformers: Llama, Mistral, Qwen2, Qwen3, GPT-2 and Mixtral, their tensor names, batches, losses.
 
-Names may come in any of the spellings that are in use: GPT-2 with or without the prefix "transformer.", Mixtral's
-experts one by one or fused over experts (transformers 5 in memory), a tied head stored or left out. What comes back
+Names may come in any of the spellings that are in use: with or without the prefix "transformer." of GPT-2 and "model."
+of the others, Mixtral's experts one by one or fused over experts (transformers 5 in memory), a tied head stored or left
+out. What comes back
 (gradients, exports) has the spelling that went in. GPT-2's resid_pdrop, embd_pdrop and attn_pdrop are carried both
 ways. Llama and Mixtral have no dropout here, so `launch.py import` notes their attention_dropout and leaves it out.
 """
@@ -28,6 +29,7 @@ from mudd_core.config.families import (
 from mudd_core.interop import hf_settings
 from mudd_core.interop.hf_original import original_config
 from mudd_core.interop.hf_settings import HfModel
+from mudd_core.interop.hf_sizes import require_sizes
 from mudd_core.interop.layout import Entry
 from mudd_core.interop.settings import Settings
 from mudd_core.interop.system import Shapes, System, as_ids
@@ -35,8 +37,7 @@ from mudd_core.interop.system import Shapes, System, as_ids
 Shape = tuple[int, ...]
 
 _BUFFERS = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias)$")  # computed, not learned
-_LAYER = re.compile(r"(?:model\.layers|(?:transformer\.)?h)\.(\d{1,9})\.")
-_ROUTERS = ("model.layers.0.block_sparse_moe.gate.weight", "model.layers.0.mlp.gate.weight")
+_PREFIXES = ("transformer.", "model.", "")
 _KNOWN = ("tokens", "input_ids", "labels", "attention_mask", "position_ids")
 
 
@@ -44,7 +45,7 @@ _KNOWN = ("tokens", "input_ids", "labels", "attention_mask", "position_ids")
 class Spelling:
     """Which of the spellings a set of weights uses."""
 
-    prefix: str = ""  # GPT-2: "transformer." or ""; the others always "model."
+    prefix: str = ""  # "transformer." or "" of GPT-2, "model." or "" of the others
     fused: bool = False  # Mixtral: all experts of a layer in two tensors
     head: bool = False  # a tied head is stored as well
 
@@ -100,10 +101,10 @@ def _experts(model: MixtralConfig, block: str, layer: str, fused: bool) -> Itera
 
 
 def _rotary(model: TransformerPPConfig | MixtralConfig, spelling: Spelling) -> Iterator[Part]:
-    D, F, V = model.d_model, model.d_ff, model.vocab_size
-    yield Entry("embed", "model.embed_tokens.weight"), (V, D)
+    D, F, p = model.d_model, model.d_ff, spelling.prefix
+    yield Entry("embed", f"{p}embed_tokens.weight"), (model.vocab_size, D)
     for n in range(model.n_layer):
-        block, layer = f"blocks.{n}", f"model.layers.{n}"
+        block, layer = f"blocks.{n}", f"{p}layers.{n}"
         yield from _rotary_block(model, block, layer)
         if isinstance(model, MixtralConfig):
             yield from _experts(model, block, layer, spelling.fused)
@@ -111,7 +112,7 @@ def _rotary(model: TransformerPPConfig | MixtralConfig, spelling: Spelling) -> I
         for name, fan_in, fan_out in (("gate", D, F), ("up", D, F), ("down", F, D)):
             theirs = f"{layer}.mlp.{name}_proj"
             yield from _product(f"{block}.ffn.{name}", theirs, fan_in, fan_out, model.mlp_bias)
-    yield Entry("final_norm.gain", "model.norm.weight"), (D,)
+    yield Entry("final_norm.gain", f"{p}norm.weight"), (D,)
 
 
 def _gpt2(model: GPT2Config, spelling: Spelling) -> Iterator[Part]:
@@ -139,27 +140,6 @@ def _gpt2(model: GPT2Config, spelling: Spelling) -> Iterator[Part]:
             yield Entry(f"{block}.{ours}.bias", f"{layer}.{theirs}.bias"), (D,)
     yield Entry("final_norm.gain", f"{p}ln_f.weight"), (D,)
     yield Entry("final_norm.bias", f"{p}ln_f.bias"), (D,)
-
-
-def _agree(config: Settings, model: HfModel, shapes: Shapes) -> None:
-    """ValueError where the sizes that decide how many tensors there are, and how wide, are not those of the tensors."""
-    layers, width = hf_settings.size_names(config)
-    numbers = [int(match[1]) for match in map(_LAYER.match, shapes) if match]
-    sizes = [(layers, model.n_layer, 1 + max(numbers, default=-1))]
-    for name in ("model.embed_tokens.weight", "transformer.wte.weight", "wte.weight"):
-        if len(shapes.get(name, ())) == 2:
-            sizes.append(("vocab_size", model.vocab_size, shapes[name][0]))
-            sizes.append((width, model.d_model, shapes[name][1]))
-    if isinstance(model, MixtralConfig):
-        router = next((shapes[name] for name in _ROUTERS if name in shapes), None)
-        if not router:
-            raise ValueError(f"[hf] weights: '{_ROUTERS[0]}' is missing")
-        sizes.append(("num_local_experts", model.n_expert, router[0]))
-    for name, given, have in sizes:
-        if given != have:
-            raise ValueError(
-                f"[hf] {name}: the weights have {have}, the settings say {given}; copy the folder again"
-            )
 
 
 def _components(model: HfModel, spelling: Spelling) -> Iterator[Part]:
@@ -190,19 +170,23 @@ class HuggingFace(System[HfModel]):
         """This system in the spelling of the weights, and those of them that are learned."""
         learned = {name: array for name, array in weights.items() if not _BUFFERS.search(name)}
         spelling = Spelling(
-            prefix="transformer." if any(name.startswith("transformer.") for name in learned) else "",
+            prefix=next(one for one in _PREFIXES if any(name.startswith(one) for name in learned) or not one),
             fused=any(name.endswith("experts.gate_up_proj") for name in learned),
             head="lm_head.weight" in learned,
         )
         return HuggingFace(spelling), learned
 
     def _spelled(self, model: HfModel) -> Spelling:
-        return self._spelling or Spelling(prefix="transformer." if isinstance(model, GPT2Config) else "")
+        return self._spelling or Spelling(prefix=_PREFIXES[0 if isinstance(model, GPT2Config) else 1])
+
+    def require(self, config: Settings) -> None:
+        """ValueError for settings that are not computed."""
+        hf_settings.model_config(config)
 
     def model_config(self, config: Settings, shapes: Shapes) -> HfModel:
         """Our config of a config.json; ValueError where its sizes are not those of the tensors."""
         model = hf_settings.model_config(config)
-        _agree(config, model, shapes)
+        require_sizes(config, model, shapes)
         return model
 
     def original_config(self, model: HfModel) -> JsonObject:

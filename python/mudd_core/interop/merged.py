@@ -1,4 +1,4 @@
-"""A model with adapters as one without: what they add is summed in fp32 and rounded once, to the types of the base."""
+"""The types of a base, and weights that are rounded to them once, after what adapters add was summed in fp32."""
 
 from __future__ import annotations
 
@@ -12,18 +12,10 @@ from mudd_core.base.types import Float32
 from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.stored import StoredTensor, float32_of, made_tensor
 from mudd_core.config import ModelConfig
-from mudd_core.engine.lora import merged_tensors
-from mudd_core.engine.model import Model
-from mudd_core.interop.held_model import held_model
 from mudd_core.interop.hf import SYSTEM
 from mudd_core.interop.hf_settings import HfModel
 from mudd_core.interop.imported import imported_types
 from mudd_core.run.store.run_folder import RunFolder
-
-
-def merged_model(model: Model) -> Model:
-    """The model of one process with scale A B in its weights, in fp32."""
-    return held_model(model.config, merged_tensors(model.parameters, model.store))
 
 
 def rounded_weights(
@@ -45,13 +37,17 @@ def rounded_weights(
 
 
 def _near(weight: StoredTensor, kind: str, name: str) -> Float32:
-    value = float32_of(weight)
-    near = dtypes.as_float32(dtypes.rounded(value, kind))
-    if bad := np.flatnonzero(np.isfinite(value) & ~np.isfinite(near)).tolist():
-        raise UserError(
-            f"[export] --merged: expected weights that {kind}, the type of the base, can hold, got "
-            f"{value.reshape(-1)[bad[0]]:g} in '{name}'; --adapter keeps them apart"
-        )
+    value = np.ascontiguousarray(float32_of(weight))
+    near = np.empty_like(value)
+    for begin in range(0, value.size, dtypes.AT_ONCE):
+        part = slice(begin, begin + dtypes.AT_ONCE)
+        given, found = value.reshape(-1)[part], near.reshape(-1)[part]
+        found[:] = dtypes.as_float32(dtypes.rounded(given, kind))
+        if bad := np.flatnonzero(np.isfinite(given) & ~np.isfinite(found)).tolist():
+            raise UserError(
+                f"[export] --merged: expected weights that {kind}, the type of the base, can hold, got "
+                f"{given[bad[0]]:g} in '{name}'; --adapter keeps them apart"
+            )
     return near
 
 
@@ -63,9 +59,12 @@ def base_types(run: RunFolder, model: ModelConfig) -> dict[str, str]:
     if not isinstance(model, HfModel):
         return {}
     names, known = SYSTEM.shapes(model, {}), imported_types(run)
-    bare = {
-        name.removeprefix("transformer."): kind for name, kind in known.items()
-    }  # both spellings of GPT-2
+    bare = {_bare(name): kind for name, kind in known.items()}
     kinds = list(known.values())
     usual = max(sorted(set(kinds)), key=kinds.count, default="F32")
-    return {name: bare.get(name.removeprefix("transformer."), usual) for name in names}
+    return {name: bare.get(_bare(name), usual) for name in names}
+
+
+def _bare(name: str) -> str:
+    """A name in the spelling without prefix, in which some folders have it."""
+    return name.removeprefix("transformer.").removeprefix("model.")

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from mudd_core.base.members import object_in
 from mudd_core.base.surroundings import program
 from mudd_core.config import Config
 from mudd_core.config.fields import walk
@@ -17,19 +16,13 @@ from mudd_core.run.build.base import BASE_FACT
 from mudd_core.run.records.data_facts import DATA_FACT, data_fingerprint
 from mudd_core.run.store.json_files import facts_of
 from mudd_core.run.store.metrics import Row, rows_of
-from mudd_core.run.store.run_folder import SOURCE, RunFolder
+from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.tune_arguments import TuneArguments, field_text
 
 NAME = "README.md"
 _SECTIONS = ("tune", "lora", "optim", "train", "data", "loss")
-# Of this machine; lora.start_from is named by --adapter.
+# Of this machine.
 _PLACES = ("data.path", "data.tokenizer", "data.cache_dir", "data.eval_path", "lora.start_from")
-_DECIDED = (
-    "data.pipeline",
-    "lora.rank",
-    "lora.alpha",
-    "lora.targets",
-    "lora.dropout",
-)  # by tune, by an adapter
 
 
 def model_card(
@@ -76,10 +69,7 @@ def _recipe(config: Config) -> list[str]:
         for info in walk(config)
         if info.path.startswith(sections) and info.path not in _PLACES and info.value != usual.get(info.path)
     )
-    return [
-        shlex.quote(f"{path}={value:g}" if isinstance(value, float) else f"{path}={value}")
-        for path, value in chosen
-    ]
+    return [shlex.quote(f"{path}={field_text(value)}") for path, value in chosen]
 
 
 def _losses(run: RunFolder, step: int) -> str:
@@ -99,17 +89,12 @@ def _numbers(rows: Sequence[Row], name: str) -> list[float]:
 
 
 def _tuned(run: RunFolder, config: Config, base: str, exported: Sequence[str]) -> list[str]:
-    """The command that tunes such a run again, if `tune` did. exported: words of the export, which name its folder."""
+    """The command that tunes such a run, if `tune` did it. exported: words of the export, which name its folder."""
     if not run.asked_file.is_file():
         return []
     place = next((word for word in exported if word.startswith("--workdir=")), f"--workdir={run.path.name}")
-    words = [f"--base={base}", f"--data={Path(config.data.path).name}", place]
-    decided: Sequence[str] = _DECIDED[:1]
-    if run.adapter_folder.is_dir() and config.lora.start_from:
-        words.insert(2, f"--adapter={Path(str(object_in(run.adapter_folder / SOURCE).get('path'))).name}")
-        decided = _DECIDED
-    fields = [word for word in _recipe(config) if word.partition("=")[0] not in decided]
-    return [f"{shlex.join([*program(), 'tune', *words])} {' '.join(fields)}".rstrip()]
+    asked = TuneArguments.of(run) or TuneArguments(base, config.data.path, "", [])
+    return [shlex.join([*program(), "tune", *asked.options, place, *asked.fields(run, config)])]
 
 
 def _is_of_hub(base: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,14 +114,14 @@ def read_adapter(folder: Path, model: ModelConfig, place: str) -> Adapter:
     dropout = member({"lora_dropout": 0.0, **settings}, "lora_dropout", float, file)
     for name, value, ok in (
         ("r", rank, rank > 0),
-        ("lora_alpha", alpha, alpha >= 0),
-        ("lora_dropout", dropout, dropout < 1),
+        ("lora_alpha", alpha, 0 <= alpha < math.inf),
+        ("lora_dropout", dropout, 0 <= dropout < 1),
     ):
         if not ok:
             raise FormatError(str(file), 0, f"member '{name}': {value:g} is no such number of adapters")
-    weights = _weights(folder, model, rank, place)
-    layers = {name.rpartition(".")[0] for name in weights}
     every = adapted_names(model, ALL)
+    weights = _weights(folder, model, every, rank, place)
+    layers = {name.rpartition(".")[0] for name in weights}
     targets = ALL if layers == set(every) else ",".join(shortest(layers, every))
     adapter = Adapter(LoraConfig(rank=rank, alpha=alpha, targets=targets, dropout=dropout), weights)
     _require_sizes(adapter, model, place)
@@ -142,8 +142,13 @@ def _require_computed(settings: Mapping[str, Json], folder: Path, place: str) ->
             )
 
 
-def _weights(folder: Path, model: ModelConfig, rank: int, place: str) -> dict[str, Float32]:
-    """The tensors by our names and in our shapes, all of this rank, finite, and in pairs."""
+def _weights(
+    folder: Path, model: ModelConfig, every: Sequence[str], rank: int, place: str
+) -> dict[str, Float32]:
+    """The tensors by our names and in our shapes, all of this rank, finite, and in pairs.
+
+    every: our layers that may have an adapter.
+    """
     file = folder / TENSORS
     if not file.is_file():
         pickled = (
@@ -159,6 +164,11 @@ def _weights(folder: Path, model: ModelConfig, rank: int, place: str) -> dict[st
             )
         module, factor = at
         layer = _layer_of(modules, module, f"{place}: {file}")
+        if layer not in every:  # every expert of a stack would be the same layer
+            raise UserError(
+                f"{place}: {file}: '{module}' is of a router or an expert, which take no adapters here; merge it in "
+                "PEFT (merge_and_unload) and give that folder as --base"
+            )
         found[f"{layer}.{factor}"] = _factor(file, name, factor, tensor, rank)
     for name in found:
         other = name[:-1] + ("b" if name.endswith("a") else "a")

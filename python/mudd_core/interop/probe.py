@@ -8,7 +8,8 @@ from mudd_core.base.types import Float32, Int64
 from mudd_core.config import ModelConfig
 
 NEAR = 2.0**-12  # of the largest logit: rounding of the same sums in another order, through all layers
-_SHAPE = (2, 32)  # sequences and positions
+# Sequences and positions: so many rows that fp32 matmuls pack weights where they use them, and keep no packed copies.
+_SHAPE = (8, 32)
 
 
 def probe_ids(model: ModelConfig) -> Int64:

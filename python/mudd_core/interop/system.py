@@ -41,6 +41,9 @@ class System(ABC, Generic[M]):
     advice: ClassVar[Mapping[str, str]] = {}
     """What a user can do about a field of ours that it does not have, by field."""
 
+    def require(self, config: Settings) -> None:
+        """ValueError for settings that no weights could have here. Called before a file of weights is opened."""
+
     @abstractmethod
     def model_config(self, config: Settings, shapes: Shapes) -> M:
         """Our frozen model config, vocab_size and max_seq_len filled in; ValueError for what we cannot express."""

@@ -95,6 +95,10 @@ def test_the_words_of_the_job_are_taken_out_and_threads_are_looked_up() -> None:
         (["--hosts=a"], "--hosts: expected --ranks=N beside it"),
         (["--ranks=1", "--hosts=a,b"], "--hosts: expected at most 1"),
         (["--ranks=2", "--hosts=-oProxyCommand=x"], "--hosts: expected names"),
+        (["--ranks=2", "--hosts="], "--hosts: expected names with commas between them, got ''"),
+        (["--ranks=4", "--hosts=a:2,b:2"], "got 'a:2,b:2'; ranks are dealt out evenly"),
+        (["--ranks=4", "--hosts=a,b,a"], "--hosts: a is named twice"),
+        (["--ranks=4", "--hosts=a,b,c"], "4 ranks on 3 hosts are 2 on each, so that c would have none"),
         (["--ranks=2", "--max-restarts=-1"], "--max-restarts: expected a whole number"),
         (
             ["report", "--ranks=2", "--workdir=runs/a"],

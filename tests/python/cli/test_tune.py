@@ -10,8 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from exported_files import exported_files
 from hf_models import transformers
 from mudd_core.base.types import Float32
 from mudd_core.base.units import bytes_text
+from mudd_core.cli import main
 from places import ROOT
 from rank_runs import by_threads
 from reference import bounds
@@ -30,7 +33,7 @@ from tune_folders import write_given
 peft = pytest.importorskip("peft")
 safetensors = pytest.importorskip("safetensors.torch")
 
-WORDS = ("train.threads=1", "optim.lr=3e-3", "train.seq_len=64", "train.epochs=2")
+WORDS = ("train.threads=1", "optim.lr=0.003", "train.seq_len=64", "train.epochs=2")
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +196,32 @@ def test_an_export_has_the_adapters_in_its_weights(
     assert np.abs(base - want).max() > 1e-2 * np.abs(want).max()
 
 
+def test_an_export_holds_one_model_at_a_time(
+    given: Path, adapted: subprocess.CompletedProcess[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without packed copies of its weights, whatever it compares."""
+    held: weakref.WeakSet[mc.Model] = weakref.WeakSet()
+    make, logits, seen = mc.Model.__init__, mc.Model.logits, []
+
+    def made(model: mc.Model, *words: Any, **options: Any) -> None:
+        make(model, *words, **options)
+        if not options.get("booked_only"):
+            held.add(model)
+
+    def asked(model: mc.Model, ids: Any) -> Float32:
+        found = logits(model, ids)
+        seen.append((len(held), model.store.packed_bytes))
+        return found
+
+    monkeypatch.setattr(mc.Model, "__init__", made)
+    monkeypatch.setattr(mc.Model, "logits", asked)
+    monkeypatch.chdir(given)
+    for form, comparisons in (("--merged", 4), ("--adapter", 2)):
+        assert main(["export", "--workdir=runs/adapted", f"--to=held{form}", form]) == 0
+        assert seen == [(1, 0)] * comparisons
+        seen.clear()
+
+
 def export(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """The command, typed in the folder."""
     command = [sys.executable, str(ROOT / "launch.py"), "export", *words]
@@ -217,7 +246,7 @@ def test_an_export_has_the_adapters_alone(given: Path, adapted: subprocess.Compl
         assert told in card, card
     assert re.search(r"\| loss \| training [\d.]+; held-out [\d.]+ before, [\d.]+ after", card)
     assert (
-        "launch.py tune --base=base --data=chat.jsonl --workdir=runs/adapted train.steps=" in card
+        f"launch.py tune --base=base --data=chat.jsonl --workdir=runs/adapted {' '.join(WORDS)}\n" in card
         and str(given) not in card
     )
     assert f"chat.jsonl (SHA-256 {hashlib.sha256((given / 'chat.jsonl').read_bytes()).hexdigest()})" in card

@@ -94,6 +94,9 @@ def test_a_run_is_a_base(here: Path, capsys: Told) -> None:
     assert tune("data.template=chatml", base="runs/mine", run="more") == 0
     text = capsys.readouterr().out
     assert "adapters of the base " in text and text.count("held-out loss: ") == 2
+    assert tune("data.template=chatml", run="more") == 2
+    assert "[tune] --base: runs/more was started from runs/mine, got base" in capsys.readouterr().err
+    assert not (here / "runs" / "more" / "base").exists()
 
 
 def test_a_plan_for_ranks_has_their_share(here: Path, capsys: Told) -> None:

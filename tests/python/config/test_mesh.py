@@ -49,7 +49,7 @@ def test_zero_2_is_refused_with_its_figure() -> None:
         mc.load_config("tiny.py", ["mesh.zero=2"])
     assert str(caught.value) == (
         "[mesh] zero=2 is not built: beside zero=1 it saves 4 bytes a parameter and costs a reduce-scatter of the "
-        "gradients in each graph run; use zero=1, or zero=3, which cuts the weights, too (docs/parallel.md)"
+        "gradients in each graph run; use mesh.zero=1, or mesh.zero=3, which cuts weights, too (docs/parallel.md)"
     )
     assert mc.load_config("tiny.py", ["mesh.zero=3"]).mesh.zero == 3
 
@@ -58,20 +58,35 @@ def test_zero_2_is_refused_with_its_figure() -> None:
 def test_axes_of_part_two_are_refused_by_name(axis: str) -> None:
     with pytest.raises(UserError) as caught:
         mc.load_config("tiny.py", [f"mesh.{axis}=2"])
-    assert f"[mesh] {axis}=2: " in str(caught.value) and f"; use {axis}=1 mesh.fsdp=-1" in str(caught.value)
-    with pytest.raises(UserError, match=f"use {axis}=1 mesh.fsdp=8"):
+    assert f"[mesh] {axis}=2: " in str(caught.value) and f"; use mesh.{axis}=1 mesh.fsdp=-1" in str(
+        caught.value
+    )
+    with pytest.raises(UserError, match=f"use mesh.{axis}=1 mesh.fsdp=8"):
         mc.load_config("tiny.py", [f"mesh.{axis}=4", "mesh.fsdp=2"])
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("tiny.py",), "[mesh] expert=2: transformer_pp has no experts; use mesh.fsdp"),
-        (("MIX", "model.n_expert=5"), "[mesh] expert=2 does not divide the 5 experts of a layer; use 1, 5"),
+        (("tiny.py",), "[mesh] expert=2: transformer_pp has no experts; use mesh.expert=1 mesh.fsdp=-1"),
+        (
+            ("MIX", "model.n_expert=5"),
+            "[mesh] expert=2 does not divide the 5 experts of a layer; use mesh.expert=1 or 5",
+        ),
+        (
+            ("mixtral/tiny.py", "model.n_expert=10"),
+            "[mesh] expert=2: the 5 experts of a rank have 112640 numbers in each of their matrices; expected a "
+            "multiple of 4096, so that sums keep the bits of one process; use mesh.expert=1 or 5",
+        ),
+        (
+            ("mixtral/tiny.py", "mesh.expert=8"),
+            "[mesh] expert=8: the 1 experts of a rank have 22528 numbers in each of their matrices; expected a "
+            "multiple of 4096, so that sums keep the bits of one process; use mesh.expert=1, 2 or 4",
+        ),
         (
             ("MIX", "model.d_model=36", "model.n_head=6"),
             "[mesh] expert=2: the 2 experts of a rank have 4608 numbers in each of their matrices; expected a multiple "
-            "of 4096, so that sums keep the bits of one process; use expert=1",
+            "of 4096, so that sums keep the bits of one process; use mesh.expert=1",
         ),
     ],
 )
@@ -84,7 +99,7 @@ def test_experts_that_cannot_be_dealt_out_are_refused(
         "model=MixtralConfig(d_model=64, n_layer=1, n_head=4, n_kv_head=2, d_ff=64, n_expert=4))\n"
     )
     with pytest.raises(UserError) as caught:
-        mc.load_config(str(mixture) if words[0] == "MIX" else words[0], [*words[1:], "mesh.expert=2"])
+        mc.load_config(str(mixture) if words[0] == "MIX" else words[0], ["mesh.expert=2", *words[1:]])
     assert str(caught.value) == message and caught.value.exit_code == 2
 
 
@@ -101,7 +116,7 @@ def test_tensor_parallelism_is_refused_with_its_figure() -> None:
         mc.load_config("tiny.py", ["mesh.tensor=2"])
     assert str(caught.value) == (
         "[mesh] tensor=2: cutting inside layers takes 8 transfers of T x D a layer, none behind compute "
-        "(docs/scale.md); use tensor=1 mesh.fsdp=-1"
+        "(docs/scale.md); use mesh.tensor=1 mesh.fsdp=-1"
     )
 
 

@@ -110,8 +110,13 @@ def test_sizes_of_one_and_of_what_is_left_decide_nothing() -> None:
 def test_a_field_of_ours_may_keep_whole_weights() -> None:
     kept = found("base_v2.yml", *MUDD, "ici_fsdp_parallelism=4", "mesh.zero=1")
     assert (kept.config.mesh.fsdp, kept.config.mesh.zero) == (4, 1)
-    with pytest.raises(UserError, match="given twice"):
-        found("base_v2.yml", *MUDD, "ici_fsdp_parallelism=4", "mesh.fsdp=2")
+
+
+def test_a_field_of_ours_that_a_message_proposes_may_be_typed_beside_the_key() -> None:
+    for file, words in (("base_v2.yml", (*MUDD, "ici_fsdp_parallelism=4")), (MU, ("n_mesh_rows=4",))):
+        other = found(file, *words, "mesh.data=-1", "mesh.fsdp=-1")
+        assert str(mesh_of(other.config, 8)) == "data 1 x fsdp 8"
+        assert f"mesh.fsdp=-1: in place of what {words[-1]} sets" in other.notes
 
 
 def test_a_mesh_says_how_many_ranks_it_needs() -> None:

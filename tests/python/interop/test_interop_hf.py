@@ -18,6 +18,7 @@ from mudd_core.config import Config, OptimConfig, TrainConfig
 from mudd_core.interop import hf_settings
 from mudd_core.interop.hf_original import original_config
 
+safetensors = pytest.importorskip("safetensors.torch")
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 
 
@@ -123,6 +124,33 @@ def test_spellings_of_gpt2(tmp_path: Path) -> None:
     }
     with pytest.raises(ValueError, match="tied"):
         interop.load_original("hf", settings, {**old, "lm_head.weight": old["wte.weight"] + 1})
+
+
+@pytest.mark.parametrize("name", ["qwen3", "mixtral"])
+def test_names_without_a_prefix(name: str, tmp_path: Path) -> None:
+    """As the model below the head is saved."""
+    make(name, tmp_path / "hf")
+    settings = json.loads((tmp_path / "hf" / "config.json").read_text())
+    plain = interop.load_original("hf", tmp_path / "hf", tmp_path / "hf")
+    weights = plain.original_weights()
+    bare_weights = {key.removeprefix("model."): array for key, array in weights.items()}
+    bare = interop.load_original("hf", settings, bare_weights)
+    assert np.array_equal(bare.logits([1, 2, 3]), plain.logits([1, 2, 3]))
+    assert set(bare.original_weights()) == set(bare_weights)
+    with pytest.raises(ValueError, match=r"expected names as 'model\.layers\.0\.' begins, got 'vision\."):
+        interop.load_original("hf", settings, {f"vision.{key}": array for key, array in weights.items()})
+
+
+def test_settings_are_refused_before_the_weights_are_opened(tmp_path: Path) -> None:
+    """Numbers of eight bits, which NumPy does not have, come with settings that say so."""
+    make("llama", tmp_path / "hf")
+    weights = {"model.layers.0.self_attn.q_proj.weight": torch.zeros(16, 16).to(torch.float8_e4m3fn)}
+    safetensors.save_file(weights, tmp_path / "hf" / "model.safetensors")
+    settings = json.loads((tmp_path / "hf" / "config.json").read_text())
+    settings["quantization_config"] = {"quant_method": "fp8"}
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match=r"quantization_config: expected no value, got .*'fp8'"):
+        interop.load_original("hf", tmp_path / "hf", tmp_path / "hf")
 
 
 @pytest.mark.parametrize(

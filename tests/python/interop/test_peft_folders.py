@@ -15,11 +15,12 @@ from hf_models import V, make, transformers
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config, LoraConfig, OptimConfig, TrainConfig, TuneConfig
 from mudd_core.engine.engine import Engine
-from mudd_core.engine.lora import is_adapter
+from mudd_core.engine.lora import is_adapter, merged_tensors
 from mudd_core.interop import export_original
-from mudd_core.interop.export_adapter import adapter_difference, write_adapter
-from mudd_core.interop.merged import merged_model
+from mudd_core.interop.export_adapter import adapter_logits, base_tensors, write_adapter
+from mudd_core.interop.held_model import held_model
 from mudd_core.interop.peft_folder import SETTINGS, TENSORS, adapter_tensors, read_adapter
+from mudd_core.interop.probe import difference, probe_ids
 from mudd_core.run.build.base import Base
 from rank_runs import batch_of
 from reference import bounds
@@ -67,6 +68,16 @@ def adapted(name: str, folder: Path, lora: LoraConfig) -> mc.Model:
             old = model.parameters[key]
             model.set_parameter(key, old + rng.normal(size=old.shape).astype(np.float32) * 0.1)
     return model
+
+
+def adapter_difference(folder: Path, model: mc.Model) -> tuple[float, float]:
+    """As probe.difference, of a written adapter on the base of a model, and the model."""
+    base = base_tensors(model.store, model.parameters)
+    return difference(adapter_logits(folder, model.config, base), model.logits(probe_ids(model.config)))
+
+
+def merged_model(model: mc.Model) -> mc.Model:
+    return held_model(model.config, merged_tensors(model.parameters, model.store))
 
 
 def theirs(base: Path, adapter: Path) -> Any:
@@ -281,6 +292,8 @@ def test_adapters_in_16_bits_are_read(kind: str, tmp_path: Path) -> None:
         ({"of_a_later_peft": 3}, "of_a_later_peft: expected none, .*got 3"),
         ({"r": 5}, "expected rank 5"),
         ({"lora_alpha": None}, "lora_alpha"),
+        ({"lora_alpha": float("inf")}, "lora_alpha': inf"),
+        ({"lora_dropout": -0.5}, "lora_dropout': -0.5"),
     ],
 )
 def test_settings_that_are_not_computed_are_refused(
@@ -289,7 +302,7 @@ def test_settings_that_are_not_computed_are_refused(
     from_peft("llama_tied", tmp_path, target_modules=["q_proj"])
     file = tmp_path / "theirs" / SETTINGS
     file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
-    damaged = "r" in changed or "lora_alpha" in changed
+    damaged = not changed.keys().isdisjoint({"r", "lora_alpha", "lora_dropout"})
     with pytest.raises(FormatError if damaged else UserError, match=told):
         read(tmp_path)
 
@@ -327,4 +340,16 @@ def test_adapters_of_another_base_and_damaged_files_are_refused(tmp_path: Path) 
 def test_a_joint_matrix_of_gpt2_is_refused(tmp_path: Path) -> None:
     from_peft("gpt2", tmp_path, target_modules=["c_attn"], fan_in_fan_out=True)
     with pytest.raises(UserError, match=r"c_attn' is 3 layers here \(blocks.0.attn.q, .*--base"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("module", ["experts.0.w1", "gate"])
+def test_adapters_of_experts_and_routers_are_refused(module: str, tmp_path: Path) -> None:
+    """As PEFT wrote them with version 4 of transformers, where each is a layer of its own."""
+    from_peft("mixtral_plain", tmp_path, target_modules=["q_proj"])
+    file = tmp_path / "theirs" / TENSORS
+    start = f"base_model.model.model.layers.0.block_sparse_moe.{module}"
+    factors = {f"{start}.lora_A.weight": torch.ones(4, 16), f"{start}.lora_B.weight": torch.ones(24, 4)}
+    safetensors.save_file({**safetensors.load_file(file), **factors}, file)
+    with pytest.raises(UserError, match=f"moe.{module}' is of a router or an expert, .*--base"):
         read(tmp_path)

@@ -82,11 +82,23 @@ def test_the_nearest_mesh_keeps_the_nodes_where_it_can() -> None:
     plan = MemoryPlan.of(resolved_model(config, 512), config, Place(4, 1))
     one, three = [choice.node_bytes for choice in plan.choices()]
     assert three < one
-    found = plan.nearest(three)
+    found = plan.nearest(lambda _: three)
     assert found is not None and (found.words, found.place.world) == ("mesh.zero=3", 4)
-    further = plan.nearest(three - 1)
+    further = plan.nearest(lambda _: three - 1)
     assert further is not None and further.place == Place(8, 1) and further.node_bytes < three
-    assert plan.nearest(1000) is None
+    assert plan.nearest(lambda _: 1000) is None
+
+
+def test_fewer_ranks_a_node_are_tried_before_more_nodes() -> None:
+    config = mc.load_config("tiny.py", ["train.batch_size=4"])
+    plan = MemoryPlan.of(resolved_model(config, 512), config, Place(4, 4))
+    alone = MemoryPlan.of(plan.shape, config).bytes()
+    found = plan.nearest(lambda _: sum(alone.values()))
+    assert found is not None and (found.words, found.place) == ("mesh.zero=1", Place(1, 1))
+    assert "start --ranks=1 and set mesh.zero=1" in plan.advice(plan.bytes(), sum(alone.values()))
+    spread = plan.nearest(lambda _: sum(alone.values()) - 1)
+    assert spread is not None and spread.place.nodes > 1 and spread.place.on_a_node <= 2
+    assert [(place.world, place.on_a_node) for place in Place(8, 3).smaller()] == [(8, 3), (4, 2)]
 
 
 def test_a_plan_that_does_not_fit_prints_a_command_that_does(

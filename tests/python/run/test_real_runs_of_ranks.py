@@ -91,12 +91,12 @@ def test_nodes_give_the_run_of_one_process(
     assert rows(tmp_path / "many") == rows(tmp_path / "one")
 
 
-@pytest.mark.parametrize(("world", "on_a_node"), [(2, 1), (4, 2), (4, 4)])
+@pytest.mark.parametrize(("world", "on_a_node", "batch"), [(2, 1, 8), (4, 2, 11), (4, 4, 8)])
 def test_cut_weights_give_the_run_of_one_process(
-    tiny_text: Path, tmp_path: Path, world: int, on_a_node: int
+    tiny_text: Path, tmp_path: Path, world: int, on_a_node: int, batch: int
 ) -> None:
-    """Validation batches that the ranks cannot share evenly, and texts, which all ranks write together."""
-    fields = {"eval.max_batches": 3, "sample.every": 4}
+    """Batches that the ranks cannot share evenly, also of validation, and texts, which all ranks write together."""
+    fields = {"eval.max_batches": 3, "sample.every": 4, "train.batch_size": batch}
     want = run(tmp_path / "one", tiny_text, 1, **fields)
     got = run(tmp_path / "many", tiny_text, world, on_a_node, SLOW, **{"mesh.zero": 3, **fields})
     assert (got.final_hash, got.val_loss) == (want.final_hash, want.val_loss)
@@ -217,6 +217,7 @@ MIXTURE = {
     "model": MixtralConfig(d_model=64, n_layer=2, n_head=2, n_kv_head=1, d_ff=64, n_expert=4),
     "sample.every": 4,
     "eval.max_batches": 3,  # no multiple of the ranks
+    "train.batch_size": 11,  # neither
 }
 
 

@@ -17,7 +17,7 @@ from mudd_core.cli import main
 from mudd_core.config import FAMILIES
 from mudd_core.tools.bakeoff import Candidate, equal_flops, equal_parameters
 from mudd_core.tools.bakeoff.comparison import cost, parameters, total_cost
-from mudd_core.tools.bakeoff.presets import PRESETS, base, comparison
+from mudd_core.tools.bakeoff.presets import EQUAL, PRESETS, base, comparison
 from mudd_core.tools.bakeoff.result import mean_and_interval, verdict
 from mudd_core.tools.bakeoff.students_t import quantile
 from places import ROOT
@@ -62,8 +62,9 @@ def test_every_preset_makes_a_comparison() -> None:
     moe = comparison("moe", [], "flops", 4096, SMALL, VOCAB)
     dense, sparse = (cost(one.config, VOCAB) for one in moe.candidates)
     assert sparse == pytest.approx(dense, rel=0.03)  # the router is on top
-    with pytest.raises(UserError, match="--equal"):
-        comparison("families", ["gpt2"], "time", 4096, SMALL, VOCAB)
+    for equal, name in EQUAL.items():
+        title = comparison("families", ["gpt2"], equal, 4096, SMALL, VOCAB).title
+        assert title == f"1 families at equal {name[0]}"
     with pytest.raises(UserError, match="gpt3"):
         comparison("families", ["gpt3"], "flops", 4096, SMALL, VOCAB)
 

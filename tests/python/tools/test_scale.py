@@ -12,6 +12,7 @@ import pytest
 
 import mudd_core as mc
 from mudd_core.cli import main
+from mudd_core.config import mesh_of
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.build.planned_model import cut_of
@@ -146,8 +147,35 @@ def test_meshes_are_ranked_and_the_best_is_a_command_that_runs(capsys: pytest.Ca
     )
     assert main([*line[line.index("--config=tiny.py") :], "--plan", "--workdir=none"]) == 0
     assert "mesh.zero=3" in capsys.readouterr().out
-    assert main([*words, "--memory=0.01"]) == 0
+    assert main([*words, "--memory=0.01", "--net=1 Gb/s"]) == 0
     assert "no mesh fits: more nodes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "rows", "best"),
+    [
+        # A mesh that few nodes do not have: those rows are left out, and the mesh is typed once.
+        (
+            ("mixtral/tiny.py", "--nodes=4", "mesh.zero=3", "mesh.expert=4"),
+            ["4"],
+            "mixtral/tiny.py mesh.zero=1 mesh.expert=1 --ranks=4",
+        ),
+        (("tiny.py", "--nodes=4", "mesh.data=2"), ["2", "4"], "tiny.py mesh.zero=1 --ranks=4"),
+        (
+            ("tiny.py", "--nodes=12", "mesh.any_world=true", "train.micro_batch_size=0"),
+            ["1", "2", "4", "8", "12"],
+            "mesh.zero=1 train.batch_size=12 train.logical_shards=16 --ranks=12",
+        ),
+    ],
+)
+def test_any_mesh_of_all_the_nodes_is_ranked(
+    words: tuple[str, ...], rows: list[str], best: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["scale", f"--config={words[0]}", *words[1:], "--flops=1e8", "--net=25GbE"]) == 0
+    text = capsys.readouterr().out
+    table = text.split("sequences")[1].split("best:")[0].splitlines()
+    assert [line.split()[0] for line in table if line[:6].strip().isdigit()] == rows
+    assert f"--config={best}" in text or best in text, text
 
 
 def test_each_family_says_which_axes_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,7 +202,12 @@ def test_a_refused_axis_ends_with_2_and_names_a_mesh_that_works(
     words = [f"--config={config}", f"--workdir={tmp_path / 'run'}", *families.AXES[axis]]
     assert main(words) == 2
     said = capsys.readouterr().err
-    assert "[mesh] " in said and "; use " in said and not list(tmp_path.iterdir())
+    assert "[mesh] " in said and not list(tmp_path.iterdir())
+    way_out = said.partition("; use ")[2].split()
+    assert (
+        way_out[0].startswith("mesh.")
+        and mesh_of(mc.load_config(config, [*words[2:], *way_out]), 2).world == 2
+    )
 
 
 def test_experts_at_home_pay_and_tensor_does_not() -> None:
@@ -226,7 +259,9 @@ def test_a_measured_network_counts(tmp_path: Path, capsys: pytest.CaptureFixture
         (("--config=tiny.py", "--flops=1e9", "--step-seconds=1"), "--flops and --step-seconds: expected one"),
         (("--config=tiny.py", "--workdir=no_such_run"), "expected a run whose metrics say its speed"),
         (("--config=tiny.py", "--flops=1e9", "--net=7g"), "--net: expected 1g, 10g, 25g, 100g or a file"),
-        (("--config=tiny.py", "--flops=1e9", "--nodes=6"), "[mesh] 6 ranks do not divide"),
+        (("--config=tiny.py", "--flops=1e9", "--nodes=6"), "6 x 1 = 6 ranks divide no number of"),
+        (("--config=tiny.py", "--flops=1e9", "--nodes=6"), "take 4 or 8 ranks, or set mesh.any_world=true"),
+        (("--config=tiny.py", "--flops=1e9", "--net=25GB"), "--net: expected 1g"),  # bytes
         (("--config=tiny.py", "--flops=0"), "--flops"),
         (("--config=tiny.py", "--flops=1e9", "--nodes=1024", "--ranks-per-node=2"), "at most 1024 ranks"),
         (("--config=tiny.py", "--flops=1e9", "--nods=2"), "--nodes"),

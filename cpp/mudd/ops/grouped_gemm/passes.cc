@@ -22,9 +22,10 @@ GroupedGemm::Weights::Weights(const GroupedGemm& node, const Run& run, Group exp
     std::byte* to = op.packs_ ? run.scratch() + m * op.packed_bytes() : nullptr;
     const RightOperand all("grouped_gemm", run, i, how, to);
     panels[m] = static_cast<const char*>(all.panels());
+    if (all.kept && op.packs_) panels[m] += group.begin * stride[m];  // another graph asked the store for it
     Unpacked& stack = unpacked[static_cast<size_t>(m)] = all.pack;
     stack.rows = rows, stack.count = group.end - group.begin;
-    if (op.packs_) stack.w += group.begin * rows * cols;
+    if (stack.to) stack.w += group.begin * rows * cols;
   }
   pack_weights(unpacked, op.compute_);
 }

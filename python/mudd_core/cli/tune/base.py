@@ -56,6 +56,8 @@ def base_of(name: str, run: RunFolder) -> Base:
         if run.holds_run or not source.path.is_dir():
             raise UserError(_refusal(imported, name, source.path, changed, run))
         print(f"{', '.join(changed)} changed since the import, and nothing is trained yet", flush=True)
+    if run.holds_run:
+        _require_imported(name, run)  # before an import leaves files in its folder
     _clear(imported)
     _import(name, imported)
     text = json.dumps({"path": str(source.path.absolute()), "files": source_facts(source.path)}, indent=1)
@@ -102,10 +104,21 @@ def _of_run(name: str, run: RunFolder) -> Base:
     return Base(name, run, resolved_model(config, expected_vocabulary(config)), tokenizer)
 
 
+def _require_imported(name: str, run: RunFolder) -> None:
+    """UserError where a run was started from another run, not from a folder that was imported into its own."""
+    started = read_saved_config(run).start.load_parameters_path
+    if Path(started).resolve() != run.base_folder.resolve():
+        raise _other_base(run, started, name)
+
+
 def require_same_base(config: Config, base: Base, run: RunFolder) -> None:
     """UserError where a run was started from another base."""
     started = config.start.load_parameters_path
     if Path(started).resolve() != base.run.path.resolve():
-        raise UserError(
-            f"[tune] --base: {run} was started from {started}, got {base.name}; give that, or another --workdir"
-        )
+        raise _other_base(run, started, base.name)
+
+
+def _other_base(run: RunFolder, started: str, name: str) -> UserError:
+    return UserError(
+        f"[tune] --base: {run} was started from {started}, got {name}; give that, or another --workdir"
+    )

@@ -35,6 +35,7 @@ from mudd_core.data.sources import sources_of
 from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.tune_arguments import TuneArguments
 
 
 def main(words: Sequence[str]) -> int:
@@ -53,6 +54,7 @@ def main(words: Sequence[str]) -> int:
         config, counted, lines = recipe.config, recipe.counted, recipe.lines
         if not asked.plan:
             _keep(run.asked_file, recipe.kept)
+            TuneArguments(asked.base, asked.data, asked.adapter or "", rest).keep(run)
     print("\n".join(lines), flush=True)
     given = {name: getattr(asked, name[2:].replace("-", "_")) for name in JOB_OPTIONS}
     job = {name: value for name, value in given.items() if value}

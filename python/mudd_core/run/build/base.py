@@ -18,6 +18,7 @@ from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, float32_of, mad
 from mudd_core.config import Config
 from mudd_core.engine.frozen import set_weight, stored_as
 from mudd_core.engine.lora import base_names, low_rank, principal_factors, trained_of
+from mudd_core.graph.adapters import Store
 from mudd_core.run.build.grow import start_weights
 from mudd_core.run.build.lent_weights import is_lent, let_go
 from mudd_core.run.build.start_source import base_path, read_source
@@ -116,18 +117,29 @@ def tensors_with_base(
 ) -> dict[str, StoredTensor]:
     """All weights of a model with adapters by name, each made when it is asked for: of its checkpoint, else of the base.
 
-    own: of the checkpoint that the model was read from, whose adapters have this base (require_base).
+    own: of the checkpoint that the model was read from, whose adapters have this base (require_base). They keep no
+    memory of the model.
     """
     found = read_source(base_path(config, folder)).tensors
-    adapters = model.store.adapters
+    store = _booked(model)
+    adapters = store.adapters
     weights = dict(own)
-    for name in base_names(model.store):
+    for name in base_names(store):
         tensor, layer = found[name], name.removesuffix(".w")
         if adapters.initial and layer in adapters.names and name.endswith(".w"):
-            shape = tuple(model.store.describe(name)["shape"])
+            shape = tuple(store.describe(name)["shape"])
             tensor = made_tensor(shape, np.float32, partial(_without_initial, tensor, layer, own, adapters.scale))
-        weights[name] = stored_as(model.store, name, tensor)
+        weights[name] = stored_as(store, name, tensor)
     return weights
+
+
+def _booked(model: Model) -> Store:
+    """The parameters of a model, without memory."""
+    from mudd_core.engine.model import Model
+
+    kinds = {name: model.store.describe(name)["stored"] for name in model.store.names()}
+    narrow = {name: kind for name, kind in kinds.items() if kind != "float32"}
+    return Model(model.config, booked_only=True, stored=narrow, lora=model.lora).store
 
 
 def _without_initial(weight: AnyTensor, layer: str, own: Mapping[str, StoredTensor], scale: float) -> Float32:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
@@ -105,8 +105,11 @@ class MemoryPlan:
                 return least
             return ranks * sum(replace(self, shape=own, config=changed).bytes().values())
 
-        if (mesh := next(self.choices(have), None)) is not None:
-            return f"set {mesh.words}: it then needs {bytes_text(mesh.node_bytes)}, and the training stays the same"
+        for place in self.place.smaller():
+            if (mesh := next(replace(self, place=place).choices(have), None)) is not None:
+                fewer = f"start --ranks={place.world} and " if place.world < self.place.world else ""
+                needs = f"it then needs {bytes_text(mesh.node_bytes)}, and the training stays the same"
+                return f"{fewer}set {mesh.words}: {needs}"
         return advice(self.config, needed, have, settled, rounding)
 
     def choices(self, most: int | None = None) -> Iterator[Choice]:
@@ -122,17 +125,17 @@ class MemoryPlan:
             if most is None or found.node_bytes <= most:
                 yield found
 
-    def nearest(self, have: int) -> Choice | None:
-        """The nearest mesh whose nodes need at most `have` bytes: of these nodes, else of twice as many each time.
+    def nearest(self, have: Callable[[Place], int]) -> Choice | None:
+        """The nearest mesh whose nodes need at most what they have: of these nodes, else of twice as many each time.
 
-        None where the batch and its shards allow no such number of ranks.
+        With so many ranks a node, else with fewer. None where the batch and its shards allow no such number of ranks.
         """
-        place = self.place
-        while place.world <= MOST_RANKS:
-            if found := next(replace(self, place=place).choices(have), None):
-                return found
-            place = Place(2 * place.world, place.on_a_node)
-        return None
+        fitting = (
+            found
+            for place in self.place.others(MOST_RANKS)
+            if (found := next(replace(self, place=place).choices(have(place)), None))
+        )
+        return next(fitting, None)
 
     @cached_property
     def _counted(self) -> _Counted:

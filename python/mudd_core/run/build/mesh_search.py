@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, MeshConfig, check_config, mesh_of, mixture_of
+from mudd_core.config.arguments import without
+from mudd_core.config.mesh import SIZES
 from mudd_core.run.build.place import Place
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -27,6 +29,16 @@ class Choice:
         """The mesh as arguments."""
         mesh = self.config.mesh
         return f"mesh.zero={mesh.zero}" + (f" mesh.expert={mesh.expert}" if mesh.expert > 1 else "")
+
+    def arguments(self, words: Sequence[str], mesh: MeshConfig) -> list[str]:
+        """The arguments of a run, whose mesh is `mesh`, with this mesh in place of it."""
+        own = self.config.mesh
+        found = [*without(words, [f"mesh.{name}" for name in SIZES]), *self.words.split()]
+        if own.expert == 1 < mesh.expert:
+            found.append("mesh.expert=1")  # a file may set it
+        if own != replace(mesh, zero=own.zero, expert=own.expert):
+            found += ["mesh.data=-1", "mesh.fsdp=-1"]
+        return found
 
 
 def meshes(config: Config, world: int) -> list[Config]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from mudd_core.config import Config, mesh_of
@@ -15,6 +15,26 @@ class Place:
 
     world: int = 1
     on_a_node: int = 1
+
+    @property
+    def nodes(self) -> int:
+        """Nodes, of which the last may have fewer ranks."""
+        return -(-self.world // self.on_a_node)
+
+    def smaller(self) -> Iterator[Place]:
+        """This place, and those of half as many ranks each time on as many nodes."""
+        world, nodes = self.world, self.nodes
+        yield self
+        while world % 2 == 0 and world // 2 >= nodes:
+            world //= 2
+            yield Place(world, -(-world // nodes))
+
+    def others(self, most: int) -> Iterator[Place]:
+        """This place, and those with fewer ranks a node or on twice as many nodes each time, up to so many ranks."""
+        place = self
+        while place.nodes <= most:
+            yield from (found for found in place.smaller() if found.world <= most)
+            place = Place(2 * place.world, place.on_a_node)
 
     def text(self, config: Config) -> str:
         """The ranks in words."""

@@ -127,7 +127,7 @@ def _maps_line(config: Config) -> str:
 
 def _time_lines(config: Config, folder: RunFolder, flops: float, place: Place) -> list[str]:
     """The time of a step of so many FLOPs and, where their number is known, of all steps."""
-    rate, nodes = peak_flops(config.train.precision), -(-place.world // place.on_a_node)
+    rate, nodes = peak_flops(config.train.precision), place.nodes
     fraction, source = fraction_of_peak(config, folder)
     steps = planned_steps(config, folder)
     seconds = flops / (rate * fraction * nodes)
@@ -159,40 +159,49 @@ def _memory_lines(
 ) -> list[str]:
     """The peak of a rank, its parts, whether a start would be refused, and the meshes of so many ranks."""
     peak, ranks, programs = sum(kinds.values()), plan.place.on_a_node, plan.place.on_a_node * kinds["program"]
-    have, limit = memory.available_bytes()
+    free, limit = memory.available_bytes()
     whose = "" if ranks == 1 else f" of a rank, {bytes_text(ranks * peak)} of a node of {ranks}"
-    limit = f"{limit} leaves {bytes_text(have)}"
-    if node_memory:
-        have, limit = max(0, node_memory - programs), f"a node has {bytes_text(node_memory)} (--node-memory)"
+    limit = f"a node has {bytes_text(node_memory)} (--node-memory)" if node_memory else f"{limit} leaves {bytes_text(free)}"
+
+    def have(place: Place) -> int:
+        return max(0, node_memory - place.on_a_node * kinds["program"]) if node_memory else free
+
     lines = [f"  memory        {bytes_text(peak)} at the peak{whose}; {limit}"]
-    fits = ranks * peak - programs <= have
+    fits = ranks * peak - programs <= have(plan.place)
     if not fits and plan.place.world == 1:
-        lines += _indented(f"DOES NOT FIT: {plan.advice(kinds, have)}")
+        lines += _indented(f"DOES NOT FIT: {plan.advice(kinds, have(plan.place))}")
     lines += [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items() if kinds.get(kind)]
     return lines if plan.place.world == 1 else lines + _mesh_lines(plan, kinds, have, fits, command)
 
 
 def _mesh_lines(
-    plan: MemoryPlan, kinds: dict[str, int], have: int, fits: bool, command: Callable[[Choice], str]
+    plan: MemoryPlan,
+    kinds: dict[str, int],
+    have: Callable[[Place], int],
+    fits: bool,
+    command: Callable[[Choice], str],
 ) -> list[str]:
-    """What each mesh of so many ranks needs; where the one of the plan does not fit, the nearest that does."""
+    """What each mesh of so many ranks needs; where the one of the plan does not fit, the nearest that does.
+
+    have: bytes of a node for the runs of its ranks.
+    """
     ranks, program = plan.place.on_a_node, kinds["program"]
     lines = [f"  {'meshes':<28}{'a rank':>12}{'a node':>12}"]
     for choice in plan.choices():
         node = choice.node_bytes + ranks * program
         now = " <- this plan" if choice.config.mesh == plan.config.mesh else ""
-        note = now if choice.node_bytes <= have else f" does not fit{now}"
+        note = now if choice.node_bytes <= have(plan.place) else f" does not fit{now}"
         lines.append(
             f"    {choice.words:<26}{bytes_text(choice.rank_bytes + program):>12}{bytes_text(node):>12}{note}"
         )
     if fits:
         return lines
     if (found := plan.nearest(have)) is None:
-        return lines + _indented(f"DOES NOT FIT on any mesh of this batch: {plan.advice(kinds, have)}")
-    nodes = found.place.world // found.place.on_a_node
+        return lines + _indented(f"DOES NOT FIT on any mesh of this batch: {plan.advice(kinds, have(plan.place))}")
+    world, nodes = found.place.world, found.place.nodes
     return [
         *lines,
-        f"                DOES NOT FIT; the nearest mesh that fits is {found.words} on {found.place.world} ranks, "
+        f"                DOES NOT FIT; the nearest mesh that fits is {found.words} on {world} rank{'s' * (world > 1)}, "
         f"{nodes} node{'s' * (nodes > 1)}:",
         f"                {command(found)}",
     ]

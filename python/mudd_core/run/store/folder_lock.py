@@ -47,6 +47,7 @@ _KINDS = {
         run_folder.SUMMARY,
         run_folder.BENCHMARK_LOG,
         run_folder.SOURCE_TOKENIZER,
+        run_folder.ARGUMENTS,
         run_folder.ASKED,
         *COPIES.values(),
     ],
@@ -69,6 +70,7 @@ _OWN_NAMES = {
     run_folder.UNFINISHED,
     run_folder.BASE,
     run_folder.ADAPTER,
+    run_folder.ARGUMENTS,
     run_folder.ASKED,
     *(f"{name}.tmp" for name in (run_folder.CONFIG, run_folder.REMOTE)),  # of a replacement that was killed
     *_UNSTARTED,

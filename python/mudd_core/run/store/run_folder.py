@@ -25,6 +25,7 @@ REMOTE = "remote.json"  # names the storage that the folder is a copy of
 STAGED, UNFINISHED = ".fetch", ".fetch.part"  # of a fetch from a storage (run/store/fetch.py)
 CHECKPOINTS, BOARD = "checkpoints", "tensorboard"
 BASE, ASKED = "base", "tune.json"  # the model that a tuning starts from, and the config that it asks for
+ARGUMENTS = "tune-arguments.json"  # that a tuning was started with
 SOURCE = "source.json"  # the folder that such a model was imported from, and its files
 ADAPTER = "adapter"  # what the adapters of a tuning begin with
 TRACES = ("plugins", "plugins/profile")  # folders of traces, whose loss ends no run: links alone are refused
@@ -162,6 +163,11 @@ class RunFolder:
     def asked_file(self) -> Path:
         """The config that a tuning asks for, before the run has begun."""
         return self.path / ASKED
+
+    @property
+    def arguments_file(self) -> Path:
+        """The arguments that a tuning was started with."""
+        return self.path / ARGUMENTS
 
     @property
     def board_folder(self) -> Path:

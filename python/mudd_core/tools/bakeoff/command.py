@@ -129,7 +129,7 @@ def _parser() -> ToolArguments:
     )
     parser.add_argument(
         "--equal",
-        default=EQUAL[0],
+        default=next(iter(EQUAL)),
         choices=EQUAL,
         metavar="WHAT",
         help="parameters (default; equal tokens too) or flops",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import FAMILIES, Config, apply_overrides, check_config, read_config, split_words
@@ -22,8 +22,8 @@ from mudd_core.tools.bakeoff.comparison import (
     with_steps,
 )
 
-EQUAL = ("parameters", "flops")
-PRESETS = ("families", "muddformer-readme", "tokenformer-growth", "moe")
+# Of --equal: what is equal, and what makes it so.
+EQUAL = {"parameters": ("parameters", equal_parameters), "flops": ("FLOPs", equal_flops)}
 
 
 def base(family: str, tokens: int, words: Sequence[str], **model: Scalar) -> Config:
@@ -49,36 +49,36 @@ def base(family: str, tokens: int, words: Sequence[str], **model: Scalar) -> Con
 def comparison(
     preset: str, families: Sequence[str], equal: str, tokens: int, words: Sequence[str], vocab: int
 ) -> Comparison:
-    """The comparison of a preset; UserError for an unknown one."""
-    if preset == "families":
-        return _families(families, equal, tokens, words, vocab)
-    if preset == "muddformer-readme":
-        return Comparison(
-            "MUDDFormer (both norms) against Transformer++",
-            "loss",
-            (
-                Candidate("transformer_pp", base("transformer_pp", tokens, words)),
-                Candidate("muddformer", base("muddformer", tokens, words, prenorm=True, postnorm=True)),
-            ),
-            "The figure of MUDDFormer's README: equal layers, widths and steps; MUDDFormer has its generators on top.",
-        )
-    if preset == "tokenformer-growth":
-        return _growth(tokens, words, vocab)
-    if preset == "moe":
-        sparse = base("mixtral", tokens, words)
-        model = sparse.model
-        assert isinstance(model, MixtralConfig)
-        same = {
-            name: getattr(model, name) for name in ("d_model", "n_layer", "n_head", "n_kv_head", "d_head")
-        }
-        dense = base("transformer_pp", tokens, words, **same, d_ff=model.top_k * model.d_ff)
-        return Comparison(
-            "Mixtral against the dense model of equal active FLOPs",
-            "val_bits_per_byte",
-            (Candidate("transformer_pp", dense), Candidate("mixtral", sparse)),
-            f"{model.n_expert} experts, {model.top_k} a token; the dense feed-forward has the width of {model.top_k}.",
-        )
-    raise UserError(f"[bakeoff] --preset: expected one of {', '.join(PRESETS)}, got '{preset}'")
+    """The comparison of one of PRESETS, where it is over families at equal EQUAL."""
+    if preset in _OF_ITS_OWN:
+        return _OF_ITS_OWN[preset](tokens, words, vocab)
+    return _families(families, equal, tokens, words, vocab)
+
+
+def _readme(tokens: int, words: Sequence[str], _: int) -> Comparison:
+    return Comparison(
+        "MUDDFormer (both norms) against Transformer++",
+        "loss",
+        (
+            Candidate("transformer_pp", base("transformer_pp", tokens, words)),
+            Candidate("muddformer", base("muddformer", tokens, words, prenorm=True, postnorm=True)),
+        ),
+        "The figure of MUDDFormer's README: equal layers, widths and steps; MUDDFormer has its generators on top.",
+    )
+
+
+def _mixture(tokens: int, words: Sequence[str], _: int) -> Comparison:
+    sparse = base("mixtral", tokens, words)
+    model = sparse.model
+    assert isinstance(model, MixtralConfig)
+    same = {name: getattr(model, name) for name in ("d_model", "n_layer", "n_head", "n_kv_head", "d_head")}
+    dense = base("transformer_pp", tokens, words, **same, d_ff=model.top_k * model.d_ff)
+    return Comparison(
+        "Mixtral against the dense model of equal active FLOPs",
+        "val_bits_per_byte",
+        (Candidate("transformer_pp", dense), Candidate("mixtral", sparse)),
+        f"{model.n_expert} experts, {model.top_k} a token; the dense feed-forward has the width of {model.top_k}.",
+    )
 
 
 def _growth(tokens: int, words: Sequence[str], vocab: int) -> Comparison:
@@ -111,12 +111,20 @@ def _families(
                 f"[bakeoff] --families: expected some of {', '.join(FAMILIES)} or FILE.py:NAME, got '{family}'"
             )
     candidates = [Candidate(family.rpartition(":")[2], base(family, tokens, words)) for family in families]
-    if equal not in EQUAL:
-        raise UserError(f"[bakeoff] --equal: expected {' or '.join(EQUAL)}, got '{equal}'")
-    evened = (equal_parameters if equal == "parameters" else equal_flops)(candidates, vocab)
+    name, even = EQUAL[equal]
+    evened = even(candidates, vocab)
     return Comparison(
-        f"{len(evened)} families at equal {'FLOPs' if equal == 'flops' else 'parameters'}",
+        f"{len(evened)} families at equal {name}",
         "val_bits_per_byte",
         evened,
         "Each family trains by the recipe (rate, schedule, decay) of its own tiny config.",
     )
+
+
+# The presets whose models are fixed; `families` takes those of --families.
+_OF_ITS_OWN: dict[str, Callable[[int, Sequence[str], int], Comparison]] = {
+    "muddformer-readme": _readme,
+    "tokenformer-growth": _growth,
+    "moe": _mixture,
+}
+PRESETS = ("families", *_OF_ITS_OWN)

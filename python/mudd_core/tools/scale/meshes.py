@@ -16,10 +16,11 @@ from mudd_core.tools.scale import cost
 
 @dataclass(frozen=True)
 class Ranked:
-    """A mesh, and what a step by it takes. fits: into the memory of a node."""
+    """A mesh, and what a step by it takes. sent: bytes of a node. fits: into the memory of a node."""
 
     choice: Choice
     step: cost.Step
+    sent: float
     fits: bool
 
 
@@ -31,17 +32,30 @@ def ranked(
     network: cost.Network,
     node_memory: int,
 ) -> list[Ranked]:
-    """The built meshes of a plan's ranks, those that fit first, then the fastest, then the smallest.
+    """The built meshes of a plan's ranks, those that fit first, then the fastest, then those that send the least.
+
+    Steps are as long as each other where they are printed so: what hides behind computation is no difference.
 
     tokens: of a node in a step. speed: FLOP/s of a node. node_memory: bytes of a node for a run; 0: any.
     """
     place, found = plan.place, list[Ranked]()
+    nodes = place.nodes
     for choice in plan.choices():
         mesh = choice.config.mesh
         layout = cost.Layout(mesh.zero, mesh.expert, place.on_a_node)
-        step = cost.step(training, tokens, speed, network, place.world // place.on_a_node, layout)
-        found.append(Ranked(choice, step, not node_memory or choice.node_bytes <= node_memory))
-    return sorted(found, key=lambda row: (not row.fits, row.step.seconds, row.choice.node_bytes))
+        step = cost.step(training, tokens, speed, network, nodes, layout)
+        wire = cost.wire(training, tokens, nodes, layout)
+        sent = wire.sums + wire.gathers + wire.exchange
+        found.append(Ranked(choice, step, sent, not node_memory or choice.node_bytes <= node_memory))
+
+    def order(row: Ranked) -> tuple[bool, float, float, int]:
+        return not row.fits, float(_shown(row.step.seconds)), row.sent, row.choice.node_bytes
+
+    return sorted(found, key=order)
+
+
+def _shown(seconds: float) -> str:
+    return f"{seconds:.4g}"
 
 
 def lines(
@@ -52,7 +66,7 @@ def lines(
     asked: the config as it was given, by this name and these fields.
     """
     place = rows[0].choice.place
-    nodes = place.world // place.on_a_node
+    nodes = place.nodes
     found = [
         f"Meshes of {nodes:,} node{'s' * (nodes > 1)} of {place.on_a_node}, the best first (any data x fsdp holds and "
         "sends as many bytes):",
@@ -62,13 +76,14 @@ def lines(
         choice = row.choice
         note = "" if row.fits else f"  more than {bytes_text(node_memory)} a node"
         found.append(
-            f"  {choice.words:<28} {row.step.seconds:>9.4g} {100 * row.step.share:>7.1f}% "
+            f"  {choice.words:<28} {_shown(row.step.seconds):>9} {100 * row.step.share:>7.1f}% "
             f"{bytes_text(choice.rank_bytes):>10} {bytes_text(choice.node_bytes):>10}{note}"
         )
     best = rows[0].choice
     if not rows[0].fits:
         return [*found, "no mesh fits: more nodes (--nodes), or a smaller train.micro_batch_size"]
-    return [*found, "best:", f"  {_command(best, asked, name, words)}"]
+    hosts = f" (HOSTS: the names of the {nodes:,} machines, with commas between them)" if nodes > 1 else ""
+    return [*found, f"best{hosts}:", f"  {_command(best, asked, name, words)}"]
 
 
 def _command(choice: Choice, asked: Config, name: str, words: Sequence[str]) -> str:
@@ -79,7 +94,6 @@ def _command(choice: Choice, asked: Config, name: str, words: Sequence[str]) -> 
         for field in ("batch_size", "logical_shards")
         if getattr(train, field) != getattr(asked.train, field)
     ]
-    line = shlex.join(
-        [*program(), f"--config={name}", *words, *more, *choice.words.split(), f"--ranks={place.world}"]
-    )
-    return line + (" --hosts=$HOSTS" if place.world > place.on_a_node else "")
+    own = choice.arguments(words, asked.mesh)
+    line = shlex.join([*program(), f"--config={name}", *own, *more, f"--ranks={place.world}"])
+    return line + (" --hosts=$HOSTS" if place.nodes > 1 else "")

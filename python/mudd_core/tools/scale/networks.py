@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
@@ -21,10 +22,15 @@ ASSUMED = {
 }
 
 
+# 25g, 25G, 25GbE, 25 Gb/s, 25Gbit; not GB, which are bytes.
+_SPELLING = re.compile(r"(\d+) ?[gG]([bB][eE]|b(it|ps|/s|it/s)?)?")
+
+
 def network_of(text: str) -> Network:
     """The network of --net; UserError if the text is neither a kind nor a file of commbench."""
-    if text in ASSUMED:
-        return ASSUMED[text]
+    spelled = _SPELLING.fullmatch(text)
+    if spelled and (kind := f"{spelled[1]}g") in ASSUMED:
+        return ASSUMED[kind]
     path = local(text, "[scale] --net")
     if path.is_dir():
         path = path / FILE

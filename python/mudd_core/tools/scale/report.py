@@ -51,12 +51,14 @@ def report(
     config: Config, shape: ModelConfig, training: cost.Training, network: cost.Network, cluster: Cluster
 ) -> str:
     """A row for each power of two of nodes, the best one, and what every axis would move."""
-    rows = [_row(config, shape, training, network, cluster, nodes) for nodes in _counts(cluster.nodes)]
+    _require_world(config, cluster)
+    found = (_row(config, shape, training, network, cluster, nodes) for nodes in _counts(cluster.nodes))
+    rows = [row for row in found if row is not None]
     length, last = config.train.seq_len, rows[-1]
     tokens = last.batch * length / last.nodes
     least = cost.least_tokens(training, cluster.speed, network)
     text = [
-        f"{config.name} on up to {cluster.nodes:,} nodes of {cluster.ranks} rank{'s' * (cluster.ranks > 1)}, "
+        f"{config.name} on up to {_of_nodes(cluster.nodes)} of {cluster.ranks} rank{'s' * (cluster.ranks > 1)}, "
         f"{network.name}: {1e6 * network.latency:.3g} us, {network.bandwidth / 1e9:.3g} GB/s a node",
         f"a node reaches {flops_text(cluster.speed)}/s ({cluster.source})",
         f"{training.weights:,} weights that train, {flops_text(training.flops)} a token",
@@ -69,7 +71,7 @@ def report(
         "",
         *_mesh_lines(config, shape, training, network, cluster),
         "",
-        f"Communication over computation at {last.nodes:,} nodes, {tokens:,.0f} tokens a node (docs/scale.md, 3):",
+        f"Communication over computation at {_of_nodes(last.nodes)}, {tokens:,.0f} tokens a node (docs/scale.md, 3):",
     ]
     for axis in axes(shape_of(config, shape), tokens, cluster.speed, network):
         note = "" if axis.built else "not built" if axis.hidden else "not built; exposed"
@@ -101,8 +103,29 @@ def _of_rank(training: cost.Training, wide: Config, place: Place) -> tuple[cost.
     return dataclasses.replace(training, runs=runs), tokens
 
 
+def _of_nodes(count: int) -> str:
+    return f"{count:,} node{'s' * (count > 1)}"
+
+
+def _require_world(config: Config, cluster: Cluster) -> None:
+    """UserError where no batch and no number of shards goes with so many ranks."""
+    world = cluster.nodes * cluster.ranks
+    if config.mesh.any_world or world == _power_from(world):
+        return
+    raise UserError(
+        f"[scale] --nodes: {cluster.nodes} x {cluster.ranks} = {world} ranks divide no number of logical shards, which "
+        f"is a power of two: take {_power_from(world) // 2} or {_power_from(world)} ranks, or set mesh.any_world=true "
+        "(bits then depend on the world)"
+    )
+
+
+def _power_from(count: int) -> int:
+    """The least power of two that is not below a number."""
+    return 1 << (count - 1).bit_length()
+
+
 def _counts(nodes: int) -> list[int]:
-    """1, 2, 4 and so on, and the number cluster for."""
+    """1, 2, 4 and so on, and the number that is asked about."""
     return sorted({1 << power for power in range(nodes.bit_length())} | {nodes})
 
 
@@ -113,13 +136,16 @@ def _row(
     network: cost.Network,
     cluster: Cluster,
     nodes: int,
-) -> Row:
+) -> Row | None:
+    """The row of so many nodes; None for fewer than all that do not fit the mesh."""
     world = nodes * cluster.ranks
     place = Place(world, cluster.ranks)
     wide = _on(config, world)
     try:
         mesh = str(mesh_of(wide, world))
     except UserError as error:
+        if nodes < cluster.nodes:
+            return None
         raise UserError(f"{error}\n[scale] --nodes {nodes} x {cluster.ranks} ranks is such a world") from None
     batch = wide.train.batch_size
     training, tokens = _of_rank(training, wide, place)
@@ -134,7 +160,7 @@ def _on(config: Config, world: int) -> Config:
     """The config with as many sequences and shards as so many ranks need at least."""
     train = config.train
     batch = max(train.batch_size, world)
-    shards = max(train.logical_shards, world)
+    shards = max(train.logical_shards, _power_from(world))
     evaluated = config.eval.batch_size or train.batch_size
     return dataclasses.replace(
         config,
@@ -153,11 +179,13 @@ def _line(row: Row, length: int, ranks: int) -> str:
 
 def _advice(rows: list[Row], config: Config, least: float, tokens: float) -> list[str]:
     """The most nodes worth it, and what the last row spends its time on."""
-    best = max((row for row in rows if row.efficiency >= _WORTH), key=lambda row: row.nodes)
+    worth = [row for row in rows if row.efficiency >= _WORTH]
     last, length = rows[-1], config.train.seq_len
     text = [
-        f"best: {best.nodes:,} nodes, mesh {best.mesh}, zero {config.mesh.zero}: the most that keep "
-        f"{100 * _WORTH:.0f} % of linear; any data x fsdp moves as many bytes",
+        f"best: {_of_nodes(worth[-1].nodes)}, mesh {worth[-1].mesh}, zero {config.mesh.zero}: the most that keep "
+        f"{100 * _WORTH:.0f} % of linear; any data x fsdp moves as many bytes"
+        if worth
+        else f"none of these keeps {100 * _WORTH:.0f} % of linear"
     ]
     if last.nodes > 1:
         step = last.step

@@ -1,0 +1,75 @@
+"""The arguments that a tuning was started with: kept in its folder, so that a model card names the whole command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mudd_core.base.members import object_in
+from mudd_core.config import Config, apply_overrides, from_dict, split_words
+from mudd_core.config.fields import Scalar, walk
+from mudd_core.run.store.json_files import read_object, write_json
+from mudd_core.run.store.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class TuneArguments:
+    """As typed: --base, --data, --adapter (empty: none) and the overrides."""
+
+    base: str
+    data: str
+    adapter: str
+    overrides: list[str]
+
+    def keep(self, run: RunFolder) -> None:
+        """Write them into the folder of a run that is to begin; SaveError where that fails."""
+        write_json(run.arguments_file, asdict(self))
+
+    @classmethod
+    def of(cls, run: RunFolder) -> TuneArguments | None:
+        """Those of a run; None where they are not kept, as by an older version."""
+        raw = object_in(run.arguments_file)
+        base, data, adapter = (raw.get(name) for name in ("base", "data", "adapter"))
+        overrides = raw.get("overrides")
+        if not (isinstance(base, str) and isinstance(data, str) and isinstance(adapter, str)):
+            return None
+        given = [word for word in overrides if isinstance(word, str)] if isinstance(overrides, list) else []
+        return cls(base, data, adapter, given)
+
+    @property
+    def options(self) -> list[str]:
+        """Base, data and adapter as options; of a path from the root only the last part is named."""
+        named = {"--base": self.base, "--data": self.data, "--adapter": self.adapter}
+        return [f"{name}={_on_any_machine(value)}" for name, value in named.items() if value]
+
+    def fields(self, run: RunFolder, config: Config) -> list[str]:
+        """Overrides by which such a command trains what the run has trained. config: that of the run, as it is now."""
+        return [f"{path}={field_text(value)}" for path, value in self._fields(run, config)]
+
+    def _fields(self, run: RunFolder, config: Config) -> Iterator[tuple[str, Scalar]]:
+        """Fields that were typed, with the values of now, and those that a later start has changed."""
+        kept = from_dict(read_object(run.asked_file))
+        overrides = split_words(self.overrides, kept)
+        typed = {info.path: info.value for info in walk(apply_overrides(kept, overrides))}
+        before = {info.path: info.value for info in walk(kept)}
+        now = {info.path: info for info in walk(config)}
+        paths = dict.fromkeys(item.path for item in overrides if item.path in now)
+        for path in paths:
+            value = now[path].value
+            if not (
+                now[path].free_on_resume and value == before.get(path) != typed[path]
+            ):  # train.stop_at, passed
+                yield path, value
+        for path, info in now.items():
+            if path not in paths and info.value != before.get(path):
+                yield path, info.value
+
+
+def field_text(value: Scalar) -> str:
+    """A value as one types it, with all its digits; of a path from the root the last part."""
+    return _on_any_machine(value) if isinstance(value, str) else str(value).lower()
+
+
+def _on_any_machine(name: str) -> str:
+    return Path(name).name if Path(name).is_absolute() else name
