@@ -51,9 +51,6 @@ def _tokens_of_an_epoch(config: Config, text: Prepared) -> int:
     """Tokens that one pass reads: of packed examples all places of their rows, which are not full."""
     if config.data.pipeline != "chat":
         return text.train_tokens
-    from mudd_core.data.pipelines.chat import ChatData
-
-    assert isinstance(text, ChatData)
     return text.rows("train", row_shape(config)).rows * config.train.seq_len
 
 
