@@ -20,9 +20,9 @@ from mudd_core.checkpoint.steps import MANIFEST, step_of
 from mudd_core.checkpoint.stored import Place, StoredTensor
 from mudd_core.checkpoint.weights_index import indexed_files, require_indexed
 
+_CONVERTED = "load it in that program, write model.save_pretrained(FOLDER) and give FOLDER"
 SHARDED = (
-    "a checkpoint of torch_xla (.metadata, *.distcp) is not read, as its index is a pickle: load it in that program, "
-    "write model.save_pretrained(FOLDER) and give FOLDER"
+    f"a checkpoint of torch_xla (.metadata, *.distcp) is not read, as its index is a pickle: {_CONVERTED}"
 )
 _REFUSED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 
@@ -83,11 +83,16 @@ def weight_files(path: Path) -> list[Path]:
         return []
     files = _files_of(path) if path.is_dir() else [path]
     if not files:
-        sharded = path.is_dir() and any(
-            is_sharded(file.name) for file in (*path.glob("*"), *path.glob("*/*"))
-        )
-        raise UserError(f"{path} holds no .safetensors file{'; ' + SHARDED if sharded else ''}")
+        raise UserError(f"{path} holds no .safetensors file{_instead(path)}")
     return files
+
+
+def _instead(folder: Path) -> str:
+    """What a folder without safetensors has instead, and the way out; empty where it is nothing known."""
+    if any(is_sharded(file.name) for file in (*folder.glob("*"), *folder.glob("*/*"))):
+        return f"; {SHARDED}"
+    pickled = next((file.name for file in sorted(folder.glob("*")) if file.suffix in _REFUSED), "")
+    return f"; {pickled} is a pickle, which runs code when opened: {_CONVERTED}" if pickled else ""
 
 
 def is_sharded(name: str) -> bool:

@@ -82,8 +82,11 @@ class MeshConfig:
         return self.cuts_weights(world) or (self.expert > 1 and world > 1)
 
     def require_readers(self, world: int) -> None:
-        """UserError where so many ranks cannot hold a saved model between them; only its experts need a number."""
-        if world % self.expert:
+        """UserError where so many ranks cannot hold a saved model between them; one alone holds any.
+
+        Only experts need a number of ranks.
+        """
+        if world > 1 and world % self.expert:
             raise UserError(
                 f"[mesh] expert={self.expert} does not divide the {world} ranks that were started; start a multiple "
                 f"of {self.expert}, or set mesh.expert=1"

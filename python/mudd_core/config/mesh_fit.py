@@ -40,7 +40,19 @@ def mesh_of(config: Config, world: int) -> Mesh:
     train = config.train
     if world > 1 and (fault := _unequal_targets(config, world)):
         raise UserError(f"[mesh] loss.normalize=micro_mean over {world} ranks {fault}")
-    return fit_mesh(config.mesh, world, train.shard_count(), train.logical_shards, train.batch_size)
+    found = fit_mesh(config.mesh, world, train.shard_count(), train.logical_shards, train.batch_size)
+    require_runs(config, world)
+    return found
+
+
+def require_runs(config: Config, world: int) -> None:
+    """UserError for micro-batches where ranks have unequally many samples (mesh.any_world)."""
+    train = config.train
+    if train.micro_batch_size > 0 and train.shard_count() % world:
+        raise UserError(
+            f"[mesh] any_world: {world} ranks have unequally many of the {train.batch_size} sequences of a step, which "
+            "no micro-batch divides: set train.micro_batch_size=0"
+        )
 
 
 def _unequal_targets(config: Config, world: int) -> str:
@@ -137,18 +149,25 @@ def fit_mesh(mesh: MeshConfig, world: int, shards: int, logical_shards: int, bat
     if -1 in (data, fsdp) and world % size:
         ranks = "rank that was" if world == 1 else f"{world} ranks that were"
         raise UserError(
-            f"[mesh] {given} {size} does not divide the {ranks} started: start a multiple of {size} "
-            f"(--ranks={size}), or set mesh.{given}=-1, which takes what is left"
+            f"[mesh] {given} {size} does not divide the {ranks} started: "
+            f"{_start(mesh, size, shards)}set mesh.{given}=-1, which takes what is left"
         )
     found = Mesh(world // fsdp if data == -1 else data, world // data if fsdp == -1 else fsdp, mesh.expert)
     if found.world != world:
         started = "1 rank was" if world == 1 else f"{world} ranks were"
+        left = [f"mesh.{name}=-1" for name, other in (("data", fsdp), ("fsdp", data)) if world % other == 0]
         raise UserError(
-            f"[mesh] {found} = {found.world}, but {started} started: start --ranks={found.world}, or set mesh.data=-1, "
-            "which takes what is left"
+            f"[mesh] {found} = {found.world}, but {started} started: {_start(mesh, found.world, shards)}"
+            f"set {left[0] if left else 'mesh.data=-1 mesh.fsdp=-1'}, which takes what is left"
         )
     _refuse_experts(mesh.expert, world, shards)
     return found
+
+
+def _start(mesh: MeshConfig, world: int, shards: int) -> str:
+    """The beginning of a way out: so many ranks, where they may be started."""
+    fits = world <= shards and shards % world == world % mesh.expert == 0
+    return f"start --ranks={world}, or " if fits else ""
 
 
 def _refuse_experts(expert: int, world: int, shards: int) -> None:

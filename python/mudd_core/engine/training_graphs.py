@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, mixture_of
+from mudd_core.config.mesh_fit import require_runs
 from mudd_core.dist import Comm
 from mudd_core.dist import alone as alone_rank
 from mudd_core.engine.batch_part import BatchPart, cut_batch
@@ -31,11 +32,7 @@ class TrainingGraphs:
         self._config, self._model = config, model
         self.comm: Comm = model.comm or alone_rank()
         self.part = BatchPart.of(train.batch_size, train.shard_count(), self.comm.rank, self.comm.world)
-        if train.micro_batch_size > 0 and train.shard_count() % self.comm.world:
-            raise UserError(
-                f"[mesh] any_world: {self.comm.world} ranks need train.micro_batch_size=0, because the samples of one "
-                "cannot be cut like those of another"
-            )
+        require_runs(config, self.comm.world)
         self.runs, self._shards = cut_batch(
             train.batch_size, train.shard_count(), train.micro_batch_size, self.part
         )

@@ -49,7 +49,7 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     source = local(args.source, "[import] PATH")
     workdir = local(args.workdir, "[import] --workdir")
     settings = local(args.settings, "[import] --settings") if args.settings else source
-    _require_source(args.source, source)
+    _require_source(args.source, source, has_settings=bool(args.settings))
     if RunFolder(workdir).checkpoint_folder.exists():
         raise UserError(f"[import] {workdir} holds checkpoints already; give another --workdir")
     from mudd_core import interop
@@ -128,10 +128,15 @@ def _parser() -> ToolArguments:
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w-]*(\.[\w-]+)*/[A-Za-z0-9][\w.-]*|[A-Za-z0-9][\w-]*")
 
 
-def _require_source(typed: str, source: Path) -> None:
+def _require_source(typed: str, source: Path, *, has_settings: bool) -> None:
     """UserError where there is nothing to import; for the name of a model, with the command that fetches it."""
-    if source.exists():
+    if source.is_dir() or (source.exists() and has_settings):
         return
+    if source.exists():
+        raise UserError(
+            f"[import] PATH: expected a folder with config.json, safetensors and tokenizer.json, got the file {source}"
+            "; give its folder, or also --settings=FILE, the settings of its model"
+        )
     wanted = (
         f"[import] PATH: expected a folder with config.json, safetensors and tokenizer.json, got '{source}'"
     )

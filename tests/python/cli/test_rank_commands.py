@@ -121,8 +121,8 @@ def test_an_export_by_ranks_writes_the_files_of_one_process(
 ) -> None:
     words = ["export", f"--workdir={run.workdir}", f"--system={system}", "--shard-mb=0"]
     words.append(f"data.cache_dir={run.text.parent / 'cache'}")
-    assert main([*words, f"--to={tmp_path / 'one'}"]) == 0
     more, world, node_size = MESHES[mesh]
+    assert main([*words, f"--to={tmp_path / 'one'}", *more]) == 0  # of a run of that mesh
     assert by_threads([*words, f"--to={tmp_path / 'many'}", *more], world, node_size) == [0] * world
     said = capsys.readouterr().out.splitlines()
     assert said[0].replace("one", "") == said[1].replace("many", "") and len(said) == 2

@@ -85,6 +85,12 @@ def cut_shard(folder: Path) -> None:
     os.truncate(file, file.stat().st_size - 5)
 
 
+def pickled(folder: Path) -> None:
+    for file in (folder / "base").glob("*.safetensors*"):
+        file.unlink()
+    (folder / "base" / "pytorch_model.bin").write_bytes(b"x")
+
+
 def other_adapter(folder: Path) -> None:
     """Of a base with more inputs."""
     settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
@@ -144,6 +150,13 @@ CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
     "a missing shard": (lambda folder: first_shard(folder).unlink(), (), 2, "names a file 'model-00001"),
     "a cut shard": (cut_shard, (), 65, "model-00001-of-"),
     "an absent tensor": (edit(INDEX, absent_tensor), (), 65, "layers.9.mlp.up_proj.weight' should be in 'model-"),
+    "a pickle": (pickled, (), 2, "base holds no .safetensors file; pytorch_model.bin is a pickle, which runs code"),
+    "a file of the base": (
+        lambda _: None,
+        ("--base=base/model-00001-of-00003.safetensors",),
+        2,
+        "got the file base/model-00001-of-00003.safetensors; give its folder",
+    ),
     "a damaged config": (lambda folder: (folder / BASE).write_text("{"), (), 65, "config.json"),
     "an unknown kind of model": (edit(BASE, lambda value: value.update(model_type="phi3")), (), 2, "one of llama, "),
     "an adapter of another base": (other_adapter, ("--adapter=other",), 2, "16 inputs, got one with 99; give the base"),

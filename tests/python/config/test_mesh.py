@@ -154,20 +154,42 @@ def test_more_ranks_than_sequences_or_shards_are_refused() -> None:
     )
 
 
+def test_micro_batches_of_ranks_with_unequally_many_samples_are_refused() -> None:
+    words = ("train.batch_size=16", "train.micro_batch_size=1", "mesh.any_world=true")
+    assert refusal(3, *words) == (
+        "[mesh] any_world: 3 ranks have unequally many of the 16 sequences of a step, which no micro-batch divides: "
+        "set train.micro_batch_size=0"
+    )
+    assert mesh_of(mc.load_config("tiny.py", [*words, "train.micro_batch_size=0"]), 3).world == 3
+    assert mesh_of(mc.load_config("tiny.py", words), 4).world == 4
+
+
 def test_a_typed_mesh_must_have_the_size_of_the_world() -> None:
     assert refusal(8, "mesh.data=2", "mesh.fsdp=3") == (
-        "[mesh] data 2 x fsdp 3 = 6, but 8 ranks were started: start --ranks=6, or set mesh.data=-1, which takes what "
-        "is left"
+        "[mesh] data 2 x fsdp 3 = 6, but 8 ranks were started: set mesh.fsdp=-1, which takes what is left"
+    )
+    assert refusal(4, "mesh.data=8", "mesh.fsdp=8").endswith(
+        "= 64, but 4 ranks were started: set mesh.data=-1 mesh.fsdp=-1, which takes what is left"
     )
     assert refusal(1, "mesh.data=1", "mesh.fsdp=2") == (
-        "[mesh] data 1 x fsdp 2 = 2, but 1 rank was started: start --ranks=2, or set mesh.data=-1, which takes what "
+        "[mesh] data 1 x fsdp 2 = 2, but 1 rank was started: start --ranks=2, or set mesh.fsdp=-1, which takes what "
         "is left"
     )
     assert refusal(8, "mesh.fsdp=3") == (
-        "[mesh] fsdp 3 does not divide the 8 ranks that were started: start a multiple of 3 (--ranks=3), or set "
-        "mesh.fsdp=-1, which takes what is left"
+        "[mesh] fsdp 3 does not divide the 8 ranks that were started: set mesh.fsdp=-1, which takes what is left"
     )
+    assert "started: start --ranks=4, or set mesh.fsdp=-1" in refusal(2, "mesh.fsdp=4")
     assert "data 3 does not divide" in refusal(8, "mesh.data=3")
+    for world, *sizes in (
+        (8, 2, 3),
+        (4, 8, 8),
+        (1, 1, 2),
+        (8, 3, -1),
+        (2, -1, 4),
+    ):  # the way out works as typed
+        words = [f"mesh.{name}={size}" for name, size in zip(("data", "fsdp"), sizes, strict=True)]
+        out = [word.strip(",") for word in refusal(world, *words).split() if word.startswith("mesh.")]
+        assert out and mesh_of(mc.load_config("tiny.py", [*words, *out]), world).world == world
 
 
 def test_micro_means_of_unequally_many_targets_are_refused_at_the_start(

@@ -52,7 +52,10 @@ _SETTINGS = {
     "--workdir": "workdir out_dir output_dir outdir out output save_dir run_name logdir o "
     "base_output_directory resume_from_checkpoint resume_from resume default_root_dir checkpoint ckpt ckpt_path "
     "checkpoint_path",
-    "--ranks": "nproc_per_node world_size num_processes gpus",
+    "--ranks": "nproc_per_node world_size num_processes gpus dp data_parallel_size",
+    "mesh.zero": "zero_stage",
+    "mesh.expert": "expert_parallel_size expert_model_parallel_size expert_parallelism "
+    "moe_expert_parallel_size ep ep_size",
     "--prompt": "start prompt_text input_text",
     "--num-samples": "num_return_sequences n_samples",
     "--stop": "stop_strings stop_token stop_sequence",
@@ -62,7 +65,8 @@ _SETTINGS = {
     "device accelerator backend compile torch_compile dropout bias attention tensorboard do_train do_eval "
     "overwrite_output_dir evaluation_strategy eval_strategy always_save_checkpoint enable_checkpointing "
     "nnodes node_rank local_rank master_addr master_port rdzv_backend rdzv_endpoint standalone deepspeed fsdp_config "
-    "ici_fsdp_parallelism hardware",
+    "ici_fsdp_parallelism hardware hostfile num_nodes tp tensor_parallel_size tensor_model_parallel_size pp "
+    "pipeline_model_parallel_size context_parallel_size",
 }
 SETTINGS = {theirs: ours for ours, names in _SETTINGS.items() for theirs in names.split()}
 
@@ -86,7 +90,10 @@ _NOTES = {
     "a tokenizer.json needs no such choice": "use_fast_tokenizer trust_remote_code",
     "a config names the model; the command import takes weights": "model_name_or_path",
     "type --ranks=N, and --hosts=A,B for several machines": "nnodes node_rank local_rank master_addr master_port "
-    "rdzv_backend rdzv_endpoint standalone",
+    "rdzv_backend rdzv_endpoint standalone hostfile num_nodes",
+    "docs/parallel.md says what is cut instead: mesh.zero=3 holds larger models": "tp tensor_parallel_size "
+    "tensor_model_parallel_size pp pipeline_model_parallel_size context_parallel_size",
+    "1 cuts the state of the optimizer, 3 gradients and weights too": "zero_stage",
     "type --ranks=N; docs/parallel.md says how they share the work": "deepspeed fsdp_config ici_fsdp_parallelism",
     "it counts the sequences of one pass: batch size / accumulation steps": "gradient_accumulation_steps "
     "grad_accum_steps accumulate_grad_batches grad_accumulation",

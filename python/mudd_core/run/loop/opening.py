@@ -108,9 +108,9 @@ def _refuse_measures(config: Config, ranks: Ranks) -> None:
     """UserError for logs that measure whole weights, of which no rank has more than its slices."""
     mesh = config.mesh
     if mesh.zero == 3 and ranks.comm is not None and ranks.comm.nodes > 1:
-        asked, whole = "zero=3 over several nodes", "zero=1"
+        asked, whole = "zero=3 over several nodes", "mesh.zero=1"
     elif mesh.expert > 1:
-        asked, whole = f"expert={mesh.expert}", "expert=1"
+        asked, whole = f"expert={mesh.expert}", "mesh.expert=1"
     else:
         return
     if measures_weights(config):
