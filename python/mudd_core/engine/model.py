@@ -180,6 +180,11 @@ class Model(Parameters, InnerValues, Hinted):
             )
         return self._plans[key]
 
+    @alone
+    def drop_plans(self) -> None:
+        """Free the planned graphs and the memory that they compute in; the next call plans anew."""
+        self._plans.clear()
+
     # ---- what users ask -------------------------------------------------------------------------------------
 
     @alone

@@ -27,7 +27,7 @@ from mudd_core.interop.peft_folder import (
     adapter_tensors,
     read_adapter,
 )
-from mudd_core.interop.probe import probe_ids
+from mudd_core.interop.probe import probe_logits
 from mudd_core.run.store.run_folder import RunFolder
 
 _PLACE = "[export] --adapter"
@@ -116,7 +116,7 @@ def adapter_logits(
     """
     adapter = read_adapter(folder, model, _PLACE)
     again = held_model(model, {**base, **adapter.weights}, spread, alive, adapter.lora)
-    return again.logits(probe_ids(model))
+    return probe_logits(again)
 
 
 def _before(adapters: Adapters, weights: Mapping[str, AnyTensor], name: str) -> Float32:

@@ -21,7 +21,7 @@ from mudd_core.interop.export_asked import Asked
 from mudd_core.interop.export_folder import OWN, systems_of
 from mudd_core.interop.export_forms import Export, run_tokenizer
 from mudd_core.interop.held_model import Held
-from mudd_core.interop.probe import difference, probe_ids
+from mudd_core.interop.probe import difference, probe_logits
 from mudd_core.run.build.base import tensors_with_base
 from mudd_core.run.ranks.hang_watch import reader_watch
 from mudd_core.run.ranks.rank_levels import hold_machine
@@ -82,12 +82,11 @@ def _own(out: Export, held: Held) -> int:
 
     def write() -> tuple[str, float]:
         text = f"{_write_own(out, model, cut, digest)}; read again, its weights are the run's"
-        ids = probe_ids(model.config)
         try:
             if ranks.world > 1:
                 read_model(folder)  # which compares the hash
                 return text, 0.0
-            return text, difference(Model.load(folder).logits(ids), model.logits(ids))[0]
+            return text, difference(probe_logits(Model.load(folder)), probe_logits(model))[0]
         except FormatError:
             return text, math.inf
 

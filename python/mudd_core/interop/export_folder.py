@@ -25,7 +25,7 @@ from mudd_core.interop.held_model import Alive, nothing
 from mudd_core.interop.imported import imported_settings, imported_tokenizer, of_type
 from mudd_core.interop.layout import TheirTensors
 from mudd_core.interop.model_card import NAME as CARD
-from mudd_core.interop.probe import probe_ids
+from mudd_core.interop.probe import probe_logits
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -193,4 +193,4 @@ def loaded_logits(
 
     again = interop.load_original(system, folder, folder, spread=spread, alive=alive)
     ranks.barrier()  # ranks of a node may share the weights
-    return again.logits(probe_ids(again.config))
+    return probe_logits(again)

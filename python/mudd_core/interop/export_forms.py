@@ -23,7 +23,7 @@ from mudd_core.interop.imported import base_source, carrier, changed_since
 from mudd_core.interop.merged import base_types, rounded_weights
 from mudd_core.interop.model_card import NAME as CARD
 from mudd_core.interop.model_card import model_card
-from mudd_core.interop.probe import NEAR, difference, probe_ids
+from mudd_core.interop.probe import NEAR, difference, probe_logits
 from mudd_core.run.build.planned_model import spread_of
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
@@ -56,11 +56,11 @@ class Export:
             return write_adapter(self.asked.folder, held.model, base, files, self.weights)
 
         tensors = self.ranks.from_first(write)
-        want, kept = held.model.logits(probe_ids(shape)), base_tensors(held.model.store, self.weights)
+        want, kept = probe_logits(held.model), base_tensors(held.model.store, self.weights)
         held.drop()
         spread = spread_of(shape, self.config, self.ranks)
         far, largest = difference(adapter_logits(self.asked.folder, shape, kept, spread, self.alive), want)
-        if far > NEAR * largest:
+        if not far <= NEAR * largest:  # a NaN, too
             return self._differs(far)
         if not _is_there(base):
             self._note(
@@ -79,18 +79,17 @@ class Export:
 
     def merged(self, held: Held, systems: Sequence[str]) -> int:
         """The whole model, adapters added in fp32 and rounded once to the types of the base."""
-        shape, ids = held.model.config, probe_ids(held.model.config)
-        want = held.model.logits(ids)
+        shape, want = held.model.config, probe_logits(held.model)
         plain, weights = self.plain(held)
-        far, largest = difference(plain.model.logits(ids), want)
-        if far > NEAR * largest:
+        far, largest = difference(probe_logits(plain.model), want)
+        if not far <= NEAR * largest:  # a NaN, too
             return self._differs(far)
         kinds = base_types(carrier(self.run, self.config), shape) if systems == ("hf",) else {}
         if narrow := sorted(set(kinds.values()) - {"F32"}):
             rounded = rounded_weights(shape, weights, kinds)
             self.ranks.together(lambda: take_weights(plain.model, rounded, self.alive))
             weights |= rounded
-            moved, _ = difference(plain.model.logits(ids), want)
+            moved, _ = difference(probe_logits(plain.model), want)
             self._note(
                 f"rounded once to {', '.join(narrow)}, as the base has it: logits move by at most {moved:.2g}"
             )
@@ -120,7 +119,7 @@ class Export:
                 asked.folder, held.model, systems, cut, beside, shard_bytes=size, alive=self.alive
             )
         )
-        want = held.model.logits(probe_ids(shape))
+        want = probe_logits(held.model)
         held.drop()
         config = without_adapters(self.config)
         far, largest = difference(loaded_logits(system, asked.folder, config, self.ranks, self.alive), want)

@@ -133,6 +133,23 @@ def test_cut_weights_start_from_those_of_another_run(
     assert run(tmp_path / "two", tiny_text, 2, 1, **{"mesh.zero": 3, **start}).final_hash == want.final_hash
 
 
+def test_ranks_refuse_weights_that_do_not_fit_with_one_voice(tiny_text: Path, tmp_path: Path) -> None:
+    run(tmp_path / "old", tiny_text, 1, **{"train.steps": 1})
+
+    def work(comm: Any) -> Exception | None:
+        start = {"start.load_parameters_path": str(tmp_path / "old"), "model.n_layer": 1, "mesh.zero": 3}
+        try:
+            with Trainer(config_of(tiny_text, **start), tmp_path / "new", comm=comm) as trainer:
+                trainer.fit()
+        except (UserError, ReportedElsewhereError) as error:
+            return error
+        return None
+
+    first, second = on_ranks(work, 2, 1)
+    assert isinstance(first, UserError) and "has no place in this model" in str(first)
+    assert isinstance(second, ReportedElsewhereError) and second.exit_code == 2
+
+
 def test_a_log_that_measures_whole_weights_is_refused_where_no_rank_has_them(
     tiny_text: Path, tmp_path: Path
 ) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import NoReturn
 
 import numpy as np
 
-from mudd_core.base.errors import DivergedError
+from mudd_core.base.errors import DivergedError, UserError
 from mudd_core.checkpoint import StatePart, dtypes
 from mudd_core.run.build.base import require_base
 from mudd_core.run.build.grow import start_from
+from mudd_core.run.build.start_source import Source
 from mudd_core.run.loop import data_place
 from mudd_core.run.loop.session import Session
 from mudd_core.run.records.bits import bits_facts
@@ -59,12 +61,25 @@ class Saves:
             run.ranks.barrier()
             run.log.say(base.note)
             return
-        text, source = start_from(run.config, run.engine, run.components.model, run.ranks.comm)
+        text, source = self._started()
         run.log.say(text)
         if run.config.start.keep_step and source.step:
             run.state.begin_at(source.step)
             run.log.restored(source)
             self.save()
+
+    def _started(self) -> tuple[str, Source]:
+        """As start_from; a source that does not fit the model is found by all ranks alike, and said once."""
+        run = self._run
+        try:
+            return start_from(run.config, run.engine, run.components.model, run.ranks.comm)
+        except UserError as error:
+            unfit = error
+
+        def refuse() -> NoReturn:
+            raise unfit
+
+        return run.ranks.together(refuse)
 
     def save(self) -> bool:
         """Commit a checkpoint of the last whole step; False if it failed. Writes nothing where nothing is to be.
