@@ -11,7 +11,7 @@ import numpy as np
 
 from chat_cases import Turn, random_chat, template, write_folder
 from mudd_core.config import DataConfig
-from mudd_core.data.chat.child import RefusedError
+from mudd_core.data.chat.child import REFUSES, RefusedError
 from mudd_core.data.chat.conversations import conversation_of
 from mudd_core.data.chat.masks import example_of
 from mudd_core.data.chat.renderer import Renderer
@@ -80,7 +80,7 @@ def compare(
                 if error.kind in OURS_ALONE:
                     result.uncertain += 1
                 else:
-                    assert error.kind == "the template refuses" and isinstance(expected, str), error
+                    assert error.kind == REFUSES and isinstance(expected, str), error
                     assert expected in error.reason
                     result.refused += 1
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -59,8 +60,16 @@ def install_command(package: str) -> str:
     """
     script, extra = _CHECKOUT / "run", EXTRAS.get(package)
     if extra is None or not script.is_file() or Path(sys.prefix).resolve() != _CHECKOUT / ".venv":
-        return f"pip install {package}"
+        return f"{_pip()} install {package}"
     return f"{'./run' if Path.cwd() == _CHECKOUT else shlex.quote(str(script))} setup {extra}"
+
+
+def _pip() -> str:
+    """The pip of the running Python: by its name where the shell finds it under that."""
+    found = shutil.which("pip")
+    if found is not None and Path(found).parent == Path(sys.executable).parent:
+        return "pip"
+    return f"{shlex.quote(sys.executable)} -m pip"
 
 
 def needed(module: str, argument: str, purpose: str) -> ModuleType:

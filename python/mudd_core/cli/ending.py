@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from mudd_core.base.printable import printable
-from mudd_core.base.surroundings import program
+from mudd_core.base.surroundings import typed_program
 from mudd_core.base.units import duration
 from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line
@@ -109,4 +109,4 @@ def view_line(folder: RunFolder) -> str:
     """The command that shows the metrics of a run: TensorBoard if it is installed, else report."""
     if shutil.which("tensorboard"):
         return f"view     tensorboard --logdir {shlex.quote(str(folder.board_folder))}"
-    return f"view     {shlex.join([*program(), 'report', f'--workdir={folder}'])}"
+    return f"view     {shlex.join([*typed_program(), 'report', f'--workdir={folder}'])}"

@@ -192,7 +192,7 @@ def _refuse_world(mesh: MeshConfig, world: int, shards: int, logical_shards: int
     if world > batch_size:
         raise UserError(
             f"[mesh] {world} ranks are more than the sequences of a step, train.batch_size={batch_size}: start {fit}, "
-            "or begin a run with a larger batch"
+            f"or begin a run with train.batch_size={world} or more"
         )
     if world > shards and not mesh.any_world:
         raise UserError(

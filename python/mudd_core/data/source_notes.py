@@ -64,14 +64,31 @@ def require_unchanged(root: Path, cache: str, files: Sequence[Path]) -> None:
         keep_notes(root, cache, found)
 
 
+def hashes_of(root: Path, cache: str) -> list[str]:
+    """SHA-256 of each file that a cache was built from, in their order; none without notes."""
+    return [note["sha256"] for note in _read(_file(root, cache))]
+
+
+def are_changed(root: Path, cache: str, files: Sequence[Path]) -> bool:
+    """Whether files have another content than those that a cache was built from; False without notes of them."""
+    notes = _read(_file(root, cache))
+    if not notes or len(notes) != len(files):
+        return bool(notes)
+    return any(
+        not _same_times(note, path) and note_of(path)["sha256"] != note["sha256"]
+        for note, path in zip(notes, files, strict=True)
+    )
+
+
+def _same_times(note: SourceNote, path: Path) -> bool:
+    state = path.stat()
+    times = (state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    return (note["size"], note["mtime_ns"], note["ctime_ns"]) == times
+
+
 def _seen(note: SourceNote, path: Path, cache: Path) -> SourceNote:
     """The note of the file as it is now; FormatError if its content is another."""
-    state = path.stat()
-    if (note["size"], note["mtime_ns"], note["ctime_ns"]) == (
-        state.st_size,
-        state.st_mtime_ns,
-        state.st_ctime_ns,
-    ):
+    if _same_times(note, path):
         return note
     now = note_of(path)
     if now["sha256"] != note["sha256"]:

@@ -77,7 +77,7 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     if config.data.tokenizer:
         require_own_tokenizer(config, args.tokenizer, source)
     else:
-        tokenizer = given_tokenizer(args.tokenizer, source, theirs.config.vocab_size)
+        tokenizer = given_tokenizer(args.tokenizer, source, theirs.config.vocab_size, is_base=is_base)
         name = str((workdir / "tokenizer.json").resolve()) if tokenizer else "bytes"
         config = replace_path(config, "data.tokenizer", name)
         if tokenizer is None and not args.tokenizer:  # its ids are bytes

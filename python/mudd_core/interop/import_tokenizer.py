@@ -13,10 +13,13 @@ from mudd_core.run.build.start_tokenizer import SourceTokenizer, require_same_id
 from mudd_core.run.store.resumed_config import TRAINED
 
 
-def given_tokenizer(asked: str | None, source: Path, vocab_size: int) -> Path | None:
+def given_tokenizer(
+    asked: str | None, source: Path, vocab_size: int, *, is_base: bool = False
+) -> Path | None:
     """The tokenizer.json that goes with the weights, None for bytes; UserError where there is none, or too large a one.
 
-    asked: of --tokenizer. Text through another tokenizer would be noise to the model, so nothing is assumed.
+    asked: of --tokenizer. is_base: for `tune`, which has no such option. Text through another tokenizer would be noise
+    to the model, so nothing is assumed.
     """
     from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer
 
@@ -24,10 +27,12 @@ def given_tokenizer(asked: str | None, source: Path, vocab_size: int) -> Path | 
     if asked == "bytes" or (not asked and not file.is_file() and vocab_size == ByteTokenizer.vocab_size):
         name, size, found = "bytes", ByteTokenizer.vocab_size, None
     elif not asked and not file.is_file():
+        written = f"AutoTokenizer.from_pretrained('{source}').save_pretrained('{source}') of transformers writes one"
+        if is_base:
+            raise UserError(f"[tune] --base: {source} has no tokenizer.json; {written}")
         raise UserError(
             f"[import] --tokenizer: {source} has no tokenizer.json; give --tokenizer=FILE, the tokenizer.json that the "
-            "model was trained with (save_pretrained of its AutoTokenizer writes one), or --tokenizer=bytes to train "
-            "it on raw bytes"
+            f"model was trained with ({written}), or --tokenizer=bytes to train it on raw bytes"
         )
     else:
         name, found = str(file), file

@@ -10,8 +10,10 @@ from pathlib import Path
 from mudd_core.base.surroundings import program
 from mudd_core.config import Config
 from mudd_core.config.fields import walk
+from mudd_core.data.access import local_root
+from mudd_core.data.source_notes import hashes_of
 from mudd_core.run.build.base import BASE_FACT
-from mudd_core.run.records.data_facts import DATA_FACT
+from mudd_core.run.records.data_facts import DATA_FACT, data_fingerprint
 from mudd_core.run.store.json_files import facts_of
 from mudd_core.run.store.metrics import Row, rows_of
 from mudd_core.run.store.run_folder import RunFolder
@@ -34,8 +36,8 @@ def model_card(
     library = "peft" if kind.startswith("an adapter") else "transformers"
     name = Path(base).name
     rows = {
-        "base": f"{name}{_hash(run, BASE_FACT)}" if base else "",
-        "data": f"{Path(config.data.path).name}{_hash(run, DATA_FACT)}" if config.data.path else "",
+        "base": f"{name}{_fact(run, BASE_FACT, 'SHA-256 of its tensors')}" if base else "",
+        "data": f"{Path(config.data.path).name}{_data_hash(run, config)}" if config.data.path else "",
         "recipe": " ".join(_recipe(config)),
         "steps": f"{step:,} of {config.train.steps:,}",
         "loss": _losses(run, step),
@@ -47,9 +49,15 @@ def model_card(
     return "\n".join([*text, "", *(f"    {line}" for line in commands), ""]).encode()
 
 
-def _hash(run: RunFolder, fact: str) -> str:
+def _fact(run: RunFolder, fact: str, what: str) -> str:
     found = facts_of(run).get(fact)
-    return f" (SHA-256 {found})" if isinstance(found, str) and found else ""
+    return f" ({what} {found})" if isinstance(found, str) and found else ""
+
+
+def _data_hash(run: RunFolder, config: Config) -> str:
+    """SHA-256 of the file of conversations, as sha256sum has it; of several files the fingerprint of their cache."""
+    hashes = hashes_of(local_root(config.data.cache_dir), f"chat-{data_fingerprint(facts_of(run))}")
+    return f" (SHA-256 {hashes[0]})" if len(hashes) == 1 else _fact(run, DATA_FACT, "fingerprint")
 
 
 def _recipe(config: Config) -> list[str]:

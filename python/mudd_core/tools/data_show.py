@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mudd_core.base.types import Array
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.tools.named_config import add_config_or_run, named_config
@@ -55,7 +57,9 @@ def _parser() -> ToolArguments:
 def row_lines(row: Mapping[str, Array], tokenizer: Tokenizer | None) -> Iterator[str]:
     """Lines about one row. tokenizer: None shows ids."""
     counted = int((row["targets"] >= 0).sum())
-    yield f"inputs   {_shown(row['inputs'], tokenizer)}"
+    padding = _padding(row)
+    inputs = row["inputs"][: len(row["inputs"]) - padding]
+    yield f"inputs   {_shown(inputs, tokenizer)}{f' [{padding} of padding]' if padding else ''}"
     yield f"targets  {_targets(row['targets'].tolist(), tokenizer)}"
     yield f"counted  {counted} of {len(row['targets'])} targets"
     for name in ("segments", "key_mask"):
@@ -66,6 +70,13 @@ def row_lines(row: Mapping[str, Array], tokenizer: Tokenizer | None) -> Iterator
         from mudd_core.data.chat.show import segment_lines
 
         yield from segment_lines(row, tokenizer.decode)
+
+
+def _padding(row: Mapping[str, Array]) -> int:
+    """Places at the end of a row that no segment has."""
+    if "segments" not in row or not row["segments"].any():
+        return 0
+    return len(row["segments"]) - 1 - int(np.flatnonzero(row["segments"])[-1])
 
 
 def _shown(ids: Iterable[int], tokenizer: Tokenizer | None) -> str:

@@ -54,7 +54,12 @@ def test_an_installed_package_has_pip_install_the_missing_one(
 ) -> None:
     checkout(monkeypatch, tmp_path)
     monkeypatch.setattr(sys, "prefix", "/usr")  # another Python than the checkout's
+    monkeypatch.setattr(sys, "executable", "/my env/bin/python")
+    monkeypatch.setattr("shutil.which", lambda _: "/my env/bin/pip")
     assert install_command("datasets") == "pip install datasets"
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/pip")  # of another Python
+    assert install_command("datasets") == "'/my env/bin/python' -m pip install datasets"
+    monkeypatch.setattr("shutil.which", lambda _: "/my env/bin/pip")
     (tmp_path / "run").unlink()
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     assert install_command("datasets") == "pip install datasets"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -248,6 +249,7 @@ def test_an_export_has_the_adapters_alone(given: Path, adapted: subprocess.Compl
         f"launch.py tune --base=base --data=chat.jsonl --workdir=runs/adapted {' '.join(WORDS)}\n" in card
         and str(given) not in card
     )
+    assert f"chat.jsonl (SHA-256 {hashlib.sha256((given / 'chat.jsonl').read_bytes()).hexdigest()})" in card
     for words, said in (
         (("--workdir=runs/adapted", "--adapter", "--merged"), "not allowed with"),
         (
@@ -278,7 +280,10 @@ def near_sum(run: mc.Model, layer: str, value: Float32) -> bool:
     return bool(added.any() and (far <= half_step).all())
 
 
-def test_merged_weights_are_rounded_once_to_the_type_of_the_base(given: Path) -> None:
+def test_merged_weights_are_rounded_once_to_the_type_of_the_base(
+    given: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(given)  # whose runs/cache has the hash of the data
     half = given / "half"
     shutil.copytree(given / "base", half)
     for file in half.glob("*.safetensors*"):

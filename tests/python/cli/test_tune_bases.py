@@ -109,3 +109,27 @@ def test_a_plan_for_ranks_has_their_share(here: Path, capsys: Told) -> None:
     assert "pissa needs whole matrices" in capsys.readouterr().err
     assert tune("--plan", "--ranks=0") == 2
     assert "--ranks: expected" in capsys.readouterr().err
+
+
+def test_a_run_whose_data_changed_goes_on_with_those_it_began_with_and_says_so(
+    here: Path, capsys: Told
+) -> None:
+    assert tune("train.stop_at=1") == 75
+    said = "note: chat.jsonl changed after runs/mine began, which goes on with the conversations of then"
+    (here / "chat.jsonl").touch()  # another time alone
+    assert tune("train.stop_at=1") == 75 and said not in capsys.readouterr().out
+    with (here / "chat.jsonl").open("a") as file:
+        file.write('{"prompt": "more", "completion": "and more"}\n')
+    assert tune("train.stop_at=1") == 75 and said in capsys.readouterr().out
+    (here / "chat.jsonl").unlink()
+    assert tune() == 0 and said not in capsys.readouterr().out
+
+
+def test_one_example_is_trained_on_and_the_prompt_is_said_to_be_it(here: Path, capsys: Told) -> None:
+    (here / "chat.jsonl").write_text((here / "chat.jsonl").read_text().splitlines()[0])
+    assert tune("train.steps=3") == 0
+    text = capsys.readouterr()
+    assert "no example is held out, so these prompts are of the training data:" in text.out
+    assert "epochs over the same text" not in text.err + text.out  # three of one row, most of it padding
+    assert main(["data", "show", "--workdir=runs/mine"]) == 0
+    assert re.search(r"^  inputs   '[^!]*' \[\d+ of padding\]$", capsys.readouterr().out, re.M)

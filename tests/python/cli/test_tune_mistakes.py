@@ -126,13 +126,19 @@ CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
         lambda folder: (folder / "chat.jsonl").write_text('{"text": "x"}\n'),
         (),
         2,
-        "[data.column] expected records with messages",
+        "[data.column] example 1 of chat.jsonl: expected records with messages",
     ),
     "a damaged line": (
         lambda folder: (folder / "chat.jsonl").write_text('{"messages": [}\n'),
         (),
         65,
         "line 1 is not JSON",
+    ),
+    "no tokenizer": (
+        lambda folder: (folder / "base" / "tokenizer.json").unlink(),
+        (),
+        2,
+        "[tune] --base: base has no tokenizer.json; AutoTokenizer.from_pretrained('base').save_pretrained('base') of",
     ),
     "a tokenizer with more ids": (edit("base/tokenizer.json", more_ids), (), 2, "expected at most the model's "),
     "a model of another size": (

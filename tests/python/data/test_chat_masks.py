@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -118,6 +119,9 @@ GOOD: dict[str, object] = {"messages": turns("Why?", "So.")}
         ([{"role": "user", "content": 3}], "turn 1: expected a text as content, got a number"),
         ("Why?", "messages: expected a list of messages, got a text"),
         (turns("Why?", " \nSo."), "a turn begins or ends inside a token"),
+        ([{"role": "human", "content": "x"}], "got 'human'; write user"),
+        ([{"from": "human", "value": "x"}], "it has from and value, as ShareGPT's"),
+        ([{"role": "user", "content": [{"type": "image"}]}], "turn 1: expected parts"),
     ],
 )
 def test_an_example_that_cannot_be_trained_on_is_named(messages: object, said: str, tmp_path: Path) -> None:
@@ -165,7 +169,7 @@ def test_both_texts_are_shown_where_a_turn_changes_the_text_before_it(tmp_path: 
     file.write_text("{{ messages | length }}{% for t in messages %}{{ t.content }}{% endfor %}")
     text = refusal(tmp_path, [GOOD], f"data.template={file}")
     assert "  first   '1Why?'" in text and "  second  '2Why?So.'" in text
-    assert "data.loss_on=last" in text
+    assert "data.template=FILE" in text
 
 
 @pytest.mark.parametrize(
@@ -197,7 +201,7 @@ def test_what_is_missing_is_named_with_the_way_out(tmp_path: Path, monkeypatch: 
     folder = write_folder(tmp_path / "tokenizer", "chatml")
     data = write_jsonl(tmp_path / "chat.jsonl", [{"text": "x"}])
     with pytest.raises(
-        UserError, match=r"data\.column\] expected records with messages, .* got none of these"
+        UserError, match=r"data\.column\] example 1 of .*: expected records with messages, .* got text; "
     ):
         prepare(chat_config(tmp_path, data))
     (folder / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
@@ -246,3 +250,114 @@ def test_marks_inside_marks_of_other_text_are_found_by_place() -> None:
     found = child.renderer(template_, {})([], False)
     assert (found.text, found.marks) == ("abcd", [(1, 3), (4, 4)])
     assert np.all([not child.has_marks(template(form, marks=False)) for form in FORMS])
+
+
+def test_a_record_of_another_layout_is_named_with_what_it_has(tmp_path: Path) -> None:
+    """As the first of its file it ends the start; later ones are counted as others that are refused."""
+    talk = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]
+    cases: list[tuple[dict[str, object], str]] = [
+        ({"conversations": talk}, "got conversations; its conversations have from and value, as ShareGPT's"),
+        ({"conversations": turns("a", "b")}, "data.column=conversations reads the messages of conversations"),
+        ({"question": "a", "answer": "b"}, "got answer, question; rename them, or name the member"),
+    ]
+    for number, (record, said) in enumerate(cases):
+        text = refusal(tmp_path / str(number), [record, GOOD])
+        assert text.startswith("[data.column] example 1 of chat.jsonl: ") and said in text
+        text = refusal(tmp_path / f"later {number}", [GOOD, record])
+        assert "1 of 2 examples" in text and "example 2 of chat.jsonl: " in text and said in text
+    assert len(shown(tmp_path / "dropped", [GOOD, {"foo": 1}], "data.bad_examples=drop")) == 1
+
+
+PARTS: list[dict[str, object]] = [
+    {
+        "messages": [
+            {**turn, "content": [{"type": "text", "text": turn["content"]}]} for turn in turns("Why?", "So.")
+        ]
+    }
+]
+
+
+def test_content_in_parts_is_trained_on_where_the_template_reads_it(tmp_path: Path) -> None:
+    """A template that takes texts would leave it out, or write it as a list."""
+    reads = "{% for t in messages %}{{ '<|im_start|>' }}{% for p in t.content %}{{ p.text }}{% endfor %}{% endfor %}"
+    reads += "{% if add_generation_prompt %}{{ '<|im_start|>' }}{% endif %}"
+    drops = "{% for t in messages %}{{ '<|im_start|>' }}{{ t.content if t.content is string else '' }}{% endfor %}"
+    writes = "{% for t in messages %}{{ '<|im_start|>' }}{{ t.content | trim }}{% endfor %}"
+    file = tmp_path / "t.jinja"
+    file.write_text(reads)
+    assert shown(tmp_path / "reads", PARTS, f"data.template={file}") == [
+        "<|im_start|>Why?<|im_start|>{+So.+}"
+    ]
+    for source in (drops, writes):
+        file.write_text(source)
+        text = refusal(tmp_path / str(len(source)), PARTS, f"data.template={file}", "data.loss_on=all")
+        assert "turn 1: the template does not read content in parts; write it as one text" in text
+
+
+def test_thoughts_have_the_names_of_transformers(tmp_path: Path) -> None:
+    file = tmp_path / "t.jinja"
+    file.write_text(
+        "{% for t in messages %}{{ t.content }}{{ t.reasoning_content }}{{ t.thinking }}{% endfor %}"
+    )
+    for name in ("reasoning_content", "thinking", "reasoning"):
+        record = {"messages": [*turns("Why?"), {"role": "assistant", "content": "So.", name: "hm"}]}
+        assert shown(tmp_path / name, [record], f"data.template={file}") == ["Why?{+So.hmhm+}"]
+
+
+def test_a_hint_is_given_where_it_helps(tmp_path: Path) -> None:
+    """The last answer has a mask where only earlier ones change; the text before a first turn may not be there."""
+    turn = "{% for t in messages %}{{ '<|im_start|>' }}{{ '.' if loop.last }}{{ t.content }}{% endfor %}"
+    prompt = "{% if add_generation_prompt %}{{ '<|im_start|>' }}{% endif %}"
+    first = "{{ messages[0].role }}"
+    file = tmp_path / "t.jinja"
+    talk: list[dict[str, object]] = [{"messages": turns("a", "b", "c", "d")}]
+    file.write_text("{{ messages | length }}" + turn)
+    assert "data.loss_on=last" not in refusal(tmp_path / "no", talk, f"data.template={file}")
+    file.write_text(turn.replace("loop.last", "loop.last and t.role == 'assistant' ") + prompt)
+    assert "or data.loss_on=last, needs no text that stays" in refusal(
+        tmp_path / "last", talk, f"data.template={file}"
+    )
+    assert shown(tmp_path / "used", talk, f"data.template={file}", "data.loss_on=last")
+    file.write_text(first + turn + prompt)
+    begins: list[dict[str, object]] = [{"messages": turns("a", "b")[::-1]}]
+    text = refusal(tmp_path / "first", begins, f"data.template={file}")
+    assert "its first turn is the assistant's, and the template cannot say what is before it" in text
+
+
+def test_a_template_is_chosen_by_its_name(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "tokenizer", "chatml")
+    config = folder / "tokenizer_config.json"
+    settings = json.loads(config.read_text())
+    for name, said in (("default", ""), ("chat", "expected a template named default in ")):
+        for named in (
+            [{"name": name, "template": settings["chat_template"]}],
+            {name: settings["chat_template"]},
+        ):
+            config.write_text(json.dumps({**settings, "chat_template": named}))
+            run = chat_config(tmp_path, write_jsonl(tmp_path / "chat.jsonl", [GOOD, GOOD]))
+            if not said:
+                assert prepare(run).documents == (2, 0)
+                continue
+            with pytest.raises(UserError, match=said):
+                prepare(run)
+
+
+def test_files_of_windows_are_read_and_no_conversation_is_named(tmp_path: Path) -> None:
+    write_folder(tmp_path / "tokenizer", "chatml")
+    file = tmp_path / "chat.jsonl"
+    text = "".join(f"{json.dumps(GOOD)}\r\n" for _ in range(2))
+    file.write_bytes(text.encode("utf-8-sig"))
+    assert prepare(chat_config(tmp_path, file)).documents == (2, 0)
+    file.write_bytes(text.encode("utf-16"))
+    with pytest.raises(
+        FormatError, match=r"it is UTF-16; `iconv -f UTF-16 -t UTF-8 .*chat\.utf8\.jsonl` and name"
+    ):
+        prepare(chat_config(tmp_path, file))
+    for content, words, said in (
+        (b"\n", (), "expected conversations in .*, got none$"),
+        (b'{"messages": []}\n', ("data.bad_examples=drop",), "none that can be trained on: 1 with no answer"),
+    ):
+        file.write_bytes(content)
+        config = chat_config(tmp_path, file, *words)
+        with pytest.raises(UserError, match=said):
+            prepare(config).rows("train", RowShape(64, 1, 0))

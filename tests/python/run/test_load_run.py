@@ -154,7 +154,7 @@ def test_metrics_become_a_data_frame_where_pandas_is(
     frame = run.metrics.to_pandas()
     assert frame.index.name == "step" and frame.loc[24, "loss"] == run.metrics["loss"][-1]
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ValueError, match=r"\[metrics\] to_pandas: .*; install it: pip install pandas"):
+    with pytest.raises(ValueError, match=r"\[metrics\] to_pandas: .*; install it: .*pip install pandas"):
         run.metrics.to_pandas()
 
 

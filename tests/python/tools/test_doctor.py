@@ -160,7 +160,7 @@ def test_an_old_package_is_found(tmp_path: Path) -> None:
     (old / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.20.0\n")
     code, output, _ = doctor(tmp_path, {"PYTHONPATH": str(tmp_path)})
     assert code == 2 and "numpy: expected 1.26 or newer, got 1.20.0" in flat(output)
-    assert "mend: pip install 'numpy>=1.26'" in flat(output)
+    assert re.search(r"mend: \S*( -m )?pip install 'numpy>=1.26'", flat(output))
 
 
 @pytest.mark.parametrize("module", ["numpy", "yaml", "tokenizers"])

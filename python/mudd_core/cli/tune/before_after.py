@@ -56,6 +56,8 @@ def print_answers(run: RunFolder, base: Base) -> None:
     shown = examples[:_PROMPTS]
     makers = {"before": lambda: _begun(config, run, base), "after": lambda: load_run(run.path).model}
     answers = {name: _answers(make, data.tokenizer, shown, end) for name, make in makers.items()}
+    if not data.documents[1]:
+        print("\nno example is held out, so these prompts are of the training data:")
     for number, one in enumerate(shown):
         texts = {
             "prompt": data.tokenizer.decode(one.prompt),

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core import _core
-from mudd_core.base.errors import SaveError, UserError, write_reason
+from mudd_core.base.errors import FormatError, SaveError, UserError, write_reason
 from mudd_core.base.paths import local
+from mudd_core.base.storage import is_url
 from mudd_core.base.surroundings import typed_program
 from mudd_core.cli import dispatch
 from mudd_core.cli.commands import plan
@@ -28,7 +29,11 @@ from mudd_core.cli.tune.recipe import recipe_of
 from mudd_core.config import Config
 from mudd_core.config.saved import to_json
 from mudd_core.config.tool_arguments import ToolArguments
-from mudd_core.run.store.json_files import read_saved_config
+from mudd_core.data.access import local_root
+from mudd_core.data.source_notes import are_changed
+from mudd_core.data.sources import sources_of
+from mudd_core.run.records.data_facts import data_fingerprint
+from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.tune_arguments import TuneArguments
 
@@ -42,7 +47,7 @@ def main(words: Sequence[str]) -> int:
         config, counted = _resumed(run, base, asked.data), 1.0
         if asked.adapter:
             require_same_adapter(asked.adapter, run)
-        lines = [f"resumes {run}: what was chosen is in {run.asked_file}"]
+        lines = [f"resumes {run}: what was chosen is in {run.asked_file}", *_changed_data(config, run)]
     else:
         adapter = adapter_of(asked.adapter, base, run) if asked.adapter else None
         recipe = recipe_of(base, asked.data, run.path.name, rest, adapter)
@@ -99,6 +104,25 @@ def _resumed(run: RunFolder, base: Base, data: str) -> Config:
         )
     require_same_base(config, base, run)
     return config
+
+
+def _changed_data(config: Config, run: RunFolder) -> list[str]:
+    """A note where the file of conversations is another than the one that the run began with."""
+    if is_url(config.data.path):
+        return []
+    fingerprint = data_fingerprint(read_facts(run))
+    try:
+        found = sources_of(config.data)
+    except (UserError, FormatError):  # gone: the run needs it no more
+        return []
+    if not are_changed(
+        local_root(config.data.cache_dir), f"chat-{fingerprint}", (*found.train, *found.valid)
+    ):
+        return []
+    return [
+        f"note: {config.data.path} changed after {run} began, which goes on with the conversations of then; give "
+        "another --workdir to train on those of now"
+    ]
 
 
 def _keep(file: Path, config: Config) -> None:

@@ -135,7 +135,7 @@ def _choose_rows(recipe: Recipe) -> None:
     if not lengths.size:
         found.rows("train", row_shape(recipe.config))  # UserError: says why
     cap = recipe.config.train.seq_len
-    longest, dropped = int(lengths.max()), found.train.dropped
+    longest, dropped = int(lengths.max()), found.train.dropped + found.valid.dropped
     longer = f"; {dropped:,} longer ones are left out (data.too_long)" if dropped else ""
     fitting = min(cap, max(256, -(-longest // 64) * 64))
     recipe.choose(

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int64
 from mudd_core.config.data import DataConfig
 from mudd_core.data.chat.child import RefusedError
-from mudd_core.data.chat.conversations import conversation_of, messages_column, records
+from mudd_core.data.chat.conversations import NoLayoutError, conversation_of, messages_column, records
 from mudd_core.data.chat.faults import Faults
 from mudd_core.data.chat.kept import Entry
 from mudd_core.data.chat.masks import example_of
@@ -56,7 +57,7 @@ class Build:
             (file, held) for held, some in enumerate((self.found.train, self.found.valid)) for file in some
         ]
         for done, (file, held) in enumerate(files):
-            for number, record in enumerate(records(file, self.found.format, column), 1):
+            for number, record in enumerate(records(file, self.found.format), 1):
                 self.total += 1
                 if self.total % _AT_ONCE == 1:
                     end_on_request("rendering conversations")
@@ -67,6 +68,8 @@ class Build:
                     digest = chat.digest()
                     yield renderer.render(chat, place), number, place, digest, bool(held)
                 except RefusedError as error:
+                    if number == 1 and isinstance(error, NoLayoutError):
+                        raise _of_another_layout(place, error) from None
                     self.faults.add(place, error)
         self.progress("rendering conversations", len(files), len(files))
 
@@ -84,11 +87,17 @@ class Build:
                 yield Entry(one, number, digest, held)
 
 
+def _of_another_layout(place: str, error: NoLayoutError) -> UserError:
+    """The error of a file whose first record has no known members: the others are taken to be like it."""
+    return UserError(f"[data.column] {place}: {error}")
+
+
 def require_conversation(path: Path, one: Format, column: str) -> None:
     """UserError or FormatError where the first record of a file is no conversation. column: as data.column."""
-    column = messages_column(column)
-    if (record := next(records(path, one, column), None)) is not None:
+    if (record := next(records(path, one), None)) is not None:
         try:
-            conversation_of(record, column)
+            conversation_of(record, messages_column(column))
+        except NoLayoutError as error:
+            raise _of_another_layout(f"example 1 of {path.name}", error) from None
         except RefusedError:  # counted where all are read
             return

@@ -27,6 +27,9 @@ Message: TypeAlias = "dict[str, Plain]"
 
 MOST_CHARACTERS = 1 << 24  # of a rendered conversation
 FIXED_DATE = (2024, 7, 26)  # for templates that ask for today's: a run has the same text on every day
+REFUSES = "a text that the template refuses"
+CHANGES = "a turn that changes the text before it"
+CHANGES_EARLIER = "an earlier answer that later turns change"  # the last one has a mask
 _OPEN, _CLOSE = "\ue0f0\ue0f1\ue0f0", "\ue0f1\ue0f0\ue0f1"  # private characters around what a mark holds
 
 
@@ -135,7 +138,7 @@ def renderer(template: Template, variables: dict[str, str], tools: Plain = None)
             raise
         except Exception as error:
             said = f"{error}" or type(error).__name__
-            raise RefusedError("the template refuses", f"the template refuses it: {said[:500]}") from None
+            raise RefusedError(REFUSES, f"the template refuses it: {said[:500]}") from None
         if len(text) > MOST_CHARACTERS:
             raise RefusedError("too long a text", f"its text has more than {MOST_CHARACTERS:,} characters")
         return without_marks(text)
@@ -159,18 +162,47 @@ def counted(
         marks = [mark for mark in whole.marks if mark[0] < mark[1]]
         if len(marks) != len(answers) and (loss_on == "last" or not marks):
             reason = f"the template marks {len(marks)} parts of {len(answers)} turns of the assistant"
-            raise RefusedError("marks and turns differ", reason, [whole.text])
+            raise RefusedError("marks of other turns", reason, [whole.text])
         return whole.text, marks[-1:] if loss_on == "last" else marks
-    spans = []
-    for at in answers[-1:] if loss_on == "last" else answers:
+    last = _span_of(render, messages, answers[-1], whole.text)
+    if loss_on == "last":
+        return whole.text, [last]
+    try:
+        return whole.text, [*(_span_of(render, messages, at, whole.text) for at in answers[:-1]), last]
+    except RefusedError as error:
+        if error.kind != CHANGES:
+            raise
+        raise RefusedError(CHANGES_EARLIER, error.reason, error.texts) from None
+
+
+def _span_of(render: Render, messages: list[Message], at: int, whole: str) -> tuple[int, int]:
+    """The characters [first, end) of turn `at` in the whole text; RefusedError where no mask is certain."""
+    try:
         before = render(messages[:at], True).text
-        after = whole.text if at + 1 == len(messages) else render(messages[: at + 1], False).text
-        for longer, shorter in ((after, before), (whole.text, after)):
-            if not longer.startswith(shorter):
-                reason = f"the text changes when turn {at + 1} or a later one is added, so no mask is certain"
-                raise RefusedError("a turn changes the text before it", reason, [shorter, longer])
-        spans.append((len(before), len(after)))
-    return whole.text, spans
+    except RefusedError as error:
+        if at:
+            raise
+        reason = f"its first turn is the assistant's, and the template cannot say what is before it ({error.reason})"
+        raise RefusedError("a first turn of the assistant", reason) from None
+    after = whole if at + 1 == len(messages) else render(messages[: at + 1], False).text
+    for longer, shorter in ((after, before), (whole, after)):
+        if not longer.startswith(shorter):
+            reason = f"the text changes when turn {at + 1} or a later one is added, so no mask is certain"
+            raise RefusedError(CHANGES, reason, [shorter, longer])
+    return len(before), len(after)
+
+
+def require_parts(messages: list[Message], text: str) -> None:
+    """RefusedError where a template that takes texts drops contents in parts, or writes them as lists."""
+    for number, message in enumerate(messages, 1):
+        parts = message.get("content")
+        if not isinstance(parts, list):
+            continue
+        said = [str(part["text"]).rpartition("</think>")[2] for part in parts if isinstance(part, dict)]
+        as_lists = (str(parts), json.dumps(parts, ensure_ascii=False))
+        if not all(one.strip() in text for one in said) or any(one in text for one in as_lists):
+            reason = f"turn {number}: the template does not read content in parts; write it as one text"
+            raise RefusedError("parts that the template does not read", reason, [text])
 
 
 def head_of(render: Render, messages: list[Message], text: str) -> int:
@@ -187,6 +219,7 @@ def head_of(render: Render, messages: list[Message], text: str) -> int:
 def _answer(render: Render, turns: list[Message], loss_on: str, marked: bool) -> Answer:
     try:
         text, spans = counted(render, turns, loss_on, marked)
+        require_parts(turns, text)
         return {"text": text, "spans": spans, "head": head_of(render, turns, text)}
     except RefusedError as error:
         return {"kind": error.kind, "reason": error.reason, "texts": error.texts}

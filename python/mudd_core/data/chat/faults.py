@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mudd_core.base.errors import UserError
-from mudd_core.data.chat.child import RefusedError
+from mudd_core.data.chat.child import CHANGES, CHANGES_EARLIER, REFUSES, RefusedError
 
 _LONGEST = 240  # characters of a text in a message
 _BEFORE = 60  # of them in front of the first difference
@@ -42,12 +42,16 @@ class Faults:
         )
 
     def _hint(self) -> str:
-        if "a turn changes the text before it" not in self.counts:
-            return ""
-        return (
-            "; a template with {% generation %} marks (data.template=FILE), or data.loss_on=last, needs no text that "
-            "stays"
-        )
+        """What else may be done about some kinds."""
+        hints = []
+        if {CHANGES, CHANGES_EARLIER} & self.counts.keys():
+            ways = "a template with {% generation %} marks (data.template=FILE)"
+            if CHANGES not in self.counts:
+                ways += ", or data.loss_on=last,"
+            hints.append(f"{ways} needs no text that stays")
+        if REFUSES in self.counts:
+            hints.append("data.template=chatml or FILE takes another template")
+        return "".join(f"; {hint}" for hint in hints)
 
 
 def shown_texts(texts: list[str]) -> list[str]:

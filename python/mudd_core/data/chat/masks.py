@@ -50,6 +50,6 @@ def example_of(chat: RenderedChat, ids: Int64, places: Int64, bos_id: int | None
         reason = "EOS follows EOS: take one out of the template or the data"
         raise RefusedError("EOS twice", reason, [chat.text[: int(end[twice[0]])]])
     if not counts[1:].any():
-        raise RefusedError("nothing counts", "none of its tokens counts", [chat.text])
+        raise RefusedError("no token that counts", "none of its tokens counts", [chat.text])
     head = chat.head if chat.head < 0 else int((end <= chat.head).sum())
     return Example(ids, counts, head)

@@ -78,16 +78,22 @@ def _text(file: Path) -> str:
     if len(data) > _LONGEST:
         raise FormatError(str(file), _LONGEST, f"a chat template has at most {_LONGEST:,} bytes")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")  # editors of Windows write a mark first
     except UnicodeDecodeError as error:
         raise FormatError(str(file), error.start, "not UTF-8") from None
 
 
 def _of_config(value: Json, file: Path) -> str | None:
-    """The template in a member of tokenizer_config.json: a text, or the default of a list of named ones."""
+    """The template in a member of tokenizer_config.json: a text, or the default of several with names."""
     if isinstance(value, list):
-        named = {one.get("name"): one.get("template") for one in value if isinstance(one, dict)}
-        value = named.get("default")
+        value = {str(one.get("name")): one.get("template") for one in value if isinstance(one, dict)}
+    if isinstance(value, dict):
+        if "default" not in value:
+            raise UserError(
+                f"[data.template] expected a template named default in {file}, got {', '.join(value) or 'none'}; write "
+                "the one to train with to a file, and give data.template=FILE"
+            )
+        value = value["default"]
     if value is not None and not isinstance(value, str):
         raise FormatError(str(file), 0, f"chat_template: expected a text, got {json.dumps(value)[:80]}")
     return value

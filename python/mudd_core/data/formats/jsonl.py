@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from mudd_core.data.formats.packed import damage_of_packing, is_packed, unpacked
 
 _BLOCK = 8 << 20
 _HEAD = 1 << 12  # bytes in which an array shows itself
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors of Windows write first
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -36,12 +39,23 @@ def require_length(length: int, path: Path, offset: int) -> None:
 
 
 def _object(line: bytes, path: Path, place: str, offset: int) -> JsonObject:
+    if not offset:
+        line = line.removeprefix(_MARK)
+        _require_no_utf16(line, path)
     try:
         value = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         reason = error.reason if isinstance(error, UnicodeDecodeError) else str(error)
         raise FormatError(str(path), offset, f"{place} is not JSON: {reason}") from None
     return _only_object(value, path, place, offset)
+
+
+def _require_no_utf16(line: bytes, path: Path) -> None:
+    """FormatError, with the command that converts it, where the first line of a file is UTF-16."""
+    if line.startswith(_UTF16):
+        name, new = shlex.quote(str(path)), shlex.quote(f"{path.with_suffix('')}.utf8{path.suffix}")
+        reason = f"it is UTF-16; `iconv -f UTF-16 -t UTF-8 {name} > {new}` and name the new file"
+        raise FormatError(str(path), 0, reason)
 
 
 def _only_object(value: Json, path: Path, place: str, offset: int) -> JsonObject:
@@ -122,9 +136,9 @@ def _is_start(head: bytes) -> bool:
     """An array of objects, an object that a line holds whole, or the beginning of a long one as C4 has them."""
     if is_array_start(head):
         return True
-    line, end, _ = head.partition(b"\n")
+    line, end, _ = head.removeprefix(_MARK).partition(b"\n")
     if not end:
-        return head.startswith((b'{"text"', b'{"id"', b'{"input_ids"'))
+        return line.startswith((b'{"text"', b'{"id"', b'{"input_ids"'))
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):

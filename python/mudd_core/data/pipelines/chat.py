@@ -84,6 +84,16 @@ class ChatData:
         made = ChatRows(
             self.kept, found, split, shape, self.config.data.shuffle != "off", self.tokenizer.bos_id
         )
+        if split == "train" and made.rows < 1 and not found.dropped:
+            refused = self.kept.facts.get("refused")
+            raise UserError(
+                f"[data.path] expected conversations in {self.config.data.path}, got none"
+                + (
+                    f" that can be trained on: {refused}; data.bad_examples=fail shows them"
+                    if refused
+                    else ""
+                )
+            )
         if split == "train" and made.rows < 1:
             raise UserError(
                 f"[data.path] expected examples of at most train.seq_len + 1 = {shape.seq_len + 1:,} tokens, got "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mudd_core.config import Config
+from mudd_core.run.build.rows import row_shape
 from mudd_core.run.ranks.cores import usable_cores
 
 if TYPE_CHECKING:
@@ -46,14 +47,22 @@ def of_files(text: Prepared) -> list[str]:
     return [line.partition(" ")[2].strip() for line in text.describe() if line.startswith("warning ")]
 
 
+def _tokens_of_an_epoch(config: Config, text: Prepared) -> int:
+    """Tokens that one pass reads: of packed examples all places of their rows, which are not full."""
+    if config.data.pipeline != "chat":
+        return text.train_tokens
+    return text.rows("train", row_shape(config)).rows * config.train.seq_len
+
+
 def of_text(config: Config, text: Prepared) -> list[str]:
     """Return warnings about a text that is small for the run, and about a vocabulary smaller than the config's."""
     train, found = config.train, []
     read = train.steps * train.batch_size * train.seq_len
-    epochs = read / text.train_tokens if text.train_tokens else 0.0
+    there = _tokens_of_an_epoch(config, text)
+    epochs = read / there if there else 0.0
     if epochs > MANY_EPOCHS and not train.epochs:  # a typed number of epochs is meant
         found.append(
-            f"[data] the run reads {read:,} tokens, the text has {text.train_tokens:,}: {epochs:,.1f} epochs over "
+            f"[data] the run reads {read:,} tokens, the text has {there:,}: {epochs:,.1f} epochs over "
             "the same text; use more text or fewer train.steps"
         )
     if (
