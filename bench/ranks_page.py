@@ -49,7 +49,7 @@ def hidden(rows: dict[str, Row], shape: str, count: int) -> list[Row]:
     alone, *nodes = rows.values()
     found = []
     for label, row in zip(list(rows)[1:], nodes, strict=True):
-        step, compute = (r["tokens_of_a_step"] / r["tokens_per_second"] for r in (row, alone))
+        step, compute = _step_seconds(row), _step_seconds(alone)
         sent = sum(bytes for purpose, (_, bytes) in row["sent"].items() if purpose != "control") / count
         one: Row = {
             "shape": shape,
@@ -66,11 +66,14 @@ def hidden(rows: dict[str, Row], shape: str, count: int) -> list[Row]:
         if label.startswith(LINK):
             one["link_s"] = sent / LINK_BYTES
             one["hidden"] = 1 - (step - compute) / one["link_s"]
-            memory = rows[label.replace(LINK, MESSAGES)]
-            faster = memory["tokens_of_a_step"] / memory["tokens_per_second"]
+            faster = _step_seconds(rows[label.replace(LINK, MESSAGES)])
             one["hidden_from_messages"] = 1 - (step - faster) / one["link_s"]
         found.append(one)
     return found
+
+
+def _step_seconds(row: Row) -> float:
+    return float(row["tokens_of_a_step"] / row["tokens_per_second"])
 
 
 def formula_bytes(s: Shape, cut: bool) -> dict[str, float]:
@@ -123,12 +126,8 @@ def metrics(kept: Row) -> Iterator[tuple[str, float, float | None, bool]]:
             yield about, abs(row["sent"][purpose] / bytes - 1), 0.02, True
         if "hidden" in row:
             about = f"{row['shape']}, {row['program']}: communication hidden"
-            yield (
-                about,
-                row["hidden"],
-                0.7 if (row["shape"], row["program"]) == ("55M", LINK) else None,
-                False,
-            )
+            bar = 0.7 if (row["shape"], row["program"]) == ("55M", LINK) else None
+            yield about, row["hidden"], bar, False
             if "hidden_from_messages" in row:
                 yield f"{about}, against {MESSAGES}", row["hidden_from_messages"], None, False
 

@@ -29,9 +29,8 @@ _NAMES: dict[str, str | DType] = {
     "F64": "float64",
     "C64": "complex64",
 }
-AT_ONCE = (
-    1 << 18
-)  # numbers that are converted together, so that what lies between takes no memory of their count
+# Numbers that are converted together: intermediate values then take little memory.
+AT_ONCE = 1 << 18
 _BY_DTYPE: dict[DType, str] = {np.dtype(numpy_name): name for name, numpy_name in _NAMES.items()}
 
 

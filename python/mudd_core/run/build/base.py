@@ -115,7 +115,7 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
 def tensors_with_base(
     config: Config, model: Model, folder: RunFolder, own: Mapping[str, StoredTensor]
 ) -> dict[str, StoredTensor]:
-    """All weights of a model with adapters by name, each made when it is asked for: of its checkpoint, else of the base.
+    """All weights of a model with adapters by name, each made on demand: of its checkpoint, else of the base.
 
     own: of the checkpoint that the model was read from, whose adapters have this base (require_base). They keep no
     memory of the model.
@@ -128,7 +128,9 @@ def tensors_with_base(
         tensor, layer = found[name], name.removesuffix(".w")
         if adapters.initial and layer in adapters.names and name.endswith(".w"):
             shape = tuple(store.describe(name)["shape"])
-            tensor = made_tensor(shape, np.float32, partial(_without_initial, tensor, layer, own, adapters.scale))
+            tensor = made_tensor(
+                shape, np.float32, partial(_without_initial, tensor, layer, own, adapters.scale)
+            )
         weights[name] = stored_as(store, name, tensor)
     return weights
 
@@ -148,7 +150,7 @@ def _without_initial(weight: AnyTensor, layer: str, own: Mapping[str, StoredTens
 
 
 def _take_adapters(model: Model, path: str) -> None:
-    """Give adapters the values in a run, a step or a file; UserError where those are of other layers, sizes or bases."""
+    """Give adapters the values in a run, a step or a file; UserError where layers, sizes or the base differ."""
     place = local(path, _BEGINS)
     if not place.exists():
         raise UserError(f"{_BEGINS}: expected adapters to begin with, got '{path}', which does not exist")
@@ -160,7 +162,9 @@ def _take_adapters(model: Model, path: str) -> None:
             got = "none" if held is None else list(held.shape)
             raise UserError(f"{_BEGINS}: expected '{name}' of shape {list(shape)} in {path}, got {got}")
     if extra := sorted(set(source.tensors) - set(names)):
-        raise UserError(f"{_BEGINS}: '{extra[0]}' of {path} has no place in this model ({len(extra)} left over)")
+        raise UserError(
+            f"{_BEGINS}: '{extra[0]}' of {path} has no place in this model ({len(extra)} left over)"
+        )
     for name in names:
         set_weight(model.store, name, np.asarray(source.tensors[name]))
 

@@ -15,8 +15,8 @@ from mudd_core.run.store.checkpoints import Checkpoints
 
 def checkpoint_bytes(report: Mapping[str, int], place: Place = ALONE) -> int:
     """Return the bytes of a checkpoint. report: of MemoryPlan.bytes, for one rank of `place`."""
-    weights = report["weights"] * (place.world if "gathered" in report else place.on_a_node)  # slices, or a node's
-    return weights + report["moments"] * place.world
+    copies = place.world if "gathered" in report else place.on_a_node  # slices, or a node's
+    return report["weights"] * copies + report["moments"] * place.world
 
 
 def refuse_full_disk(config: Config, checkpoints: Checkpoints | None, each: int) -> None:

@@ -73,8 +73,10 @@ def start_weights(
     names: Sequence[str] | None = None,
     there: Collection[str] = (),
 ) -> Iterator[tuple[str, Array]]:
-    """Names and weights that a new model with initial values starts from, one at a time. how: as start.grow_init. names:
-    of the parameters that the source has; None: all. there: names that have their weights already, and are passed over.
+    """Names and weights that a new model with initial values starts from, one at a time. how: as start.grow_init.
+
+    names: of the parameters that the source has; None: all. there: names that have their weights already, which are
+    passed over.
 
     UserError where the names of the source are others, and where a shape does not fit.
     """
@@ -152,7 +154,9 @@ def _take_state(engine: LoopEngine, model: ModelConfig, source: Source, slot_num
     for part in engine.state_parts(writable=True):
         if not is_weight(part.name):
             whole = _state_of(part, model, source, kept, slot_number)
-            part.array[...] = StatePart(part.name, part.global_shape, 0, whole).cut(part.begin, part.end).array
+            part.array[...] = (
+                StatePart(part.name, part.global_shape, 0, whole).cut(part.begin, part.end).array
+            )
 
 
 def _state_of(
@@ -224,5 +228,7 @@ def with_weights(config: ModelConfig, tensors: Mapping[str, AnyTensor]) -> Model
 
     model = Model(config, initialize=False)
     for name, shape in ((name, view.shape) for name, view in model.parameters.items()):
-        model.set_parameter(name, np.ascontiguousarray(dtypes.as_float32(np.asarray(tensors[name])[: shape[0]])))
+        model.set_parameter(
+            name, np.ascontiguousarray(dtypes.as_float32(np.asarray(tensors[name])[: shape[0]]))
+        )
     return model

@@ -19,7 +19,9 @@ from mudd_core.run.store.checkpoints import Checkpoints
 _WORDS = {"bfloat16": np.dtype(np.uint16), "float16": np.dtype(np.float16)}
 
 
-def lent_weights(source: Path, types: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+def lent_weights(
+    source: Path, types: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, Array]:
     """The weights of a source that a model can have where they lie: copies on write, so the file stays as it is.
 
     types: "bfloat16" or "float16" by name, as the model stores them. shapes: of those that may be lent.

@@ -14,7 +14,6 @@ from mudd_core.config import Config, ModelConfig, check_config, mesh_of
 from mudd_core.config.mesh import MOST_RANKS
 from mudd_core.config.tune import lora_of
 from mudd_core.engine import memory
-from mudd_core.engine.batch_part import BatchPart
 from mudd_core.run.build.disk_space import checkpoint_bytes
 from mudd_core.run.build.mesh_search import Choice, meshes
 from mudd_core.run.build.place import ALONE, Place

@@ -11,6 +11,7 @@ from mudd_core.config.arguments import without
 from mudd_core.config.mesh import SIZES
 from mudd_core.run.build.place import Place
 
+
 @dataclass(frozen=True)
 class Choice:
     """A mesh for a run. rank_bytes: of a rank, without the program."""
@@ -47,8 +48,12 @@ def meshes(config: Config, world: int) -> list[Config]:
     What is stored depends on mesh.zero and mesh.expert alone: any data x fsdp holds and sends the same bytes.
     """
     now, mixture = config.mesh, mixture_of(config.model)
-    experts = [size for size in range(1, mixture.n_expert + 1) if mixture.n_expert % size == 0] if mixture else [1]
-    asked = [(zero, expert) for zero in ((1, 3) if world > 1 else (1,)) for expert in experts if expert <= world]
+    experts = (
+        [size for size in range(1, mixture.n_expert + 1) if mixture.n_expert % size == 0] if mixture else [1]
+    )
+    asked = [
+        (zero, expert) for zero in ((1, 3) if world > 1 else (1,)) for expert in experts if expert <= world
+    ]
     asked.sort(key=lambda mesh: ((mesh[0] != now.zero) + (mesh[1] != now.expert), mesh))
     found = (replace(config, mesh=_of_size(now, zero, expert, world)) for zero, expert in asked)
     return [changed for changed in found if _is_built(changed, world)]

@@ -14,10 +14,9 @@ from mudd_core.data.pipelines.text import cache_to_build
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights, peak_flops
 from mudd_core.engine.frozen import stored_note
+from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
 from mudd_core.engine.trainable import trained_note
-from mudd_core.run.build.planned_model import plan_model
-from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build.disk_space import (
     most_at_once,
     refuse_full_disk,
@@ -27,6 +26,7 @@ from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.build.mesh_search import Choice
 from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.plan_time import ends_with_data, fraction_of_peak, planned_steps
+from mudd_core.run.build.planned_model import plan_model
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.build.rows import row_shape
 from mudd_core.run.build.start_tokenizer import with_source_tokenizer
@@ -83,7 +83,11 @@ def plan_text(
     lines = [
         f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
         f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
-        *(f"                {note}" for note in (trained_note(model, config.tune), stored_note(model.store)) if note),
+        *(
+            f"                {note}"
+            for note in (trained_note(model, config.tune), stored_note(model.store))
+            if note
+        ),
         f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens"
         + ("" if steps is None else f", {flops_text(flops * tokens * steps)} in all"),
         *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),
@@ -161,7 +165,11 @@ def _memory_lines(
     peak, ranks, programs = sum(kinds.values()), plan.place.on_a_node, plan.place.on_a_node * kinds["program"]
     free, limit = memory.available_bytes()
     whose = "" if ranks == 1 else f" of a rank, {bytes_text(ranks * peak)} of a node of {ranks}"
-    limit = f"a node has {bytes_text(node_memory)} (--node-memory)" if node_memory else f"{limit} leaves {bytes_text(free)}"
+    limit = (
+        f"a node has {bytes_text(node_memory)} (--node-memory)"
+        if node_memory
+        else f"{limit} leaves {bytes_text(free)}"
+    )
 
     def have(place: Place) -> int:
         return max(0, node_memory - place.on_a_node * kinds["program"]) if node_memory else free
@@ -170,7 +178,9 @@ def _memory_lines(
     fits = ranks * peak - programs <= have(plan.place)
     if not fits and plan.place.world == 1:
         lines += _indented(f"DOES NOT FIT: {plan.advice(kinds, have(plan.place))}")
-    lines += [f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items() if kinds.get(kind)]
+    lines += [
+        f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items() if kinds.get(kind)
+    ]
     return lines if plan.place.world == 1 else lines + _mesh_lines(plan, kinds, have, fits, command)
 
 
@@ -197,11 +207,14 @@ def _mesh_lines(
     if fits:
         return lines
     if (found := plan.nearest(have)) is None:
-        return lines + _indented(f"DOES NOT FIT on any mesh of this batch: {plan.advice(kinds, have(plan.place))}")
+        return lines + _indented(
+            f"DOES NOT FIT on any mesh of this batch: {plan.advice(kinds, have(plan.place))}"
+        )
     world, nodes = found.place.world, found.place.nodes
     return [
         *lines,
-        f"                DOES NOT FIT; the nearest mesh that fits is {found.words} on {world} rank{'s' * (world > 1)}, "
+        f"                DOES NOT FIT; the nearest mesh that fits is {found.words} on "
+        f"{world} rank{'s' * (world > 1)}, "
         f"{nodes} node{'s' * (nodes > 1)}:",
         f"                {command(found)}",
     ]

@@ -10,15 +10,15 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config
+from mudd_core.config.tune import lora_of
 from mudd_core.data import pipelines
 from mudd_core.engine.batch_part import cut_batch
-from mudd_core.config.tune import lora_of
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.engine.state import weight_parts
 from mudd_core.run.build.base import load_base, require_base
-from mudd_core.run.build.run_data import shared_data
 from mudd_core.run.build.planned_model import spread_of
+from mudd_core.run.build.run_data import shared_data
 from mudd_core.run.build.shared_memory import fit_weights
 from mudd_core.run.build.start_source import check_start
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
