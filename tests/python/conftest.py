@@ -8,11 +8,13 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from mudd_core.base.surroundings import PROCESS_COUNTS
+from mudd_core.config import FAMILIES
 from mudd_core.data import TokenCache, prepare, synthetic
 from text_settings import Settings, quiet
 from tiny_run import write_text
@@ -37,6 +39,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files of runs first, for `--no-loadscope-reorder`: by their number of tests they would be the last."""
     place = {name: number for number, name in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(item.path.parent.name, len(FIRST)))
+
+
+@pytest.fixture(autouse=True)
+def _families() -> Iterator[None]:
+    """The families as they were: what one test registers, the tests after it in the same process do not see."""
+    with mock.patch.dict(FAMILIES):
+        yield
 
 
 @pytest.fixture

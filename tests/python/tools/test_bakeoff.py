@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+import mudd_core as mc
+from mudd_core import nn
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config import FAMILIES
@@ -50,6 +53,23 @@ def test_all_families_can_be_made_equally_expensive() -> None:
     for before, one in zip(start, evened, strict=True):
         assert cost(one.config, VOCAB) == pytest.approx(cost(evened[0].config, VOCAB), rel=0.03), one.name
         assert one.config.model == before.config.model
+
+
+def test_a_family_of_this_process_is_a_candidate() -> None:
+    @dataclass(frozen=True)
+    class Plain(mc.FamilyConfig):
+        pass
+
+    def plain(config: Plain, batch: mc.Batch) -> mc.Hidden:
+        return mc.Hidden(
+            nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=1.0),
+            nn.head(config, std=1.0),
+        )
+
+    mc.register_family(Plain, plain)
+    config = base("Plain", 4096, SMALL)
+    assert isinstance(config.model, Plain) and config.model.d_model == 64
+    assert parameters(config, VOCAB) == 2 * VOCAB * 64
 
 
 def test_every_preset_makes_a_comparison() -> None:

@@ -29,12 +29,13 @@ EQUAL = {"parameters": ("parameters", equal_parameters), "flops": ("FLOPs", equa
 def base(family: str, tokens: int, words: Sequence[str], **model: Scalar) -> Config:
     """The family's tiny config with these words, long enough for `tokens`, model fields replaced.
 
-    A family of the user's, FILE.py:NAME, has the sizes and the recipe of Transformer++.
+    A family of the user's, FILE.py:NAME or registered in this process, has the sizes and the recipe of Transformer++.
     """
-    own = named_family(family) if split_name(family) is not None else None
-    config = read_config("transformer_pp/tiny.py" if own else f"{family}/tiny.py")
-    if own is not None:
-        config = dataclasses.replace(config, model=in_family(config.model, own))
+    found = named_family(family)
+    is_own = found.given is not None
+    config = read_config("transformer_pp/tiny.py" if is_own else f"{family}/tiny.py")
+    if is_own:
+        config = dataclasses.replace(config, model=in_family(config.model, found))
     if isinstance(config.model, MupConfig):  # heads as many as the others', rates as at its own width
         model = {"d_head": 32, "qk_scale": 1 / 32, **model}
     config = dataclasses.replace(config, model=with_fields(config.model, model))
