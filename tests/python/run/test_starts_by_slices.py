@@ -13,9 +13,10 @@ import pytest
 
 import mudd_core as mc
 from mudd_core import dist, interop
+from mudd_core.base.errors import ReportedElsewhereError, UserError
 from mudd_core.checkpoint import final_hash, whole_parts
 from mudd_core.checkpoint.weights_folder import Later, write_folder
-from mudd_core.config import Config, TransformerPPConfig
+from mudd_core.config import Config, TokenFormerConfig, TransformerPPConfig
 from mudd_core.config.fields import replace_path
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.lora import base_names
@@ -158,3 +159,40 @@ def test_a_rank_reads_the_base_of_adapters_a_tensor_at_a_time(run: tuple[Config,
             assert np.array_equal(
                 part.array.reshape(-1), wanted[part.name].reshape(-1)[part.begin : part.end]
             )
+
+
+def test_slots_that_would_grow_where_nodes_cut_the_weights_are_refused_before_anything_is_written(
+    tiny_text: Path, tmp_path: Path
+) -> None:
+    slots = TokenFormerConfig(d_model=32, n_layer=1, n_head=2, slot_num=8)
+    small: dict[str, Any] = {"model": slots, "train.seq_len": 16, "train.steps": 1, "train.save_every": 1}
+    small |= {"data.tokenizer": "bytes", "train.eval_every": 0}
+    with mc.Trainer(config_of(tiny_text, **small), tmp_path / "old") as trainer:
+        trainer.fit(progress=False)
+    write_folder(
+        tmp_path / "weights",
+        {},
+        {name: Later.of(array) for name, array in trainer.model.parameters.items()},
+        shard_bytes=1 << 30,
+    )
+
+    def start(source: str, node_size: int, **fields: Any) -> list[str]:
+        asked = {**small, "start.load_parameters_path": str(tmp_path / source), "mesh.zero": 3, **fields}
+        asked["data.cache_dir"] = str(tmp_path / "cache")
+
+        def work(comm: dist.Comm) -> str:
+            try:
+                with mc.Trainer(config_of(tiny_text, **asked), tmp_path / "new", comm=comm) as trainer:
+                    return trainer.fit(progress=False).final_hash
+            except (UserError, ReportedElsewhereError) as error:
+                return str(error) if comm.rank == 0 else str(error.exit_code)
+
+        return on_ranks(work, 2, node_size)
+
+    for source in ("old", "weights"):
+        for fields in ({"model.slot_num": 12}, {"start.load_parameters_path_slot_number": 4}):
+            text, code = start(source, 1, **fields)
+            assert "slots grow only where a node has whole weights: begin with mesh.zero=1" in text
+            assert code == "2" and not (tmp_path / "new").exists() and not (tmp_path / "cache").exists()
+    same = start("old", 1)
+    assert len(set(same)) == 1 and len(same[0]) == 64 and (tmp_path / "new" / "summary.json").is_file()

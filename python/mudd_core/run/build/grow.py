@@ -21,7 +21,7 @@ from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.config import Config, ModelConfig, TokenFormerConfig
 from mudd_core.dist import Comm
 from mudd_core.engine.frozen import set_weight
-from mudd_core.run.build.start_source import Source, read_source, start_path
+from mudd_core.run.build.start_source import Source, read_source, start_path, stored_shapes
 from mudd_core.run.records.engine import LoopEngine
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 # Normalisations that give the same sums when slots with scores of zero are added (and tau is held).
 PRESERVING = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "gelu")
 _GROWING = ("key", "value", "key_bias")
+_PARTS = {"attn.q": "qkv", "attn.o": "proj", "ffn": "ffn"}  # of a block, and the group of each
+_CUT = (
+    "[start] slots grow only where a node has whole weights: begin with mesh.zero=1, and go on with "
+    "mesh.zero=3 from its checkpoint"
+)
 
 
 def real_rows(name: str, stored: int, slot_number: int) -> int:
@@ -62,6 +67,21 @@ def grown(name: str, old: Array, fresh: Array, slot_number: int) -> Array:
     result = np.array(fresh)
     result[:rows] = dtypes.as_float32(old[:rows])
     return result
+
+
+def refuse_cut_growth(config: Config, nodes: int) -> None:
+    """UserError for slots that a start would grow where nodes cut the weights (mesh.zero=3); reads shapes alone."""
+    start, model = config.start, config.model
+    cut = config.mesh.zero == 3 and nodes > 1
+    if not (cut and start.load_parameters_path and isinstance(model, TokenFormerConfig)):
+        return
+    shapes = stored_shapes(start_path(config))
+    slots = {f"blocks.0.{part}.key": model.slots(group) for part, group in _PARTS.items()}
+    known = {name: shapes[name][0] for name in slots if name in shapes}
+    if any(
+        slots[name] != stored or start.load_parameters_path_slot_number >= 0 for name, stored in known.items()
+    ):
+        raise UserError(_CUT)
 
 
 def start_weights(
@@ -100,10 +120,7 @@ def start_weights(
                 yield name, np.asarray(old) if half else np.asarray(old, np.float32)
             continue
         if not model.store.holds_all:
-            raise UserError(
-                "[start] slots grow only where a node has whole weights: begin with mesh.zero=1, and go on with "
-                "mesh.zero=3 from its checkpoint"
-            )
+            raise UserError(_CUT)
         initial = model.parameters[name]
         zero = how == "zero_both" or (how == "zero_keys" and not name.endswith(".value"))
         fresh = np.zeros_like(initial) if zero else initial
@@ -186,16 +203,17 @@ def old_model_config(new: TokenFormerConfig, source: Source, slot_number: int) -
     if not isinstance(base, TokenFormerConfig) or base.block != "pattention" or new.block != "pattention":
         raise UserError("[grow] both models: expected a TokenFormer with slots")
 
-    def slots(part: str) -> int:
-        return real_rows(f"blocks.0.{part}.key", source.slots(part), slot_number)
-
+    slots = {
+        group: real_rows(f"blocks.0.{part}.key", source.slots(part), slot_number)
+        for part, group in _PARTS.items()
+    }
     return dataclasses.replace(
         base,
         vocab_size=new.vocab_size,
         max_seq_len=new.max_seq_len,
-        slot_num=slots("attn.q"),
-        proj_slot_num=slots("attn.o"),
-        ffn_slot_num=slots("ffn"),
+        slot_num=slots["qkv"],
+        proj_slot_num=slots["proj"],
+        ffn_slot_num=slots["ffn"],
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mudd_core import checkpoint
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.storage import is_bucket, mirror_folder, readable, unreachable
 from mudd_core.checkpoint.steps import MANIFEST, step_name, step_of
@@ -89,6 +89,23 @@ def check_source(path: str | Path, *, state: bool = False) -> None:
         weight_files(path)
     elif step < 0 and not Checkpoints(run).steps():
         raise UserError(f"[start] {path} has no checkpoint yet")
+
+
+def stored_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes by name of what read_source would give at a path that check_source accepts; verifies nothing.
+
+    Empty where the newest manifest cannot be read: a run that is being trained may have replaced it.
+    """
+    run, step = run_and_step(path, False)
+    try:
+        if run is None:
+            tensors = stored_weights(path, warns=False)
+        else:
+            checkpoints = Checkpoints(run)
+            tensors = checkpoints.stored(checkpoints.newest() if step < 0 else step)
+    except (FormatError, OSError):
+        return {}
+    return {name: tensor.shape for name, tensor in tensors.items()}
 
 
 def _is_ours(path: Path) -> bool:

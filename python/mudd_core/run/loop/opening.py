@@ -11,6 +11,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config, check_config, mesh_of, to_dict
 from mudd_core.config.fields import replace_path
 from mudd_core.run.build.components import Components, with_model_of
+from mudd_core.run.build.grow import refuse_cut_growth
 from mudd_core.run.build.rows import shortened
 from mudd_core.run.build.run_data import with_steps
 from mudd_core.run.build.start_source import check_start, fetch_start
@@ -65,6 +66,7 @@ def open_run(
         ranks.together(lambda: fetch_start(config) if ranks.first else None)
         ranks.together(lambda: check_start(config, store.folder if store else None))
     if model is None and is_new:
+        ranks.together(lambda: refuse_cut_growth(config, ranks.nodes))
         config, said, warned = _with_source_tokenizer(config, store, ranks)
     fingerprint = data_fingerprint(store.saved_facts()) if store else ""
     if not fingerprint:  # at the first start, train.epochs becomes train.steps
@@ -107,7 +109,7 @@ def _require_one_config(config: Config, ranks: Ranks) -> None:
 def _refuse_measures(config: Config, ranks: Ranks) -> None:
     """UserError for logs that measure whole weights, of which no rank has more than its slices."""
     mesh = config.mesh
-    if mesh.zero == 3 and ranks.comm is not None and ranks.comm.nodes > 1:
+    if mesh.zero == 3 and ranks.nodes > 1:
         asked, whole = "zero=3 over several nodes", "mesh.zero=1"
     elif mesh.expert > 1:
         asked, whole = f"expert={mesh.expert}", "mesh.expert=1"

@@ -36,6 +36,7 @@ class Ranks:
         self.comm = comm
         self.rank = 0 if comm is None else comm.rank
         self.world = 1 if comm is None else comm.world
+        self.nodes = 1 if comm is None else comm.nodes
         self.first = self.rank == 0  # the one that writes and prints
 
     def threads(self, asked: int) -> int:
@@ -56,7 +57,7 @@ class Ranks:
         """How many there are, for the end of a line about the machine; empty for a process alone."""
         if self.comm is None or self.world == 1:
             return ""
-        return f"; {self.world} ranks on {self.comm.nodes} node{'s' * (self.comm.nodes > 1)}"
+        return f"; {self.world} ranks on {self.nodes} node{'s' * (self.nodes > 1)}"
 
     def barrier(self) -> None:
         """Return when all have called it."""
