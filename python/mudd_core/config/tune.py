@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mudd_core.config.fields import opt
+from mudd_core.config.mesh_limits import PISSA
 
 if TYPE_CHECKING:
     from mudd_core.config.schema import Config
@@ -116,7 +117,7 @@ def tune_faults(config: Config) -> list[str]:
             "lora.start_from: lora.init=pissa takes adapters out of the base; leave one of the two out"
         )
     if lora.init == "pissa" and config.mesh.zero == 3:
-        faults.append("lora.init: pissa needs whole matrices, which mesh.zero=3 cuts; take mesh.zero=1")
+        faults.append(f"lora.init: {PISSA.why}")
     for name in ("keep_optimizer", "keep_step"):
         if getattr(start, name):
             faults.append(f"start.{name}: tune.method=lora takes weights alone; leave it out")

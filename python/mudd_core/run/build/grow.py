@@ -19,6 +19,7 @@ from mudd_core.base.types import Array
 from mudd_core.checkpoint import StatePart, dtypes, is_weight
 from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.config import Config, ModelConfig, TokenFormerConfig
+from mudd_core.config.mesh_limits import CUT_SLOTS
 from mudd_core.dist import Comm
 from mudd_core.engine.frozen import set_weight
 from mudd_core.run.build.start_source import Source, read_source, start_path, stored_shapes
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 PRESERVING = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "gelu")
 _GROWING = ("key", "value", "key_bias")
 _PARTS = {"attn.q": "qkv", "attn.o": "proj", "ffn": "ffn"}  # of a block, and the group of each
-_CUT = (
-    "[start] slots grow only where a node has whole weights: begin with mesh.zero=1, and go on with "
-    "mesh.zero=3 from its checkpoint"
-)
 
 
 def real_rows(name: str, stored: int, slot_number: int) -> int:
@@ -81,7 +78,7 @@ def refuse_cut_growth(config: Config, nodes: int) -> None:
     if any(
         slots[name] != stored or start.load_parameters_path_slot_number >= 0 for name, stored in known.items()
     ):
-        raise UserError(_CUT)
+        raise UserError(f"[start] {CUT_SLOTS.why}")
 
 
 def start_weights(
@@ -120,7 +117,7 @@ def start_weights(
                 yield name, np.asarray(old) if half else np.asarray(old, np.float32)
             continue
         if not model.store.holds_all:
-            raise UserError(_CUT)
+            raise UserError(f"[start] {CUT_SLOTS.why}")
         initial = model.parameters[name]
         zero = how == "zero_both" or (how == "zero_keys" and not name.endswith(".value"))
         fresh = np.zeros_like(initial) if zero else initial

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, check_config, mesh_of, to_dict
 from mudd_core.config.fields import replace_path
+from mudd_core.config.mesh_limits import CUT_MEASURES, EXPERT_MEASURES
 from mudd_core.run.build.components import Components, with_model_of
 from mudd_core.run.build.grow import refuse_cut_growth
 from mudd_core.run.build.rows import shortened
@@ -110,16 +111,13 @@ def _refuse_measures(config: Config, ranks: Ranks) -> None:
     """UserError for logs that measure whole weights, of which no rank has more than its slices."""
     mesh = config.mesh
     if mesh.zero == 3 and ranks.nodes > 1:
-        asked, whole = "zero=3 over several nodes", "mesh.zero=1"
+        asked, limit = "zero=3 over several nodes", CUT_MEASURES
     elif mesh.expert > 1:
-        asked, whole = f"expert={mesh.expert}", "mesh.expert=1"
+        asked, limit = f"expert={mesh.expert}", EXPERT_MEASURES
     else:
         return
     if measures_weights(config):
-        raise UserError(
-            f"[mesh] {asked}: no rank has the whole weights that log.weights and log.activations measure; "
-            f"set log.weights=false log.activations=false, or use {whole}"
-        )
+        raise UserError(f"[mesh] {asked}: {limit.why}")
 
 
 def _store(workdir: str | Path | Store | None, ranks: Ranks, mounts: str) -> Store | None:

@@ -133,6 +133,8 @@ def _parser() -> ToolArguments:
         metavar="GIB",
         help="memory of a node in GiB; default: any mesh fits",
     )
-    parser.add_argument("--axes", action="store_true", help="print which axes of a mesh each family has")
+    parser.add_argument(
+        "--axes", action="store_true", help="print which axes of a mesh each family has, and what they refuse"
+    )
     parser.add_argument("--tables", action="store_true", help="print the tables of docs/scale.md")
     return parser

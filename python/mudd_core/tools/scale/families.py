@@ -1,9 +1,10 @@
-"""Which axes of a mesh each family has, as `launch.py scale --axes` prints it: asked of the checks themselves."""
+"""Which axes of a mesh each family has, asked of the checks themselves, and what a mesh refuses: `scale --axes`."""
 
 from __future__ import annotations
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import load_config, mesh_of
+from mudd_core.config.mesh_limits import LIMITS
 
 # A config of each family, with experts and without.
 FAMILIES = (
@@ -39,10 +40,12 @@ def cell(config: str, axis: str) -> str:
 
 
 def table() -> str:
-    """The table in Markdown; families with equal rows share one."""
+    """Both tables in Markdown: the axes of each family, where those with equal rows share one, and what they refuse."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for family, config in FAMILIES:
         rows.setdefault(tuple(cell(config, axis) for axis in AXES), []).append(family)
     lines = [f"| family | {' | '.join(AXES)} |", "|" + " --- |" * (len(AXES) + 1)]
     lines += [f"| {', '.join(families)} | {' | '.join(cells)} |" for cells, families in rows.items()]
+    lines += ["", "| mesh | refuses | answer |", "| --- | --- | --- |"]
+    lines += [f"| {limit.mesh} | {limit.asked} | refused: {limit.why} |" for limit in LIMITS]
     return "\n".join(lines)
