@@ -811,9 +811,9 @@ def free_space(path: str) -> int:
     """
     Bytes this user may still write there.
     """
-def install_stop_handlers() -> None:
+def install_stop_handlers(says: bool = True) -> None:
     """
-    Handles the signals of stop_signals() and save_signal(); a second one of quit_signals() exits at once.
+    Handles the signals of stop_signals() and save_signal(); a second one of quit_signals() exits at once. says: print a line at the first request.
     """
 def isa() -> str:
     """

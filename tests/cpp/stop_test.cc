@@ -4,6 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <string>
+
 #include "compare.h"
 #include "mudd/base/check.h"
 
@@ -42,6 +45,29 @@ TEST_CASE("each stop signal sets the flag and is remembered") {
   clear_requests();
   CHECK_FALSE(stop_requested());
   CHECK(stop_signal() == 0);
+}
+
+TEST_CASE("a request is answered once, by a process that says so") {
+  for (bool says : {true, false}) {
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      dup2(ends[1], STDERR_FILENO);
+      clear_requests();
+      install_stop_handlers(says);
+      for (int signal : {SIGUSR1, SIGUSR1}) raise(signal);
+      _exit(stop_requested() ? 0 : 1);
+    }
+    close(ends[1]);
+    std::string text(256, '\0');
+    text.resize(static_cast<size_t>(std::max<ssize_t>(0, read(ends[0], text.data(), text.size()))));
+    close(ends[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(status == 0);
+    CHECK(text == (says ? "\nstop requested; a second signal leaves at once\n" : ""));
+  }
 }
 
 TEST_CASE("SIGUSR2 asks for one save and no stop") {

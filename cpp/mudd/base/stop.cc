@@ -26,6 +26,7 @@ constexpr int kSave = SIGUSR2;
 constexpr int kCount = kStops.size() + 1;
 struct sigaction g_before[kCount];
 bool g_installed = false;
+bool g_says = true;  // a request is answered on standard error
 
 int signal_at(int i) { return i + 1 < kCount ? kStops[i] : kSave; }
 
@@ -39,7 +40,7 @@ void on_signal(int signal) {
   if (signal == kSave) {
     g_save.store(1);
   } else if (int none = 0; g_stop.compare_exchange_strong(none, signal)) {
-    say("\nstop requested; a second signal leaves at once\n");
+    if (g_says) say("\nstop requested; a second signal leaves at once\n");
   } else if (std::ranges::find(kQuits, signal) != kQuits.end()) {
     _exit(128 + signal);
   }
@@ -52,8 +53,9 @@ std::span<const int> stop_signals() { return kStops; }
 std::span<const int> quit_signals() { return kQuits; }
 int save_signal() { return kSave; }
 
-void install_stop_handlers() {
+void install_stop_handlers(bool says) {
   if (g_installed) throw StateError("[stop] signals: the handlers are installed already");
+  g_says = says;
   struct sigaction action = {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);

@@ -17,8 +17,8 @@ std::span<const int> quit_signals();
 // The signal that asks for a save.
 int save_signal();
 
-// Takes all of these signals; StateError if they are taken already.
-void install_stop_handlers();
+// Takes all of these signals; StateError if they are taken already. says: print a line at the first request.
+void install_stop_handlers(bool says = true);
 // Gives the signals back to whoever had them before; nothing happens if they were not taken.
 void remove_stop_handlers();
 

@@ -91,6 +91,12 @@ def is_rank() -> bool:
     return started_processes()[1] > 1 and any(name in os.environ for name in RANK_NUMBERS)
 
 
+def is_first_rank() -> bool:
+    """Whether this process prints: the rank 0 of a launcher, or a process alone."""
+    known = (number for number in map(launcher_value, RANK_NUMBERS) if number is not None)
+    return not is_rank() or next(known, 0) == 0
+
+
 def require_one_process(what: str = "training") -> None:
     """UserError if a launcher has started several processes that this one is to run beside."""
     name, count = started_processes()

@@ -6,7 +6,13 @@ import importlib
 from collections.abc import Callable, Sequence
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.surroundings import is_rank, require_address_space, require_levels, require_one_process
+from mudd_core.base.surroundings import (
+    is_first_rank,
+    is_rank,
+    require_address_space,
+    require_levels,
+    require_one_process,
+)
 from mudd_core.cli.argv import (
     asks_for_multirun,
     config_of,
@@ -31,7 +37,7 @@ def take_signals(words: Sequence[str]) -> set[int]:
     if trains(words) or (runs_on_ranks(words) and is_rank()):
         from mudd_core.run.loop import signals
 
-        signals.take_for_good()
+        signals.take_for_good(says=is_first_rank())
     return set()
 
 

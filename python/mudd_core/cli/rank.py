@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -48,6 +49,7 @@ def main(words: Sequence[str]) -> int:
         return error.exit_code
     if comm.rank:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # rank 0 prints
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"mudd_core\.")  # and warns
     command = command_of(words)
     ranks = Ranks(comm)
     code = train_as_rank(words, ranks, options) if command == "train" else read_as_rank(words, ranks, command)

@@ -77,19 +77,31 @@ def test_ranks_that_cut_weights_have_the_bits_of_one_process(
     assert same(run, whole)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("number", "node"), [(signal.SIGTERM, "host"), (signal.SIGINT, "rank")])
 def test_a_stop_of_the_launcher_saves_and_another_world_goes_on(
-    whole: TinyRun, tiny_text: Path, tmp_path: Path, number: signal.Signals
+    whole: TinyRun, tiny_text: Path, tmp_path: Path, number: signal.Signals, node: str
 ) -> None:
-    run = run_of(tmp_path / "run", tiny_text, "--ranks=2")
+    run = run_of(tmp_path / "run", tiny_text, "--ranks=2", f"dist.node={node}")
     process = run.start()
     run.wait_for_step(process, 5)
     process.send_signal(number)
     assert process.wait(30) == 75, run.tail
     assert "stopped by SIGUSR1 at step" in run.output and "--ranks=2" in run.output
+    assert run.output.count("stop requested") == 1
     rest = run_of(tmp_path / "run", tiny_text, "--ranks=4")
     assert rest.finish() == 0, rest.tail
     assert same(rest, whole)
+
+
+@pytest.mark.parametrize("node", ["host", "rank"])
+def test_what_all_ranks_warn_of_is_said_once(
+    whole: TinyRun, tiny_text: Path, tmp_path: Path, node: str
+) -> None:
+    weights = next((whole.workdir / "checkpoints").glob("step-*/model-*.safetensors"))
+    words = (f"start.load_parameters_path={weights}", "train.steps=1", f"dist.node={node}")
+    run = run_of(tmp_path / "run", tiny_text, "--ranks=2", *words)
+    assert run.finish() == 0, run.tail
+    assert run.output.count("weights only, no checksums") == 1
 
 
 def test_usr1_to_one_rank_stops_all_at_the_same_step(whole: TinyRun, tiny_text: Path, tmp_path: Path) -> None:

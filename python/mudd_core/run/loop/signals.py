@@ -46,11 +46,14 @@ def handlers() -> Iterator[None]:
         _forget()
 
 
-def take_for_good() -> None:
-    """The same until the process ends, as the command line wants it: a second signal counts to the last moment."""
+def take_for_good(says: bool = True) -> None:
+    """The same until the process ends, as the command line wants it: a second signal counts to the last moment.
+
+    says: print a line at the first request.
+    """
     global _taken
     if not _taken:
-        _core.install_stop_handlers()
+        _core.install_stop_handlers(says)
         _taken = True
 
 
