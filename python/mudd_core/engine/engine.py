@@ -233,6 +233,10 @@ class Engine:
         """Bytes of gradients in a training step that keeps those of tables by rows, or whole; for a plan."""
         return self._graphs.gradient_bytes(gradient_rows=gradient_rows)
 
+    def packed_bytes(self, samples: int) -> int:
+        """Bytes of packed copies of a node where another rank runs so many samples at once; for a plan."""
+        return self._graphs.packed_bytes(samples)
+
     def expert_report(self) -> dict[str, int]:
         """Bytes of this rank's own experts in memory_report, by kind: weights, moments, packed."""
         return dict(self.model.store.expert_bytes(self._step.moment_planes))

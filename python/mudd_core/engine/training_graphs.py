@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
@@ -112,12 +112,17 @@ class TrainingGraphs:
 
     def gradient_bytes(self, *, gradient_rows: bool) -> int:
         """Bytes of gradients in a training step that keeps those of tables by rows, or whole; for a plan."""
-        planned = self._model.plan(
-            "train",
-            self.samples,
-            self._config.train.seq_len,
-            shards=self._shards,
-            runs_per_step=self.runs,
-            gradient_rows=gradient_rows,
-        )
+        planned = self._counted(self.samples, runs_per_step=self.runs, gradient_rows=gradient_rows)
         return int(planned.executor.gradient_bytes)
+
+    def packed_bytes(self, samples: int) -> int:
+        """Bytes of packed copies that a node keeps where another rank runs so many samples at once; for a plan.
+
+        A graph of few rows keeps copies that one of many rows packs when it uses them.
+        """
+        self._counted(samples)
+        return int(self._model.store.packed_bytes)
+
+    def _counted(self, samples: int, **options: Unpack[ExecutorOptions]) -> Planned:
+        seq_len = self._config.train.seq_len
+        return self._model.plan("train", samples, seq_len, shards=self._shards, **options)

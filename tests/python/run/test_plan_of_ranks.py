@@ -39,6 +39,25 @@ def test_the_plan_of_a_rank_is_what_its_engine_books(world: int, on_a_node: int,
         assert world * planned[kind] == pytest.approx(nodes, rel=0.02), kind
 
 
+@pytest.mark.parametrize(("batch", "world"), [(3, 2), (6, 4), (4, 2)])
+@pytest.mark.parametrize("family", ["tiny.py", "mixtral/tiny.py", "tokenformer/tiny.py"])
+def test_packed_copies_that_another_rank_of_the_node_keeps_are_planned(
+    family: str, batch: int, world: int
+) -> None:
+    # 2 sequences of 128 are so many rows that weights are packed when they are used; 1 is not.
+    words = [f"train.batch_size={batch}", "train.seq_len=128", "train.threads=1"]
+    config = mc.load_config(family, words)
+    shape = resolved_model(config, 512)
+
+    def work(comm: Any) -> int:
+        return Engine(config, mc.Model(shape, comm=comm, initialize=False)).memory_report()["packed"]
+
+    (booked,) = set(on_ranks(work, world))
+    planned = MemoryPlan.of(shape, config, Place(world, world)).bytes()
+    assert world * planned["packed"] == pytest.approx(booked, abs=world)
+    assert booked > 0 or batch % world == 0
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize(("world", "on_a_node"), [(4, 4), (2, 1), (4, 2)])
 def test_the_plan_of_cut_weights_is_what_the_engine_books(world: int, on_a_node: int, precision: str) -> None:

@@ -52,6 +52,8 @@ class MemoryPlan:
         if config.mesh.zero < 3 and place.world > place.on_a_node:
             # Whole tables go between nodes, not the rows that were read.
             report["gradients"] = engine.gradient_bytes(gradient_rows=False)
+        if place.on_a_node > 1 and (fewest := place.fewest_samples(config)) < own.train.batch_size:
+            report["packed"] = engine.packed_bytes(fewest)
         own_bytes = place.shared(report, config.mesh.zero == 3, engine.expert_report(), config.mesh.expert)
         if exchange := self._exchange_bytes(own_bytes):
             own_bytes["exchange"] = exchange

@@ -53,6 +53,11 @@ class Place:
             eval=replace(config.eval, batch_size=validated),
         )
 
+    def fewest_samples(self, config: Config) -> int:
+        """Sequences of a step of the rank with the fewest, the last one."""
+        train = config.train
+        return BatchPart.of(train.batch_size, train.shard_count(), self.world - 1, self.world).samples
+
     def mapped(self, report: Mapping[str, int]) -> int:
         """Bytes of address space of a rank, by the report of `shared`: it maps what its node shares, all of it."""
         windows = ("weights", "packed", "gathered", "gradients")
