@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import mudd_core as mc
 from mudd_core.cli import main
 from mudd_core.config import mesh_of
+from mudd_core.engine import memory
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.build.planned_model import cut_of
@@ -132,16 +134,20 @@ def test_experts_and_cut_weights_wait_for_their_messages() -> None:
     assert home.exchange == 0 and home.sums == pytest.approx(0.002 + 0.1 * 0.75)
 
 
-def test_meshes_are_ranked_and_the_best_is_a_command_that_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_meshes_are_ranked_and_the_best_is_a_command_that_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "resident_bytes", lambda: 50 * memory.MIB)  # pytest's own is not a rank's
+    monkeypatch.setattr(memory, "file_bytes", lambda: 20 * memory.MIB)
     words = ["scale", "--config=tiny.py", "--nodes=4", "--net=1g", "--flops=1e11", "model.n_layer=24"]
     assert main(words) == 0
     text = capsys.readouterr().out
     table = [line.split()[0] for line in text.splitlines() if line.startswith("  mesh.zero")]
     assert table == ["mesh.zero=1", "mesh.zero=3"]
     assert "--config=tiny.py model.n_layer=24 mesh.zero=1 --ranks=4 --hosts=$HOSTS" in text
-    assert main([*words, "--memory=0.105"]) == 0
+    assert main([*words, "--memory=0.165"]) == 0
     text = capsys.readouterr().out
-    assert "mesh.zero=3 --ranks=4 --hosts=$HOSTS" in text and "more than 107.5 MiB a node" in text
+    assert "mesh.zero=3 --ranks=4 --hosts=$HOSTS" in text and "more than 169.0 MiB a node" in text
     line = shlex.split(
         next(line for line in text.splitlines() if "$HOSTS" in line).replace("$HOSTS", "a,b,c,d")
     )
@@ -149,6 +155,33 @@ def test_meshes_are_ranked_and_the_best_is_a_command_that_runs(capsys: pytest.Ca
     assert "mesh.zero=3" in capsys.readouterr().out
     assert main([*words, "--memory=0.01", "--net=1 Gb/s"]) == 0
     assert "no mesh fits: more nodes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_mesh_needs_what_the_plan_says(
+    ranks: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "resident_bytes", lambda: 50 * memory.MIB)
+    monkeypatch.setattr(memory, "file_bytes", lambda: 20 * memory.MIB)
+
+    def needs(*words: str) -> dict[str, list[str]]:
+        assert main([*words, "--config=tiny.py"]) == 0
+        lines = [line.split() for line in capsys.readouterr().out.splitlines() if re.match(r" +mesh\.", line)]
+        return {
+            name: [cells[i - 1] for i, cell in enumerate(cells) if cell == "MiB"] for name, *cells in lines
+        }
+
+    found = needs("scale", "--nodes=2", f"--ranks-per-node={ranks}", "--net=1g", "--flops=1e11")
+    assert found == needs(
+        "--plan", "--workdir=none", f"--ranks={2 * ranks}", "--hosts=a,b", "--node-memory=4"
+    )
+    node = float(found["mesh.zero=1"][1])
+    for short in (0.1, -0.1):
+        memory_of_node = f"--memory={(node - short) / 1024}"
+        needs_words = ("--nodes=2", f"--ranks-per-node={ranks}", "--net=1g", "--flops=1e11", memory_of_node)
+        assert main(["scale", "--config=tiny.py", *needs_words]) == 0
+        row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  mesh.zero=1"))
+        assert ("more than" in row) == (short > 0)
 
 
 @pytest.mark.parametrize(

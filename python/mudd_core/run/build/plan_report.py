@@ -50,6 +50,12 @@ _KINDS = {
 }
 
 
+def program_bytes(on_a_node: int) -> int:
+    """Bytes of the program of a rank, whose node has the libraries once; call it before any planning."""
+    libraries = memory.file_bytes()
+    return memory.resident_bytes() - libraries + libraries // on_a_node + LOADED_LATER
+
+
 def plan_text(
     config: Config,
     folder: RunFolder,
@@ -67,8 +73,7 @@ def plan_text(
 
     train = config.train
     _core.set_num_threads(train.threads)
-    libraries = memory.file_bytes()  # once on a node
-    program = memory.resident_bytes() - libraries + libraries // place.on_a_node + LOADED_LATER
+    program = program_bytes(place.on_a_node)
     checkpoints = Checkpoints(folder)
     if not checkpoints.steps():
         config = with_source_tokenizer(config, None)[0]

@@ -16,9 +16,10 @@ from mudd_core.tools.scale import cost
 
 @dataclass(frozen=True)
 class Ranked:
-    """A mesh, and what a step by it takes. sent: bytes of a node. fits: into the memory of a node."""
+    """A mesh, and what a step by it takes. rank_bytes: with the program. sent: bytes of a node. fits: into a node."""
 
     choice: Choice
+    rank_bytes: int
     step: cost.Step
     sent: float
     fits: bool
@@ -30,13 +31,14 @@ def ranked(
     tokens: float,
     speed: float,
     network: cost.Network,
+    program: int,
     node_memory: int,
 ) -> list[Ranked]:
     """The built meshes of a plan's ranks, those that fit first, then the fastest, then those that send the least.
 
     Steps are as long as each other where they are printed so: what hides behind computation is no difference.
 
-    tokens: of a node in a step. speed: FLOP/s of a node. node_memory: bytes of a node for a run; 0: any.
+    tokens: of a node in a step. speed: FLOP/s of a node. program: bytes of a rank. node_memory: of a node; 0: any.
     """
     place, found = plan.place, list[Ranked]()
     nodes = place.nodes
@@ -46,7 +48,9 @@ def ranked(
         step = cost.step(training, tokens, speed, network, nodes, layout)
         wire = cost.wire(training, tokens, nodes, layout)
         sent = wire.sums + wire.gathers + wire.exchange
-        found.append(Ranked(choice, step, sent, not node_memory or choice.node_bytes <= node_memory))
+        rank = choice.rank_bytes + program
+        fits = not node_memory or place.on_a_node * rank <= node_memory
+        found.append(Ranked(choice, rank, step, sent, fits))
 
     def order(row: Ranked) -> tuple[bool, float, float, int]:
         return not row.fits, float(_shown(row.step.seconds)), row.sent, row.choice.node_bytes
@@ -77,7 +81,7 @@ def lines(
         note = "" if row.fits else f"  more than {bytes_text(node_memory)} a node"
         found.append(
             f"  {choice.words:<28} {_shown(row.step.seconds):>9} {100 * row.step.share:>7.1f}% "
-            f"{bytes_text(choice.rank_bytes):>10} {bytes_text(choice.node_bytes):>10}{note}"
+            f"{bytes_text(row.rank_bytes):>10} {bytes_text(place.on_a_node * row.rank_bytes):>10}{note}"
         )
     best = rows[0].choice
     if not rows[0].fits:

@@ -23,13 +23,15 @@ _WORTH = 0.7  # of linear growth; below it more nodes are not advised
 class Cluster:
     """The nodes that are asked about, each of so many ranks, whose speed is known from `source`.
 
-    memory: bytes of a node; 0: any. config, words: as they were typed, for the command of the best mesh.
+    program: bytes of it in a rank. memory: bytes of a node; 0: any. config, words: as they were typed, for the command
+    of the best mesh.
     """
 
     nodes: int
     ranks: int
     speed: float
     source: str
+    program: int = 0
     memory: int = 0
     config: str = ""
     words: tuple[str, ...] = ()
@@ -64,7 +66,7 @@ def report(
         f"{training.weights:,} weights that train, {flops_text(training.flops)} a token",
         "",
         f"{'nodes':>6} {'sequences':>9} {'step s':>9} {'exposed':>8} {'tokens/s':>12} {'of linear':>9} "
-        f"{'a rank':>10} {'a node':>10}  (without the program)",
+        f"{'a rank':>10} {'a node':>10}",
         *(_line(row, length, cluster.ranks) for row in rows),
         "",
         *_advice(rows, config, least, tokens),
@@ -91,7 +93,7 @@ def _mesh_lines(
     place, wide = Place(world, cluster.ranks), _on(config, world)
     training, tokens = _of_rank(training, wide, place)
     plan = MemoryPlan.of(shape, wide, place)
-    rows = ranked(plan, training, tokens, cluster.speed, network, cluster.memory)
+    rows = ranked(plan, training, tokens, cluster.speed, network, cluster.program, cluster.memory)
     return lines(rows, config, cluster.config, cluster.words, cluster.memory)
 
 
@@ -152,7 +154,7 @@ def _row(
     layout = cost.Layout(config.mesh.zero, config.mesh.expert, cluster.ranks)
     found = cost.step(training, tokens, cluster.speed, network, nodes, layout)
     alone = training.flops * batch * config.train.seq_len / nodes / cluster.speed
-    memory = sum(MemoryPlan.of(shape, wide, place).bytes().values())
+    memory = cluster.program + sum(MemoryPlan.of(shape, wide, place).bytes().values())
     return Row(nodes, batch, found, alone / found.seconds, memory, mesh)
 
 
