@@ -119,6 +119,43 @@ def test_a_field_of_ours_that_a_message_proposes_may_be_typed_beside_the_key() -
         assert f"mesh.fsdp=-1: in place of what {words[-1]} sets" in other.notes
 
 
+REFUSED = [
+    *(
+        (file, f"{network}_{axis}_parallelism=2", "ici_fsdp_parallelism=-1")
+        for file in ("base_v2.yml", "tokenformer.yml")
+        for network in ("ici", "dcn")
+        for axis in ("sequence", "autoregressive", "pipeline")
+    ),
+    *(
+        ("clm", f"{axis}_parallelism=2", "+mesh.zero=3")
+        for axis in ("context", "pipeline", "virtual_pipeline")
+    ),
+    *(
+        ("clm", word, "+mesh.expert=2")
+        for word in ("expert_parallelism=2", "+expert_parallelism=2", "ep_size=2")
+    ),
+    ("clm", "zero_stage=3", "+mesh.zero=3"),
+]
+
+
+@pytest.mark.parametrize(("file", "word", "typed"), REFUSED)
+def test_what_a_refused_axis_names_works_as_it_is_typed(file: str, word: str, typed: str) -> None:
+    words = {"base_v2.yml": MUDD, "tokenformer.yml": TOKENS, "clm": ()}[file]
+    with pytest.raises(UserError) as caught:
+        found(file, *words, word)
+    assert typed in str(caught.value) and "did you mean" not in str(caught.value)
+    mesh = mesh_of(small(found(file, *words, typed).config), 4)
+    assert mesh.world == 4 and mesh.expert == (2 if "expert" in typed else 1)
+
+
+@pytest.mark.parametrize("word", ["ici_pipeline_parallelism=2", "+contexts_parallelism=2"])
+def test_a_key_that_is_refused_is_not_proposed(word: str) -> None:
+    with pytest.raises(UserError, match="there is no key") as caught:
+        found("clm", word)
+    proposed = str(caught.value).partition("did you mean")[2]
+    assert "context_" not in proposed and "pipeline_" not in proposed
+
+
 def test_a_mesh_says_how_many_ranks_it_needs() -> None:
     config = found(MU, "n_mesh_rows=4", "n_mesh_cols=2").config
     with pytest.raises(UserError, match=r"= 8, but 1 rank was started: start --ranks=8"):

@@ -176,7 +176,10 @@ def test_an_argument_without_a_name_is_dropped_with_a_note(word: str) -> None:
         (("scan_layers=maybe",), "expected true or false"),
         (("per_device_batch_size=0.5",), "from 1, got 0.5"),
         (("ici_sequence_parallelism=2",), "1.6 to 29 times what its computation takes"),
-        (("dcn_pipeline_parallelism=2",), "pipeline stages are not built yet; give its ranks to fsdp"),
+        (
+            ("dcn_pipeline_parallelism=2",),
+            "pipeline stages are not built yet; leave it out: ici_fsdp_parallelism=-1 takes its ranks",
+        ),
         (("ici_expert_parallelism=-1",), "expected the number of ranks"),
         (("ici_fsdp_parallelism=0",), "expected -1 (what is left) or at least 1, got 0"),
         (("dataset_type=tfds",), "dataset_type: there is no tfds here; take dataset_type=grain"),

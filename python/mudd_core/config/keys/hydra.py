@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mudd_core.config.keys import hydra_values as values
 from mudd_core.config.keys.hydra_model import DATA, MODEL, SHAPE_FIELDS
-from mudd_core.config.keys.mesh_sizes import note, of_tensor, way_out
+from mudd_core.config.keys.mesh_sizes import note, of_tensor, without
 from mudd_core.config.keys.row import WORKDIR, Row, mapped, noted, refused
 
 _G = "hydra"
@@ -12,6 +12,7 @@ FOLDER = "run_dir"  # decides where the run is
 # Keys that a note on the batch of one device reads.
 DEVICE_BATCH, GLOBAL_BATCH, LENGTH = "per_device_train_batch_size", "global_train_batch_size", "max_length"
 _DIRECTORY = "the work directory is run_dir, by default output_dir/exp_name"
+_ALL_RANKS = "all ranks share the batch, and +mesh.zero=3 cuts the weights over them"
 
 _RUN = (
     mapped(_G, "exp_name", "moe_trial", "name", WORKDIR, text=_DIRECTORY, convert=values.name),
@@ -56,9 +57,9 @@ _RUN = (
         convert=of_tensor,
         note=lambda values: note("tensor_parallelism", of_tensor(values), tensor=True),
     ),
-    refused(_G, "context_parallelism", 1, way_out("context")),
+    refused(_G, "context_parallelism", 1, without("context", _ALL_RANKS)),
     *(
-        refused(_G, f"{name}_parallelism", 1, way_out("pipeline"))
+        refused(_G, f"{name}_parallelism", 1, without("pipeline", _ALL_RANKS))
         for name in ("pipeline", "virtual_pipeline")
     ),
 )

@@ -8,7 +8,7 @@ from mudd_core.config.fields import Scalar
 from mudd_core.config.keys.maxtext_model import MODEL
 from mudd_core.config.keys.maxtext_noted import NOTED
 from mudd_core.config.keys.maxtext_training import TRAINING
-from mudd_core.config.keys.mesh_sizes import AXES, REFUSED_AXES, axis_key, maxtext_note, of_maxtext, way_out
+from mudd_core.config.keys.mesh_sizes import AXES, REFUSED_AXES, axis_key, maxtext_note, of_maxtext, without
 from mudd_core.config.keys.row import WORKDIR, Row, Value, Values, mapped, noted, refused
 from mudd_core.config.values import whole
 
@@ -125,7 +125,14 @@ _RUN = (
         for axis in AXES
     ),
     *(
-        refused(NAME, axis_key(network, axis), 1, way_out(axis), 1, -1)
+        refused(
+            NAME,
+            axis_key(network, axis),
+            1,
+            without(axis, f"{axis_key('ici', 'fsdp')}=-1 takes its ranks"),
+            1,
+            -1,
+        )
         for network in ("ici", "dcn")
         for axis in REFUSED_AXES
     ),

@@ -24,9 +24,9 @@ def axis_key(network: str, axis: str) -> str:
     return f"{network}_{axis}_parallelism"
 
 
-def way_out(axis: str) -> str:
-    """Why an axis of another program is refused, and what to take for it."""
-    return f"{NOT_BUILT[REFUSED_AXES.get(axis, axis)]}; give its ranks to fsdp"
+def without(axis: str, ranks: str) -> str:
+    """Why an axis of another program is refused, and to leave it out. ranks: what its ranks do then."""
+    return f"{NOT_BUILT[REFUSED_AXES.get(axis, axis)]}; leave it out: {ranks}"
 
 
 def of_maxtext(values: Values) -> dict[str, Scalar]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mudd_core.base.errors import UserError
+from mudd_core.config.keys.foreign import SETTINGS
 from mudd_core.config.keys.hydra import ROWS
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.hydra.files import Folders, HydraFile, config_error, read_file
@@ -221,4 +222,16 @@ def missing_key(word: HydraWord, found: Composed) -> str:
     """What to say of a key that the config does not have."""
     if word.kind == "change" and any(row.name == word.key for row in ROWS):
         return f"there is no key '{word.key}' in these files; +{word.key}=... adds it"
-    return f"there is no key '{word.key}'{nearest(word.key, known_paths(found.tree, branches=True))}"
+    return f"there is no key '{word.key}'{instead_of(word.key, word.word, known_paths(found.tree, branches=True))}"
+
+
+def instead_of(key: str, word: str, known: Iterable[str]) -> str:
+    """What to type for an unknown key: the field of the mesh that it names elsewhere, else a key with a name like it.
+
+    word: that sets it. known: keys that there are, of which those that are refused are no help.
+    """
+    ours = SETTINGS.get(key, "")
+    if ours.startswith("mesh."):
+        return f"; type +{ours}={word.partition('=')[2]}"
+    refused = {row.name for row in ROWS if row.fate == "refused"}
+    return nearest(key, [name for name in known if name not in refused])

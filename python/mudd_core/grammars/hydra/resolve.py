@@ -18,12 +18,11 @@ from mudd_core.config.keys.hydra_model import NAME, SHAPE
 from mudd_core.config.keys.hydra_values import text_of
 from mudd_core.config.keys.row import Value
 from mudd_core.config.schema import fields_of_all
-from mudd_core.config.suggest import nearest
 from mudd_core.data.access import Access
 from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.devices import devices_of, ranks_of
 from mudd_core.grammars.hydra.batch_notes import batch_notes, with_scope
-from mudd_core.grammars.hydra.compose import Composed, compose
+from mudd_core.grammars.hydra.compose import Composed, compose, instead_of
 from mudd_core.grammars.hydra.files import Folders, folders_of
 from mudd_core.grammars.hydra.interpolation import resolved
 from mudd_core.grammars.hydra.model import ModelChoice, choose_model, fields_of_model, imported_folder
@@ -141,7 +140,7 @@ def _require_known(leaves: Mapping[str, Value], composed: Composed) -> None:
     """UserError for a word that sets a key which nothing reads."""
     for key in leaves:
         if key not in _BY_NAME and key in composed.words:
-            hint = nearest(key, _BY_NAME)
+            hint = instead_of(key, composed.words[key], _BY_NAME)
             raise UserError(f"[hydra] {composed.words[key]}: there is no key '{key}' in this grammar{hint}")
 
 
