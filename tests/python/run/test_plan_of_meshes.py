@@ -118,6 +118,9 @@ def test_a_plan_that_does_not_fit_prints_a_command_that_does(
     assert {"mesh.zero=3", "--ranks=4", "--hosts=a,b,c,d", "model.n_layer=24"} <= set(words)
     again = plan(*words[words.index("--config=tiny.py") + 1 :], "--node-memory=0.175")
     assert "DOES NOT FIT" not in again and "buffers of messages to other nodes" in again
+    for short in (("--zero=1",), ("--zero", "1"), ("--fsdp=4", "--mesh.zero=1")):
+        line = next(line for line in plan(*hosts, *short).splitlines() if "mesh.zero=3 --ranks" in line)
+        assert not {"--zero=1", "--zero", "1", "--fsdp=4", "--mesh.zero=1"} & set(shlex.split(line))
     text = plan("model.n_layer=24", "--ranks=4", "--hosts=a,b,c,d", "--node-memory=0.145")
     assert "--ranks=8 --hosts=a,b,c,d,HOST5,HOST6,HOST7,HOST8" in text, text
     assert main(["--config=tiny.py", "--node-memory=4"]) == 2

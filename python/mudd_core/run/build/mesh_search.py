@@ -9,7 +9,17 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config, MeshConfig, check_config, mesh_of, mixture_of
 from mudd_core.config.arguments import without
 from mudd_core.config.mesh import SIZES
+from mudd_core.config.overrides import field_path
+from mudd_core.config.schema import fields_of_all
 from mudd_core.run.build.place import Place
+
+_NAMES = tuple(f"mesh.{name}" for name in SIZES)
+
+
+def _short_names() -> list[str]:
+    """The sizes as they are typed without their section: --zero=3."""
+    infos = fields_of_all()
+    return [name for name in SIZES if field_path(name, infos) in _NAMES]
 
 
 @dataclass(frozen=True)
@@ -34,7 +44,7 @@ class Choice:
     def arguments(self, words: Sequence[str], mesh: MeshConfig) -> list[str]:
         """The arguments of a run, whose mesh is `mesh`, with this mesh in place of it."""
         own = self.config.mesh
-        found = [*without(words, [f"mesh.{name}" for name in SIZES]), *self.words.split()]
+        found = [*without(words, [*_NAMES, *_short_names()]), *self.words.split()]
         if own.expert == 1 < mesh.expert:
             found.append("mesh.expert=1")  # a file may set it
         if own != replace(mesh, zero=own.zero, expert=own.expert):
