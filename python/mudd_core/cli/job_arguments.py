@@ -10,9 +10,10 @@ from collections.abc import Callable
 from mudd_core.base.errors import UserError
 from mudd_core.cli.argv import command_of, parse, tool_in
 from mudd_core.cli.mpirun import Job
-from mudd_core.cli.names import TOOLS
+from mudd_core.cli.names import JOB_OPTIONS, TOOLS
 from mudd_core.cli.request import Request
 from mudd_core.config import mesh_of
+from mudd_core.config.arguments import with_values
 
 
 def require(job: Job, words: tuple[str, ...], typed: tuple[str, ...]) -> None:
@@ -57,7 +58,8 @@ def _reader(words: tuple[str, ...], typed: tuple[str, ...]) -> Callable[[int], N
     """Read the arguments of a command that reads a run, or of a tool; what it returns looks at files and ranks."""
     tool, rest = tool_in(words)
     if tool is not None:
-        require: Callable[[int], None] = importlib.import_module(TOOLS[tool][0]).require_ranks(rest)
+        job = [f"{item.option}={value}" for item, value in with_values(typed) if item.option in JOB_OPTIONS]
+        require: Callable[[int], None] = importlib.import_module(TOOLS[tool][0]).require_ranks(rest, job)
         return require
     from mudd_core.cli.reading import require_ranks
 

@@ -83,9 +83,14 @@ class ToolArguments(argparse.ArgumentParser):
         )
         self._tool, self._takes_fields, self._run = tool, bool(fields), run
         self._typed: list[str] = []
+        self._job: Sequence[str] = ()
 
-    def read(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-        """(options, overrides of config fields); UserError for what is neither."""
+    def read(self, words: Sequence[str], job: Sequence[str] = ()) -> tuple[argparse.Namespace, list[str]]:
+        """(options, overrides of config fields); UserError for what is neither.
+
+        job: options that were typed for the ranks of the command, which a message proposes again.
+        """
+        self._job = job
         options, rest = self.parse_known_args(self._with_run(list(words)))
         infos, own = fields_of_all(), self._own()
         for item in map(argument, rest):
@@ -131,7 +136,7 @@ class ToolArguments(argparse.ArgumentParser):
         raise UserError(f"[{self._tool}] '{word}' is neither an option nor name=value; type: {line}")
 
     def _command(self, words: Sequence[str]) -> str:
-        return shlex.join([*typed_program(), *self._tool.split(), *words])
+        return shlex.join([*typed_program(), *self._tool.split(), *words, *self._job])
 
     def _own(self) -> list[str]:
         return [name for action in self._actions for name in action.option_strings if name[:2] == "--"]

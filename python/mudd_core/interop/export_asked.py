@@ -35,9 +35,9 @@ class Asked:
     rest: list[str]
 
     @classmethod
-    def of(cls, words: Sequence[str]) -> Asked:
-        """Read the arguments; UserError for a folder that exists."""
-        args, rest = (parser := _parser()).read(words)
+    def of(cls, words: Sequence[str], job: Sequence[str] = ()) -> Asked:
+        """Read the arguments; UserError for a folder that exists. job: as ToolArguments.read."""
+        args, rest = (parser := _parser()).read(words, job)
         if not (args.config or args.workdir):
             parser.require("RUN")
         folder = local(args.to, "[export] --to")

@@ -36,9 +36,12 @@ def main(words: Sequence[str]) -> int:
     return by_ranks(words, Ranks())
 
 
-def require_ranks(words: Sequence[str]) -> Callable[[int], None]:
-    """UserError for wrong arguments; what it returns raises it for a run that so many ranks cannot read."""
-    asked = Asked.of(words)
+def require_ranks(words: Sequence[str], job: Sequence[str]) -> Callable[[int], None]:
+    """UserError for wrong arguments; what it returns raises it for a run that so many ranks cannot read.
+
+    job: as ToolArguments.read.
+    """
+    asked = Asked.of(words, job)
     return require_readers(asked.args.workdir, asked.run, asked.args.step, "[export] --step")
 
 

@@ -161,6 +161,21 @@ def test_a_mistake_is_printed_once_and_ends_all_ranks(
         assert said.count(says) == 1, said
 
 
+@pytest.mark.parametrize(
+    ("words", "proposed"),
+    [
+        (("--workdir=runs/a", "--ranks=2"), "export --workdir=runs/a --to=exported --ranks=2"),
+        (("runs/a", "--hosts=h", "--ranks", "4"), "export runs/a --to=exported --hosts=h --ranks=4"),
+        (("small.py", "--ranks=2", "--to=x"), "export --config=small.py --to=x --ranks=2"),
+    ],
+)
+def test_a_proposed_export_keeps_its_ranks(
+    words: tuple[str, ...], proposed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", *words]) == 2
+    assert capsys.readouterr().err.rstrip().endswith(proposed)
+
+
 def test_a_stop_ends_the_ranks_together(
     run: TinyRun, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,9 +46,9 @@ class Asked:
     overrides: tuple[str, ...]
 
     @classmethod
-    def of(cls, words: Sequence[str]) -> Asked:
-        """Read the arguments; UserError for a wrong one."""
-        args, overrides = _parser().read(words)
+    def of(cls, words: Sequence[str], job: Sequence[str] = ()) -> Asked:
+        """Read the arguments; UserError for a wrong one. job: as ToolArguments.read."""
+        args, overrides = _parser().read(words, job)
         return cls(
             args.preset,
             tuple(args.families.split(",")),
@@ -73,9 +73,12 @@ def main(words: Sequence[str]) -> int:
     return by_ranks(words, Ranks())
 
 
-def require_ranks(words: Sequence[str]) -> Callable[[int], None]:
-    """UserError for wrong arguments; what it returns raises it for models that so many ranks cannot train."""
-    asked = Asked.of(words)
+def require_ranks(words: Sequence[str], job: Sequence[str]) -> Callable[[int], None]:
+    """UserError for wrong arguments; what it returns raises it for models that so many ranks cannot train.
+
+    job: as ToolArguments.read.
+    """
+    asked = Asked.of(words, job)
 
     def require(ranks: int) -> None:
         for family in asked.families:
