@@ -15,7 +15,7 @@ import numpy as np
 
 from mudd_core.base.types import Array
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
-from mudd_core.tools.named_config import add_config_or_run, named_config
+from mudd_core.tools.named_config import add_config_or_run, fingerprint_of_run, named_config
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
@@ -30,7 +30,7 @@ def main(words: Sequence[str]) -> int:
     from mudd_core.run.build.rows import training_rows
 
     config = named_config(parser, asked, rest)
-    data = prepare(config)
+    data = prepare(config, fingerprint=fingerprint_of_run(asked.workdir))
     size = config.train.batch_size
     first = (asked.step - 1) * size
     arrays = training_rows(config, data).arrays(first, size)

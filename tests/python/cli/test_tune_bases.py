@@ -95,7 +95,8 @@ def test_a_run_is_a_base(here: Path, capsys: Told) -> None:
     text = capsys.readouterr().out
     assert "adapters of the base " in text and text.count("held-out loss: ") == 2
     assert tune("data.template=chatml", run="more") == 2
-    assert "[tune] --base: runs/more was started from runs/mine, got base" in capsys.readouterr().err
+    said = r"\[tune\] --base: runs/more was started from runs/mine \(SHA-256 [0-9a-f]{12}\), got base; give that, or"
+    assert re.search(said, capsys.readouterr().err)
     assert not (here / "runs" / "more" / "base").exists()
 
 

@@ -14,13 +14,17 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.members import object_in
 from mudd_core.base.paths import local
 from mudd_core.config import Config, ModelConfig
+from mudd_core.config.fields import replace_path
 from mudd_core.data.tokenizer_files import VOCABULARIES
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.interop import import_command
 from mudd_core.interop.imported import changed_since, source_facts
+from mudd_core.run.build.base import BASE_FACT, weights_sha256
+from mudd_core.run.build.start_source import read_source
 from mudd_core.run.store.checkpoints import Checkpoints
-from mudd_core.run.store.json_files import read_saved_config
+from mudd_core.run.store.json_files import facts_of, read_saved_config
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.tune_arguments import TuneArguments
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,9 @@ class Base:
 def base_of(name: str, run: RunFolder) -> Base:
     """The base that --base names; a folder of Hugging Face is imported into the folder of the run.
 
-    A folder that was changed since is imported again where no training has begun. UserError where there is none, and
-    for another base than the one that the run was started with.
+    A folder that was changed since is imported again where no training has begun. A folder that is gone is not missed
+    where it is named as before. UserError where there is none, and for another base than the one that the run was
+    started with.
     """
     source = RunFolder(local(name, "[tune] --base"))
     if source.holds_run and source.has_identity:
@@ -51,15 +56,19 @@ def base_of(name: str, run: RunFolder) -> Base:
         )
     note = imported.source_file
     if imported.holds_run and Checkpoints(imported).steps() and note.is_file():
-        if not (changed := changed_since(imported, source.path)):
+        gone = run.holds_run and not source.path.exists() and _is_typed_as_before(name, run)
+        if gone or not (changed := changed_since(imported, source.path)):
             return _of_run(name, imported)
         if run.holds_run or not source.path.is_dir():
             raise UserError(_refusal(imported, name, source.path, changed, run))
         print(f"{', '.join(changed)} changed since the import, and nothing is trained yet", flush=True)
     if run.holds_run:
-        _require_imported(name, run)  # before an import leaves files in its folder
+        _require_imported(name, source.path, run)  # before an import leaves files in its folder
     _clear(imported)
     _import(name, imported)
+    if run.holds_run and not is_known(sha256 := base_sha256(imported), run):
+        shutil.rmtree(imported.path)
+        raise _other_base(run, "its base", name, sha256)
     text = json.dumps({"path": str(source.path.absolute()), "files": source_facts(source.path)}, indent=1)
     _core.replace_file(str(note), f"{text}\n".encode())
     return _of_run(name, imported)
@@ -74,6 +83,12 @@ def _clear(imported: RunFolder) -> None:
 def _refusal(imported: RunFolder, name: str, source: Path, changed: list[str], run: RunFolder) -> str:
     """Why a run does not go on with a folder, and the ways out."""
     began = object_in(imported.source_file).get("path")
+    if not source.exists():
+        return (
+            f"[tune] --base: expected the folder that {run} began with, got {name}, which does not exist; "
+            f"--base={began} resumes with the run's own copy; or give the new place of that folder, whose files are "
+            "compared by SHA-256"
+        )
     if began == str(source.absolute()):
         return (
             f"[tune] --base: {', '.join(changed)} in {name} changed after {run} began with it; put back what was there "
@@ -93,32 +108,66 @@ def _import(name: str, to: RunFolder) -> None:
 
 def _of_run(name: str, run: RunFolder) -> Base:
     config = read_saved_config(run)
-    tokenizer = config.data.tokenizer
-    for folder in (
-        run.imported_folder,
-        run.path,
-    ):  # the first has the config and the template of the tokenizer
+    # The first has the config and the template of the tokenizer; the config may name where the folder was before.
+    for folder in (run.imported_folder, run.path):
         if any((folder / file).is_file() for file in VOCABULARIES):
-            tokenizer = str(folder)
+            config = replace_path(config, "data.tokenizer", str(folder))
             break
-    return Base(name, run, resolved_model(config, expected_vocabulary(config)), tokenizer)
+    model = resolved_model(config, expected_vocabulary(config))
+    return Base(name, run, model, config.data.tokenizer)
 
 
-def _require_imported(name: str, run: RunFolder) -> None:
-    """UserError where a run was started from another run, not from a folder that was imported into its own."""
+def _is_typed_as_before(name: str, run: RunFolder) -> bool:
+    arguments = TuneArguments.of(run)
+    return arguments is not None and arguments.base == name
+
+
+def _require_imported(name: str, source: Path, run: RunFolder) -> None:
+    """UserError where a run was started from another run, not from a folder that was imported into its own.
+
+    So too where that import is gone, and there is no folder to import again.
+    """
     started = read_saved_config(run).start.load_parameters_path
-    if Path(started).resolve() != run.base_folder.resolve():
+    if Path(started).resolve() != run.base_folder.resolve() or not source.is_dir():
         raise _other_base(run, started, name)
 
 
 def require_same_base(config: Config, base: Base, run: RunFolder) -> None:
-    """UserError where a run was started from another base."""
+    """UserError where a run was started from another base; one of the same weights in another place is the same."""
     started = config.start.load_parameters_path
-    if Path(started).resolve() != base.run.path.resolve():
-        raise _other_base(run, started, base.name)
+    if Path(started).resolve() == base.run.path.resolve():
+        return
+    sha256 = base_sha256(base.run)
+    if not known_sha256(run) or not is_known(sha256, run):
+        raise _other_base(run, started, base.name, sha256)
 
 
-def _other_base(run: RunFolder, started: str, name: str) -> UserError:
+def base_sha256(run: RunFolder) -> str:
+    """SHA-256 of the weights of a base."""
+    return weights_sha256(read_source(run.path).tensors)
+
+
+def known_sha256(run: RunFolder) -> str:
+    """SHA-256 of the base that a run was started from; empty where an older version did not keep it."""
+    arguments, fact = TuneArguments.of(run), facts_of(run).get(BASE_FACT)
+    return fact if isinstance(fact, str) else arguments.base_sha256 if arguments is not None else ""
+
+
+def is_known(sha256: str, run: RunFolder) -> bool:
+    """Whether a base has the weights of the base that a run was started from, as far as these are known."""
+    return known_sha256(run) in ("", sha256)
+
+
+def _other_base(run: RunFolder, started: str, name: str, sha256: str = "") -> UserError:
+    """The error for another base. sha256: of its weights; empty where it has none."""
+    known = known_sha256(run)
+    began = f"{started} (SHA-256 {known[:12]})" if known else started
+    got = f"{name} ({sha256[:12]})" if sha256 and known else name
+    if Path(started).exists():
+        return UserError(
+            f"[tune] --base: {run} was started from {began}, got {got}; give that, or another --workdir"
+        )
     return UserError(
-        f"[tune] --base: {run} was started from {started}, got {name}; give that, or another --workdir"
+        f"[tune] --base: {run} was started from {began}, which does not exist, got {got}; give --base=FOLDER with its "
+        "new place, or another --workdir"
     )

@@ -23,7 +23,7 @@ from mudd_core.cli.commands import plan
 from mudd_core.cli.names import JOB_OPTIONS, OPTIONS
 from mudd_core.cli.same_run import typed
 from mudd_core.cli.tune.adapter import adapter_of, require_same_adapter
-from mudd_core.cli.tune.base import Base, base_of, require_same_base
+from mudd_core.cli.tune.base import Base, base_of, base_sha256, require_same_base
 from mudd_core.cli.tune.before_after import print_answers
 from mudd_core.cli.tune.recipe import recipe_of
 from mudd_core.config import Config
@@ -43,8 +43,11 @@ def main(words: Sequence[str]) -> int:
     asked, rest = _parser().read(words)
     run = RunFolder(local(asked.workdir, "[tune] --workdir"))
     base = base_of(asked.base, run)
+    place: list[str] = []  # of a base that was moved
     if run.holds_run:
         config, counted = _resumed(run, base, asked.data), 1.0
+        if config.tune.method == "lora" and not Path(config.start.load_parameters_path).exists():
+            place = [f"start.load_parameters_path={base.run}"]
         if asked.adapter:
             require_same_adapter(asked.adapter, run)
         lines = [f"resumes {run}: what was chosen is in {run.asked_file}", *_changed_data(config, run)]
@@ -54,7 +57,10 @@ def main(words: Sequence[str]) -> int:
         config, counted, lines = recipe.config, recipe.counted, recipe.lines
         if not asked.plan:
             _keep(run.asked_file, recipe.kept)
-            TuneArguments(asked.base, asked.data, asked.adapter or "", rest).keep(run)
+            sha256 = (
+                "" if config.tune.method == "lora" else base_sha256(base.run)
+            )  # run.json has that of adapters
+            TuneArguments(asked.base, asked.data, asked.adapter or "", rest, sha256).keep(run)
     print("\n".join(lines), flush=True)
     given = {name: getattr(asked, name[2:].replace("-", "_")) for name in JOB_OPTIONS}
     job = {name: value for name, value in given.items() if value}
@@ -62,7 +68,7 @@ def main(words: Sequence[str]) -> int:
         print(plan(config, run, job, [*typed_program(), "tune", *words], counted))
         return 0
     options = [f"{name}={value}" for name, value in job.items()]
-    train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *options, *rest]
+    train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *options, *place, *rest]
     with typed(["tune", *words]):
         code = dispatch.run([*train, *(["--verbose"] if asked.verbose else [])], main)
     if code == 0:

@@ -172,9 +172,10 @@ def _write(folder: Path, build: Build, source: TokenizerSource) -> None:
         beside[name] = source.data
 
     def facts() -> JsonObject:
+        name = build.template.name  # of a template of the tokenizer without its folder, which may be moved
         return {
             "tokenizer": source.identity,
-            "template": build.template.name,
+            "template": Path(name).name if build.settings.template == "auto" else name,
             "variables": {**build.template.variables},
             "refused": build.faults.text(),
             "examples": build.total,

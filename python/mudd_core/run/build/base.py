@@ -109,7 +109,12 @@ def load_base(config: Config, model: Model, folder: RunFolder | None) -> Base:
     let_go({name: lent[name] for name in there})
     adapters = model.store.adapters
     kept = {f"{name}.w": weights[f"{name}.w"] for name in sorted(adapters.names) if adapters.initial}
-    return Base(path.absolute(), final_hash(whole_parts(weights)), rounded, kept, config.lora.start_from)
+    return Base(path.absolute(), weights_sha256(weights), rounded, kept, config.lora.start_from)
+
+
+def weights_sha256(weights: Mapping[str, AnyTensor]) -> str:
+    """SHA-256 of the weights of a base as they are stored."""
+    return final_hash(whole_parts({name: tensor for name, tensor in weights.items() if is_weight(name)}))
 
 
 def tensors_with_base(

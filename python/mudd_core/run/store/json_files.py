@@ -18,6 +18,7 @@ from mudd_core.config.fields import walk
 from mudd_core.run.records.data_facts import DATA_FACT
 from mudd_core.run.records.events import Summary
 from mudd_core.run.store.metrics import plain
+from mudd_core.run.store.moved_places import with_own_places
 from mudd_core.run.store.original_run import original_run_text, reader_state_of
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -89,6 +90,11 @@ def run_id_of(folder: RunFolder, facts: JsonObject) -> str:
 
 
 def read_saved_config(folder: RunFolder) -> Config:
+    """The config of a run, with the places in its folder named where the folder is now; errors as read_config_file."""
+    return with_own_places(read_config_file(folder), folder)
+
+
+def read_config_file(folder: RunFolder) -> Config:
     """The config saved with a run; UserError where the folder holds none, FormatError for one of other types."""
     file = folder.config_file
     if not file.is_file():

@@ -23,6 +23,7 @@ from mudd_core.run.store.identity import identity
 from mudd_core.run.store.json_files import (
     facts_of,
     finished_summary,
+    read_config_file,
     read_saved_config,
     run_id_of,
     write_config,
@@ -32,6 +33,7 @@ from mudd_core.run.store.json_files import (
 from mudd_core.run.store.logs import Logs
 from mudd_core.run.store.metrics import RecordedValidations, Row, validations_of
 from mudd_core.run.store.mirror import Mirror
+from mudd_core.run.store.moved_places import moved_along
 from mudd_core.run.store.resumed_config import resumed_config
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -76,6 +78,7 @@ class RunStore:
         self.config = asked
         if self.folder.holds_run:
             asked = own_code.as_saved(asked, self.folder, self.saved_facts())
+            asked = moved_along(asked, read_config_file(self.folder), self.folder)
             saved = read_saved_config(self.folder)
             self.config, changed = resumed_config(saved, asked, self.newest_step())
         return self.config, changed

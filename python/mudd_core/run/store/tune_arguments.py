@@ -10,17 +10,19 @@ from mudd_core.base.members import object_in
 from mudd_core.config import Config, apply_overrides, from_dict, split_words
 from mudd_core.config.fields import Scalar, walk
 from mudd_core.run.store.json_files import read_object, write_json
+from mudd_core.run.store.moved_places import PLACES
 from mudd_core.run.store.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
 class TuneArguments:
-    """As typed: --base, --data, --adapter (empty: none) and the overrides."""
+    """As typed: --base, --data, --adapter (empty: none) and the overrides. base_sha256: of the base's weights."""
 
     base: str
     data: str
     adapter: str
     overrides: list[str]
+    base_sha256: str = ""
 
     def keep(self, run: RunFolder) -> None:
         """Write them into the folder of a run that is to begin; SaveError where that fails."""
@@ -35,7 +37,8 @@ class TuneArguments:
         if not (isinstance(base, str) and isinstance(data, str) and isinstance(adapter, str)):
             return None
         given = [word for word in overrides if isinstance(word, str)] if isinstance(overrides, list) else []
-        return cls(base, data, adapter, given)
+        sha256 = raw.get("base_sha256")
+        return cls(base, data, adapter, given, sha256 if isinstance(sha256, str) else "")
 
     @property
     def options(self) -> list[str]:
@@ -62,7 +65,7 @@ class TuneArguments:
             ):  # train.stop_at, passed
                 yield path, value
         for path, info in now.items():
-            if path not in paths and info.value != before.get(path):
+            if path not in paths and path not in PLACES and info.value != before.get(path):
                 yield path, info.value
 
 
