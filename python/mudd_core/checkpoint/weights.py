@@ -101,9 +101,19 @@ def is_sharded(name: str) -> bool:
 
 
 def _files_of(folder: Path) -> list[Path]:
-    """The files that the folder's index names, else all safetensors in it."""
-    named = indexed_files(folder)
-    return sorted(folder.glob("*.safetensors")) if named is None else named
+    """The files that the folder's index names, else all safetensors in it.
+
+    Mistral publishes its weights twice in a folder, so those of its own program are left out beside others.
+    """
+    if (named := indexed_files(folder)) is not None:
+        return named
+    files = sorted(folder.glob("*.safetensors"))
+    return [file for file in files if not is_consolidated(file.name)] or files
+
+
+def is_consolidated(name: str) -> bool:
+    """Whether a file has its tensors under the names of Mistral's own program, as Mistral names such files."""
+    return name.startswith("consolidated") and name.endswith(".safetensors")
 
 
 def _tensors_of(path: Path) -> dict[str, StoredTensor]:

@@ -180,8 +180,14 @@ def _settings(config: Settings | str | Path) -> JsonObject:
     if isinstance(config, Mapping):
         return dict(config)
     path = local(config, "[interop] config")
+    path = path / "config.json" if path.is_dir() else path
+    if not path.exists() and (theirs := path.with_name("params.json")).is_file():
+        raise UserError(
+            f"[interop] expected {path} of transformers, got {theirs} of Mistral's own program; fetch the folder with "
+            "its config.json and model*.safetensors files, hf download OWNER/NAME --local-dir FOLDER, and give that "
+            "FOLDER"
+        )
     try:
-        path = path / "config.json" if path.is_dir() else path
         settings = json.loads(read_text(path))
     except OSError as error:
         raise UserError(f"[interop] {path}: {error}") from error

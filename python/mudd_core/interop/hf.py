@@ -37,6 +37,7 @@ from mudd_core.interop.system import Shapes, System, as_ids
 Shape = tuple[int, ...]
 
 _BUFFERS = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias)$")  # computed, not learned
+_CONSOLIDATED = "layers.0.attention.wq.weight"
 _PREFIXES = ("transformer.", "model.", "")
 _KNOWN = ("tokens", "input_ids", "labels", "attention_mask", "position_ids")
 
@@ -167,7 +168,13 @@ class HuggingFace(System[HfModel]):
     def reading(
         self, config: Settings, weights: Mapping[str, AnyTensor]
     ) -> tuple[HuggingFace, dict[str, AnyTensor]]:
-        """This system in the spelling of the weights, and those of them that are learned."""
+        """This system in the spelling of the weights, and the learned ones; ValueError for Mistral's own names."""
+        if _CONSOLIDATED in weights:
+            raise ValueError(
+                "[hf] weights: expected the names of transformers, got those of Mistral's own program "
+                f"({_CONSOLIDATED}, as in consolidated.safetensors); fetch the folder with its model*.safetensors "
+                "files, hf download OWNER/NAME --local-dir FOLDER, and give that FOLDER"
+            )
         learned = {name: array for name, array in weights.items() if not _BUFFERS.search(name)}
         spelling = Spelling(
             prefix=next(one for one in _PREFIXES if any(name.startswith(one) for name in learned) or not one),

@@ -13,7 +13,7 @@ from mudd_core.base.members import object_in
 from mudd_core.base.paths import IMPORTED
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import JsonObject
-from mudd_core.checkpoint.weights import weight_files
+from mudd_core.checkpoint.weights import is_consolidated, weight_files
 from mudd_core.config import Config, ModelConfig
 from mudd_core.data.documents.source import file_digest
 from mudd_core.interop.hf_settings import model_config
@@ -92,7 +92,8 @@ def base_source(run: RunFolder) -> str:
 
 def source_facts(folder: Path) -> JsonObject:
     """SHA-256 over name, size and edges of each file of a folder that decides the model and its text, by name."""
-    files = sorted({file for pattern in _SOURCE for file in folder.glob(pattern) if file.is_file()})
+    found = {file for pattern in _SOURCE for file in folder.glob(pattern) if file.is_file()}
+    files = sorted(file for file in found if not is_consolidated(file.name))
     return {file.name: hashlib.sha256(json.dumps(file_digest(file)).encode()).hexdigest() for file in files}
 
 
@@ -106,7 +107,11 @@ def changed_since(imported: RunFolder, folder: Path) -> list[str]:
     if not now:
         return [] if known.get("path") == str(folder.absolute()) else [str(folder)]
     files = known.get("files")
-    before = files if isinstance(files, dict) else {}
+    before = (
+        {}
+        if not isinstance(files, dict)
+        else {name: files[name] for name in files if not is_consolidated(name)}
+    )
     changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
     if SETTINGS in changed and SETTINGS in now and _is_same_model(folder / SETTINGS, imported):
         changed.remove(SETTINGS)
