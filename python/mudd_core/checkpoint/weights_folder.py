@@ -69,9 +69,9 @@ def write_folder(
 ) -> None:
     """Write config.json, other files, and model.safetensors or files of at most shard_bytes with their index.
 
-    weights: made and written one at a time. files: content by name. place: of messages. names: of the settings, and of
-    the weights without their ending. The folder appears whole or not at all, in the place of one that is there already:
-    SaveError where the disk is full or refuses.
+    weights: made and written one at a time. files: content by name, which may have a folder. place: of messages.
+    names: of the settings, and of the weights without their ending. The folder appears whole or not at all, in the
+    place of one that is there already: SaveError where the disk is full or refuses.
     """
     later = {name: one if isinstance(one, Later) else Later.of(one) for name, one in weights.items()}
     settings_file, stem = names
@@ -91,6 +91,7 @@ def write_folder(
                     str(work / weights_index.NAME), weights_index.index_text(where, total).encode()
                 )
             for name, data in (files or {}).items():
+                _core.make_folders(str((work / name).parent))
                 _core.replace_file(str(work / name), data)
             text = json.dumps(dict(settings), indent=2) + "\n"
             if folder.exists():

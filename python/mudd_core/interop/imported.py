@@ -15,6 +15,7 @@ from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint.weights import is_consolidated, weight_files
 from mudd_core.config import Config, ModelConfig
+from mudd_core.data.chat.templates import TEMPLATES
 from mudd_core.data.documents.source import file_digest
 from mudd_core.interop.hf_settings import model_config
 from mudd_core.run.store.run_folder import RunFolder
@@ -27,6 +28,7 @@ _SOURCE = (
     "tokenizer.json",
     "tokenizer_config.json",
     "*.jinja",
+    f"{TEMPLATES}/*.jinja",
 )  # decide model and text
 _OF_SETTINGS = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 _TOKENIZER = (
@@ -49,7 +51,7 @@ def imported_files(source: Path, settings: Path, *, tokenizer: bool) -> dict[str
     UserError for one that cannot be read.
     """
     files = {SETTINGS: settings / SETTINGS if settings.is_dir() else settings}
-    files |= {name: source / name for name in _TOKENIZER if tokenizer and (source / name).is_file()}
+    files |= {name: source / name for name in _tokenizer_files(source) if tokenizer}
     found = {}
     for name, file in files.items():
         try:
@@ -159,4 +161,10 @@ def imported_types(run: RunFolder) -> dict[str, str]:
 def imported_tokenizer(run: RunFolder) -> dict[str, bytes]:
     """The tokenizer's files that a run was imported with, by name; none where it has another tokenizer."""
     folder = run.imported_folder
-    return {name: read_bytes(folder / name) for name in _TOKENIZER if (folder / name).is_file()}
+    return {name: read_bytes(folder / name) for name in _tokenizer_files(folder)}
+
+
+def _tokenizer_files(folder: Path) -> list[str]:
+    """The tokenizer's files that a folder has, and its further chat templates, below it."""
+    more = [f"{TEMPLATES}/{file.name}" for file in sorted(folder.glob(f"{TEMPLATES}/*.jinja"))]
+    return [name for name in (*_TOKENIZER, *more) if (folder / name).is_file()]

@@ -241,7 +241,7 @@ def main() -> int:
     memory, seconds = int(sys.argv[1]), float(sys.argv[2])
     sys.path[:] = sys.argv[3:]
     head = json.loads(sys.stdin.readline())
-    source, variables = head["template"], head["variables"]
+    sources = [head["template"], head["tool_use"] or head["template"]]  # without tools, and with them
     compiled("")  # loads what it needs, before the limits
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
@@ -249,7 +249,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
-        template = compiled(source)
+        templates = [compiled(source) for source in sources]
     except Exception as error:
         _say({"error": f"{error}"[:500] or type(error).__name__})
         return 1
@@ -257,8 +257,9 @@ def main() -> int:
     for line in sys.stdin:
         request = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        render = renderer(template, variables, request["tools"])
-        answer = _answer(render, request["messages"], head["loss_on"], has_marks(source))
+        which = int(bool(request["tools"]))
+        render = renderer(templates[which], head["variables"], request["tools"])
+        answer = _answer(render, request["messages"], head["loss_on"], has_marks(sources[which]))
         signal.setitimer(signal.ITIMER_PROF, 0)
         _say(answer)
     return 0

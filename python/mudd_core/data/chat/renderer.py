@@ -45,7 +45,12 @@ class Renderer:
             start_new_session=True,  # Ctrl-C is for the run, which then ends this
             env={**os.environ, "PYTHONIOENCODING": "utf-8"},
         )
-        head = {"template": template.source, "variables": template.variables, "loss_on": loss_on}
+        head = {
+            "template": template.source,
+            "tool_use": template.tool_use,
+            "variables": template.variables,
+            "loss_on": loss_on,
+        }
         answer = self._ask(json.dumps(head), "")
         if "error" in answer:
             self.close()

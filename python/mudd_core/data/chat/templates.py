@@ -22,20 +22,31 @@ _CHATML = (
 )
 BUILT_IN = {"chatml": _CHATML}
 _FILE = "chat_template.jinja"
+TEMPLATES = "additional_chat_templates"  # folder beside it, with a file for each further template
+_TOOL_USE = "tool_use"  # the template that transformers takes where a conversation has tools
 _LONGEST = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A Jinja template. variables: names of special tokens that it may use. name: where it is from."""
+    """A Jinja template. variables: names of special tokens that it may use. name: where it is from.
+
+    tool_use: the template of conversations with tools; empty: the same.
+    """
 
     source: str
     name: str
     variables: dict[str, str] = field(default_factory=dict)
+    tool_use: str = ""
 
     def identity(self) -> JsonObject:
         """What decides its texts."""
-        return {"template": hashlib.sha256(self.source.encode()).hexdigest(), "variables": {**self.variables}}
+        of_tools = {"tool_use": _sha256(self.tool_use)} if self.tool_use else {}
+        return {"template": _sha256(self.source), "variables": {**self.variables}, **of_tools}
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def find_template(settings: DataConfig, tokenizer: Tokenizer) -> ChatTemplate:
@@ -48,10 +59,12 @@ def find_template(settings: DataConfig, tokenizer: Tokenizer) -> ChatTemplate:
     if settings.template != "auto":
         return ChatTemplate(_text(Path(settings.template).expanduser()), settings.template, variables)
     for file in _files(folders, _FILE):
-        return ChatTemplate(_text(file), str(file), variables)
+        beside = file.parent / TEMPLATES / f"{_TOOL_USE}.jinja"
+        return ChatTemplate(_text(file), str(file), variables, _text(beside) if beside.is_file() else "")
     for config, file in zip(configs, _files(folders, CONFIG), strict=True):
-        if (source := _of_config(config.get("chat_template"), file)) is not None:
-            return ChatTemplate(source, str(file), variables)
+        found = _of_config(config.get("chat_template"), file)
+        if (source := found.get("default")) is not None:
+            return ChatTemplate(source, str(file), variables, found.get(_TOOL_USE, ""))
     raise UserError(
         f"[data.template] data.pipeline=chat needs a chat template, and {settings.tokenizer} has none ({_FILE}, or "
         f"chat_template in {CONFIG}); set data.template=chatml, or data.template=FILE, a Jinja template"
@@ -83,20 +96,26 @@ def _text(file: Path) -> str:
         raise FormatError(str(file), error.start, "not UTF-8") from None
 
 
-def _of_config(value: Json, file: Path) -> str | None:
-    """The template in a member of tokenizer_config.json: a text, or the default of several with names."""
+def _of_config(value: Json, file: Path) -> dict[str, str]:
+    """The templates in a member of tokenizer_config.json by name: one text is `default`; none where there is none."""
+    if value is None:
+        return {}
     if isinstance(value, list):
         value = {str(one.get("name")): one.get("template") for one in value if isinstance(one, dict)}
-    if isinstance(value, dict):
-        if "default" not in value:
-            raise UserError(
-                f"[data.template] expected a template named default in {file}, got {', '.join(value) or 'none'}; write "
-                "the one to train with to a file, and give data.template=FILE"
-            )
-        value = value["default"]
-    if value is not None and not isinstance(value, str):
-        raise FormatError(str(file), 0, f"chat_template: expected a text, got {json.dumps(value)[:80]}")
-    return value
+    named = value if isinstance(value, dict) else {"default": value}
+    if "default" not in named:
+        raise UserError(
+            f"[data.template] expected a template named default in {file}, got {', '.join(named) or 'none'}; write "
+            "the one to train with to a file, and give data.template=FILE"
+        )
+    texts = {}
+    for name in ("default", _TOOL_USE):
+        text = named.get(name)
+        if isinstance(text, str):
+            texts[name] = text
+        elif name in named:
+            raise FormatError(str(file), 0, f"chat_template: expected a text, got {json.dumps(text)[:80]}")
+    return texts
 
 
 def _variables(configs: list[JsonObject]) -> dict[str, str]:

@@ -31,7 +31,7 @@ from mudd_core.data.sources import sources_of
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer, stored_file, stored_tokenizer
 
-_TEMPLATE = "template.jinja"
+_TEMPLATE, _TOOL_USE = "template.jinja", "tool_use.jinja"
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,8 @@ def prepare(config: Config, how: Preparation) -> ChatData:
 def _write(folder: Path, build: Build, source: TokenizerSource) -> None:
     root, files = folder.parent, (*build.found.train, *build.found.valid)
     beside = {_TEMPLATE: build.template.source.encode()}
+    if build.template.tool_use:
+        beside[_TOOL_USE] = build.template.tool_use.encode()
     if (name := stored_file(source.identity)) is not None:
         beside[name] = source.data
 
