@@ -116,7 +116,7 @@ def test_a_run_whose_data_changed_goes_on_with_those_it_began_with_and_says_so(
     here: Path, capsys: Told
 ) -> None:
     assert tune("train.stop_at=1") == 75
-    said = "note: chat.jsonl changed after runs/mine began, which goes on with the conversations of then"
+    said = "note: chat.jsonl changed after runs/mine began; the run continues with the conversations that it began with"
     (here / "chat.jsonl").touch()  # another time alone
     assert tune("train.stop_at=1") == 75 and said not in capsys.readouterr().out
     with (here / "chat.jsonl").open("a") as file:

@@ -126,8 +126,8 @@ def _changed_data(config: Config, run: RunFolder) -> list[str]:
     ):
         return []
     return [
-        f"note: {config.data.path} changed after {run} began, which goes on with the conversations of then; give "
-        "another --workdir to train on those of now"
+        f"note: {config.data.path} changed after {run} began; the run continues with the conversations that it began "
+        "with; to train on the changed file, give another --workdir"
     ]
 
 
