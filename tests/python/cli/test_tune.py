@@ -20,6 +20,7 @@ import pytest
 import torch
 
 import mudd_core as mc
+from chat_cases import turns, write_jsonl
 from exported_files import exported_files
 from hf_models import transformers
 from mudd_core.base.types import Float32
@@ -147,6 +148,17 @@ def test_two_ranks_have_the_bits_of_one(given: Path, adapted: subprocess.Complet
         float, re.search(r"held-out loss: (\S+) before, (\S+) after", on_ranks.stdout).groups()
     )  # type: ignore[union-attr]
     assert after < before - 0.1
+
+
+def test_ranks_of_short_examples_take_a_row_each_and_have_the_bits_of_that_batch(given: Path) -> None:
+    write_jsonl(given / "short.jsonl", [{"messages": turns("a", f"{n}")} for n in range(60)])
+    fields = ("--data=short.jsonl", "train.threads=1", "train.seq_len=128", "train.steps=2")
+    on_ranks = tune(given, "--ranks=2", run="short-ranks", fields=fields)
+    assert re.search(r"^  train\.batch_size=2 +a row for each of 2 ranks", on_ranks.stdout, re.M), (
+        on_ranks.stderr
+    )
+    alone = tune(given, "train.batch_size=2", run="short-alone", fields=fields)
+    assert final_hash(on_ranks) == final_hash(alone)
 
 
 def test_export_gives_back_the_folder_of_the_base(

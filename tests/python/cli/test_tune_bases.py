@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chat_cases import turns, write_jsonl
 from mudd_core.cli import main
 from tune_folders import write_given
 
@@ -134,3 +135,24 @@ def test_one_example_is_trained_on_and_the_prompt_is_said_to_be_it(here: Path, c
     assert "epochs over the same text" not in text.err + text.out  # three of one row, most of it padding
     assert main(["data", "show", "--workdir=runs/mine"]) == 0
     assert re.search(r"^  inputs   '[^!]*' \[\d+ of padding\]$", capsys.readouterr().out, re.M)
+
+
+def test_a_batch_has_a_row_for_each_rank(here: Path, capsys: Told) -> None:
+    def batch_of(*words: str) -> str:
+        assert tune("--plan", *words) == 0
+        found = re.search(r"^  (train\.batch_size=.*)$", capsys.readouterr().out, re.M)
+        assert found
+        return found[1]
+
+    write_jsonl(here / "chat.jsonl", [{"messages": turns("a", f"{n}")} for n in range(60)])
+    short = ("train.seq_len=128", "train.steps=4")
+    assert re.match(r"train\.batch_size=1 +\d", batch_of(*short))
+    with_ranks = (
+        r"train\.batch_size=2 +a row for each of 2 ranks, where one process takes 1 unless it is given; "
+    )
+    assert re.match(with_ranks, batch_of(*short, "--ranks=2"))
+    assert batch_of("train.batch_size=4", "--ranks=2").endswith("as the arguments say")
+    (here / "chat.jsonl").write_text("".join((here / "chat.jsonl").read_text().splitlines(True)[:2]))
+    capsys.readouterr()
+    assert tune(*short, "--plan", "--ranks=8", run="few") == 2
+    assert "8 ranks are more than the sequences of a step" in capsys.readouterr().err

@@ -29,6 +29,7 @@ from mudd_core.cli.tune.recipe import recipe_of
 from mudd_core.config import Config
 from mudd_core.config.saved import to_json
 from mudd_core.config.tool_arguments import ToolArguments
+from mudd_core.config.values import whole
 from mudd_core.data.access import local_root
 from mudd_core.data.source_notes import are_changed
 from mudd_core.data.sources import sources_of
@@ -53,7 +54,8 @@ def main(words: Sequence[str]) -> int:
         lines = [f"resumes {run}: what was chosen is in {run.asked_file}", *_changed_data(config, run)]
     else:
         adapter = adapter_of(asked.adapter, base, run) if asked.adapter else None
-        recipe = recipe_of(base, asked.data, run.path.name, rest, adapter)
+        ranks = whole("[arguments] --ranks", asked.ranks or "1", 1, 1024)
+        recipe = recipe_of(base, asked.data, run.path.name, rest, adapter, ranks)
         config, counted, lines = recipe.config, recipe.counted, recipe.lines
         if not asked.plan:
             _keep(run.asked_file, recipe.kept)

@@ -70,12 +70,12 @@ class Recipe:
 
 
 def recipe_of(
-    base: Base, data: str, name: str, words: Sequence[str], adapter: Adapter | None = None
+    base: Base, data: str, name: str, words: Sequence[str], adapter: Adapter | None = None, ranks: int = 1
 ) -> Recipe:
     """The recipe for a base and a file of conversations. Their token cache is built where it is not there yet.
 
-    words: overrides. adapter: to begin with. UserError for data that cannot be trained on, and for fields that break a
-    rule.
+    words: overrides. adapter: to begin with. ranks: that will train, each of which needs a row of a batch. UserError
+    for data that cannot be trained on, and for fields that break a rule.
     """
     config = Config(
         name=name,
@@ -93,7 +93,7 @@ def recipe_of(
     _choose_method(recipe)
     if adapter is not None:
         _choose_adapter(recipe, adapter)
-    _choose_rows(recipe)
+    _choose_rows(recipe, ranks)
     check_config(recipe.config, typed_names(overrides))
     return recipe
 
@@ -127,7 +127,7 @@ def _choose_adapter(recipe: Recipe, adapter: Adapter) -> None:
     recipe.choose("lora.start_from", adapter.path, "where its values are kept")
 
 
-def _choose_rows(recipe: Recipe) -> None:
+def _choose_rows(recipe: Recipe, ranks: int) -> None:
     """The length of rows, their number in a batch, and what follows from these."""
     found = prepare(recipe.config)
     assert isinstance(found, ChatData)
@@ -150,10 +150,7 @@ def _choose_rows(recipe: Recipe) -> None:
     )
     rows = found.rows("train", row_shape(recipe.config)).rows
     each = lengths.size / rows
-    batch = min(_power_of_two(_EXAMPLES / each), 1 << (rows.bit_length() - 1))
-    recipe.choose(
-        "train.batch_size", batch, f"{batch * each:.1f} examples: a row of packed ones has {each:.1f} of them"
-    )
+    recipe.choose("train.batch_size", *_batch(rows, each, ranks))
     train = recipe.config.train
     whole = max(1, rows // train.batch_size)
     passes = train.epochs or _EPOCHS
@@ -168,6 +165,23 @@ def _choose_rows(recipe: Recipe) -> None:
     at_once = max(1, _TOKENS_AT_ONCE // train.seq_len)
     if train.batch_size > at_once:
         recipe.choose("train.micro_batch_size", at_once, "less memory, the same bits")
+
+
+def _batch(rows: int, each: float, ranks: int) -> tuple[int, str]:
+    """The rows of a batch, and why. rows: of an epoch. each: examples in one of them.
+
+    Ranks raise it where it has fewer rows than they are, and where an epoch has enough: other ranks would be refused.
+    """
+    alone = min(_power_of_two(_EXAMPLES / each), 1 << (rows.bit_length() - 1))
+    least = 1 << (ranks - 1).bit_length()
+    batch = max(alone, least) if least <= rows else alone
+    why = f"{batch * each:.1f} examples: a row of packed ones has {each:.1f} of them"
+    if batch == alone:
+        return batch, why
+    return (
+        batch,
+        f"a row for each of {ranks} ranks, where one process takes {alone} unless it is given; {why}",
+    )
 
 
 def _power_of_two(number: float) -> int:
