@@ -27,7 +27,6 @@ from mudd_core.interop.peft_folder import (
     adapter_tensors,
     read_adapter,
 )
-from mudd_core.interop.probe import probe_logits
 from mudd_core.run.store.run_folder import RunFolder
 
 _PLACE = "[export] --adapter"
@@ -103,20 +102,19 @@ def base_tensors(store: Store, weights: Mapping[str, AnyTensor]) -> dict[str, St
     }
 
 
-def adapter_logits(
+def adapted_model(
     folder: Path,
     model: ModelConfig,
     base: Mapping[str, AnyTensor],
     spread: Spread | None = None,
     alive: Alive = nothing,
-) -> Float32:
-    """The logits of made-up ids by the adapters in a folder and a base, by name, of this config.
+) -> Model:
+    """The model of the adapters in a folder and a base, by name, of this config.
 
     spread: how ranks hold the model between them; all of them make this call. alive: called for each tensor.
     """
     adapter = read_adapter(folder, model, _PLACE)
-    again = held_model(model, {**base, **adapter.weights}, spread, alive, adapter.lora)
-    return probe_logits(again)
+    return held_model(model, {**base, **adapter.weights}, spread, alive, adapter.lora)
 
 
 def _before(adapters: Adapters, weights: Mapping[str, AnyTensor], name: str) -> Float32:

@@ -17,10 +17,10 @@ from mudd_core.config import Config, LoraConfig, OptimConfig, TrainConfig, TuneC
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.lora import is_adapter, merged_tensors
 from mudd_core.interop import export_original
-from mudd_core.interop.export_adapter import adapter_logits, base_tensors, write_adapter
+from mudd_core.interop.export_adapter import adapted_model, base_tensors, write_adapter
 from mudd_core.interop.held_model import held_model
 from mudd_core.interop.peft_folder import SETTINGS, TENSORS, adapter_tensors, read_adapter
-from mudd_core.interop.probe import difference, probe_ids
+from mudd_core.interop.probe import difference, probe_logits
 from mudd_core.run.build.base import Base
 from rank_runs import batch_of
 from reference import bounds
@@ -73,7 +73,8 @@ def adapted(name: str, folder: Path, lora: LoraConfig) -> mc.Model:
 def adapter_difference(folder: Path, model: mc.Model) -> tuple[float, float]:
     """As probe.difference, of a written adapter on the base of a model, and the model."""
     base = base_tensors(model.store, model.parameters)
-    return difference(adapter_logits(folder, model.config, base), model.logits(probe_ids(model.config)))
+    again = adapted_model(folder, model.config, base)
+    return difference(probe_logits(again), probe_logits(model))
 
 
 def merged_model(model: mc.Model) -> mc.Model:
