@@ -75,7 +75,12 @@ def planned_mib(plan: str) -> float:
 
 def measure(words: list[str], text: Path, folder: Path) -> tuple[float, float]:
     """(predicted, real) MiB of a run; RuntimeError with its output where it fails."""
-    command = [sys.executable, str(ROOT / "launch.py"), *words, *RUN, f"data.path={text}"]
+    return measure_command([*words, *RUN, f"data.path={text}"], folder)
+
+
+def measure_command(words: list[str], folder: Path) -> tuple[float, float]:
+    """As measure, of the words of launch.py, which train.stop_at ends; its cache and its run are in the folder."""
+    command = [sys.executable, str(ROOT / "launch.py"), *words]
     command += [f"data.cache_dir={folder / 'cache'}", f"--workdir={folder / 'run'}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
 

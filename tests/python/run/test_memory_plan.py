@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from chat_cases import turns, write_folder, write_jsonl
+from hf_models import SHARED, transformers
 from places import ROOT
 
 sys.path[:0] = [str(ROOT / "bench")]
@@ -42,4 +44,24 @@ def test_the_plan_of_an_architecture_of_ones_own_too(name: str, tiny_text: Path,
     )
     words = ["--config=transformer_pp/tiny.py", f"--model.family={name}", *sizes]
     predicted, real = bench_memory.measure(words, tiny_text, tmp_path)
+    assert predicted == pytest.approx(real, rel=0.10)
+
+
+@pytest.mark.parametrize("method", ["last:2", "full"])
+def test_the_plan_of_a_tuning_in_bf16_too(method: str, tmp_path: Path) -> None:
+    write_folder(tmp_path / "base", "chatml")
+    sizes = {"vocab_size": 8192, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 6}
+    heads = {"num_attention_heads": 9, "num_key_value_heads": 3, "max_position_embeddings": 256}
+    settings = transformers.LlamaConfig(**{**SHARED, **sizes, **heads})
+    transformers.LlamaForCausalLM(settings).save_pretrained(tmp_path / "base")
+    talk = [{"messages": turns(f"{n} " + "why " * 20, "so " * 20)} for n in range(30)]
+    words = ["tune", f"--base={tmp_path / 'base'}", f"--data={write_jsonl(tmp_path / 'chat.jsonl', talk)}"]
+    words += [
+        f"tune.method={method}",
+        "train.precision=bf16",
+        "train.threads=1",
+        "train.steps=3",
+        "train.stop_at=2",
+    ]
+    predicted, real = bench_memory.measure_command(words, tmp_path)
     assert predicted == pytest.approx(real, rel=0.10)
