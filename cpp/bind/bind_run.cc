@@ -26,8 +26,8 @@ void bind_run(py::module_& m) {
   m.def("schedules", [names] { return names(mudd::schedule_names()); }, "The learning rates after warm-up.");
   m.def("warmups", [names] { return names(mudd::warmup_names()); }, "The forms of the warm-up.");
   m.def("install_stop_handlers", &mudd::install_stop_handlers, py::arg("says") = true,
-        "Handles the signals of stop_signals() and save_signal(); a second one of quit_signals() exits at once. says: "
-        "print a line at the first request.");
+        "Handles the signals of stop_signals() and save_signal(); a second one of quit_signals() exits at once. "
+        "says: print a line at the first request.");
   const auto list = [](std::span<const int> signals) { return std::vector<int>(signals.begin(), signals.end()); };
   m.def("stop_signals", [list] { return list(mudd::stop_signals()); }, "The signals that ask for a stop.");
   m.def(
