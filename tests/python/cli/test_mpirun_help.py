@@ -34,6 +34,34 @@ def test_what_launch_says_itself_is_left_out(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
+def test_the_reason_of_the_end_comes_last(size: int) -> None:
+    verdict = (
+        "[ranks] no progress for 3 s (dist.hang_timeout); look first at rank 1\n  rank 1 (b) in step 7\n"
+    )
+    for late in (
+        "\nstop requested; a second signal leaves at once\n",
+        "[a:29894] Read -1, expected 2033152, errno = 3\n[a:29894] Read -1, expected 66048, errno = 3\n",
+        "[a:1] [[7846,0],0] ORTE_ERROR_LOG: Out of resource in file ../../orte/util/show_help.c at line 501\n",
+        f"\n{BLOCK}\n",
+    ):
+        assert shown(verdict + late, size) == verdict
+        assert shown(f"{verdict}{late}\nanother line\n", size).rstrip("\n").endswith("\nanother line")
+    other = (
+        "[a:1] Read -1, expected 66048, errno = 1\n[a:1] ORTE_ERROR_LOG: Not found in file x.c at line 5\n"
+    )
+    assert shown(verdict + other, size) == verdict + other
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_stop_that_was_asked_for_ends_without_blocks(size: int) -> None:
+    primary = f"{RULE}Primary job  terminated normally, but 1 process returned\na non-zero exit code.\n{RULE}"
+    asked = "\nstop requested; a second signal leaves at once\n"
+    ended = f"mpirun: Forwarding signal 10 to job\n{asked}{primary}{BLOCK.replace('    2', '    75')}"
+    assert shown(ended, size) == asked
+    assert shown(primary + BLOCK, size) == BLOCK
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
 def test_all_is_shown_where_no_rank_has_said_why(size: int) -> None:
     for text in (
         BLOCK,
