@@ -127,3 +127,21 @@ def test_a_run_that_is_the_base_goes_on_from_its_new_place(here: Path, capsys: T
     assert "), which does not exist, got runs/whole/base" in capsys.readouterr().err
     assert tune("mine", *words, base="runs/base") == 0 and final_hash("mine") == final_hash("whole")
     assert main(["export", "--workdir=runs/mine", "--to=out"]) == 0
+
+
+def test_commands_that_read_a_run_take_the_new_place_of_its_base(here: Path, capsys: Told) -> None:
+    for run, rate in (("small", 0.01), ("other", 0.02)):
+        assert tune(run, "tune.method=full", f"optim.lr={rate}") == 0
+    assert tune("mine", "data.template=chatml", base="runs/small") == 0
+    (here / "runs" / "small").rename(here / "runs" / "new")
+    capsys.readouterr()
+    validate = ["validate", "--workdir=runs/mine"]
+    assert main(validate) == 2
+    text = capsys.readouterr().err
+    assert "the base of runs/mine was runs/small, which does not exist; name its new place with " in text
+    assert main([*validate, "--start.load_parameters_path=runs/other"]) == 2
+    assert "[lora] start.load_parameters_path: expected the base of these adapters" in capsys.readouterr().err
+    place = "--start.load_parameters_path=runs/new"
+    assert main([*validate, place]) == 0
+    assert main(["export", "--workdir=runs/mine", "--to=out", place]) == 0
+    assert "its logits are the run's" in capsys.readouterr().out

@@ -189,6 +189,16 @@ def base_path(config: Config, folder: RunFolder | None) -> Path:
 
 
 def check_start(config: Config, folder: RunFolder | None = None) -> None:
-    """Raise UserError if config.start names nothing that a new run can start from; reads no tensor."""
-    if config.start.load_parameters_path:
-        check_source(base_path(config, folder), state=config.start.keep_optimizer)
+    """Raise UserError if config.start names nothing that a run can start from; reads no tensor.
+
+    folder: of the run, which may have begun with adapters of a base.
+    """
+    if not config.start.load_parameters_path:
+        return
+    path = base_path(config, folder)
+    if config.tune.method == "lora" and folder is not None and folder.has_identity and not path.exists():
+        raise UserError(
+            f"{_WHAT}: the base of {folder} was {path}, which does not exist; name its new place with "
+            "--start.load_parameters_path=FOLDER (tune: --base=FOLDER), which is compared by SHA-256"
+        )
+    check_source(path, state=config.start.keep_optimizer)
