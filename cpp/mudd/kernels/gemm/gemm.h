@@ -6,8 +6,8 @@
 // exact, sums fp32. C is rounded once, when it is stored as bf16.
 //
 // Sum order (contracts 1): every element of C is ONE chain c = fma(a[m,k], b[k,n], c) over k = 0..K-1, starting
-// from 0 (or from C when `accumulate`), whatever M, the tile or the cache blocking. So a row never depends on
-// its neighbours, and decoding one row gives the bits of the full pass.
+// from 0 (or from `start`, or from C when `accumulate`), whatever M, the tile or the cache blocking. So a row
+// never depends on its neighbours, and decoding one row gives the bits of the full pass.
 //
 // Packed operand B [K, N]: panels of nr columns, panel p holds columns [p nr, (p+1) nr), laid out [K][nr]
 // (k outer), the last panel padded with zeros. nr, the type of the numbers and the multiple to which K is padded
@@ -61,6 +61,9 @@ struct GemmBlock {
   int64_t ldc = 0;
   int64_t m = 0, n = 0, k = 0;  // n counts columns from the first panel's first; the last panel may be partial
   bool accumulate = false;      // start the chain from C
+  // Start the chain from here: [m, n] in fp32 with rows of whole panels, aligned to 64 bytes. Null: from 0, or C.
+  const float* start = nullptr;
+  int64_t start_stride = 0;
   DType compute = DType::f32;
   // For tiles out of vectors:
   bool fetch_b = true;     // B is probably not in L2 yet: panels are fetched ahead

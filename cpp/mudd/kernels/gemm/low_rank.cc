@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "mudd/base/parallel.h"
+#include "mudd/kernels/convert/wide_rows.h"
 #include "mudd/kernels/gemm/gemm_tasks.h"
 #include "mudd/kernels/gemm/gradient_tasks.h"
 
@@ -58,6 +58,37 @@ bool any_meet(const LowRankGemm& all) {
   return false;
 }
 
+// Columns [column, column + n) of a block; the epilogue has bias and residual at most.
+GemmBlock columns_of(const GemmBlock& block, const GemmKernels& kernels, int64_t column, int64_t n) {
+  GemmBlock part = block;
+  part.n = n;
+  part.b = static_cast<const char*>(part.b) + kernels.panel_bytes(part.k, column);
+  if (part.c) part.c += column;
+  if (part.epilogue.bias) part.epilogue.bias += column;
+  if (part.epilogue.residual) part.epilogue.residual += column;
+  return part;
+}
+
+// Columns of c at a time, of fp32 fewer: u B in scratch must stay in L2 beside the panels of W.
+int64_t slice_of(const GemmKernels& kernels) { return kernels.packed == DType::bf16 ? 256 : 128; }
+
+// A block of c: u B in scratch, where the chains of x W start.
+void multiply_both(const LowRankGemm& all, const GemmKernels& kernels, const Grid& grid, int64_t task) {
+  const GemmBlock up = block_of(all.up, kernels, grid, task), full = block_of(all.full, kernels, grid, task);
+  const int64_t slice = slice_of(kernels);
+  const WorkerFloats low(grid.rows(task) * slice);
+  for (int64_t column = 0; column < full.n; column += slice) {
+    const int64_t n = std::min(slice, full.n - column);
+    GemmBlock first = columns_of(up, kernels, column, round_up(n, kernels.nr));  // the padding of a panel is zeros
+    GemmBlock second = columns_of(full, kernels, column, n);
+    first.c = low.data();
+    first.ldc = second.start_stride = slice;
+    second.start = low.data();
+    kernels.multiply(first);
+    kernels.multiply(second);
+  }
+}
+
 }  // namespace
 
 void multiply_low_rank(const LowRankGemm& all) {
@@ -71,12 +102,6 @@ void multiply_low_rank(const LowRankGemm& all) {
   const std::array<Unpacked, 3> matrices{all.down.pack, all.full.m ? all.up.pack : Unpacked{},
                                          all.full.m ? all.full.pack : Unpacked{}};
   const Grid grid = gemm_grid(kernels, all.full.m, all.full.n, all.full.k);
-  GemmBlock first = all.full, second = all.up;
-  if (all.full.c.type != DType::f32) std::swap(first, second);
-  first.epilogue.residual = all.residual;
-  first.epilogue.residual_stride = all.residual_stride;
-  second.epilogue.residual = second.c;
-  second.epilogue.residual_stride = second.ldc;
   PackTasks pack(matrices, all.down.compute);
   DownTasks down(all);
   GradientTasks gradients(all.gradients);
@@ -87,8 +112,7 @@ void multiply_low_rank(const LowRankGemm& all) {
     if (task < downs) return down.run(task - packs);
     down.wait();
     if (task < sums) return gradients.run(task - downs);
-    kernels.multiply(block_of(first, kernels, grid, task - sums));
-    kernels.multiply(block_of(second, kernels, grid, task - sums));
+    multiply_both(all, kernels, grid, task - sums);
   });
 }
 

@@ -1,5 +1,5 @@
 // low_rank: a GEMM whose right operand is W + scale A B, with A and B of few columns and rows, which is never
-// formed: u = scale (x A), then c = x W + bias + residual and c = u B + c; and the gradients that wait for u.
+// formed: u = scale (x A), then c = (u B + x W) + bias + residual; and the gradients that wait for u.
 #pragma once
 
 #include <span>
@@ -10,19 +10,16 @@ namespace mudd {
 
 // The pointers of each GEMM are those of the whole. All have one compute type.
 struct LowRankGemm {
-  GemmBlock down;            // u [m, rank] in fp32, without an epilogue
-  float scale = 1.0f;        // of u
-  GemmBlock up;              // u B: its a is down's c; the same c as in `full`, no epilogue
-  GemmBlock full;            // x W (+ bias); m = 0: neither this nor `up`
-  ConstCells residual = {};  // added to both; null: none; may be c itself
-  int64_t residual_stride = 0;
+  GemmBlock down;      // u [m, rank] in fp32, without an epilogue
+  float scale = 1.0f;  // of u
+  GemmBlock up;        // u B: its a is down's c; without c and epilogue
+  GemmBlock full;      // x W with c and its epilogue, whose residual may be c; m = 0: neither this nor `up`
   std::span<const GradBlock> gradients;  // may read u; scratch and compute type as weight_gradients asks
 };
 
-// All of it in one parallel region: packing, u, the gradients, then the blocks of c, each of both sums while it is
-// in cache. In fp32 x W comes first, whose long sums hide that c is not in cache yet; a c in bf16 gets u B first,
-// so that only what the adapter adds is rounded twice. c may overlap no operand but the residual. If c begins
-// inside of a gradient's output, c comes first, then the gradients, which add to it.
+// All of it in one parallel region: packing, u, the gradients, then the blocks of c, where each chain over the
+// rank goes on over k. c may overlap no operand but the residual. If c begins inside of a gradient's output, c
+// comes first, then the gradients, which add to it.
 void multiply_low_rank(const LowRankGemm& all);
 
 }  // namespace mudd

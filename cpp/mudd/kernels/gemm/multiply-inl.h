@@ -70,6 +70,12 @@ Addend from(ConstCells c, int64_t ldc, int rows, int cols, float* tile) {
   return {tile, kNr};
 }
 
+// Where the chains of the tile at row r and column j start; no address: from 0.
+inline Addend chain_start(const GemmBlock& g, int64_t r, int64_t j, int rows, int cols, float* tile) {
+  if (g.start) return {g.start + r * g.start_stride + j, g.start_stride};
+  return g.accumulate ? from(g.c + (r * g.ldc + j), g.ldc, rows, cols, tile) : Addend{};
+}
+
 inline ConstCells row_of(const GemmBlock& g, int64_t r) {
   return g.a + (g.a_rows ? static_cast<int64_t>(g.a_rows[r]) : r) * g.lda;
 }
@@ -129,7 +135,7 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
       const Cells c = g.c + ((at.r0 + r) * g.ldc + at.j0 + j);
       float* sums = partial + r * kNc + j;
       Addend start{sums, kNc};
-      if (first) start = g.accumulate ? from(c, g.ldc, rows, cols, tile) : Addend{};
+      if (first) start = chain_start(g, at.r0 + r, at.j0 + j, rows, cols, tile);
       int64_t rest = kc;
       if constexpr (chains.kUsed) rest = chains.sum(rows, j / kNr, kc, &start) ? 0 : kc;
       const bool direct = last && (whole || (half && Step::kNarrows)) && cols == kNr;
@@ -182,12 +188,14 @@ void one_row(const GemmBlock& g) {
   const int64_t depth = words<Unit>(g.k), most = as_is ? depth : kKc;
   for (int64_t j = 0; j < g.n; j += kPanels * kNr) {
     const int64_t cols = at_most(kPanels * kNr, g.n - j);
-    if (g.accumulate) over_row(cols, [&](int64_t v, int n) { load(g.c, j + v, n).store(tile + v); });
+    if (g.start) __builtin_memcpy(tile, g.start + j, static_cast<size_t>(cols) * sizeof(float));
+    else if (g.accumulate) over_row(cols, [&](int64_t v, int n) { load(g.c, j + v, n).store(tile + v); });
     int64_t w0 = 0;
     do {
       const int64_t kc = at_most(most, depth - w0), k0 = w0 * kPer;
       if (!as_is) Unit::copy_row(row_of(g, 0) + k0, at_most(kc * kPer, g.k - k0), kc, piece);
-      const float *a = as_is ? row_of(g, 0).f32() : piece, *start = g.accumulate || w0 > 0 ? tile : nullptr;
+      const float *a = as_is ? row_of(g, 0).f32() : piece,
+                  *start = g.start || g.accumulate || w0 > 0 ? tile : nullptr;
       const float* b = static_cast<const float*>(g.b) + j / kNr * depth * kRow + w0 * kRow;
       if (cols > (kPanels - 1) * kNr) {
         vector_panels<Step>(std::make_index_sequence<kPanels>(), kc, a, b, depth * kRow, start, tile);

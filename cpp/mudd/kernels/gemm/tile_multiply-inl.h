@@ -70,9 +70,10 @@ class TileProduct {
   MUDD_INLINE void start(int64_t r, int rows, int64_t j, int64_t w0, const float* partial) {
     float* sums = scratch_[turn_];
     if (w0 > 0) return load_sums(t_, partial, kNc);
-    if (!g_.accumulate) return zero_sums(t_);
     const int cols = static_cast<int>(at_most(kNr, g_.n - j));
-    load_rows(t_, from(g_.c + (r * g_.ldc + j), g_.ldc, rows, cols, sums), rows, sums);
+    const Addend from = chain_start(g_, r, j, rows, cols, sums);
+    if (!from.at) return zero_sums(t_);
+    load_rows(t_, from, rows, sums);
   }
 
   // Multiplies, and meanwhile stores the tile before and fetches what the one behind needs: in these rows, or the

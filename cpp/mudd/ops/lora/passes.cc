@@ -9,14 +9,6 @@
 #include "mudd/ops/lora/node.h"
 
 namespace mudd {
-namespace {
-
-void add_to_both(const Tensor& t, LowRankGemm* all) {
-  all->residual = t.cells();
-  all->residual_stride = t.stride;
-}
-
-}  // namespace
 
 RightOperand Lora::right(const Run& run, int input, Pack how, std::byte* scratch) {
   return {"lora", run, input, how, scratch};
@@ -50,8 +42,8 @@ void Lora::forward(const Run& run) {
   right(run, kA, Pack::plain, scratch + forward_.a).put(&all.down);
   all.up = matmul_of({run.saved(0), rows_, rank_, rank_}, y, compute_);
   right(run, kB, Pack::plain, scratch + forward_.b).put(&all.up);
-  if (run.has_in(kResidual)) add_to_both(run.in(kResidual), &all);
   all.full = matmul_of(x, y, compute_);
+  if (run.has_in(kResidual)) add_residual(run.in(kResidual), &all.full);
   right(run, kW, Pack::plain, packs_ ? scratch + forward_.w : nullptr).put(&all.full);
   if (run.has_in(kBias)) all.full.epilogue.bias = run.in(kBias).f32();
   multiply_low_rank(all);
@@ -73,8 +65,8 @@ void Lora::backward(const Run& run) {
   if (wants_x && !drops_) {
     all.up = matmul_of(du, run.din(kX), compute_);
     right(run, kA, Pack::transposed, scratch + backward_.a).put(&all.up);
-    if (run.accumulate(kX)) add_to_both(run.din(kX), &all);
     all.full = matmul_of(dy, run.din(kX), compute_);
+    if (run.accumulate(kX)) add_residual(run.din(kX), &all.full);
     right(run, kW, Pack::transposed, packs_ ? scratch + backward_.w : nullptr).put(&all.full);
   }
   const Tensor x = run.wants(kA) ? dropped(run, run.in(kX), scratch + backward_.copy) : Tensor{};
