@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mudd_core.base.errors import UserError
+from mudd_core.config.arguments import argument
 from mudd_core.config.keys.foreign import SETTINGS
 from mudd_core.config.keys.hydra import ROWS
 from mudd_core.config.suggest import nearest
@@ -232,6 +233,6 @@ def instead_of(key: str, word: str, known: Iterable[str]) -> str:
     """
     ours = SETTINGS.get(key, "")
     if ours.startswith("mesh."):
-        return f"; type +{ours}={word.partition('=')[2]}"
+        return f"; type +{ours}={argument(word).value or ''}"
     refused = {row.name for row in ROWS if row.fate == "refused"}
     return nearest(key, [name for name in known if name not in refused])
