@@ -163,6 +163,7 @@ def test_data_takes_a_bare_folder_of_a_run_and_its_step_is_no_option_of_it(
     monkeypatch.chdir(trained)
     run = f"runs/{NAME}"
     (step,) = (trained / run / "checkpoints").iterdir()
+    outcome(["data", f"--workdir={run}"], capsys)  # the listing of the text is there from now on
     named = outcome(["data", f"--workdir={run}"], capsys)
     assert named[0] == 0, named
     for typed in (run, f"--config={run}", f"--workdir={run}/checkpoints", str(step.relative_to(trained))):
