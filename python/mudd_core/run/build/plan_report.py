@@ -33,9 +33,10 @@ from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.run_folder import RunFolder
 
-LOADED_LATER = (
-    13 * memory.MIB
-)  # batches, logs, buffers of a save: what a running loop adds to the program, as seen
+# Batches, logs, buffers of a save: what a running loop adds to the program, as seen.
+LOADED_LATER = 13 * memory.MIB
+# Resident bytes of a launch.py that has planned nothing, as seen, and of its libraries among them.
+_RESIDENT, _LIBRARIES = 46 * memory.MIB, 20 * memory.MIB
 _KINDS = {
     "program": "program",
     "weights": "weights",
@@ -52,8 +53,16 @@ _KINDS = {
 
 def program_bytes(on_a_node: int) -> int:
     """Bytes of the program of a rank, whose node has the libraries once; call it before any planning."""
-    libraries = memory.file_bytes()
-    return memory.resident_bytes() - libraries + libraries // on_a_node + LOADED_LATER
+    return _program(memory.resident_bytes(), memory.file_bytes(), on_a_node)
+
+
+def usual_program_bytes(on_a_node: int) -> int:
+    """The same of a launch.py on another machine; this process may be a notebook."""
+    return _program(_RESIDENT, _LIBRARIES, on_a_node)
+
+
+def _program(resident: int, libraries: int, on_a_node: int) -> int:
+    return resident - libraries + libraries // on_a_node + LOADED_LATER
 
 
 def plan_text(

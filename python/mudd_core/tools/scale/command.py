@@ -47,11 +47,10 @@ def main(words: Sequence[str]) -> int:
     network = network_of(asked.net)
     config = load_config(asked.config, overrides) if asked.config else config_of_run(asked.workdir, overrides)
     from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
-    from mudd_core.run.build.plan_report import program_bytes
+    from mudd_core.run.build.plan_report import usual_program_bytes
     from mudd_core.tools.scale.models import training_of
     from mudd_core.tools.scale.report import Cluster, report
 
-    program = program_bytes(asked.ranks_per_node)
     shape = resolved_model(config, expected_vocabulary(config))
     training = training_of(config, shape)
     seconds_of_token, source = _measured(asked, config, training.flops)
@@ -60,7 +59,7 @@ def main(words: Sequence[str]) -> int:
         asked.ranks_per_node,
         training.flops / seconds_of_token,
         source,
-        program,
+        usual_program_bytes(asked.ranks_per_node),
         int(GIB * (asked.memory or 0)),
         asked.config or run_and_step(asked.workdir)[0],
         tuple(overrides),
