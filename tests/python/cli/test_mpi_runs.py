@@ -132,7 +132,9 @@ def test_a_killed_rank_ends_the_job_and_a_restart_goes_on(
     run.wait_for_text(process, "start 1 of 1 again with 2 ranks", 10)
     assert time.monotonic() - killed < 5
     assert process.wait(60) == 0, run.tail
-    assert "resumes at step 10" in run.output and same(run, whole)
+    resumed = re.search(r"resumes at step (\d+)", run.output)
+    assert resumed and int(resumed[1]) >= 10  # a fast rank has saved more before the signal
+    assert same(run, whole)
 
 
 def test_a_stopped_rank_is_named_by_the_watchdog(tiny_text: Path, tmp_path: Path) -> None:
