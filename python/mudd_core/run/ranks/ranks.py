@@ -36,8 +36,12 @@ class Ranks:
         self.comm = comm
         self.rank = 0 if comm is None else comm.rank
         self.world = 1 if comm is None else comm.world
-        self.nodes = 1 if comm is None else comm.nodes
         self.first = self.rank == 0  # the one that writes and prints
+
+    @property
+    def nodes(self) -> int:
+        """How many there are now: where shared memory is too small, each rank becomes a node of its own."""
+        return 1 if self.comm is None else self.comm.nodes
 
     def threads(self, asked: int) -> int:
         """Compute threads of this rank: those asked for, else its share of the cores; 0 = as OpenMP finds them."""
