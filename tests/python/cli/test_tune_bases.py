@@ -12,23 +12,9 @@ import pytest
 
 from chat_cases import turns, write_jsonl
 from mudd_core.cli import main
-from tune_folders import write_given
 
 Told = pytest.CaptureFixture[str]
 SETTINGS = "tokenizer_config.json"
-
-
-@pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_given(tmp_path_factory.mktemp("given"), 40)
-
-
-@pytest.fixture
-def here(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of these, as the current folder."""
-    shutil.copytree(given, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
 
 
 def tune(*words: str, base: str = "base", run: str = "mine") -> int:

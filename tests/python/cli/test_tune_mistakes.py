@@ -14,27 +14,12 @@ import torch
 from chat_cases import turns
 from hf_models import transformers
 from mudd_core.cli import main
-from tune_folders import write_given
 
 safetensors = pytest.importorskip("safetensors.torch")
 
 WORDS = ("train.threads=1", "train.seq_len=64")
 Spoil = Callable[[Path], object]
 BASE, INDEX = "base/config.json", "base/model.safetensors.index.json"
-
-
-@pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small llama in several files, with a chat template, and 40 conversations."""
-    return write_given(tmp_path_factory.mktemp("given"), 40)
-
-
-@pytest.fixture
-def here(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of these, as the current folder."""
-    shutil.copytree(given, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
 
 
 def tune(*words: str, data: str = "chat.jsonl") -> int:

@@ -11,23 +11,9 @@ import torch
 
 from hf_models import transformers
 from mudd_core.cli import main
-from tune_folders import write_given
 
 Told = pytest.CaptureFixture[str]
 FIELDS = ("train.threads=1", "train.seq_len=64", "train.steps=2")
-
-
-@pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_given(tmp_path_factory.mktemp("given"), 40)
-
-
-@pytest.fixture
-def here(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of these, as the current folder."""
-    shutil.copytree(given, tmp_path / "here")
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "here"
 
 
 def tune(run: str, *words: str, base: str = "base") -> int:
