@@ -7,27 +7,32 @@
 
 namespace mudd {
 
+// Move the operands of a GEMM to a row and a column, which begins a panel; b is packed already.
+inline void move_to(GemmBlock* block, const GemmKernels& kernels, int64_t row, int64_t column) {
+  if (block->a_rows) block->a_rows += row;
+  else block->a += row * block->lda;
+  block->b = static_cast<const char*>(block->b) + kernels.panel_bytes(block->k, column);
+  block->c += row * block->ldc + column;
+  Epilogue& e = block->epilogue;
+  if (e.bias) e.bias += column;
+  if (e.pre_activation) e.pre_activation += row * e.pre_stride + column;
+  if (e.residual) e.residual += row * e.residual_stride + column;
+  if (e.gate) e.gate += row * e.gate_stride + column;
+  if (e.row_scale) e.row_scale += row;
+}
+
 // The block of a whole GEMM that a task of the grid computes.
 inline GemmBlock block_of(const GemmBlock& whole, const GemmKernels& kernels, const Grid& grid, int64_t task) {
   const int64_t row = grid.row(task), column = grid.column(task);
   GemmBlock block = whole;
   block.m = grid.rows(task);
   block.n = grid.columns(task);
-  if (whole.a_rows) block.a_rows += row;
-  else block.a += row * whole.lda;
-  const void* b = whole.pack.w ? whole.pack.to : whole.b;
-  block.b = static_cast<const char*>(b) + kernels.panel_bytes(whole.k, column);
-  block.c += row * whole.ldc + column;
+  if (whole.pack.w) block.b = whole.pack.to;
+  move_to(&block, kernels, row, column);
   // The next tasks of these columns find B in L2, unless it fills that.
   const int64_t turn = num_threads() * grid.step_m, next = row + turn;  // tasks are dealt in turn
   block.fetch_b = row < turn || kernels.panel_bytes(whole.k, block.n) > kStaysInL2;
   if (!whole.a_rows && next + block.m <= whole.m) block.next_a = whole.a + next * whole.lda;
-  Epilogue& e = block.epilogue;
-  if (e.bias) e.bias += column;
-  if (e.pre_activation) e.pre_activation += row * e.pre_stride + column;
-  if (e.residual) e.residual += row * e.residual_stride + column;
-  if (e.gate) e.gate += row * e.gate_stride + column;
-  if (e.row_scale) e.row_scale += row;
   return block;
 }
 

@@ -58,18 +58,7 @@ bool any_meet(const LowRankGemm& all) {
   return false;
 }
 
-// Columns [column, column + n) of a block; the epilogue has bias and residual at most.
-GemmBlock columns_of(const GemmBlock& block, const GemmKernels& kernels, int64_t column, int64_t n) {
-  GemmBlock part = block;
-  part.n = n;
-  part.b = static_cast<const char*>(part.b) + kernels.panel_bytes(part.k, column);
-  if (part.c) part.c += column;
-  if (part.epilogue.bias) part.epilogue.bias += column;
-  if (part.epilogue.residual) part.epilogue.residual += column;
-  return part;
-}
-
-// Columns of c at a time, of fp32 fewer: u B in scratch must stay in L2 beside the panels of W.
+// Columns in a slice of c, fewer in fp32: the scratch of a slice must fit L2 beside the panels of W.
 int64_t slice_of(const GemmKernels& kernels) { return kernels.packed == DType::bf16 ? 256 : 128; }
 
 // A block of c: u B in scratch, where the chains of x W start.
@@ -78,9 +67,11 @@ void multiply_both(const LowRankGemm& all, const GemmKernels& kernels, const Gri
   const int64_t slice = slice_of(kernels);
   const WorkerFloats low(grid.rows(task) * slice);
   for (int64_t column = 0; column < full.n; column += slice) {
-    const int64_t n = std::min(slice, full.n - column);
-    GemmBlock first = columns_of(up, kernels, column, round_up(n, kernels.nr));  // the padding of a panel is zeros
-    GemmBlock second = columns_of(full, kernels, column, n);
+    GemmBlock first = up, second = full;
+    move_to(&first, kernels, 0, column);
+    move_to(&second, kernels, 0, column);
+    second.n = std::min(slice, full.n - column);
+    first.n = round_up(second.n, kernels.nr);  // the padding of a panel is zeros
     first.c = low.data();
     first.ldc = second.start_stride = slice;
     second.start = low.data();

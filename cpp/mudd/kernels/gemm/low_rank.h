@@ -12,7 +12,7 @@ namespace mudd {
 struct LowRankGemm {
   GemmBlock down;      // u [m, rank] in fp32, without an epilogue
   float scale = 1.0f;  // of u
-  GemmBlock up;        // u B: its a is down's c; without c and epilogue
+  GemmBlock up;        // u B: its a is down's c; the c of `full`, no epilogue
   GemmBlock full;      // x W with c and its epilogue, whose residual may be c; m = 0: neither this nor `up`
   std::span<const GradBlock> gradients;  // may read u; scratch and compute type as weight_gradients asks
 };
