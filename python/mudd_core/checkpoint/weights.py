@@ -103,7 +103,7 @@ def is_sharded(name: str) -> bool:
 def _files_of(folder: Path) -> list[Path]:
     """The files that the folder's index names, else all safetensors in it.
 
-    Mistral publishes its weights twice in a folder, so those of its own program are left out beside others.
+    Mistral publishes each model twice in a folder; the files of its own program are skipped if there are others.
     """
     if (named := indexed_files(folder)) is not None:
         return named

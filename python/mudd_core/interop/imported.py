@@ -109,11 +109,8 @@ def changed_since(imported: RunFolder, folder: Path) -> list[str]:
     if not now:
         return [] if known.get("path") == str(folder.absolute()) else [str(folder)]
     files = known.get("files")
-    before = (
-        {}
-        if not isinstance(files, dict)
-        else {name: files[name] for name in files if not is_consolidated(name)}
-    )
+    kept = files if isinstance(files, dict) else {}
+    before = {name: value for name, value in kept.items() if not is_consolidated(name)}
     changed = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
     if SETTINGS in changed and SETTINGS in now and _is_same_model(folder / SETTINGS, imported):
         changed.remove(SETTINGS)

@@ -59,9 +59,8 @@ def main(words: Sequence[str]) -> int:
         config, counted, lines = recipe.config, recipe.counted, recipe.lines
         if not asked.plan:
             _keep(run.asked_file, recipe.kept)
-            sha256 = (
-                "" if config.tune.method == "lora" else base_sha256(base.run)
-            )  # run.json has that of adapters
+            # With adapters, run.json has it.
+            sha256 = "" if config.tune.method == "lora" else base_sha256(base.run)
             TuneArguments(asked.base, asked.data, asked.adapter or "", rest, sha256).keep(run)
     print("\n".join(lines), flush=True)
     given = {name: getattr(asked, name[2:].replace("-", "_")) for name in JOB_OPTIONS}

@@ -22,7 +22,7 @@ _CHATML = (
 )
 BUILT_IN = {"chatml": _CHATML}
 _FILE = "chat_template.jinja"
-TEMPLATES = "additional_chat_templates"  # folder beside it, with a file for each further template
+TEMPLATES = "additional_chat_templates"  # a folder beside that file, with one file for each further template
 _TOOL_USE = "tool_use"  # the template that transformers takes where a conversation has tools
 _LONGEST = 1 << 20  # bytes
 
@@ -59,8 +59,8 @@ def find_template(settings: DataConfig, tokenizer: Tokenizer) -> ChatTemplate:
     if settings.template != "auto":
         return ChatTemplate(_text(Path(settings.template).expanduser()), settings.template, variables)
     for file in _files(folders, _FILE):
-        beside = file.parent / TEMPLATES / f"{_TOOL_USE}.jinja"
-        return ChatTemplate(_text(file), str(file), variables, _text(beside) if beside.is_file() else "")
+        of_tools = file.parent / TEMPLATES / f"{_TOOL_USE}.jinja"
+        return ChatTemplate(_text(file), str(file), variables, _text(of_tools) if of_tools.is_file() else "")
     for config, file in zip(configs, _files(folders, CONFIG), strict=True):
         found = _of_config(config.get("chat_template"), file)
         if (source := found.get("default")) is not None:

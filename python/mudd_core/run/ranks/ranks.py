@@ -40,7 +40,7 @@ class Ranks:
 
     @property
     def nodes(self) -> int:
-        """How many there are now: where shared memory is too small, each rank becomes a node of its own."""
+        """Number of nodes now: where shared memory is too small, each rank becomes a node of its own."""
         return 1 if self.comm is None else self.comm.nodes
 
     def threads(self, asked: int) -> int:
