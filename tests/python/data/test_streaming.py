@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from mudd_core.config import Config
 from mudd_core.data.documents import source as documents_source
 from mudd_core.data.formats.example import encoded
 from mudd_core.data.pipelines import RowShape, prepare
-from mudd_core.data.streaming import choose
+from mudd_core.data.streaming import choose, records
 from mudd_core.data.streaming import data as stream_data
 from mudd_core.data.streaming.messages import Message
 from mudd_core.data.streaming.processes import Processes
@@ -372,3 +373,24 @@ def test_a_cache_without_its_files_has_no_place(texts: Path, tmp_path: Path) -> 
     (tmp_path / prepare(config, progress=quiet).fingerprint / "cache.json").unlink()
     assert full.cursor(0) is not None
     assert full.cursor(9) is None
+
+
+@pytest.mark.parametrize("in_memory", [0, 1 << 16])
+def test_many_files_do_not_use_up_the_descriptors(
+    in_memory: int, tmp_path: Path, closed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second start reads the places of records from their files: 1,500 of them were open at once."""
+    monkeypatch.setattr(records, "_IN_MEMORY", in_memory)
+    monkeypatch.setattr(records, "_OPEN_FILES", 3)
+    folder = write_texts(tmp_path / "texts", (4,) * 60)
+    write_texts(tmp_path / "eval", (30,), 9)
+    config = config_of("pack", folder, "stream", f"data.eval_path={tmp_path}/eval")
+    wanted = rows_of(config)
+    closed.append(wanted)
+    first = wanted.arrays(0, 8)["inputs"]
+    before = len(os.listdir("/proc/self/fd"))
+    again = rows_of(config)
+    closed.append(again)
+    assert (again.arrays(0, 8)["inputs"] == first).all()
+    pipes = 3 * 2  # of one process
+    assert len(os.listdir("/proc/self/fd")) <= before + 3 + pipes

@@ -8,24 +8,68 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import mmap
 import os
+from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from mudd_core.base.regular_files import open_binary, write_file
 from mudd_core.base.types import Int64
 from mudd_core.data.corpus import Progress
+from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Recipe
+
+_IN_MEMORY = 1 << 16  # bytes of places that stay in memory; larger ones are read from their file
+_OPEN_FILES = 64
+_CHECKED = 1 << 20  # bytes read at a time
+
+
+class Places(Protocol):
+    """Places of the documents of one file: an array [n, 2], or a file that holds one."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, numbers: Int64, /) -> Int64: ...
+
+
+class _OpenFiles:
+    """The files of places that are open. Thousands of files would use up the descriptors of the process."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[Path, BoundedFile] = OrderedDict()
+
+    def get(self, path: Path) -> BoundedFile:
+        """Return the open file; OSError if it is gone, which a run may wait for."""
+        if path not in self._files:
+            self._files[path] = BoundedFile(path, reads_again=True)
+            if len(self._files) > _OPEN_FILES:
+                self._files.popitem(last=False)[1].close()
+        self._files.move_to_end(path)
+        return self._files[path]
+
+
+class _StoredPlaces:
+    """The places of a large file, which stay in the cache folder."""
+
+    def __init__(self, path: Path, count: int, files: _OpenFiles) -> None:
+        self._path, self._count, self._files = path, count, files
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, numbers: Int64, /) -> Int64:
+        file = self._files.get(self._path)
+        found = b"".join(file.read(16 * number, 16, "the place of a record") for number in numbers.tolist())
+        return np.frombuffer(found, "<i8").reshape(-1, 2).astype(np.int64)
 
 
 class Records:
     """Places of the documents of all files, by their number over all of them."""
 
-    def __init__(self, places: Sequence[Int64]) -> None:
+    def __init__(self, places: Sequence[Places]) -> None:
         self._places = places
         self._ends = np.cumsum([len(one) for one in places], dtype=np.int64)
 
@@ -39,8 +83,11 @@ class Records:
         wanted = np.array(documents, np.int64)
         files = np.searchsorted(self._ends, wanted, side="right")
         numbers = wanted - np.where(files > 0, self._ends[files - 1], 0)
-        places = [self._places[file][number] for file, number in zip(files, numbers, strict=True)]
-        return files.astype(np.int64), numbers, np.array(places, np.int64).reshape(-1, 2)
+        places = np.empty((len(wanted), 2), np.int64)
+        for file in np.unique(files).tolist():
+            here = np.flatnonzero(files == file)
+            places[here] = self._places[file][numbers[here]]
+        return files.astype(np.int64), numbers, places
 
 
 def find_records(processes: Processes, cache: Path, progress: Progress | None) -> Records:
@@ -48,7 +95,8 @@ def find_records(processes: Processes, cache: Path, progress: Progress | None) -
     recipe = processes.recipe
     files = recipe.texts.files
     kept = [_kept(recipe, file, cache) for file in files]
-    known = [_read(file) for file in kept]
+    opened = _OpenFiles()
+    known = [_read(file, opened) for file in kept]
     missing = [number for number, found in enumerate(known) if found is None]
     tickets = {
         number: processes.submit({"do": "index", "file": number}, file=str(files[number]), what="its records")
@@ -59,7 +107,8 @@ def find_records(processes: Processes, cache: Path, progress: Progress | None) -
             progress("finding records", done, len(missing))
         _, (places,) = processes.result(tickets[number])
         _write(kept[number], places)
-        known[number] = places.astype(np.int64)
+        stored = _read(kept[number], opened)
+        known[number] = places.astype(np.int64) if stored is None else stored
     if missing and progress is not None:
         progress("finding records", len(missing), len(missing))
     return Records([found for found in known if found is not None])
@@ -75,17 +124,26 @@ def _kept(recipe: Recipe, file: Path, cache: Path) -> Path:
     return cache / "records" / hashlib.sha256(name).hexdigest()[:24]
 
 
-def _read(kept: Path) -> Int64 | None:
-    """The places that are kept, mapped; None where there are none or damaged ones."""
+def _read(kept: Path, opened: _OpenFiles) -> Places | None:
+    """Return the places that are stored, compared with their checksum; None if there are none or damaged ones."""
     from mudd_core import _core
 
     with contextlib.suppress(OSError), open_binary(kept) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size % 16 != 4:
+        size = os.fstat(file.fileno()).st_size - 4
+        if size < 0 or size % 16:
             return None
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if _core.crc32c(memoryview(data)[:-4]) == int.from_bytes(data[-4:], "little"):
-            return np.frombuffer(data, "<i8", (size - 4) // 8).reshape(-1, 2)
+        if size <= _IN_MEMORY:
+            data = file.read(size)
+            crc = _core.crc32c(data)
+        else:
+            crc = 0
+            for at in range(0, size, _CHECKED):
+                part = file.read(min(_CHECKED, size - at))
+                crc = _core.crc32c_combine(crc, _core.crc32c(part), len(part))
+        if crc == int.from_bytes(file.read(), "little"):
+            if size <= _IN_MEMORY:
+                return np.frombuffer(data, "<i8").reshape(-1, 2).astype(np.int64)
+            return _StoredPlaces(kept, size // 16, opened)
     return None
 
 
