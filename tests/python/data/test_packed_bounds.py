@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mudd_core.base.errors import FormatError
-from mudd_core.data.formats import arrayrecord, documents
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.data.formats import arrayrecord, documents, format_of
 from mudd_core.data.formats.packed import lacks_checksum
 
 RECORDS = [b"record %d of a small file " % i * (i + 1) for i in range(3)]
@@ -91,7 +91,7 @@ import resource, sys
 from pathlib import Path
 import pyarrow.parquet, zstandard
 from mudd_core.data.formats import documents
-from mudd_core.base.errors import FormatError
+from mudd_core.base.errors import FormatError, UserError
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]), -1))
 try:
     print(sum(len(text) for _, text in zip(range(3), documents(Path(sys.argv[1])))))
@@ -143,3 +143,43 @@ def test_a_zstd_file_without_a_checksum_is_noticed(tmp_path: Path) -> None:
         packed = zstandard.ZstdCompressor(write_checksum=checked).compress(b'{"text": "a"}\n')
         (tmp_path / "a.jsonl.zst").write_bytes(packed)
         assert lacks_checksum(tmp_path / "a.jsonl.zst") is not checked
+
+
+def _frame(lines: bytes, log: int = 20) -> bytes:
+    """A frame that does not say how long its text is, so that its window counts."""
+    import zstandard
+
+    settings = zstandard.ZstdCompressionParameters.from_level(3, window_log=log)
+    packer = zstandard.ZstdCompressor(compression_params=settings).compressobj()
+    return bytes(packer.compress(lines) + packer.flush())
+
+
+def _skipped(size: int, kind: int = 0) -> bytes:
+    return (0x184D2A50 + kind).to_bytes(4, "little") + size.to_bytes(4, "little") + b"x" * size
+
+
+@pytest.mark.parametrize("packed", ["first", "around", "alone"])
+def test_skippable_frames_of_zstd_are_passed_over(packed: str, tmp_path: Path) -> None:
+    frame = _frame(b'{"text": "a"}\n')
+    whole = {
+        "first": _skipped(4) + frame,
+        "around": _skipped(0, 15) + _skipped(9) + frame + _skipped(3) + frame + _skipped(1),
+        "alone": _skipped(5),
+    }[packed]
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(whole)
+    assert format_of(path).name == "jsonl"
+    assert list(documents(path)) == ["a"] * {"first": 1, "around": 2, "alone": 0}[packed]
+
+
+@pytest.mark.parametrize("log", [28, 31])
+def test_a_large_window_of_zstd_names_the_command(log: int, tmp_path: Path) -> None:
+    path = tmp_path / "a b.jsonl.zst"
+    path.write_bytes(_frame(b'{"text": "a"}\n', 27))
+    assert list(documents(path)) == ["a"]
+    path.write_bytes(_skipped(4) + _frame(b'{"text": "a"}\n', log))
+    with pytest.raises(UserError, match=rf"zstd -d --long={log} '.*/a b\.jsonl\.zst', then name a b\.jsonl$"):
+        list(documents(path))
+    path.write_bytes(_frame(b'{"text": "a"}\n') + _frame(b'{"text": "a"}\n', log))
+    with pytest.raises(FormatError, match=r"unpack the file: zstd -d --long=31 '"):
+        list(documents(path))

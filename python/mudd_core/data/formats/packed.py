@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from mudd_core.base.errors import FormatError
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.packages import needed
 from mudd_core.data.formats.bounded import expansion_fault, opened
 
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 _ZSTD_INPUT = 1 << 10  # bytes at a time: a block of four bytes may become 128 KiB
 _BUFFER = 1 << 16
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_SKIPPABLE = (
+    b"\x2a\x4d\x18",
+    range(0x50, 0x60),
+)  # pzstd writes such a frame first; its first byte is in the range
+_ZSTD_WINDOW_LOG = 27  # of the largest window that is read: the decompressor allocates it
+_ZSTD_HEADER = 18  # bytes of the longest header of a frame
 _ZSTD_CHECKSUM = 1 << 2  # in the descriptor of a frame, the byte after its magic number
 
 
@@ -76,9 +82,29 @@ class _Limited(io.RawIOBase):
         return count
 
 
+def _is_skippable(head: bytes) -> bool:
+    """Return whether a frame of zstd holds no text."""
+    tail, first = _SKIPPABLE
+    return len(head) > 3 and head[0] in first and head[1:4] == tail
+
+
 def packing_of(head: bytes) -> str | None:
     """`gzip` or `zstd` by the first four bytes of a file, None for another."""
-    return "gzip" if head.startswith(_GZIP) else "zstd" if head[:4] == _ZSTD else None
+    if head.startswith(_GZIP):
+        return "gzip"
+    return "zstd" if head[:4] == _ZSTD or _is_skippable(head) else None
+
+
+def _first_frame(file: BinaryIO) -> bytes:
+    """Return the header of the first frame that holds text, or the first bytes of a file of another kind.
+
+    The file is at its beginning before and after the call.
+    """
+    while _is_skippable(head := file.read(8)) and len(head) == 8:
+        file.seek(int.from_bytes(head[4:], "little"), 1)
+    head += file.read(_ZSTD_HEADER - len(head))
+    file.seek(0)
+    return head
 
 
 def is_packed(path: Path) -> bool:
@@ -90,8 +116,8 @@ def is_packed(path: Path) -> bool:
 def lacks_checksum(path: Path) -> bool:
     """Whether the first frame of a .zst file has no checksum, so that damage in it can go unnoticed."""
     with opened(path) as file:
-        head = file.read(5)
-    return packing_of(head) == "zstd" and len(head) == 5 and not head[4] & _ZSTD_CHECKSUM
+        head = _first_frame(file)
+    return head[:4] == _ZSTD and len(head) >= 5 and not head[4] & _ZSTD_CHECKSUM
 
 
 def unpacking(path: Path) -> str:
@@ -111,8 +137,26 @@ def unpacked(path: Path, file: BinaryIO) -> BinaryIO:
         stream = gzip.GzipFile(fileobj=file)
     else:
         zstandard = needed("zstandard", f"[data] {path}", "to read files compressed by zstd")
-        stream = _Zstd(file, zstandard.ZstdDecompressor(max_window_size=1 << 27))
+        _require_window(path, _first_frame(file))
+        stream = _Zstd(file, zstandard.ZstdDecompressor(max_window_size=1 << _ZSTD_WINDOW_LOG))
     return cast(BinaryIO, io.BufferedReader(_Limited(path, file, stream), _BUFFER))
+
+
+def _require_window(path: Path, head: bytes) -> None:
+    """Raise UserError, with the command that unpacks the file, for a frame of `zstd --long`."""
+    import zstandard
+
+    try:
+        window = zstandard.get_frame_parameters(head).window_size
+    except zstandard.ZstdError:  # reading the file reports it
+        return
+    if window > 1 << _ZSTD_WINDOW_LOG:
+        log = (window - 1).bit_length()
+        plain = path.name.removesuffix(".zst")
+        raise UserError(
+            f"[data.path] {path}: expected a zstd window of at most {1 << _ZSTD_WINDOW_LOG - 20} MiB, got "
+            f"{window >> 20:,} MiB; unpack it: zstd -d --long={log} {shlex.quote(str(path))}, then name {plain}"
+        )
 
 
 @contextmanager
@@ -133,4 +177,9 @@ def damage_of_packing(path: Path) -> Iterator[None]:
 
 
 def _damaged(path: Path, error: Exception) -> FormatError:
+    if "too much memory" in str(error):  # of a frame after the first one
+        cure = f"zstd -d --long=31 {shlex.quote(str(path))}"
+        return FormatError(
+            str(path), 0, f"a frame has a window of more than 128 MiB; unpack the file: {cure}"
+        )
     return FormatError(str(path), 0, f"the compressed data are damaged: {error}")
