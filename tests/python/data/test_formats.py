@@ -14,7 +14,7 @@ import pytest
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.framing import framed
-from mudd_core.data.formats import documents, format_of, rows
+from mudd_core.data.formats import FORMATS, documents, format_of, rows
 from mudd_core.data.formats.example import encoded, features, read_varints, varints
 from mudd_core.data.formats.megatron import head_bytes, kind_for, read_index
 
@@ -309,3 +309,39 @@ def test_a_null_and_a_column_of_another_type_are_refused(tmp_path: Path) -> None
         list(documents(tmp_path / "a.parquet"))
     with pytest.raises(FormatError, match="'n': expected text or lists of numbers, got int64"):
         list(documents(tmp_path / "a.parquet", "n"))
+
+
+def test_views_of_arrow_are_read(tmp_path: Path) -> None:
+    """Their lists may be out of order, overlap and be null; sliced batches begin inside them."""
+    import pyarrow as pa
+
+    views = pa.ListViewArray.from_arrays([2, 0, 1], [1, 2, 2], pa.array([5, 6, 7], pa.int32()))
+    large = pa.LargeListViewArray.from_arrays([2, 0, 1], [1, 2, 2], pa.array([0.5, 0.25, 2.0], pa.float32()))
+    table = pa.table(
+        {
+            "text": pa.array(["a", "a longer text than twelve bytes", ""], pa.string_view()),
+            "raw": pa.array([b"a", b"b", b"c"], pa.binary_view()),
+            "ids": views,
+            "weights": large,
+            "turns": pa.array(
+                [[{"role": "u"}], [], [{"role": "v"}]], pa.list_(pa.struct([("role", pa.string_view())]))
+            ),
+        }
+    )
+    path = tmp_path / "a.arrow"
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_batch(table.to_batches()[0])
+        writer.write_batch(table.slice(1).to_batches()[0])
+    texts = ["a", "a longer text than twelve bytes", ""]
+    assert list(documents(path)) == texts + texts[1:]
+    assert list(documents(path, "raw")) == ["a", "b", "c", "b", "c"]
+    assert [ids.tolist() for ids in rows(path, "ids")] == [[7], [5, 6], [6, 7], [5, 6], [6, 7]]
+    records = list(FORMATS["arrow"].records(path, ("weights",)))
+    assert [np.asarray(one["weights"]).tolist() for one in records][:2] == [[2.0], [0.5, 0.25]]
+    objects = FORMATS["arrow"].objects
+    assert objects is not None
+    assert [(one["text"], one["ids"], one["turns"]) for one in objects(path)][2] == (
+        "",
+        [6, 7],
+        [{"role": "v"}],
+    )

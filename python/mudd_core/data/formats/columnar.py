@@ -81,17 +81,33 @@ def _is_plain(kind: pyarrow.DataType) -> bool:
     types = pyarrow.types
     if types.is_dictionary(kind):
         return _is_plain(kind.value_type)
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    if _is_list(kind):
         return _is_plain(kind.value_type)
     if types.is_struct(kind):
         return all(_is_plain(kind.field(i).type) for i in range(kind.num_fields))
     checks = (
         types.is_string,
         types.is_large_string,
+        types.is_string_view,
         types.is_integer,
         types.is_floating,
         types.is_boolean,
         types.is_null,
+    )
+    return any(check(kind) for check in checks)
+
+
+def _is_list(kind: pyarrow.DataType) -> bool:
+    """Return whether a type is one of lists."""
+    import pyarrow
+
+    types = pyarrow.types
+    checks = (
+        types.is_list,
+        types.is_large_list,
+        types.is_fixed_size_list,
+        types.is_list_view,
+        types.is_large_list_view,
     )
     return any(check(kind) for check in checks)
 
@@ -126,9 +142,16 @@ def _values(column: pyarrow.Array, name: str, path: Path, number: int) -> list[V
     kind = column.type
     text = any(
         check(kind)
-        for check in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+        for check in (
+            types.is_string,
+            types.is_large_string,
+            types.is_string_view,
+            types.is_binary,
+            types.is_large_binary,
+            types.is_binary_view,
+        )
     )
-    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    lists = _is_list(kind)
     if not text and not (lists and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type))):
         return None
     if column.null_count or (lists and column.flatten().null_count):
@@ -138,6 +161,9 @@ def _values(column: pyarrow.Array, name: str, path: Path, number: int) -> list[V
     if text:
         values: list[Value] = column.to_pylist()
         return values
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        # A cast of pyarrow loses rows of a view whose lists are out of order.
+        column = pyarrow.array(column.to_pylist(), pyarrow.large_list(kind.value_type))
     wanted = pyarrow.int64() if types.is_integer(kind.value_type) else pyarrow.float32()
     numbers = column.flatten().cast(wanted).to_numpy(zero_copy_only=False)
     if types.is_fixed_size_list(kind):
