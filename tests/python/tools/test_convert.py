@@ -72,6 +72,25 @@ def test_items_to_records_of_the_pile(tmp_path: Path) -> None:
     ]
 
 
+def test_all_that_a_conversion_drops_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.arange(63, dtype="<u2").tofile(tmp_path / "a.u16")
+    convert([f"--from={tmp_path}/a.u16", f"--to={tmp_path}/cut", "--length=5"])
+    assert "dropped  2 ids after the last whole record of 5 ids\n" in capsys.readouterr().out
+    convert([f"--from={tmp_path}/a.u16", f"--to={tmp_path}/whole", "--length=63"])
+    assert "dropped" not in capsys.readouterr().out
+    (tmp_path / "c4").mkdir()
+    for name in ("c4-train.00000.jsonl", "c4-validation.00000.jsonl"):
+        lines = [json.dumps({"text": text, "url": "u", "tags": {"a": 1}}) + "\n" for text in TEXTS[:4]]
+        (tmp_path / "c4" / name).write_text("".join(lines))
+    monkeypatch.setattr("mudd_core.tools.convert.command._C4_VALIDATION", 3)
+    convert([f"--from={tmp_path}/c4", f"--to={tmp_path}/out", "--format=c4"])
+    said = capsys.readouterr().out
+    assert "dropped  1 validation documents after the first 3\n" in said
+    assert "dropped  all columns but 'text': url, tags\n" in said
+
+
 def test_lines_to_an_indexed_data_set(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", TEXTS)
     words = [f"--from={source}", "--format=megatron", "--tokenizer=bytes"]

@@ -26,7 +26,7 @@ from mudd_core.data.formats import FORMATS, only
 from mudd_core.data.listing import data_files
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.tokenizer_source import find_tokenizer
-from mudd_core.tools.convert.items import TARGETS, Reading, payloads, texts, token_ids
+from mudd_core.tools.convert.items import TARGETS, Reading, other_columns, payloads, texts, token_ids
 from mudd_core.tools.convert.writers import (
     ArrayRecordWriter,
     IndexedWriter,
@@ -67,6 +67,10 @@ def main(words: Sequence[str]) -> int:
         print(f"written  {path}  {count:,} records, {path.stat().st_size:,} bytes, SHA-256 {digest([path])}")
         if (index := path.with_suffix(".idx")).exists() and target == "megatron":
             print(f"         {index}  {index.stat().st_size:,} bytes, SHA-256 {digest([index])}")
+    for what, count in how.dropped.items():
+        print(f"dropped  {count:,} {what}")
+    if others := other_columns(files[0], how):
+        print(f"dropped  all columns but {asked.column!r}: {', '.join(map(str, others))}")
     return 0
 
 
@@ -176,6 +180,7 @@ class Conversion:
                     at = totals[valid] % self.shards if self.shards else numbers[valid]
                     totals[valid] += 1
                     if self.how.target == "c4" and valid and totals[valid] > _C4_VALIDATION:
+                        self.how.dropped[f"validation documents after the first {_C4_VALIDATION:,}"] += 1
                         continue
                     name = self._name(path, valid, at, self.shards or trains)
                     if name not in writers:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,10 @@ TARGETS = ("tfrecord", "arrayrecord", "megatron", "c4")
 
 @dataclass(frozen=True)
 class Reading:
-    """source, target: formats. length: ids of a record made of ids. valid: fraction of the documents held out."""
+    """source, target: formats. length: ids of a record made of ids. valid: fraction of the documents held out.
+
+    dropped: numbers of the items that the output lacks, by their description.
+    """
 
     source: str
     target: str
@@ -31,6 +36,7 @@ class Reading:
     length: int
     valid: float
     tokenizer: Tokenizer | None = None
+    dropped: Counter[str] = field(default_factory=Counter)
 
 
 def is_held_out(text: bytes, fraction: float) -> bool:
@@ -41,7 +47,7 @@ def is_held_out(text: bytes, fraction: float) -> bool:
 def payloads(path: Path, how: Reading) -> Iterator[tuple[bool, bytes]]:
     """(held out, payload of a record) of a file."""
     if FORMATS[how.source].holds == "ids":
-        return ((False, encoded({"input_ids": ids})) for ids in _windows(path, how.length))
+        return ((False, encoded({"input_ids": ids})) for ids in _windows(path, how))
     if (how.source, how.target) == ("tfrecord", "arrayrecord") and not how.valid:
         return ((False, payload) for payload in _payloads(path))
     return ((held, encoded({"text": text})) for held, text in texts(path, how))
@@ -80,10 +86,20 @@ def _payloads(path: Path) -> Iterator[bytes]:
             yield payload_at(file, offset)
 
 
-def _windows(path: Path, length: int) -> Iterator[Int64]:
-    """Sequences of `length` ids as they are; others are joined in order and cut, neighbours share one id."""
+def other_columns(path: Path, how: Reading) -> list[str]:
+    """Return the columns of the first record that a conversion of documents leaves out."""
+    one = FORMATS[how.source]
+    if one.holds != "records" or ((how.source, how.target) == ("tfrecord", "arrayrecord") and not how.valid):
+        return []
+    first = next(islice(one.objects(path) if one.objects else one.records(path, None), 1), {})
+    return [name for name in first if name != how.column]
+
+
+def _windows(path: Path, how: Reading) -> Iterator[Int64]:
+    """Sequences of how.length ids as they are; others are joined in order and cut, neighbours share one id."""
+    length = how.length
     rest = np.empty(0, np.int64)
-    joined = False
+    joined, shared = False, 0
     for ids in rows(path):
         if ids.size == length and not joined:
             yield ids
@@ -92,4 +108,6 @@ def _windows(path: Path, length: int) -> Iterator[Int64]:
         rest = np.concatenate([rest, ids])
         while rest.size >= length:
             yield rest[:length]
-            rest = rest[length - 1 :]
+            rest, shared = rest[length - 1 :], 1
+    if rest.size > shared:
+        how.dropped[f"ids after the last whole record of {length:,} ids"] += rest.size - shared
