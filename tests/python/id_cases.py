@@ -84,6 +84,11 @@ def words_made(pipeline: str, folder: Path) -> list[str]:
         write_indexed(folder / "x", lists(20, 5, 20))
         write_indexed(folder.parent / "held", lists(9, 5, 20))
         return words_of(pipeline, folder, f"data.eval_path={folder.parent}/held")
+    if pipeline == "ids":
+        folder.mkdir()
+        for name, count in (("a.bin", 150), ("b.u16", 70)):
+            DRAW.integers(0, VOCAB, count).astype("<u2").tofile(folder / name)
+        return words_of(pipeline, folder)
     write_feature_rows(folder / "train-0", 12)
     write_feature_rows(folder / "valid-0", 4)
     return words_of(pipeline, folder, "data.eval_match=valid-0", "data.format=parquet")

@@ -57,6 +57,7 @@ _ALL = (
         leaves_out=True,
     ),
     PipelineSpec("megatron", ids_alone=True, shuffles=True),
+    PipelineSpec("ids", protocol="text", ids_alone=True, shuffles=True),
     PipelineSpec(
         "pack",
         protocol="pack",

@@ -34,6 +34,7 @@ with Trainer(load_config("tiny.py", sys.argv[3:]), sys.argv[1], progress=None) a
 MORE = {
     "pile": ("data.files_per_group=1", "data.buffer=3"),
     "megatron": (),
+    "ids": (),
     "features": (),
     "synthetic": (),
 }

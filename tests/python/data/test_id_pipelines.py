@@ -225,7 +225,7 @@ def test_a_set_that_holds_no_ids_out_is_refused(sequences: list[list[int]], tmp_
         data.rows("valid", RowShape(LENGTH, BATCH, 0))
 
 
-@pytest.mark.parametrize("pipeline", ["pile", "megatron", "features"])
+@pytest.mark.parametrize("pipeline", ["pile", "megatron", "ids", "features"])
 def test_two_ranks_read_the_rows_of_one_process(pipeline: str, tmp_path: Path) -> None:
     config = made(pipeline, tmp_path / "d")
 
@@ -277,7 +277,7 @@ def test_items_in_training_order(tmp_path: Path) -> None:
     assert (valid.arrays(3, 1)["targets"] == -1).all()
 
 
-@pytest.mark.parametrize("pipeline", ["pile", "megatron", "features"])
+@pytest.mark.parametrize("pipeline", ["pile", "megatron", "ids", "features"])
 def test_a_stop_and_micro_batches_change_no_bit(pipeline: str, tmp_path: Path) -> None:
     config = made(pipeline, tmp_path / "d")
 
@@ -313,7 +313,8 @@ def test_bad_records_end_with_their_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "eval_file"), [("pile", "pile.tfrecord.b0"), ("megatron", "x"), ("features", "train-0")]
+    ("pipeline", "eval_file"),
+    [("pile", "pile.tfrecord.b0"), ("megatron", "x"), ("ids", "a.bin"), ("features", "train-0")],
 )
 def test_validation_files_that_train_too_are_warned_of(pipeline: str, eval_file: str, tmp_path: Path) -> None:
     config = made(pipeline, tmp_path / "d")
@@ -346,7 +347,7 @@ def test_the_first_batch_again_and_again(tmp_path: Path) -> None:
         trainer.step()
 
 
-@pytest.mark.parametrize("pipeline", ["pile", "megatron"])
+@pytest.mark.parametrize("pipeline", ["pile", "megatron", "ids"])
 def test_files_that_come_back_are_read_again(pipeline: str, tmp_path: Path) -> None:
     config = made(pipeline, tmp_path / "d")
     data, shape = prepare(config), RowShape(LENGTH, BATCH, 0)

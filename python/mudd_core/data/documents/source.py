@@ -179,9 +179,10 @@ def document_source(settings: DataConfig, frame: Frame, *, hold_out: bool) -> Do
     """The documents that a config names; UserError where a name leads nowhere or the files hold no texts."""
     found: Sources = sources_of(settings)
     if found.format.holds == "ids":
+        cure = "ids" if found.format.name == "tokens" else "megatron or features"
         raise UserError(
             f"[data.path] expected texts for data.pipeline={settings.pipeline}, got {found.format.name} files of ids; "
-            "take data.pipeline=megatron or features"
+            f"take data.pipeline={cure}"
         )
 
     def texts_of(split: Split, files: tuple[Path, ...]) -> TextFiles:

@@ -31,7 +31,7 @@ def format_of(path: Path, named: str = "auto") -> Format:
         return FORMATS[named]
     name = path.name.lower()
     for one in FORMATS.values():
-        if name.endswith(one.endings):
+        if name.endswith(one.endings) and one.has(path):
             return one
     with BoundedFile(path) as file:
         head = file.read(0, min(file.size, _HEAD), "the head")

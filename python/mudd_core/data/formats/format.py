@@ -28,6 +28,10 @@ def _no_fault(path: Path) -> str:
     return ""
 
 
+def _every_file(path: Path) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class ByNumber:
     """How records of a file are read in any order.
@@ -50,7 +54,8 @@ class Format:
     from its beginning, in bounded memory; UserError if a column is not there at all, FormatError for damage. holds: one
     text a file, records with columns, or ids alone. folder_endings: where all files of a folder have one of these, the
     pipeline `text` reads their records; it reads other folders as plain text. objects: reads records whose members are
-    lists and objects too, None where the format has none.
+    lists and objects too, None where the format has none. has: whether a file with one of the endings has this
+    format.
     """
 
     name: str
@@ -61,6 +66,7 @@ class Format:
     folder_endings: tuple[str, ...] = ()
     by_number: ByNumber | None = None
     objects: Callable[[Path], Iterator[JsonObject]] | None = None
+    has: Callable[[Path], bool] = _every_file
 
 
 def require_columns(path: Path, wanted: Columns, there: list[str]) -> None:

@@ -116,4 +116,11 @@ def head_bytes(code: int, sizes: Int64, documents: Int64) -> bytes:
     return MAGIC + numbers + counts + b"".join(array.tobytes() for array in arrays)
 
 
-FORMAT = Format("megatron", (".idx", ".bin"), lambda head: head.startswith(MAGIC), records, holds="ids")
+def _has_index(path: Path) -> bool:
+    """Return whether NAME.idx of a file is there: a .bin file without it holds plain ids (formats/tokens.py)."""
+    return pair_of(path)[0].exists()
+
+
+FORMAT = Format(
+    "megatron", (".idx", ".bin"), lambda head: head.startswith(MAGIC), records, holds="ids", has=_has_index
+)

@@ -218,7 +218,7 @@ def prepare(config: Config, how: Preparation) -> MegatronData:
     if found.format.name != "megatron" or len(found.train) != 1 or len(found.valid) > 1:
         raise UserError(
             f"[data.path] expected one NAME.bin with NAME.idx for data.pipeline=megatron, got {len(found.train)} files "
-            f"of {found.format.name}"
+            f"of {found.format.name}; data.pipeline=ids reads a .bin without an index"
         )
     train = Sequences(found.train[0], vocab_size)
     valid = Sequences(found.valid[0], vocab_size) if found.valid else train

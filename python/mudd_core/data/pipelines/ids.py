@@ -1,0 +1,180 @@
+"""The pipeline `ids`: sequences of T + 1 ids from files of plain token ids, in the order of the pipeline `text`.
+
+The files are one sequence of ids in the order of their names (formats/tokens.py says which files these are).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.types import Int32, Int64
+from mudd_core.config import Config
+from mudd_core.data.corpus import Split
+from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.formats.format import require_ids
+from mudd_core.data.formats.tokens import TokenPlace, place_of
+from mudd_core.data.pipelines.ids_data import IdData, fingerprint_of, vocabulary_of
+from mudd_core.data.pipelines.pipeline import Pipeline
+from mudd_core.data.preparation import Preparation
+from mudd_core.data.rows import RowShape
+from mudd_core.data.sources import sources_of
+
+_HELD_OUT = 20  # without validation files, one of so many ids validates: those at the end
+_OPEN_FILES = 16
+
+
+class Ids:
+    """The ids of several files as one sequence, or a part of it; read in place, a few files open at a time."""
+
+    def __init__(self, files: Sequence[Path], vocab_size: int) -> None:
+        self.files, self._vocab_size = tuple(files), vocab_size
+        self._places = [_place(path, vocab_size) for path in self.files]
+        self._ends = np.cumsum([0, *(place.count for place in self._places)], dtype=np.int64)
+        self._open: OrderedDict[int, BoundedFile] = OrderedDict()
+        self.first, self.count = 0, int(self._ends[-1])
+
+    def cut(self, first: int, count: int) -> Ids:
+        """Return a part of these ids."""
+        part = Ids(self.files, self._vocab_size)
+        part.first, part.count = self.first + first, count
+        return part
+
+    def kinds(self) -> str:
+        """Return the types of the ids, for a message."""
+        return ", ".join(sorted({str(place.kind) for place in self._places}))
+
+    def read(self, first: int, count: int) -> Int64:
+        """Return ids [count] from number `first` on. FormatError for ids beyond the vocabulary."""
+        found: list[Int64] = []
+        at = self.first + first
+        while count > 0:
+            number = int(np.searchsorted(self._ends, at, side="right")) - 1
+            here = at - int(self._ends[number])
+            taken = min(count, self._places[number].count - here)
+            ids = self._places[number].read(self._file(number), here, taken)
+            require_ids(ids, self._vocab_size, self.files[number], 0)
+            found.append(ids)
+            at, count = at + taken, count - taken
+        return np.concatenate(found)
+
+    def reopen(self) -> None:
+        """Close all files, so that the next read opens them again: a run lost one of them."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _file(self, number: int) -> BoundedFile:
+        if number not in self._open:
+            self._open[number] = BoundedFile(self.files[number], reads_again=True)
+            if len(self._open) > _OPEN_FILES:
+                self._open.popitem(last=False)[1].close()
+        self._open.move_to_end(number)
+        return self._open[number]
+
+
+def _place(path: Path, vocab_size: int) -> TokenPlace:
+    with BoundedFile(path) as file:
+        return place_of(file, vocab_size)
+
+
+class IdSequences:
+    """Sequences of T + 1 ids, neighbours share one. cpp/mudd/data/batcher.h has the formulas of their order."""
+
+    core = None
+    parts: tuple[str, ...] = ()
+
+    def __init__(self, ids: Ids, split: Split, shape: RowShape, shuffled: bool) -> None:
+        """Raise UserError if there are too few ids for one sequence. shuffled: the training order is a permutation."""
+        self._ids, self._trains, self.shape, self._shuffled = ids, split == "train", shape, shuffled
+        needed = shape.seq_len + 1 if self._trains else 2
+        if ids.count < needed:
+            cure = "a smaller train.seq_len" if self._trains else "data.eval_path=FILES"
+            raise UserError(
+                f"[data.path] expected at least {needed} ids for {split}, got {ids.count}; give more ids, or {cure}"
+            )
+
+    @property
+    def rows(self) -> int:
+        """Sequences of an epoch, or of the whole validation."""
+        length = self.shape.seq_len
+        if not self._trains:
+            return (self._ids.count - 2) // length + 1
+        return max(1, (self._ids.count - length) // length)
+
+    def batches(self, epochs: int) -> int:
+        """Return the number of whole batches in so many epochs."""
+        return epochs * self.rows // self.shape.batch_size
+
+    def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
+        """Return inputs and targets [n_samples, T]; a target of -1 does not count."""
+        length = self.shape.seq_len
+        inputs = np.zeros((n_samples, length), np.int32)
+        targets = np.full((n_samples, length), -1, np.int32)
+        for row in range(n_samples):
+            start = self._start(first_sample + row)
+            count = min(length + 1, self._ids.count - start)
+            if count > 1:
+                ids = self._ids.read(start, count)
+                inputs[row, : count - 1], targets[row, : count - 1] = ids[:-1], ids[1:]
+        return {"inputs": inputs, "targets": targets}
+
+    def _start(self, sample: int) -> int:
+        """Return the number of the first id of a sample."""
+        from mudd_core import _core
+
+        length, rows, seed = self.shape.seq_len, self.rows, self.shape.seed
+        if not self._trains:
+            return sample * length
+        epoch, at = divmod(sample, rows)
+        if not self._shuffled:
+            return at * length
+        words = _core.philox([epoch, 0, 0, 0], _core.philox_key(seed, "data.offset"))
+        offset = (words[1] << 32 | words[0]) % min(length, self._ids.count - rows * length)
+        return offset + _core.permute(at, rows, seed, "data.order", epoch) * length
+
+
+@dataclass(frozen=True)
+class TokenIdData(IdData):
+    """Ids for training and for validation."""
+
+    train: Ids | None = None
+    valid: Ids | None = None
+
+    def rows(self, split: Split, shape: RowShape) -> IdSequences:
+        ids = self.train if split == "train" else self.valid
+        assert ids is not None
+        ids.reopen()
+        return IdSequences(ids, split, shape, self.config.data.shuffle != "off")
+
+
+def prepare(config: Config, how: Preparation) -> TokenIdData:
+    """Return the ids of data.path and data.eval_path; without the latter the last twentieth validates."""
+    vocab_size = vocabulary_of(config)
+    found = sources_of(config.data)
+    if found.format.name != "tokens":
+        raise UserError(
+            f"[data.path] expected files of token ids (.bin without .idx, .u16, .u32, .npy) for data.pipeline=ids, "
+            f"got {found.format.name}"
+        )
+    train = Ids(found.train, vocab_size)
+    fingerprint = fingerprint_of((*found.train, *found.valid), {"ids": 1}, how.fingerprint)
+    if found.valid:
+        valid = Ids(found.valid, vocab_size)
+    else:
+        held = train.count // _HELD_OUT
+        valid, train = train.cut(train.count - held, held), train.cut(0, train.count - held)
+    lines = (
+        f"pipeline    ids: {len(found.train)} files of {train.kinds()}, without tokenizer",
+        f"train       {train.count:,} ids",
+        f"valid       {valid.count:,} ids{'' if found.valid else ', the last twentieth'}",
+        *(f"warning     {warning}" for warning in found.warnings),
+    )
+    return TokenIdData(config, fingerprint, train.count, (0, 0), lines, train=train, valid=valid)
+
+
+PIPELINE = Pipeline("ids", (), prepare)
