@@ -31,6 +31,7 @@ from mudd_core.config.saved import (
     merge_for_resume,
     to_dict,
     to_json,
+    with_bound_values,
 )
 from mudd_core.config.schema import Config, EvalConfig, LossConfig, SampleConfig, StartConfig
 from mudd_core.config.train import TrainConfig
@@ -83,5 +84,6 @@ __all__ = [
     "to_dict",
     "to_json",
     "typed_names",
+    "with_bound_values",
     "worlds",
 ]

@@ -87,8 +87,15 @@ def _types(cls: type) -> dict[str, type]:
 def walk(section: DataclassInstance, prefix: str = "") -> Iterator[FieldInfo]:
     """Every leaf of a (nested) config dataclass instance, in declaration order.
 
-    A class names inherited fields that are newer than some of its saved runs in `later_fields`.
+    A class names inherited fields that are newer than some of its saved runs in `later_fields`. It names free fields
+    that its other values bind to the training in `bound_fields`.
     """
+    bound = getattr(section, "bound_fields", ())
+    for info in _leaves(section, prefix):
+        yield dataclasses.replace(info, free_on_resume=False, hashed=True) if info.path in bound else info
+
+
+def _leaves(section: DataclassInstance, prefix: str) -> Iterator[FieldInfo]:
     kinds = _types(type(section))
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)

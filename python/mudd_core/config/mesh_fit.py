@@ -48,7 +48,7 @@ def mesh_of(config: Config, world: int) -> Mesh:
 def require_runs(config: Config, world: int) -> None:
     """UserError for micro-batches where ranks have unequally many samples (mesh.any_world)."""
     train = config.train
-    if train.micro_batch_size > 0 and train.shard_count() % world:
+    if 0 < train.micro_batch_size < train.batch_size and train.shard_count() % world:
         raise UserError(
             f"[mesh] any_world: {world} ranks have unequally many of the {train.batch_size} sequences of a step, which "
             "no micro-batch divides: set train.micro_batch_size=0"

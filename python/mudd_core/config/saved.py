@@ -16,6 +16,7 @@ from mudd_core.config.pipelines import spec_of
 from mudd_core.config.protocols import protocol_of
 from mudd_core.config.schema import Config
 from mudd_core.config.sections import section_of
+from mudd_core.config.train import MICRO_BATCH_SIZE
 
 
 def to_dict(config: Config) -> JsonObject:
@@ -31,11 +32,20 @@ def to_json(config: Config) -> str:
     return json.dumps(to_dict(config), indent=2) + "\n"
 
 
+def with_bound_values(config: Config) -> Config:
+    """Return the config that a run stores: its `bound_fields` have their values in effect."""
+    if MICRO_BATCH_SIZE not in config.bound_fields:
+        return config
+    bound: Config = replace_path(config, MICRO_BATCH_SIZE, config.train.sequences_per_run())
+    return bound
+
+
 def config_hash(config: Config) -> str:
     """SHA-256 (hex) of the fields that shape the training.
 
     Fields that may change on resume do not count, nor do defaults of fields that are newer than saved runs.
     """
+    config = with_bound_values(config)
     kept = {info.path: info.value for info in walk(config) if info.hashed}
     # 1 and 1.0 are the same number to a float field
     kinds = {info.path: info.kind for info in walk(config)}
@@ -87,7 +97,8 @@ class Difference:
 
 
 def differences(saved: Config, asked: Config) -> list[Difference]:
-    """Fields that differ, in the order of the asked config."""
+    """Fields that differ, in the order of the asked config; two spellings of one bound value are equal."""
+    saved, asked = with_bound_values(saved), with_bound_values(asked)
     old = {info.path: info for info in walk(saved)}
     new = {info.path: info for info in walk(asked)}
     found = []

@@ -17,7 +17,7 @@ from mudd_core.config.no_assignment import explain_assignment
 from mudd_core.config.optim import OptimConfig
 from mudd_core.config.protocols import PROTOCOLS
 from mudd_core.config.sections import section_of
-from mudd_core.config.train import TrainConfig
+from mudd_core.config.train import MICRO_BATCH_SIZE, TrainConfig
 from mudd_core.config.tune import LoraConfig, TuneConfig, trained_patterns
 
 if TYPE_CHECKING:
@@ -206,6 +206,11 @@ class Config:
     def trained(self) -> str:
         """Patterns of the names that train (train.trainable, tune.method); empty = all."""
         return trained_patterns(self)
+
+    @property
+    def bound_fields(self) -> tuple[str, ...]:
+        """Fields that are declared free and may not change on resume with this config's other values."""
+        return (MICRO_BATCH_SIZE,) if self.loss.normalize == "micro_mean" else ()
 
     @property
     def schedule_steps(self) -> int:

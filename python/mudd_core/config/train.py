@@ -7,6 +7,15 @@ from dataclasses import InitVar, dataclass
 from mudd_core.config.fields import LONGEST, opt
 
 _SEEDS = 2**64 - 1
+MICRO_BATCH_SIZE = "train.micro_batch_size"
+
+
+def shards_per_run(batch_size: int, shards: int, micro_batch_size: int) -> int:
+    """Return the logical shards in one run of the graph: a power of two, and at least one. All shards have one size."""
+    count = 1
+    while count * 2 * (batch_size // shards) <= micro_batch_size:
+        count *= 2
+    return count
 
 
 def profile_window(text: str) -> tuple[int, int]:
@@ -33,8 +42,9 @@ class TrainConfig:
     )
     micro_batch_size: int = opt(
         0,
-        "most sequences in one run of the graph, which takes whole logical shards, at least one; changes speed "
-        "and memory, never bits; 0 = the whole batch",
+        "most sequences in one run of the graph, which takes whole logical shards, at least one; 0 = the whole "
+        "batch. It changes speed and memory and no bits, except with loss.normalize=micro_mean: there it is part of "
+        "the training, and a resume keeps it",
         "sequences",
         low=0,
         free=True,
@@ -204,6 +214,13 @@ class TrainConfig:
         """Whether the update `step` ends a period of so many updates; 0 = there are none."""
         counted = step - self.period_start
         return every > 0 and counted > 0 and counted % every == 0
+
+    def sequences_per_run(self) -> int:
+        """Return the sequences in one run of the graph of one process: micro_batch_size as it takes effect."""
+        shards, size = self.shard_count(), self.micro_batch_size
+        if not 0 < size < self.batch_size or self.batch_size % shards:
+            return self.batch_size
+        return shards_per_run(self.batch_size, shards, size) * (self.batch_size // shards)
 
     def sequences_of(self, shards: int) -> int:
         """Sequences in so many logical shards; 0 where that is the whole batch, or no shard fits the batch evenly."""

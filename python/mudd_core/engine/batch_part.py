@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mudd_core.base.errors import UserError
+from mudd_core.config.train import shards_per_run
 
 # Where a bad number is that none of this rank's own nodes has.
 BATCH_SUM = "the sum over the batch"
@@ -61,7 +62,5 @@ def cut_batch(
         raise UserError(
             f"[config] train.micro_batch_size: needs equal shards, but {batch_size} sequences do not divide by {shards}"
         )
-    per_run = 1
-    while per_run * 2 * (batch_size // shards) <= micro_batch_size:
-        per_run *= 2
+    per_run = shards_per_run(batch_size, shards, micro_batch_size)
     return own // per_run, per_run

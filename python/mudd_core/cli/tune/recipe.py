@@ -20,6 +20,7 @@ from mudd_core.config import (
     typed_names,
 )
 from mudd_core.config.fields import Scalar, replace_path, walk
+from mudd_core.config.train import MICRO_BATCH_SIZE
 from mudd_core.data.pipelines import prepare
 from mudd_core.data.pipelines.chat import ChatData
 from mudd_core.run.build.rows import row_shape
@@ -163,8 +164,8 @@ def _choose_rows(recipe: Recipe, ranks: int) -> None:
     recipe.choose("train.eval_every", whole, "the held-out examples after each epoch")
     recipe.choose("train.save_every", whole, "a checkpoint after each epoch")
     at_once = max(1, _TOKENS_AT_ONCE // train.seq_len)
-    if train.batch_size > at_once:
-        recipe.choose("train.micro_batch_size", at_once, "less memory, the same bits")
+    if train.batch_size > at_once and MICRO_BATCH_SIZE not in recipe.config.bound_fields:
+        recipe.choose(MICRO_BATCH_SIZE, at_once, "less memory, the same bits")
 
 
 def _batch(rows: int, each: float, ranks: int) -> tuple[int, str]:

@@ -11,6 +11,7 @@ from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
 from mudd_core.config.check import shard_count
 from mudd_core.config.fields import replace_path
+from mudd_core.config.train import MICRO_BATCH_SIZE
 
 SMALLER = (
     "no batch is small enough, as weights, gradients and moments do not shrink with it: take a smaller model "
@@ -41,7 +42,7 @@ def _same_numbers(config: Config) -> Iterator[Changes]:
     smallest = max(1, train.batch_size // shard_count(config))  # a run takes at least one shard
     micro: list[Changes] = [{}]
     if train.batch_size % shard_count(config) == 0:
-        micro += [{"train.micro_batch_size": size} for size in _halves(now) if size >= smallest]
+        micro += [{MICRO_BATCH_SIZE: size} for size in _halves(now) if size >= smallest]
     yield from ({**few, **again} for few in micro for again in recompute if few or again)
     if (config.eval.batch_size or train.batch_size) > 1:
         yield from ({**few, **again, "eval.batch_size": 1} for few in micro for again in recompute)
@@ -57,7 +58,7 @@ def _other_numbers(config: Config) -> Iterator[Changes]:
     for size in _halves(train.batch_size):
         yield {"train.batch_size": size, **spare}
         if size > 1:
-            yield {"train.batch_size": size, "train.micro_batch_size": 1, **spare}
+            yield {"train.batch_size": size, MICRO_BATCH_SIZE: 1, **spare}
     for length in _halves(train.seq_len):
         yield {"train.seq_len": length, "train.batch_size": 1, **spare}
 
@@ -68,10 +69,11 @@ def _smaller_models(config: Config) -> Iterator[list[Changes]]:
     Each list has one model, with the batch as it is first and the batch that needs least memory last.
     """
     spare: Changes = {"train.recompute": True, "eval.batch_size": 1}
+    bound = MICRO_BATCH_SIZE in config.bound_fields
     batches: list[Changes] = [
         {},
-        {"train.micro_batch_size": 1, **spare},
-        {"train.batch_size": 1, "train.micro_batch_size": 0, **spare},
+        {MICRO_BATCH_SIZE: 1, **spare},
+        {"train.batch_size": 1, **({} if bound else {MICRO_BATCH_SIZE: 0}), **spare},
     ]
     sizes: list[Changes] = [{"model.n_layer": blocks} for blocks in _halves(config.model.n_layer)]
     least = sizes[-1] if sizes else {}
@@ -96,6 +98,8 @@ def advice(
     """
 
     def need(changes: Changes) -> int | None:  # None: settings that do not go together
+        if any(path in config.bound_fields for path in changes):
+            return None
         try:
             return bytes_of(_changed(config, changes))
         except UserError:

@@ -59,6 +59,4 @@ def settings_of(config: Config, documents: tuple[int, int], ranks: int = 1) -> d
 def _runs(config: Config) -> int:
     """Means that a step takes the mean of: more than one only where loss.normalize asks for it."""
     train = config.train
-    if config.loss.normalize != "micro_mean" or not train.micro_batch_size:
-        return 1
-    return max(1, train.batch_size // train.micro_batch_size)
+    return train.batch_size // train.sequences_per_run() if config.loss.normalize == "micro_mean" else 1

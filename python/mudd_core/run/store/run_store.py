@@ -10,11 +10,12 @@ from mudd_core.base.errors import SaveError, write_error
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
-from mudd_core.config import Config, Difference
+from mudd_core.config import Config, Difference, with_bound_values
 from mudd_core.run.records.bits import bits_back_at, change_of_bits
 from mudd_core.run.records.event_names import EventName
 from mudd_core.run.records.events import Sample, Summary
 from mudd_core.run.store import own_code
+from mudd_core.run.store.bound_values import bound_facts, with_earlier_values
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.fetch import finish_fetch
@@ -75,11 +76,13 @@ class RunStore:
         Raises UserError with the list of fields that must not differ.
         """
         changed: list[Difference] = []
-        self.config = asked
+        self.config = with_bound_values(asked)
         if self.folder.holds_run:
-            asked = own_code.as_saved(asked, self.folder, self.saved_facts())
+            facts = self.saved_facts()
+            asked = own_code.as_saved(asked, self.folder, facts)
             asked = moved_along(asked, read_config_file(self.folder), self.folder)
             saved = read_saved_config(self.folder)
+            asked = with_earlier_values(asked, saved, facts)
             self.config, changed = resumed_config(saved, asked, self.newest_step())
         return self.config, changed
 
@@ -132,6 +135,8 @@ class RunStore:
         """The first part of `begin`, up to the checkpoint: config and identity are on disk; the run's id."""
         assert self.config is not None
         saved, facts = self.saved_facts(), {**facts, **own_code.facts_of(self.config)}
+        if not saved:
+            facts |= bound_facts(self.config)
         run = identity(self.folder, saved, facts, self.source)
         self.run_id = run_id_of(self.folder, run)
         # The config first: it is what makes the folder ours, should the run be killed before the next line.

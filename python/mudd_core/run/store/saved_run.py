@@ -20,6 +20,7 @@ from mudd_core.config import (
 )
 from mudd_core.config.arguments import with_values
 from mudd_core.config.overrides import named_in
+from mudd_core.run.store.bound_values import with_earlier_values
 from mudd_core.run.store.config_source import of_facts
 from mudd_core.run.store.own_code import COPIES, as_saved, run_copies
 from mudd_core.run.store.registrations import replay
@@ -122,15 +123,17 @@ def _saved_with(
     folder: RunFolder, words: Sequence[str], fallback: Config, known: Sequence[str], first: str
 ) -> Config:
     """The saved config with the words applied. fallback: names the valid fields where there is no run."""
-    from mudd_core.run.store.json_files import read_facts, read_saved_config
+    from mudd_core.run.store.json_files import facts_of, read_saved_config
 
     if not folder.holds_run:
         split_words(words, fallback, known)  # a misspelt option may be why there is none
     saved = read_saved_config(folder)
     overrides = split_words(words, saved, known, first)
     asked = apply_overrides(saved, overrides)
+    facts = facts_of(folder)
+    asked = with_earlier_values(asked, saved, facts)
     if any(named_in(words, key) for key in COPIES):
-        asked = as_saved(asked, folder, read_facts(folder))
+        asked = as_saved(asked, folder, facts)
         saved = read_saved_config(folder)  # with the code that is known now
     check_config(asked, typed_names(overrides))
     # Of the base of adapters the hash is compared, not its place.

@@ -13,6 +13,7 @@ from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.data.tokenizer_files import VOCABULARIES
 from mudd_core.run.records.bits import bits_text
 from mudd_core.run.records.data_facts import DATA_FACT, SEAL_FACT
+from mudd_core.run.store.bound_values import MEMBER as BOUND
 from mudd_core.run.store.config_source import MEMBER as SOURCE
 from mudd_core.run.store.own_code import MEMBER as OWN_FILES
 from mudd_core.tools.compare.compared import ComparedRun
@@ -21,7 +22,8 @@ from mudd_core.tools.compare.part import Part, with_head
 
 _ABSENT = "-"  # of a field that the family of a run does not have
 _FREE = " *"
-_OF_EACH_RUN = ("run_id", "started", SOURCE)  # facts of run.json that differ between any two runs
+# Facts of run.json that differ between any two runs, or say what the config says.
+_OF_EACH_RUN = ("run_id", "started", SOURCE, BOUND)
 _OF_DATA = {DATA_FACT: "token cache", SEAL_FACT: "seal of the cache", "vocab_size": "vocabulary"}
 _SHOWN = 16  # characters of a hash
 

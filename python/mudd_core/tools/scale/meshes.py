@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mudd_core.base.surroundings import program
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
+from mudd_core.config.train import MICRO_BATCH_SIZE
 from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.build.mesh_search import Choice
 from mudd_core.tools.scale import cost
@@ -85,7 +86,8 @@ def lines(
         )
     best = rows[0].choice
     if not rows[0].fits:
-        return [*found, "no mesh fits: more nodes (--nodes), or a smaller train.micro_batch_size"]
+        smaller = "" if MICRO_BATCH_SIZE in asked.bound_fields else f", or a smaller {MICRO_BATCH_SIZE}"
+        return [*found, f"no mesh fits: more nodes (--nodes){smaller}"]
     hosts = f" (HOSTS: the names of the {nodes:,} machines, with commas between them)" if nodes > 1 else ""
     return [*found, f"best{hosts}:", f"  {_command(best, asked, name, words)}"]
 
