@@ -197,6 +197,7 @@ def check_config(config: Config, typed: Mapping[str, str] | None = None) -> None
             + _path_faults(config)
             + protocol_faults(config)
             + asked_stream_faults(config)
+            + _bad_record_faults(config)
         )
         if not config.name or "/" in config.name or config.name.startswith("."):
             faults.append(f"name: expected a plain folder name, got '{config.name}'")
@@ -206,6 +207,16 @@ def check_config(config: Config, typed: Mapping[str, str] | None = None) -> None
         ]
     if faults or unbuilt:
         raise UserError("\n".join([*(f"[config] {fault}" for fault in faults), *unbuilt]))
+
+
+def _bad_record_faults(config: Config) -> list[str]:
+    """Return the fault of data.bad_records=drop for a pipeline without records."""
+    data = config.data
+    if data.bad_records == "fail" or spec_of(data.pipeline).has_records:
+        return []
+    return [
+        f"data.bad_records: data.pipeline={data.pipeline} has no records that can be dropped; expected fail"
+    ]
 
 
 def _validation_faults(config: Config) -> list[str]:

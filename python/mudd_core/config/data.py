@@ -73,6 +73,12 @@ class DataConfig:
         choices=("drop", "cut", "fail"),
         later=True,
     )
+    bad_records: str = opt(
+        "fail",
+        "records that cannot be read (a line that is not JSON, a null): end the start, or drop and count them",
+        choices=("fail", "drop"),
+        later=True,
+    )
     bad_examples: str = opt(
         "fail",
         "chat: examples without an answer or a certain mask: end the start, or drop them with a warning",

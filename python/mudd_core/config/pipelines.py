@@ -22,7 +22,7 @@ class PipelineSpec:
     a stream in a checkpoint; empty where data.cache=stream is not supported. by_number: a stream reads documents in an
     order of its own. endless: has no end of an epoch. plain_text: reads plain files of text in one place too.
     conversations: records hold messages, not a text. folder: which files of a folder are taken. leaves_out: rows may
-    have targets that do not count.
+    have targets that do not count. has_records: data.bad_records=drop leaves out those that cannot be read.
     """
 
     name: str
@@ -38,6 +38,7 @@ class PipelineSpec:
     conversations: bool = False
     folder: Literal["all", "tfrecord", "c4"] = "all"
     leaves_out: bool = False
+    has_records: bool = True
 
     @property
     def streams(self) -> bool:
@@ -56,8 +57,8 @@ _ALL = (
         folder="tfrecord",
         leaves_out=True,
     ),
-    PipelineSpec("megatron", ids_alone=True, shuffles=True),
-    PipelineSpec("ids", protocol="text", ids_alone=True, shuffles=True),
+    PipelineSpec("megatron", ids_alone=True, shuffles=True, has_records=False),
+    PipelineSpec("ids", protocol="text", ids_alone=True, shuffles=True, has_records=False),
     PipelineSpec(
         "pack",
         protocol="pack",
@@ -84,10 +85,10 @@ _ALL = (
         leaves_out=True,
     ),
     PipelineSpec("chat", protocol="chat", shuffles=True, conversations=True, leaves_out=True),
-    PipelineSpec("synthetic", ids_alone=True, endless=True),
+    PipelineSpec("synthetic", ids_alone=True, endless=True, has_records=False),
 )
 PIPELINES = {one.name: one for one in _ALL}
-_OF_USER = PipelineSpec("")
+_OF_USER = PipelineSpec("", has_records=False)
 
 
 def spec_of(name: str) -> PipelineSpec:

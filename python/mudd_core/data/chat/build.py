@@ -18,6 +18,7 @@ from mudd_core.data.chat.masks import example_of
 from mudd_core.data.chat.renderer import RenderedChat, Renderer
 from mudd_core.data.chat.templates import ChatTemplate
 from mudd_core.data.corpus import Progress
+from mudd_core.data.formats.bad_records import BadRecords
 from mudd_core.data.formats.format import Format
 from mudd_core.data.progress import end_on_request
 from mudd_core.data.sources import Sources
@@ -37,6 +38,10 @@ class Build:
     progress: Progress
     faults: Faults = field(default_factory=Faults)
     total: int = 0
+    bad: BadRecords = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bad = BadRecords(self.settings.bad_records == "drop")
 
     def entries(self) -> Iterator[Entry]:
         """The examples in the order of the files. UserError at the end where some are refused and not to be dropped."""
@@ -57,7 +62,7 @@ class Build:
             (file, held) for held, some in enumerate((self.found.train, self.found.valid)) for file in some
         ]
         for done, (file, held) in enumerate(files):
-            for number, record in enumerate(records(file, self.found.format), 1):
+            for number, record in enumerate(records(file, self.found.format, self.bad), 1):
                 self.total += 1
                 if self.total % _AT_ONCE == 1:
                     end_on_request("rendering conversations")

@@ -11,6 +11,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.chat.child import RefusedError
+from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.format import Format
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -55,8 +56,8 @@ def messages_column(column: str) -> str:
     return "messages" if column == "text" else column
 
 
-def records(file: Path, one: Format) -> Iterator[JsonObject]:
-    """The records of a file.
+def records(file: Path, one: Format, bad: BadRecords = FAIL) -> Iterator[JsonObject]:
+    """Yield the records of a file.
 
     UserError for a format whose records are no objects.
     """
@@ -65,7 +66,7 @@ def records(file: Path, one: Format) -> Iterator[JsonObject]:
             f"[data.path] data.pipeline=chat reads jsonl, Parquet and Arrow, got {file} ({one.name}); write one JSON "
             "object a line"
         )
-    yield from one.objects(file)
+    yield from one.objects(file, bad)
 
 
 def conversation_of(record: JsonObject, column: str) -> Conversation:

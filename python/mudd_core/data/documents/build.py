@@ -147,6 +147,9 @@ class _Build:
                     out.flush()
                     os.fsync(out.fileno())
             write_h5(work / "tokens.h5", ids, how.dtype, facts)
+            if "dropped" in totals:
+                count, first = totals["dropped"]
+                facts |= {"dropped": count, "first_dropped": first}
             manifest = form.manifest(facts, totals["train_files"])
             # Before the name is there: after it no start would look for them.
             shutil.rmtree(self._work, ignore_errors=True)

@@ -13,12 +13,13 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.regular_files import open_binary
+from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.data import DataConfig
 from mudd_core.data.cache import FORMAT, TokenCache
 from mudd_core.data.corpus import Progress, Split, cut
 from mudd_core.data.formats import FORMATS, Format, documents
+from mudd_core.data.formats.bad_records import FAIL, BadRecords, dropped_note
 from mudd_core.data.sources import Sources, sources_of
 from mudd_core.data.tokenize import Ids, Tokenizer
 
@@ -53,13 +54,17 @@ class Texts(Protocol):
 
 @dataclass(frozen=True)
 class TextFiles:
-    """The files of a split. named, column: of the format. cuts: a file of plain text holds many documents."""
+    """The files of a split. named, column: of the format. cuts: a file of plain text holds many documents.
+
+    bad: the rule of data.bad_records, and its counts after the files were read.
+    """
 
     split: Split
     files: tuple[Path, ...]
     named: str
     column: str
     cuts: bool = False
+    bad: BadRecords = field(default=FAIL, compare=False)
 
     @property
     def format(self) -> Format:
@@ -78,11 +83,13 @@ class TextFiles:
                 with open_binary(file) as stream:
                     yield from ((number, text) for _, text in cut(stream, file.stat().st_size))
             else:
-                yield from ((number, text.encode()) for text in documents(file, self.column, self.named))
+                texts = documents(file, self.column, self.named, self.bad)
+                yield from ((number, text.encode()) for text in texts)
 
     def identity(self) -> list[Json]:
         """Name, size, first and last bytes of the files; their format."""
-        return [list(map(file_digest, self.files)), self.named, self.column]
+        rule: list[Json] = ["drop"] if self.bad.drops else []
+        return [list(map(file_digest, self.files)), self.named, self.column, *rule]
 
     def whole_files(self) -> Sequence[Path]:
         return self.files
@@ -90,6 +97,20 @@ class TextFiles:
     def groups(self) -> list[TextFiles]:
         """Consecutive files."""
         return [replace(self, files=files) for files in grouped(self.files, lambda file: file.stat().st_size)]
+
+
+def dropped_of(cache: TokenCache) -> str:
+    """Return the line about the bad records that the build of a cache dropped; empty if there are none."""
+    try:
+        facts = json.loads(read_bytes(cache.path / "cache.json"))
+        return dropped_note(int(facts.get("dropped", 0)), str(facts.get("first_dropped", "")))
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        AttributeError,
+    ):  # the seal of tokens.h5 guards the ids, not this note
+        return ""
 
 
 def grouped(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[tuple[T, ...]]:
@@ -157,8 +178,8 @@ class DocumentSource:
         return self
 
     def accept(self, cache: TokenCache) -> str:
-        """No note: every document is taken."""
-        return ""
+        """Return a note about bad records that the build dropped."""
+        return dropped_of(cache)
 
     def bytes(self) -> int:
         """Of all files."""
@@ -185,9 +206,11 @@ def document_source(settings: DataConfig, frame: Frame, *, hold_out: bool) -> Do
             f"take data.pipeline={cure}"
         )
 
+    bad = BadRecords(settings.bad_records == "drop")
+
     def texts_of(split: Split, files: tuple[Path, ...]) -> TextFiles:
         alone = found.format.holds == "text" and len(files) == 1
-        return TextFiles(split, files, found.format.name, settings.column, alone)
+        return TextFiles(split, files, found.format.name, settings.column, alone, bad)
 
     train, valid = texts_of("train", found.train), texts_of("valid", found.valid)
     return DocumentSource(train, valid, frame, hold_out and not found.valid, found.warnings)

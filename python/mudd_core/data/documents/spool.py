@@ -15,14 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core.data.cache import BLOCK_BYTES, SPLITS
 from mudd_core.data.corpus import Split, is_held_out
-from mudd_core.data.documents.source import GROUP_BYTES, Frame, Texts, framed
+from mudd_core.data.documents.source import GROUP_BYTES, Frame, TextFiles, Texts, framed
 from mudd_core.data.source_notes import SourceNote, note_of
 from mudd_core.data.tokenize import Tokenizer
 
@@ -43,7 +43,8 @@ class Totals(TypedDict):
     """What complete parts have.
 
     group_bytes: GROUP_BYTES, by which documents became parts. bytes: of text, by split. train_files: training documents
-    of each file. sources: the files as they were. files: bytes of the files of a spool, and CRC-32 of these.
+    of each file. sources: the files as they were. files: bytes of the files of a spool, and CRC-32 of these. dropped:
+    number of bad records, and the message of the first one.
     """
 
     group_bytes: int
@@ -52,6 +53,7 @@ class Totals(TypedDict):
     train_files: list[int]
     sources: list[SourceNote]
     files: dict[str, list[int]]
+    dropped: NotRequired[tuple[int, str]]
 
 
 class Spool:
@@ -94,6 +96,9 @@ class Spool:
             report()
         totals["train_files"] += [counts[file] for file in range(len(part.files))]
         totals["sources"] += notes
+        if isinstance(part, TextFiles) and (dropped := part.bad.count_of(part.files)):
+            count, first = totals.get("dropped", (0, part.bad.first))
+            totals["dropped"] = (count + dropped, first)
         totals["parts"] += 1
         new = self._folder / "totals.new"
         new.write_text(json.dumps(totals))

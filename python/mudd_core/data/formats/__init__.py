@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config.data import FORMATS as NAMES
+from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import Format, Record, ids_of, text_of
 
@@ -38,22 +38,26 @@ def format_of(path: Path, named: str = "auto") -> Format:
     return next((one for one in FORMATS.values() if one.is_start(head)), _TEXT)
 
 
-def documents(path: Path, column: str = "text", named: str = "auto", first: int = 0) -> Iterator[str]:
-    """The texts of a file from record number `first` on. UserError if it has no such column."""
+def documents(path: Path, column: str = "text", named: str = "auto", bad: BadRecords = FAIL) -> Iterator[str]:
+    """Yield the texts of a file. UserError if it has no such column."""
     one = format_of(path, named)
     wanted = "text" if one.holds == "text" else column
-    for number, record in islice(enumerate(one.records(path, (wanted,))), first, None):
-        yield text_of(record.get(wanted), path, number, wanted)
+    bad.begin(str(path))
+    for number, record in enumerate(one.records(path, (wanted,), bad)):
+        try:
+            text = text_of(record.get(wanted), path, number, wanted)
+        except FormatError as error:
+            bad.found(error)
+        else:
+            yield text
 
 
-def rows(
-    path: Path, column: str = "input_ids", named: str = "auto", first: int = 0
-) -> Iterator[npt.NDArray[np.int64]]:
-    """The lists of ids of a file from record number `first` on. UserError if it has no such column."""
+def rows(path: Path, column: str = "input_ids", named: str = "auto") -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the lists of ids of a file. UserError if it has no such column."""
     one = format_of(path, named)
     if one.holds == "text":
         raise UserError(f"[data.path] expected a file of ids, got the text {path}; name another pipeline")
-    for number, record in islice(enumerate(one.records(path, (column,))), first, None):
+    for number, record in enumerate(one.records(path, (column,))):
         yield ids_of(record.get(column), path, number, column)
 
 

@@ -14,6 +14,7 @@ from mudd_core.base.errors import FormatError, in_one_line
 from mudd_core.base.framing import varint
 from mudd_core.base.packages import needed
 from mudd_core.base.types import Int64
+from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import ByNumber, Columns, Format, Record, Value
 from mudd_core.data.formats.riegeli import BLOCK_BYTES, record_chunks
@@ -92,10 +93,15 @@ def read_at(reader: _Package, path: Path, numbers: list[int]) -> list[bytes]:
         raise _damaged(path, error) from None
 
 
-def records(path: Path, columns: Columns) -> Iterator[Record]:
-    """The Examples of a file."""
+def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
+    """Yield the Examples of a file."""
     for number, payload in enumerate(payloads(path)):
-        yield example_of(payload, columns, path, 0, number)
+        try:
+            record = example_of(payload, columns, path, 0, number)
+        except FormatError as error:
+            bad.found(error)
+        else:
+            yield record
 
 
 def _damaged(path: Path, error: Exception) -> FormatError:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mudd_core.base.packages import needed
 from mudd_core.base.types import Int64, JsonObject
+from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import CappedFile
 from mudd_core.data.formats.columnar import (
     GroupReader,
@@ -53,12 +54,12 @@ def batches(
     return checked(lambda: reader if count is None else (reader.get_batch(i) for i in wanted), path)
 
 
-def records(path: Path, columns: Columns) -> Iterator[Record]:
+def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
     """The rows of a file."""
-    return records_of(path, columns, open_file, lambda reader, _: batches(reader, path))
+    return records_of(path, columns, open_file, lambda reader, _: batches(reader, path), bad)
 
 
-def objects(path: Path) -> Iterator[JsonObject]:
+def objects(path: Path, bad: BadRecords = FAIL) -> Iterator[JsonObject]:
     """The rows of a file with all their columns."""
     return objects_of(path, open_file, lambda reader, _: batches(reader, path))
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError, in_one_line
 from mudd_core.base.types import Int64, JsonObject
+from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import CappedFile
 from mudd_core.data.formats.format import Columns, Record, Value, require_columns
 
@@ -50,12 +51,13 @@ def records_of(
     columns: Columns,
     open_file: Callable[[Path, CappedFile], tuple[F, list[str]]],
     batches: Callable[[F, CappedFile], Iterator[pyarrow.RecordBatch]],
+    bad: BadRecords,
 ) -> Iterator[Record]:
     """The rows of a file. open_file: gives its reader and the names of its columns; batches: reads from the reader."""
     with CappedFile(path) as file:
         reader, names = open_file(path, file)
         require_columns(path, columns, names)
-        yield from rows(batches(reader, file), columns, path)
+        yield from rows(batches(reader, file), columns, path, bad)
 
 
 def objects_of(
@@ -112,24 +114,56 @@ def _is_list(kind: pyarrow.DataType) -> bool:
     return any(check(kind) for check in checks)
 
 
-def rows(batches: Iterator[pyarrow.RecordBatch], columns: Columns, path: Path) -> Iterator[Record]:
-    """The rows of record batches. FormatError for nulls, and for a wanted column that is neither text nor numbers."""
+def rows(
+    batches: Iterator[pyarrow.RecordBatch], columns: Columns, path: Path, bad: BadRecords = FAIL
+) -> Iterator[Record]:
+    """Yield the rows of record batches. A row with a null is bad.
+
+    FormatError for a wanted column that is neither text nor numbers.
+    """
     number = 0
     for batch in batches:
         for at in range(0, batch.num_rows, BATCH_ROWS):
             part = batch.slice(at, BATCH_ROWS)
-            named = {}
-            for name in part.schema.names if columns is None else columns:
-                values = _values(part.column(name), name, path, number)
-                if values is not None:
-                    named[name] = values
-                elif columns is not None:
-                    kind = part.schema.field(name).type
-                    reason = f"column {name!r}: expected text or lists of numbers, got {kind}"
-                    raise FormatError(str(path), 0, reason)
-            for row in range(part.num_rows):
-                yield {name: values[row] for name, values in named.items()}
+            try:
+                found = _records(part, columns, path, number)
+            except _NullError:
+                if not bad.drops:
+                    raise
+                found = _complete(part, columns, path, number, bad)
+            yield from found
             number += part.num_rows
+
+
+class _NullError(FormatError):
+    """A null in a row."""
+
+
+def _complete(
+    part: pyarrow.RecordBatch, columns: Columns, path: Path, number: int, bad: BadRecords
+) -> list[Record]:
+    """Return the rows without a null, one after the other; count the others."""
+    found: list[Record] = []
+    for row in range(part.num_rows):
+        try:
+            found += _records(part.slice(row, 1), columns, path, number + row)
+        except _NullError as error:
+            bad.found(error)
+    return found
+
+
+def _records(part: pyarrow.RecordBatch, columns: Columns, path: Path, number: int) -> list[Record]:
+    """Return the rows of a part of a batch. number: of its first row, for messages."""
+    named = {}
+    for name in part.schema.names if columns is None else columns:
+        values = _values(part.column(name), name, path, number)
+        if values is not None:
+            named[name] = values
+        elif columns is not None:
+            kind = part.schema.field(name).type
+            reason = f"column {name!r}: expected text or lists of numbers, got {kind}"
+            raise FormatError(str(path), 0, reason)
+    return [{name: values[row] for name, values in named.items()} for row in range(part.num_rows)]
 
 
 def _values(column: pyarrow.Array, name: str, path: Path, number: int) -> list[Value] | None:
@@ -155,9 +189,9 @@ def _values(column: pyarrow.Array, name: str, path: Path, number: int) -> list[V
     if not text and not (lists and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type))):
         return None
     if column.null_count or (lists and column.flatten().null_count):
-        raise FormatError(
-            str(path), 0, f"column {name!r} has a null in rows {number} to {number + len(column) - 1}"
-        )
+        last = number + len(column) - 1
+        place = f"row {number}" if number == last else f"rows {number} to {last}"
+        raise _NullError(str(path), 0, f"column {name!r} has a null in {place}")
     if text:
         values: list[Value] = column.to_pylist()
         return values

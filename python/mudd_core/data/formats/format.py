@@ -11,10 +11,23 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Float32, Int64, JsonObject
+from mudd_core.data.formats.bad_records import FAIL, BadRecords
 
 Value: TypeAlias = "str | bytes | Int64 | Float32"
 Record = Mapping[str, Value]
 Columns = tuple[str, ...] | None  # None: all
+
+
+class Records(Protocol):
+    """Reads the records of a file from its beginning, in bounded memory."""
+
+    def __call__(self, path: Path, columns: Columns, bad: BadRecords = FAIL, /) -> Iterator[Record]: ...
+
+
+class Objects(Protocol):
+    """Reads records whose members are lists and objects too."""
+
+    def __call__(self, path: Path, bad: BadRecords = FAIL, /) -> Iterator[JsonObject]: ...
 
 
 class Reader(Protocol):
@@ -61,11 +74,11 @@ class Format:
     name: str
     endings: tuple[str, ...]
     is_start: Callable[[bytes], bool]
-    records: Callable[[Path, Columns], Iterator[Record]]
+    records: Records
     holds: Literal["text", "records", "ids"] = "records"
     folder_endings: tuple[str, ...] = ()
     by_number: ByNumber | None = None
-    objects: Callable[[Path], Iterator[JsonObject]] | None = None
+    objects: Objects | None = None
     has: Callable[[Path], bool] = _every_file
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError
 from mudd_core.base.types import Int64, Json, JsonObject
+from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import LONGEST_RECORD, BoundedFile, opened
 from mudd_core.data.formats.format import ByNumber, Columns, Format, Record, Value, require_columns
 from mudd_core.data.formats.json_array import Elements, is_array_start
@@ -39,9 +40,6 @@ def require_length(length: int, path: Path, offset: int) -> None:
 
 
 def _object(line: bytes, path: Path, place: str, offset: int) -> JsonObject:
-    if not offset:
-        line = line.removeprefix(_MARK)
-        _require_no_utf16(line, path)
     try:
         value = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -50,12 +48,16 @@ def _object(line: bytes, path: Path, place: str, offset: int) -> JsonObject:
     return _only_object(value, path, place, offset)
 
 
-def _require_no_utf16(line: bytes, path: Path) -> None:
-    """FormatError, with the command that converts it, where the first line of a file is UTF-16."""
+def _first_line(line: bytes, path: Path) -> bytes:
+    """Return the first line of a file without a byte order mark.
+
+    FormatError, with the command that converts the file, if it is UTF-16.
+    """
     if line.startswith(_UTF16):
         name, new = shlex.quote(str(path)), shlex.quote(f"{path.with_suffix('')}.utf8{path.suffix}")
         reason = f"it is UTF-16; `iconv -f UTF-16 -t UTF-8 {name} > {new}` and name the new file"
         raise FormatError(str(path), 0, reason)
+    return line.removeprefix(_MARK)
 
 
 def _only_object(value: Json, path: Path, place: str, offset: int) -> JsonObject:
@@ -75,29 +77,45 @@ def _value(value: Json, where: str, path: Path, offset: int) -> Value | None:
     return None
 
 
-def records(path: Path, columns: Columns) -> Iterator[Record]:
+def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
     """The texts and numbers of a file, empty lines left out. Offsets in messages count decompressed bytes."""
     first = True
-    for members, place, offset in _objects(path):
+    for members, place, offset in _objects(path, bad):
         if first:
             require_columns(path, columns, list(members))
             first = False
-        yield _chosen(members, columns, path, place, offset)
+        try:
+            record = _chosen(members, columns, path, place, offset)
+        except FormatError as error:
+            bad.found(error)
+        else:
+            yield record
 
 
-def _objects(path: Path) -> Iterator[tuple[JsonObject, str, int]]:
-    """The objects of a file, each with its place in words and its offset."""
+def _objects(path: Path, bad: BadRecords) -> Iterator[tuple[JsonObject, str, int]]:
+    """Yield the objects of a file, each with a description of its place and its offset."""
     if _is_array(path):
         with opened(path) as file, unpacked(path, file) as plain, damage_of_packing(path):
             for number, (value, offset) in enumerate(Elements(path, plain), 1):
                 place = f"element {number:,} of the array"
-                yield _only_object(value, path, place, offset), place, offset
+                try:
+                    found = _only_object(value, path, place, offset)
+                except FormatError as error:
+                    bad.found(error)
+                else:
+                    yield found, place, offset
         return
     offset = 0
     for number, line in enumerate(_lines(path), 1):
         if line.strip():
             place = f"line {number}"
-            yield _object(line, path, place, offset), place, offset
+            text = line if offset else _first_line(line, path)
+            try:
+                found = _object(text, path, place, offset)
+            except FormatError as error:
+                bad.found(error)
+            else:
+                yield found, place, offset
         offset += len(line)
 
 
@@ -107,15 +125,21 @@ def _is_array(path: Path) -> bool:
         return is_array_start(plain.read(_HEAD))
 
 
-def objects(path: Path) -> Iterator[JsonObject]:
+def objects(path: Path, bad: BadRecords = FAIL) -> Iterator[JsonObject]:
     """The objects of a file, empty lines left out."""
-    return (members for members, _, _ in _objects(path))
+    return (members for members, _, _ in _objects(path, bad))
 
 
 def record_of(line: bytes, columns: Columns, path: Path, number: int, offset: int) -> Record:
     """The object of one line; number, offset: for messages."""
     place = f"line {number + 1}"
-    return _chosen(_object(line, path, place, offset), columns, path, place, offset)
+    return _chosen(
+        _object(line if offset else _first_line(line, path), path, place, offset),
+        columns,
+        path,
+        place,
+        offset,
+    )
 
 
 def _chosen(members: JsonObject, columns: Columns, path: Path, place: str, offset: int) -> Record:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError
+from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import Columns, Format, Record, require_columns
 
@@ -88,7 +89,7 @@ def _check(index: Index, file: BoundedFile, size: int) -> None:
         raise file.fault(_HEAD + 12 * count, f"documents do not rise from 0 to {count}")
 
 
-def records(path: Path, columns: Columns) -> Iterator[Record]:
+def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
     """The sequences of a data set as `input_ids`."""
     require_columns(path, columns, ["input_ids"])
     index = read_index(path)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import FormatError
 from mudd_core.base.packages import needed
 from mudd_core.base.types import Int64, JsonObject
+from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import CappedFile, expansion_fault
 from mudd_core.data.formats.columnar import (
     BATCH_ROWS,
@@ -155,12 +156,14 @@ def batches(
     return checked(read, path)
 
 
-def records(path: Path, columns: Columns) -> Iterator[Record]:
+def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
     """The rows of a file."""
-    return records_of(path, columns, open_file, lambda file, stream: batches(file, stream, columns, path))
+    return records_of(
+        path, columns, open_file, lambda file, stream: batches(file, stream, columns, path), bad
+    )
 
 
-def objects(path: Path) -> Iterator[JsonObject]:
+def objects(path: Path, bad: BadRecords = FAIL) -> Iterator[JsonObject]:
     """The rows of a file with all their columns."""
     return objects_of(path, open_file, lambda file, stream: batches(file, stream, None, path))
 

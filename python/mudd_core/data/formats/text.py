@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import Columns, Format, Record, require_columns, text_of
 
 
-def records(path: Path, columns: Columns) -> Iterator[Record]:
+def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
     """The text of the file."""
     require_columns(path, columns, ["text"])
     with BoundedFile(path) as file:

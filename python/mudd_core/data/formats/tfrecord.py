@@ -11,6 +11,7 @@ import numpy as np
 from mudd_core.base.errors import FormatError
 from mudd_core.base.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc
 from mudd_core.base.types import Int64
+from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.example import MessageError, features, names
 from mudd_core.data.formats.format import ByNumber, Columns, Format, Record, Value, require_columns
@@ -72,15 +73,16 @@ def feature_of(payload: bytes, name: str, path: Path, offset: int, number: int) 
     return record[name]
 
 
-def records(path: Path, columns: Columns) -> Iterator[Record]:
-    """The Examples of a file."""
+def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
+    """Yield the Examples of a file. A record is bad if its payload is; a damaged length ends the reading."""
     with BoundedFile(path) as file:
-        at, number = 0, 0
-        while at < file.size:
-            payload = payload_at(file, at)
-            yield example_of(payload, columns, path, at + HEADER_BYTES, number)
-            at += HEADER_BYTES + len(payload) + FOOTER_BYTES
-            number += 1
+        for number, at in enumerate(offsets(file)):
+            try:
+                record = example_of(payload_at(file, at), columns, path, at + HEADER_BYTES, number)
+            except FormatError as error:
+                bad.found(error)
+            else:
+                yield record
 
 
 def _is_start(head: bytes) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mudd_core.base.types import Int64
+from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import Columns, Format, Record, require_columns
 from mudd_core.data.formats.npy import MAGIC, header_of
@@ -79,7 +80,7 @@ def _require_two_bytes(file: BoundedFile) -> None:
         )
 
 
-def records(path: Path, columns: Columns) -> Iterator[Record]:
+def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
     """Yield one record: all ids, as `input_ids`."""
     require_columns(path, columns, ["input_ids"])
     with BoundedFile(path) as file:

@@ -20,6 +20,7 @@ from mudd_core.data.chat.kept import MANIFEST, Kept, open_kept, write_kept
 from mudd_core.data.chat.show import marked
 from mudd_core.data.chat.templates import find_template
 from mudd_core.data.corpus import Split
+from mudd_core.data.formats.bad_records import dropped_note
 from mudd_core.data.pipelines.chat_rows import PARTS, ChatRows, Chosen, chosen
 from mudd_core.data.pipelines.ids_data import fingerprint_of
 from mudd_core.data.pipelines.pipeline import Pipeline
@@ -112,6 +113,8 @@ class ChatData:
         ]
         if facts.get("refused"):
             lines.append(f"warning     left out: {facts['refused']} (data.bad_examples=drop)")
+        if facts.get("dropped"):
+            lines.append(f"warning     {facts['dropped']}")
         if train.dropped or valid.dropped:
             lines.append(
                 f"warning     left out: {train.dropped:,} training and {valid.dropped:,} validation examples with more "
@@ -151,6 +154,8 @@ def prepare(config: Config, how: Preparation) -> ChatData:
         "bad": config.data.bad_examples,
         **template.identity(),
     }
+    if config.data.bad_records == "drop":
+        rule["bad_records"] = "drop"
     folder = root / f"chat-{fingerprint_of(files, rule, how.fingerprint)}"
     progress = how.progress or ConsoleProgress(what=f"rendering conversations into {folder}")
     if folder.is_dir():
@@ -180,6 +185,7 @@ def _write(folder: Path, build: Build, source: TokenizerSource) -> None:
             "template": Path(name).name if build.settings.template == "auto" else name,
             "variables": {**build.template.variables},
             "refused": build.faults.text(),
+            "dropped": dropped_note(build.bad.count, build.bad.first),
             "examples": build.total,
         }
 

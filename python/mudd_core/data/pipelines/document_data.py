@@ -20,7 +20,7 @@ from mudd_core.data.cache import TokenCache, fingerprint_of, way_out
 from mudd_core.data.cache_folder import saved_cache
 from mudd_core.data.corpus import Split
 from mudd_core.data.documents.cache_request import CacheRequest
-from mudd_core.data.documents.source import DocumentSource, Frame, document_source
+from mudd_core.data.documents.source import DocumentSource, Frame, document_source, dropped_of
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import Rows, RowShape
 from mudd_core.data.streaming.choose import is_streamed
@@ -83,6 +83,8 @@ class DocumentData(ABC):
             lines.append(
                 f"{name:<11} {place.documents:,} documents, {place.text_bytes:,} bytes, {place.count:,} tokens"
             )
+        if note := dropped_of(cache):
+            lines.append(f"warning     {note}")
         return lines
 
     def file_ends(self) -> list[int]:

@@ -17,13 +17,14 @@ import numpy as np
 from numpy.lib.format import write_array_header_1_0
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.base.types import Int32
+from mudd_core.base.types import Int32, JsonObject
 from mudd_core.config import Config, DataConfig
 from mudd_core.data.access import local_root
 from mudd_core.data.corpus import Split
 from mudd_core.data.formats import only
+from mudd_core.data.formats.bad_records import BadRecords, dropped_note
 from mudd_core.data.formats.bounded import BoundedFile
-from mudd_core.data.formats.format import Format, ids_of, require_ids
+from mudd_core.data.formats.format import Format, Record, ids_of, require_ids
 from mudd_core.data.formats.npy import header_of
 from mudd_core.data.listing import data_files
 from mudd_core.data.pipelines.ids_data import (
@@ -40,6 +41,7 @@ from mudd_core.data.source_notes import drop_notes, keep_notes, note_of, require
 from mudd_core.data.sources import Sources, sources_of
 
 PARTS = ("key_mask",)
+_DROPPED = "dropped.txt"  # the note about bad records, if there were some
 _COLUMNS = ("input_ids", "attention_mask", "labels")
 
 
@@ -108,21 +110,33 @@ class FeatureData(IdData):
         return made
 
 
-def _read(path: Path, one: Format, vocab_size: int) -> Iterator[Int32]:
-    """The rows of a file as [3, T]."""
-    for number, record in enumerate(one.records(path, _COLUMNS)):
-        ids = ids_of(record["input_ids"], path, number, "input_ids")
-        labels = ids_of(record["labels"], path, number, "labels")
-        mask = record["attention_mask"]
-        if not isinstance(mask, np.ndarray) or not ids.size == labels.size == mask.size:
-            sizes = [len(record[name]) for name in _COLUMNS]
-            raise FormatError(str(path), 0, f"record {number}: expected lists of one length, got {sizes}")
-        require_ids(ids, vocab_size, path, number)
-        require_ids(labels, vocab_size, path, number, lowest=-(1 << 31))
-        yield np.stack([ids, mask != 0, np.where(labels < 0, -1, labels)]).astype(np.int32)
+def _read(path: Path, one: Format, vocab_size: int, bad: BadRecords) -> Iterator[Int32]:
+    """Yield the rows of a file as [3, T]."""
+    for number, record in enumerate(one.records(path, _COLUMNS, bad)):
+        try:
+            row = _row(record, path, number, vocab_size)
+        except FormatError as error:
+            bad.found(error)
+        else:
+            yield row
 
 
-def _keep(files: tuple[Path, ...], one: Format, vocab_size: int, target: Path, how: Preparation) -> int:
+def _row(record: Record, path: Path, number: int, vocab_size: int) -> Int32:
+    """Return one row [3, T]. number: of the record, for messages."""
+    ids = ids_of(record["input_ids"], path, number, "input_ids")
+    labels = ids_of(record["labels"], path, number, "labels")
+    mask = record["attention_mask"]
+    if not isinstance(mask, np.ndarray) or not ids.size == labels.size == mask.size:
+        sizes = [len(record[name]) for name in _COLUMNS]
+        raise FormatError(str(path), 0, f"record {number}: expected lists of one length, got {sizes}")
+    require_ids(ids, vocab_size, path, number)
+    require_ids(labels, vocab_size, path, number, lowest=-(1 << 31))
+    return np.stack([ids, mask != 0, np.where(labels < 0, -1, labels)]).astype(np.int32)
+
+
+def _keep(
+    files: tuple[Path, ...], one: Format, vocab_size: int, target: Path, how: Preparation, bad: BadRecords
+) -> int:
     """Write the rows of files to an array, by rename; returns their number."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     count, length = 0, -1
@@ -130,7 +144,7 @@ def _keep(files: tuple[Path, ...], one: Format, vocab_size: int, target: Path, h
         with temporary.open("wb") as out:
             out.write(bytes(128))
             for done, path in enumerate(files):
-                for row in _read(path, one, vocab_size):
+                for row in _read(path, one, vocab_size, bad):
                     length = row.shape[1] if length < 0 else length
                     if row.shape[1] != length:
                         raise FormatError(
@@ -154,7 +168,9 @@ def _keep(files: tuple[Path, ...], one: Format, vocab_size: int, target: Path, h
     return count
 
 
-def _build(root: Path, folder: Path, found: Sources, vocab_size: int, how: Preparation) -> None:
+def _build(
+    root: Path, folder: Path, found: Sources, vocab_size: int, how: Preparation, bad: BadRecords
+) -> None:
     """Keep the rows of both splits. FormatError, and no folder, where the files are damaged or edited meanwhile."""
     if how.before_build is not None:
         how.before_build()
@@ -164,11 +180,13 @@ def _build(root: Path, folder: Path, found: Sources, vocab_size: int, how: Prepa
         keep_notes(root, folder.name, [note_of(path) for path in files])
         for split, chosen in (("train", found.train), ("valid", found.valid)):
             target = folder / f"{split}.npy"
-            _keep(chosen, found.format, vocab_size, target, how)
+            _keep(chosen, found.format, vocab_size, target, how, bad)
             digest = hashlib.sha256()
             with target.open("rb") as kept:
                 while block := kept.read(1 << 20):
                     digest.update(block)
+            if split == "valid" and (note := dropped_note(bad.count, bad.first)):
+                (folder / _DROPPED).write_text(note + "\n", encoding="utf-8")
             target.with_suffix(".sha256").write_text(digest.hexdigest() + "\n")
         require_unchanged(root, folder.name, files)
     except (FormatError, UserError):
@@ -190,25 +208,33 @@ def _checked(path: Path) -> int:
     return count
 
 
+def _notes(folder: Path) -> list[str]:
+    """Return the note about the bad records that the build of a folder dropped, if there is one."""
+    file = folder / _DROPPED
+    return [file.read_text(encoding="utf-8").strip()] if file.is_file() else []
+
+
 def prepare(config: Config, how: Preparation) -> FeatureData:
     """The rows of the files, kept in the cache folder."""
     vocab_size = vocabulary_of(config)
     found = sources_of(config.data)
     require_validation(found.valid, config)
     files = (*found.train, *found.valid)
-    fingerprint = fingerprint_of(files, {"features": 1}, how.fingerprint)
+    bad = BadRecords(config.data.bad_records == "drop")
+    rule: JsonObject = {"features": 1, **({"bad_records": "drop"} if bad.drops else {})}
+    fingerprint = fingerprint_of(files, rule, how.fingerprint)
     root = local_root(config.data.cache_dir)
     folder = root / f"features-{fingerprint}"
     kept = all((folder / f"{split}.sha256").is_file() for split in ("train", "valid"))
     if how.fingerprint is None and kept:
         require_unchanged(root, folder.name, files)
     if not kept:
-        _build(root, folder, found, vocab_size, how)
+        _build(root, folder, found, vocab_size, how, bad)
     counts = [_checked(folder / f"{split}.npy") for split in ("train", "valid")]
     lines = (
         "pipeline    features: rows of ids, mask and labels",
         f"rows        {counts[0]:,} for training, {counts[1]:,} for validation",
-        *(f"warning     {warning}" for warning in found.warnings),
+        *(f"warning     {warning}" for warning in (*found.warnings, *_notes(folder))),
     )
     tokens = counts[0] * config.train.seq_len
     return FeatureData(config, fingerprint, tokens, (counts[0], counts[1]), lines, folder=folder)

@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.framing import HEADER_BYTES
-from mudd_core.base.types import Int64
+from mudd_core.base.types import Int64, JsonObject
 from mudd_core.config import Config
 from mudd_core.config.protocols import WHOLE_BATCHES, protocol_of, validation_batch
 from mudd_core.data.access import local_root
 from mudd_core.data.corpus import Split
+from mudd_core.data.formats.bad_records import BadRecords, dropped_note
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import ids_of, require_ids
 from mudd_core.data.formats.tfrecord import feature_of, payload_at
@@ -41,11 +42,36 @@ _OPEN_FILES = 16
 class RecordFiles:
     """The records of files, by number of the file and of the record."""
 
-    def __init__(self, files: tuple[Path, ...], cache: Path, vocab_size: int) -> None:
+    def __init__(self, files: tuple[Path, ...], cache: Path, vocab_size: int, bad: BadRecords) -> None:
+        """bad: the rule of data.bad_records; counts the bad records if it drops them, for which all are read once."""
         self.files, self._vocab_size = files, vocab_size
         self._offsets = [record_offsets(path, cache) for path in files]
+        if bad.drops:
+            self._offsets = [
+                self._good(number, found, cache, bad) for number, found in enumerate(self._offsets)
+            ]
         self.counts = [int(found.size) for found in self._offsets]
         self._open: dict[int, BoundedFile] = {}
+
+    def _good(self, number: int, every: Int64, cache: Path, bad: BadRecords) -> Int64:
+        """Return the offsets of the records of a file that can be read; count the others."""
+        path, seen = self.files[number], {int(at): record for record, at in enumerate(every)}
+
+        def is_good(file: BoundedFile, at: int) -> bool:
+            try:
+                self._ids_at(file, at, seen[at])
+            except FormatError:
+                return False
+            return True
+
+        good = record_offsets(path, cache, f",drop,{self._vocab_size}", is_good)
+        with BoundedFile(path) as file:
+            for at in np.setdiff1d(every, good).tolist():
+                try:
+                    self._ids_at(file, at, seen[at])
+                except FormatError as error:
+                    bad.found(error)
+        return good
 
     def reopen(self) -> None:
         """Open the files anew when they are read."""
@@ -58,11 +84,12 @@ class RecordFiles:
             if len(self._open) >= _OPEN_FILES:
                 self._open.pop(next(iter(self._open))).close()
             self._open[file] = BoundedFile(self.files[file], reads_again=True)
-        offset = int(self._offsets[file][record])
-        payload = payload_at(self._open[file], offset)
-        value = feature_of(payload, "input_ids", self.files[file], offset + HEADER_BYTES, record)
-        ids = ids_of(value, self.files[file], record, "input_ids")
-        require_ids(ids, self._vocab_size, self.files[file], record)
+        return self._ids_at(self._open[file], int(self._offsets[file][record]), record)
+
+    def _ids_at(self, file: BoundedFile, offset: int, record: int) -> Int64:
+        value = feature_of(payload_at(file, offset), "input_ids", file.path, offset + HEADER_BYTES, record)
+        ids = ids_of(value, file.path, record, "input_ids")
+        require_ids(ids, self._vocab_size, file.path, record)
         return ids
 
 
@@ -166,16 +193,19 @@ def prepare(config: Config, how: Preparation) -> PileData:
     settings = config.data
     if settings.shuffle == "on" and not settings.buffer:
         raise UserError("[data.shuffle] data.pipeline=pile shuffles records by data.buffer; give its size")
-    rule = {
+    bad = BadRecords(settings.bad_records == "drop")
+    rule: JsonObject = {
         "pile": 1,
         "zero_loss": settings.zero_loss,
         "group": settings.files_per_group,
         "buffer": settings.buffer,
     }
+    if bad.drops:
+        rule["bad_records"] = "drop"
     fingerprint = fingerprint_of((*found.train, *found.valid), rule, how.fingerprint)
     cache = local_root(settings.cache_dir)
-    train = RecordFiles(in_order(found.train), cache, vocab_size)
-    valid = RecordFiles(found.valid, cache, vocab_size)
+    train = RecordFiles(in_order(found.train), cache, vocab_size, bad)
+    valid = RecordFiles(found.valid, cache, vocab_size, bad)
     counts = (sum(train.counts), sum(valid.counts))
     if not counts[0] or (found.valid and not counts[1]):
         raise UserError("[data.path] expected records for training and validation, got files without one")
@@ -185,7 +215,11 @@ def prepare(config: Config, how: Preparation) -> PileData:
         f"valid       {len(found.valid):,} files, {counts[1]:,} records"
         if found.valid
         else "valid       no files; the run trains without validation",
-        *(f"warning     {warning}" for warning in found.warnings),
+        *(
+            f"warning     {warning}"
+            for warning in (*found.warnings, dropped_note(bad.count, bad.first))
+            if warning
+        ),
     )
     tokens = counts[0] * config.train.seq_len
     return PileData(config, fingerprint, tokens, counts, lines, train=train, valid=valid)

@@ -63,6 +63,11 @@ def prepare(config: Config, how: Preparation) -> TextData:
     """The windows over text files, or over the texts of records where the files are of another format."""
     if in_records(config.data):
         return TextData(config, documents_of(config, how, TextData))
+    if config.data.bad_records == "drop":
+        raise UserError(
+            "[data.bad_records] plain files of text have no records that can be dropped; expected fail, or a path of "
+            "jsonl, Parquet, Arrow, TFRecord or ArrayRecord files"
+        )
     return TextData(config, text_cache(config.data, how, Access.of(config)))
 
 

@@ -30,6 +30,11 @@ def _file_faults(config: Config, source: DocumentSource, asked: str) -> list[str
         return ["stream: expected files of documents, got a reader; take data.cache=full"]
     if not spec_of(config.data.pipeline).by_number:
         return []
+    if texts.bad.drops:
+        return [
+            f"stream: data.pipeline={config.data.pipeline} reads documents by their number, which "
+            "data.bad_records=drop changes; take data.cache=full"
+        ]
     if fault := _order_fault(texts):
         return [
             f"stream: {fault}, and data.pipeline={config.data.pipeline} reads them in an order of its own; unpack it, "

@@ -111,7 +111,7 @@ class StreamData(ABC):
         self.tokenizer.encode("a")  # a file that cannot be loaded is refused here, once
         count = min(max(1, self.config.data.workers), len(os.sched_getaffinity(0)))
         recipe = Recipe(self.texts, self.tokenizer_source, self.source.frame, kept, longest, tail)
-        return Processes(count, recipe)
+        return Processes(count, recipe, self.told)
 
     def describe(self) -> list[str]:
         """Source and tokenizer; nothing is counted."""

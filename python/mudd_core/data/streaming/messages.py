@@ -21,6 +21,7 @@ class Head(TypedDict, total=False):
     named: str
     column: str
     cuts: bool
+    drops: bool
     identity: str
     tokenizer_file: str
     frame: Frame
@@ -38,6 +39,8 @@ class Head(TypedDict, total=False):
     read: int
     bytes: int
     ended: bool
+    dropped: int
+    first_dropped: str
 
     error: str
     text: str

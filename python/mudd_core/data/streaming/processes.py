@@ -16,6 +16,8 @@ from typing import IO
 
 from mudd_core.base.errors import FormatError, StopRequestedError, UserError
 from mudd_core.base.types import Array
+from mudd_core.data.corpus import Progress
+from mudd_core.data.formats.bad_records import dropped_note
 from mudd_core.data.streaming.messages import Head, Message, receive, send
 from mudd_core.data.streaming.recipe import Recipe
 from mudd_core.data.streaming.stopped import end_stopped
@@ -68,8 +70,10 @@ def _end(children: list[subprocess.Popen[bytes]], over: threading.Event) -> None
 class Processes:
     """`count` processes that read by one recipe. They start with the first thing that they are told."""
 
-    def __init__(self, count: int, recipe: Recipe) -> None:
-        self.count, self.recipe = count, recipe
+    def __init__(self, count: int, recipe: Recipe, progress: Progress | None = None) -> None:
+        """progress: gets a note about bad records that are dropped."""
+        self.count, self.recipe, self._progress = count, recipe, progress
+        self._dropped = 0
         self._inbox = _Inbox()
         self._children: list[subprocess.Popen[bytes]] = []
         self._jobs: dict[int, tuple[int, str, str]] = {}  # by ticket: process, file, what of it
@@ -113,7 +117,19 @@ class Processes:
         del self._jobs[ticket]
         if "error" in answer[0]:
             raise _error_of(answer[0], file, what)
+        self._count_dropped(answer[0])
         return answer
+
+    def _count_dropped(self, head: Head) -> None:
+        """Count dropped records; give a note about the first one and then at each tenfold count."""
+        count = self._dropped + head.get("dropped", 0)
+        if (
+            self._progress is not None
+            and count
+            and (not self._dropped or len(str(count)) > len(str(self._dropped)))
+        ):
+            self._progress(dropped_note(count, head["first_dropped"]), 0, 0)
+        self._dropped = count
 
     def forget(self, tickets: Iterable[int]) -> None:
         """Nobody will ask for these answers."""

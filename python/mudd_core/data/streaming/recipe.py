@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from mudd_core.data.corpus import is_held_out
 from mudd_core.data.documents.source import Frame, TextFiles, framed
+from mudd_core.data.formats.bad_records import BadRecords
 from mudd_core.data.streaming.messages import Head, Message
 from mudd_core.data.tokenize import Ids, Tokenizer
 from mudd_core.data.tokenizer_source import TokenizerSource, stored_tokenizer
@@ -42,6 +43,7 @@ class Recipe:
             "named": texts.named,
             "column": texts.column,
             "cuts": texts.cuts,
+            "drops": texts.bad.drops,
             "identity": tokenizer.identity,
             "tokenizer_file": tokenizer.file,
             "frame": self.frame,
@@ -68,7 +70,8 @@ class Encoder:
         """What Recipe.message told."""
         head, (data,) = message
         files = tuple(Path(file) for file in head["files"])
-        texts = TextFiles("train", files, head["named"], head["column"], head["cuts"])
+        bad = BadRecords(head["drops"])
+        texts = TextFiles("train", files, head["named"], head["column"], head["cuts"], bad)
         mark_as_tried(data.tobytes())
         made = stored_tokenizer(head["identity"], data.tobytes(), head["tokenizer_file"])
         return cls(texts, made, head["frame"], head["kept"], head["longest"], head["tail"])

@@ -69,10 +69,15 @@ class Worker:
         if not wanted:
             found = reading.skip(count)
             return {"read": found, "bytes": 0, "ended": found < count}, []
+        bad = self._encoder.texts.bad
+        before = bad.count
         texts = reading.next_texts(count)
+        dropped = bad.count - before
         kept = [number for number, text in enumerate(texts) if self._encoder.keeps(text)]
         rows = self._encoder.ids([texts[number] for number in kept])
         head: Head = {"read": len(texts), "bytes": sum(map(len, texts)), "ended": len(texts) < count}
+        if dropped:
+            head |= {"dropped": dropped, "first_dropped": bad.first}
         return head, [*_joined(rows), np.array(kept, np.int64) + first]
 
     def _at(self, file: int, first: int) -> _Reading:
