@@ -2,8 +2,8 @@
 
 `bytes`: ids 0..255 are the bytes, 256 ends a document. `bpe`: a byte-level BPE trained once on the training
 documents (end of document is id 0). A tokenizer.json: any other, checked first. sentencepiece_tokenizer.py has a
-fourth. The `tokenizers` library is imported only when text is encoded or a vocabulary trained; decoding a byte-level
-vocabulary needs no library.
+fourth. bpe_training.py trains a `bpe`. The `tokenizers` library is imported only when text is encoded; decoding a
+byte-level vocabulary needs no library.
 
 The end-of-document token does not come out of text: `<|endoftext|>` written in a document is encoded as ordinary
 bytes, except where SpecialIds.names asks for the rule of the original programs.
@@ -12,7 +12,6 @@ bytes, except where SpecialIds.names asks for the rule of the original programs.
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
@@ -266,28 +265,3 @@ def _end_of_document(ids: dict[str, int], file: str) -> int:
             "tokenizer_config.json beside it with eos_token, and the folder in data.tokenizer"
         )
     return end
-
-
-def train_bpe(texts: Iterable[bytes], n_texts: int, vocab_size: int) -> bytes:
-    """tokenizer.json of a byte-level BPE of at most `vocab_size` tokens, end of document (id 0) included.
-
-    The same texts give the same bytes, whatever the number of threads. Small corpora run out of pairs before
-    `vocab_size` is reached. UserError for a size below 257.
-    """
-    if vocab_size < LOWEST_BPE_SIZE:
-        raise UserError(f"[data.vocab_size] expected at least {LOWEST_BPE_SIZE} for bpe, got {vocab_size}")
-    from tokenizers import Tokenizer as Library
-    from tokenizers import decoders, models, pre_tokenizers, trainers
-
-    library = Library(models.BPE())
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    library.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[END_OF_TEXT],
-        initial_alphabet=sorted(byte_alphabet()),
-        show_progress=False,
-    )
-    library.train_from_iterator((t.decode("utf-8") for t in texts), trainer, length=n_texts)
-    # The library's own text differs between its versions in white space only; ours is fixed.
-    return json.dumps(json.loads(library.to_str()), ensure_ascii=False, separators=(",", ":")).encode("utf-8")

@@ -16,7 +16,7 @@ from mudd_core.base.types import Json, JsonObject
 
 MAX_BYTES = 100 * 2**20
 MAX_DEPTH = 64
-MAX_TOKEN_BYTES = 1024
+MAX_TOKEN_BYTES = 2048
 MAX_VOCABULARY = 2**24
 MAX_PATTERN = 4096
 MAX_HOLES = 2**20  # ids without a token

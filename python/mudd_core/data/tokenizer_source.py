@@ -14,6 +14,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import JsonObject
 from mudd_core.data import tokenizer_folder
 from mudd_core.data.access import LOCAL, Access
+from mudd_core.data.bpe_pieces import LONGEST_PIECE
 from mudd_core.data.hub_names import hub_folder, is_hub_name
 from mudd_core.data.special_tokens import SpecialIds
 from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer
@@ -28,7 +29,8 @@ _STORED = {"json": "tokenizer.json", "bpe": "tokenizer.json", "sentencepiece": "
 class TokenizerSource:
     """What decides a tokenizer. kind: bytes, bpe (trained on the corpus: no data yet), json or sentencepiece.
 
-    Or ids, for documents that are ids below vocab_size already.
+    Or ids, for documents that are ids below vocab_size already. splits_long_pieces: for a bpe of documents with pieces
+    of more than LONGEST_PIECE bytes.
     """
 
     kind: str
@@ -36,6 +38,7 @@ class TokenizerSource:
     file: str = ""
     special: SpecialIds = field(default_factory=SpecialIds)
     vocab_size: int = 0
+    splits_long_pieces: bool = False
 
     @property
     def identity(self) -> str:
@@ -45,8 +48,13 @@ class TokenizerSource:
         if self.kind == "ids":
             return f"ids:{self.vocab_size}"
         if self.kind == "bpe":  # another version of the library might train another vocabulary
-            return f"bpe:{self.vocab_size}, tokenizers {metadata.version('tokenizers')}"
+            pieces = f", pieces of {LONGEST_PIECE} bytes" if self.splits_long_pieces else ""
+            return f"bpe:{self.vocab_size}, tokenizers {metadata.version('tokenizers')}{pieces}"
         return f"{self.kind}:{hashlib.sha256(self.data).hexdigest()}{self.special.text()}"
+
+    def forms(self) -> tuple[TokenizerSource, ...]:
+        """Return the tokenizers that this may become: of a bpe, the form for any text and the form for long pieces."""
+        return (self, replace(self, splits_long_pieces=True)) if self.kind == "bpe" else (self,)
 
     def reading_names(self) -> TokenizerSource:
         """The same for pipelines of the original programs, where a name such as `</s>` in a text is that token."""

@@ -160,7 +160,7 @@ def test_a_text_at_a_url_gives_the_cache_of_the_text(storage: Any, folder: Path,
 
 
 def test_a_tokenizer_at_a_url(storage: Any, tmp_path: Path) -> None:
-    from mudd_core.data.tokenize import train_bpe
+    from mudd_core.data.bpe_training import train_bpe
     from mudd_core.data.tokenizer_source import find_tokenizer
 
     data = train_bpe([synthetic.text(2000, 1).encode()], 1, 300)

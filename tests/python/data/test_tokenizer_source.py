@@ -12,8 +12,9 @@ import pytest
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data import open_cache, prepare, synthetic
 from mudd_core.data.access import Access
+from mudd_core.data.bpe_training import train_bpe
 from mudd_core.data.hub_names import without_token
-from mudd_core.data.tokenize import JsonTokenizer, train_bpe
+from mudd_core.data.tokenize import JsonTokenizer
 from mudd_core.data.tokenizer_source import find_tokenizer, stored_tokenizer
 from text_settings import Settings, quiet
 

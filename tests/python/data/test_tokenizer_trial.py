@@ -10,7 +10,8 @@ import pytest
 
 from mudd_core.base.errors import FormatError
 from mudd_core.data import synthetic, tokenizer_trial
-from mudd_core.data.tokenize import JsonTokenizer, train_bpe
+from mudd_core.data.bpe_training import train_bpe
+from mudd_core.data.tokenize import JsonTokenizer
 from mudd_core.data.tokenizer_trial import has_own_form, try_in_child
 
 TEXTS = [synthetic.text(2000, seed).encode() for seed in range(4)]

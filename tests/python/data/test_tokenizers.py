@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data import synthetic
+from mudd_core.data.bpe_training import train_bpe
 from mudd_core.data.tokenize import (
     END_OF_TEXT,
     ByteTokenizer,
     JsonTokenizer,
     Tokenizer,
     byte_alphabet,
-    train_bpe,
 )
 from mudd_core.data.tokenizer_source import read_tokenizer_json
 from places import ROOT
@@ -46,7 +46,7 @@ def test_alphabet_is_that_of_the_library() -> None:
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_training_gives_the_same_bytes_with_any_number_of_threads(threads: str) -> None:
     code = (
-        "import sys; from mudd_core.data import synthetic; from mudd_core.data.tokenize import train_bpe;"
+        "import sys; from mudd_core.data import synthetic; from mudd_core.data.bpe_training import train_bpe;"
         "t = [synthetic.text(3000, s).encode() for s in range(8)];"
         "sys.stdout.buffer.write(train_bpe(t, 8, 400))"
     )
@@ -134,7 +134,7 @@ TEMPLATE = {"type": "TemplateProcessing", "single": [], "pair": []}
         (changed("model/vocab/a", 2**40), "is not a whole number"),
         (changed("model/vocab/a", True), "is not a whole number"),
         (changed("model/vocab/a", 5), "one id to two tokens"),
-        (changed("model/vocab/" + "x" * 2000, 9000), "1 to 1024 bytes"),
+        (changed("model/vocab/" + "x" * 2049, 9000), "1 to 2048 bytes"),
         (changed("model/unk_token", "nowhere"), "unk_token"),
         (changed("model/merges/3", ["nowhere", "a"]), "which is not in the vocabulary"),
         (changed("model/merges/3", "a b c"), "not a pair"),

@@ -15,7 +15,7 @@ from hf_models import make, transformers
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config import MixtralConfig
-from mudd_core.data.tokenize import train_bpe
+from mudd_core.data.bpe_training import train_bpe
 from mudd_core.data.tokenizer_source import find_tokenizer
 from mudd_core.interop import export_folder, export_original
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.cli import main as cli
-from mudd_core.data.tokenize import train_bpe
+from mudd_core.data.bpe_training import train_bpe
 from mudd_core.tools.preprocess import command, parquet
 from mudd_core.tools.preprocess.documents import find
 from mudd_core.tools.preprocess.rows import Shape, rows_of

@@ -10,12 +10,12 @@ import functools
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.data.bpe_training import PHASE, train_bpe
 from mudd_core.data.cache import SPLITS, TokenCache
 from mudd_core.data.cache_file import SplitIds, write_h5
 from mudd_core.data.cache_folder import build_locked
@@ -24,7 +24,7 @@ from mudd_core.data.documents.source import DocumentSource
 from mudd_core.data.documents.spool import Encoding, Spool
 from mudd_core.data.progress import end_on_request
 from mudd_core.data.source_notes import drop_notes, keep_notes, require_unchanged
-from mudd_core.data.tokenize import ByteTokenizer, Tokenizer, train_bpe
+from mudd_core.data.tokenize import ByteTokenizer, Tokenizer
 from mudd_core.data.tokenizer_source import TokenizerSource, stored_file, stored_tokenizer
 
 _PHASES = {"train": "encoding training text", "valid": "encoding validation text"}
@@ -84,15 +84,16 @@ class _Build:
             return self._found.data
         file = self._work / "tokenizer.json"
         if not file.exists():
-            _core.replace_file(str(file), train_bpe(self._training_texts(), 0, self._found.vocab_size))
+            self._report(PHASE, 0, self._counts.get("train", 1))
+            trained = train_bpe(
+                (text for _, text in self._source.train.texts()),
+                self._counts.get("train", 0),
+                self._found.vocab_size,
+                splits_long_pieces=self._found.splits_long_pieces,
+                report=self._report,
+            )
+            _core.replace_file(str(file), trained)
         return file.read_bytes()
-
-    def _training_texts(self) -> Iterator[bytes]:
-        phase, total = "training the tokenizer", self._counts.get("train", 0)
-        for number, (_, text) in enumerate(self._source.train.texts()):
-            self._report(phase, number, total)
-            yield text
-        self._report(phase, total, total)
 
     def _tokenizer(self, data: bytes) -> Tokenizer:
         found = self._found

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from mudd_core.data.bpe_pieces import has_long_piece
 from mudd_core.data.cache import TokenCache, fingerprint_of, open_cache
 from mudd_core.data.cache_folder import is_current, require_name
 from mudd_core.data.corpus import Progress
 from mudd_core.data.documents.build import build_cache
 from mudd_core.data.documents.source import DocumentSource
 from mudd_core.data.preparation import Preparation
-from mudd_core.data.progress import ConsoleProgress
+from mudd_core.data.progress import ConsoleProgress, end_on_request
 from mudd_core.data.source_notes import require_unchanged
 from mudd_core.data.tokenizer_source import TokenizerSource
 
@@ -43,16 +44,24 @@ class CacheRequest:
     tokenizer: TokenizerSource
     how: Preparation
 
-    def name(self, digest: str) -> str:
-        """The name of the cache; UserError if the run was started with another one."""
-        name = fingerprint_of(digest, self.tokenizer.identity)
-        require_name(self.how.fingerprint, name)
-        return name
+    def names(self, digest: str) -> dict[str, TokenizerSource]:
+        """Return the names that the cache may have, with their tokenizers: one, or two if only the documents decide.
+
+        UserError if the run was started with another one.
+        """
+        names = {fingerprint_of(digest, form.identity): form for form in self.tokenizer.forms()}
+        known = self.how.fingerprint
+        if known not in names:
+            require_name(known, next(iter(names)))
+            return names
+        return {known: names[known]}
 
     def found(self) -> TokenCache | None:
         """The cache, if it is there and known without reading all documents. FormatError for edited files."""
         digest = self.origin.digest()
-        if digest is None or not is_current(folder := self.root / self.name(digest)):
+        folders = [self.root / name for name in self.names(digest)] if digest is not None else []
+        folder = next(filter(is_current, reversed(folders)), None)
+        if folder is None:
             return None
         require_unchanged(self.root, folder.name, self.origin.whole_files())
         return open_cache(folder)
@@ -69,11 +78,13 @@ class CacheRequest:
 
     def _built(self, progress: Progress, console: ConsoleProgress) -> TokenCache:
         source = self.origin.read(progress)
-        name = self.name(source.digest())
-        if is_current(self.root / name):
+        names = self.names(source.digest())
+        name = next(filter(lambda name: is_current(self.root / name), reversed(names)), "")
+        if name:
             cache = open_cache(self.root / name)
         else:
-            cache = build_cache(self.root, name, source, self.tokenizer, progress)
+            name = _name_of_texts(names, source)
+            cache = build_cache(self.root, name, source, names[name], progress)
         if (note := self.origin.accept(cache)) and self.how.progress is None:
             console(note, 0, 0)
         return cache
@@ -82,3 +93,15 @@ class CacheRequest:
         """The cache, found or built."""
         found = self.found()
         return self.built() if found is None else found
+
+
+def _name_of_texts(names: dict[str, TokenizerSource], source: DocumentSource) -> str:
+    """Return the name of the cache to build, which long pieces decide if there are two."""
+    name, *others = names
+    if not others:
+        return name
+    for _, text in source.train.texts():
+        end_on_request("reading")
+        if has_long_piece(text):
+            return others[0]
+    return name

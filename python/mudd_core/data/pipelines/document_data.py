@@ -139,7 +139,7 @@ def whole_or_streamed(
         how.before_build()
     require_readable(source)
     tell(source, config.data.pipeline, how.progress)
-    name = request.name(source.digest())
+    name = next(iter(request.names(source.digest())))
     return stream(config, source, request.tokenizer, name, request.root, how.progress)
 
 

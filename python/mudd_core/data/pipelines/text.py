@@ -81,14 +81,16 @@ def cache_to_build(config: Config) -> tuple[int, Path]:
     if not known or is_url(settings.tokenizer) or in_records(settings):
         return 0, root
     try:
-        tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config)).identity
+        tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
         text = PlainText(settings.path, root)
     except (OSError, UserError):  # a start says what is wrong with the text
         return 0, root
-    if (digest := text.digest()) is not None and is_current(root / fingerprint_of(digest, tokenizer)):
+    if (digest := text.digest()) is not None and any(
+        is_current(root / fingerprint_of(digest, form.identity)) for form in tokenizer.forms()
+    ):
         return 0, root
     size = sum(file.size for file in text.listing.files)
-    tokens = size if tokenizer == "bytes" else size // _TEXT_BYTES_A_TOKEN
+    tokens = size if tokenizer.kind == "bytes" else size // _TEXT_BYTES_A_TOKEN
     return tokens * (2 if settings.vocab_size <= 65536 else 4), root
 
 

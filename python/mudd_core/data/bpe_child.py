@@ -1,0 +1,82 @@
+"""Child process of bpe_training: reads texts from stdin, trains a byte-level BPE, writes its JSON to stdout.
+
+Run as a script, without mudd_core: `<python> -I -S bpe_child.py <settings as JSON> <sys.path...>`. A text on stdin is
+its length in eight bytes and its UTF-8; the length END ends the texts. Progress goes to stderr as lines of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from typing import BinaryIO
+
+END = 2**64 - 1
+
+
+def texts_of(source: BinaryIO) -> Iterator[str]:
+    """Yield the texts up to the end mark; the process ends if the parent is gone before it."""
+    while True:
+        head = source.read(8)
+        size = struct.unpack("<Q", head)[0] if len(head) == 8 else -1
+        if size == END:
+            threading.Thread(target=_end_with_parent, args=(source,), daemon=True).start()
+            return
+        text = source.read(size) if size >= 0 else b""
+        if len(text) != size:
+            os._exit(1)
+        yield text.decode("utf-8")
+
+
+def _end_with_parent(source: BinaryIO) -> None:
+    """End this process when the parent closes stdin or dies."""
+    source.read(1)
+    os._exit(1)
+
+
+def train(options: dict[str, int], alphabet: list[str], end: str, texts: Iterator[str]) -> str:
+    """Return the library's JSON of a BPE. split_at: bytes after which a piece is split, 0 for never."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    library = Tokenizer(models.BPE())
+    pieces = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.pre_tokenizer = pieces
+    if options["split_at"]:
+        limit = pre_tokenizers.Split(Regex(f".{{{options['split_at']}}}"), "isolated")
+        library.pre_tokenizer = pre_tokenizers.Sequence([pieces, limit])
+    library.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=options["vocab_size"],
+        special_tokens=[end],
+        initial_alphabet=alphabet,
+        max_token_length=options["longest_token"] + 1,  # tokens are shorter than this
+        show_progress=False,
+    )
+    if hasattr(trainer, "progress_format"):  # not in tokenizers below 0.22.2
+        trainer.show_progress, trainer.progress_format = True, "json"
+    library.train_from_iterator(texts, trainer)
+    library.pre_tokenizer = pieces
+    return library.to_str()
+
+
+def main() -> None:
+    """Train as the first argument says."""
+    told = json.loads(sys.argv[1])
+    sys.path[:] = sys.argv[2:]
+    for number in told["ignored_signals"]:  # a stop is the business of the parent
+        signal.signal(number, signal.SIG_IGN)
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no result
+    out.write(
+        train(told["options"], told["alphabet"], told["end"], texts_of(sys.stdin.buffer)).encode("utf-8")
+    )
+    out.flush()
+    os._exit(0)  # the thread that watches the parent still reads
+
+
+if __name__ == "__main__":
+    main()

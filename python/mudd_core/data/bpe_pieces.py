@@ -1,0 +1,47 @@
+"""Bounds on the pieces and tokens of the BPE that mudd_core trains, and the search for texts that exceed them.
+
+A byte-level BPE cuts a text into pieces before it counts pairs: a word, a number, a run of blanks or of other signs.
+The time of the training grows with the square of the longest piece, so longer pieces are split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from mudd_core.data.tokenizer_check import MAX_TOKEN_BYTES
+
+LONGEST_PIECE = 4096  # bytes of text
+# Bytes of text. Each is a character of the byte alphabet, which takes up to two bytes in a tokenizer.json.
+LONGEST_TOKEN = MAX_TOKEN_BYTES // 2
+# A piece of more than LONGEST_PIECE bytes covers at least one whole block of so many characters.
+_BLOCK = LONGEST_PIECE // 16
+_LETTER_OR_BLANK = re.compile(r"[^\W_]|\s")
+
+
+def has_long_piece(text: bytes) -> bool:
+    """Return whether a UTF-8 document has a piece of more than LONGEST_PIECE bytes."""
+    if len(text) <= LONGEST_PIECE:
+        return False
+    return any(_longest_piece(part) > LONGEST_PIECE for part in _suspects(text.decode("utf-8")))
+
+
+def _suspects(text: str) -> Iterator[str]:
+    """Yield parts of a text that may have a long piece: blocks of characters of one kind and their surroundings."""
+    done = 0
+    for at in range(0, len(text) - _BLOCK + 1, _BLOCK):
+        if at >= done and _is_of_one_kind(text[at : at + _BLOCK]):
+            done = at + 2 * LONGEST_PIECE
+            yield text[max(0, at - LONGEST_PIECE) : done + LONGEST_PIECE]
+
+
+def _is_of_one_kind(block: str) -> bool:
+    return block.isspace() or block.isalpha() or block.isnumeric() or _LETTER_OR_BLANK.search(block) is None
+
+
+def _longest_piece(text: str) -> int:
+    """Return the bytes of the longest piece, as the `tokenizers` library cuts a text."""
+    from tokenizers import pre_tokenizers  # heavy: only for texts with long runs
+
+    pieces = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
+    return max((len(piece) for piece, _ in pieces), default=0)

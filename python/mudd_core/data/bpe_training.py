@@ -1,0 +1,183 @@
+"""Training of a byte-level BPE in a child process, which a stop ends at once and whose memory goes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from mudd_core.base.errors import UserError
+from mudd_core.data.bpe_child import END
+from mudd_core.data.bpe_pieces import LONGEST_PIECE, LONGEST_TOKEN
+from mudd_core.data.special_tokens import END_OF_TEXT
+from mudd_core.data.tokenize import LOWEST_BPE_SIZE, byte_alphabet
+
+PHASE = "training the tokenizer"
+Report = Callable[[str, int, int], None]
+
+_PROGRAM = Path(__file__).with_name("bpe_child.py")
+_STAGES = {"Tokenize words": "words", "Count pairs": "pairs", "Compute merges": "merges"}  # of the library
+_SEND_BYTES = 2**18
+_TICK = 0.2  # seconds after which a stop is noticed
+
+
+def train_bpe(
+    texts: Iterable[bytes],
+    n_texts: int,
+    vocab_size: int,
+    *,
+    splits_long_pieces: bool = False,
+    report: Report = lambda phase, done, total: None,
+) -> bytes:
+    """Return the tokenizer.json of a byte-level BPE of at most `vocab_size` tokens; the end of document is id 0.
+
+    The same texts give the same bytes, whatever the number of threads. Small corpora run out of pairs before
+    `vocab_size` is reached. n_texts: 0 if it is unknown. splits_long_pieces: at LONGEST_PIECE. report: called with
+    (phase, done, total) at least five times a second; what it raises ends the training. UserError for a size below 257.
+    """
+    if vocab_size < LOWEST_BPE_SIZE:
+        raise UserError(f"[data.vocab_size] expected at least {LOWEST_BPE_SIZE} for bpe, got {vocab_size}")
+    split_at = LONGEST_PIECE if splits_long_pieces else 0
+    options = {"vocab_size": vocab_size, "split_at": split_at, "longest_token": LONGEST_TOKEN}
+    child = _started(options)
+    try:
+        trained = _Conversation(child, texts, n_texts, report).result()
+    finally:
+        child.kill()
+        child.wait()
+        for pipe in (child.stdout, child.stderr):
+            assert pipe is not None
+            pipe.close()
+    # The library's own text differs between its versions in white space only; ours is fixed.
+    return json.dumps(json.loads(trained), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+
+
+def _started(options: dict[str, int]) -> subprocess.Popen[bytes]:
+    from mudd_core import _core
+
+    told = {
+        "options": options,
+        "alphabet": sorted(byte_alphabet()),
+        "end": END_OF_TEXT,
+        "ignored_signals": [*_core.stop_signals(), _core.save_signal()],
+    }
+    command = [sys.executable, "-I", "-S", str(_PROGRAM), json.dumps(told), *sys.path]
+    try:
+        # In a new session, so that Ctrl-C reaches the run alone, which then ends the child.
+        return subprocess.Popen(
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as e:
+        raise UserError(
+            f"[data.tokenizer] bpe: expected a Python to train it in, got {sys.executable!r}: {e.strerror}"
+        ) from None
+
+
+class _Conversation:
+    """Sends texts to the child process and collects its result, without ever waiting for longer than a tick."""
+
+    def __init__(
+        self, child: subprocess.Popen[bytes], texts: Iterable[bytes], n_texts: int, report: Report
+    ) -> None:
+        self._child, self._report = child, report
+        self._messages = _messages(texts, self._sent_text)
+        self._unsent = memoryview(b"")
+        self._place = (PHASE, 0, n_texts)
+        self._found, self._said = bytearray(), b""
+
+    def result(self) -> bytes:
+        """Return what the child wrote; UserError or RuntimeError if it failed."""
+        assert self._child.stdin and self._child.stdout and self._child.stderr
+        with self._child.stdin as stdin, selectors.DefaultSelector() as pipes:
+            os.set_blocking(stdin.fileno(), False)
+            pipes.register(stdin, selectors.EVENT_WRITE, self._send)
+            pipes.register(self._child.stdout, selectors.EVENT_READ, self._receive)
+            pipes.register(self._child.stderr, selectors.EVENT_READ, self._hear)
+            outputs = 2
+            while outputs:
+                for key, _ in pipes.select(_TICK):
+                    if not key.data(key.fileobj):
+                        pipes.unregister(key.fileobj)
+                        outputs -= key.fileobj is not stdin
+                self._report(*self._place)
+            # The child takes the end of its stdin for the death of this process.
+            code = self._child.wait()
+        if code:
+            raise _failure(code, self._said.decode("utf-8", "replace"))
+        return bytes(self._found)
+
+    def _sent_text(self) -> None:
+        phase, done, total = self._place
+        self._place = (phase, min(done + 1, total), total)
+        self._report(*self._place)
+
+    def _send(self, pipe: IO[bytes]) -> bool:
+        if not self._unsent:
+            self._unsent = memoryview(next(self._messages, b""))
+        if not self._unsent:
+            return False
+        try:
+            self._unsent = self._unsent[os.write(pipe.fileno(), self._unsent) :]
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:  # its exit code says more
+            return False
+        return True
+
+    def _receive(self, pipe: IO[bytes]) -> bool:
+        self._found += (block := os.read(pipe.fileno(), 1 << 20))
+        return bool(block)
+
+    def _hear(self, pipe: IO[bytes]) -> bool:
+        """Read lines of progress; other lines are kept for an error."""
+        block = os.read(pipe.fileno(), 1 << 16)
+        *lines, rest = (self._said[-4096:] + block).split(b"\n")
+        kept = [line for line in lines if not self._follow(line)]
+        self._said = b"\n".join([*kept, rest])
+        return bool(block)
+
+    def _follow(self, line: bytes) -> bool:
+        """Take the place from a line of progress; False for another line."""
+        try:
+            told = json.loads(line)
+            stage, done, total = _STAGES[told["stage"]], int(told["current"]), int(told["total"])
+        except (ValueError, KeyError, TypeError):
+            return False
+        self._place = (f"{PHASE}: {stage}", done, total)
+        return True
+
+
+def _messages(texts: Iterable[bytes], sent: Callable[[], None]) -> Iterator[bytes]:
+    """Yield the texts as the child reads them, several in one block. sent: called after each text."""
+    parts: list[bytes] = []
+    size = 0
+    for text in texts:
+        parts += [struct.pack("<Q", len(text)), text]
+        size += len(text) + 8
+        if size >= _SEND_BYTES:
+            yield b"".join(parts)
+            parts, size = [], 0
+        sent()
+    yield b"".join([*parts, struct.pack("<Q", END)])
+
+
+def _failure(code: int, said: str) -> Exception:
+    if code < 0:
+        name = signal.Signals(-code).name
+        return UserError(
+            f"[data.tokenizer] bpe: the process that trains it was ended by signal {name} (is memory short?); name a "
+            "tokenizer.json, or train it on less text"
+        )
+    return RuntimeError(f"[data.tokenizer] the process that trains bpe failed: {said.strip()[-1000:]}")
