@@ -32,7 +32,7 @@ class Report:
     spike: bool = False
     spoilt: bool = False
     flags: int = 0
-    weight_sum: float = 0.0
+    weight_sum: float = 10.0
 
 
 @dataclass

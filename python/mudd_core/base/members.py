@@ -32,16 +32,20 @@ def object_in(file: Path) -> dict[str, Json]:
 
 
 def build(cls: type[D], raw: Mapping[str, Json], file: Path, what: str = "") -> D:
-    """The dataclass (of strings, numbers and None) with the members of `raw`; others are left out.
+    """The dataclass (of strings, numbers, tuples of them and None) with the members of `raw`; others are left out.
 
     null is NaN where a number is expected: so `plain` writes it. what: the place in the file, for the message.
     """
     hints = typing.get_type_hints(cls)
     make: Callable[..., D] = cls
-    values: dict[str, Json] = {}
+    values: dict[str, Json | tuple[Json, ...]] = {}
     for field in dataclasses.fields(cls):
         if field.name in raw:
             hint = hints[field.name]
+            if typing.get_origin(hint) is tuple:  # of any length
+                kind = typing.get_args(hint)[0]
+                values[field.name] = tuple(entries(raw, field.name, kind, file, what))
+                continue
             values[field.name] = _value(raw, field.name, typing.get_args(hint) or (hint,), file, what)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise FormatError(str(file), 0, f"{what}member '{field.name}' is missing")
@@ -79,7 +83,7 @@ def _value(raw: Mapping[str, Json], name: str, kinds: tuple[type, ...], file: Pa
 def entries(raw: Mapping[str, Json], name: str, kind: type[T], file: Path, what: str = "") -> list[T]:
     """The member of this name if it is a list of that type; FormatError else."""
     values = raw.get(name)
-    if not isinstance(values, list):
+    if not isinstance(values, list | tuple):
         raise FormatError(str(file), 0, f"{what}member '{name}': expected a list, got {_shown(values)}")
     return [member({name: value}, name, kind, file, f"{what}an entry of ") for value in values]
 

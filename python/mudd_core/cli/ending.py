@@ -95,6 +95,7 @@ def ending(summary: Summary, folder: RunFolder, request: Request, prompt: str | 
         [
             f"done: {summary.step} steps, {summary.tokens:,} tokens in {duration(summary.seconds)}"
             f"{loss}{bits}{skipped}{reached}",
+            *(f"  warning     {text}" for text in summary.warnings),
             *saved,
             f"  metrics     {folder.metrics_file}",
             f"  summary     {folder.summary_file}",

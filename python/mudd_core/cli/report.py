@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mudd_core.base.paths import local
 from mudd_core.base.printable import beginning_of
@@ -13,6 +13,7 @@ from mudd_core.config import Config, config_hash
 from mudd_core.config.describe import listing
 from mudd_core.config.pipelines import spec_of
 from mudd_core.run.records.bits import bits_text
+from mudd_core.run.records.guessing import guessing_loss, guessing_text, vocabulary_in_use
 from mudd_core.run.report.last_rows import NOT_FINITE, curve_and_last_rows, shown_number
 from mudd_core.run.store.best_step import best_step
 from mudd_core.run.store.checkpoints import Checkpoints
@@ -47,9 +48,22 @@ def print_report(config: Config, folder: RunFolder, tokenizer: str | None) -> No
         print(f"{rate} tokens/s, {share} of peak, {seconds}")
     if samples := samples_of(folder):
         print(f"last sample: step {samples[-1].step}, {beginning_of(samples[-1].prompt + samples[-1].text)}")
-    best = best_step(folder)
-    steps = [f"{step}{' (best validation)' * (step == best)}" for step in Checkpoints(folder).steps()]
+    _print_checkpoints(folder, {row["step"]: row["val_loss"] for row in validations})
+
+
+def _print_checkpoints(folder: RunFolder, losses: Mapping[int, float | None]) -> None:
+    """Print the steps that are saved and mark the best one. losses: of the validations, by step."""
+    best, vocabulary = best_step(folder), vocabulary_in_use(facts_of(folder))
+    loss = None if best is None else losses.get(best)
+    worse = loss is not None and loss > guessing_loss(vocabulary)
+    mark = "" if worse else " (best validation)"
+    steps = [f"{step}{mark * (step == best)}" for step in Checkpoints(folder).steps()]
     print(f"checkpoints: {', '.join(steps) or 'none'}")
+    if worse:
+        print(
+            f"none is marked as best: the lowest validation loss of them, {loss:.4f}, is above "
+            f"{guessing_text(vocabulary)}"
+        )
 
 
 def write_page(config: Config, folder: RunFolder, name: str) -> None:

@@ -29,6 +29,7 @@ class Components:
     user when a run begins or goes on. documents: of training and validation, zeros if unknown. steps: those that the
     data have, where they end before train.steps; else 0. train_tokens: of the training text, 0 if unknown. described:
     what the data are, line by line. validates: whether the data have rows for validation. base: of adapters.
+    vocabulary: tokens that the text may have, 0 if unknown.
     """
 
     model: Model
@@ -49,6 +50,7 @@ class Components:
     described: tuple[str, ...] = ()
     validates: bool = True
     base: Base | None = None
+    vocabulary: int = 0
 
     def tokenizer_files(self) -> dict[str, bytes]:
         """The tokenizer for the run's folder; none for raw bytes and for data that are ids."""

@@ -14,6 +14,7 @@ from mudd_core.run.build.protocols import validated_slots
 from mudd_core.run.build.rows import no_validation, row_shape, training_rows, validation_batches
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.data_facts import DATA_FACT
+from mudd_core.run.records.guessing import vocabulary_facts, vocabulary_in_use
 from mudd_core.run.store.identity import seal_fact
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def with_text(components: Components, config: Config, text: Prepared) -> Compone
     held = text.rows("valid", row_shape(config)).rows
     missing = "" if held else no_validation(config)
     warned = bool(missing and config.data.eval_match)
+    vocabulary = vocabulary_facts(components.model.config.vocab_size, text.vocab_size)
     return dataclasses.replace(
         components,
         tokenizer=text.tokenizer,
@@ -70,13 +72,14 @@ def with_text(components: Components, config: Config, text: Prepared) -> Compone
             **components.facts,
             DATA_FACT: text.fingerprint,
             **seal_fact(text),
-            "vocab_size": components.model.config.vocab_size,
+            **vocabulary,
         },
         validated_slots=validated_slots(config, held, text.documents[1]) if held else 0,
         bytes_per_target=text.valid_bytes_per_target,
         validation_batches=lambda: validation_batches(config, text),
         reopened_rows=lambda: training_rows(config, text),
         validates=bool(held),
+        vocabulary=vocabulary_in_use(vocabulary),
         warnings=(
             *components.warnings,
             *start_warnings.of_files(text),

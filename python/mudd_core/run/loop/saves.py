@@ -34,7 +34,7 @@ class Saves:
         note = run.store.record_bits(bits_facts(run.config.train.precision), found.step if found else 0)
         run.store.keep_files(run.components.tokenizer_files())
         if found is None:
-            state.recall(run.store.validations(0))  # of a start that saved no step
+            run.recall(run.store.validations(0))  # of a start that saved no step
             run.log.started()
             return False
         run.log.warn_passed_over(found)
@@ -48,7 +48,7 @@ class Saves:
         with reading_state(found):
             state.restore(found.state)
             data_place.restore(run.engine.batcher, found.state)
-        state.recall(run.store.validations(state.step_done))
+        run.recall(run.store.validations(state.step_done))
         run.log.warn((note,) if note else ())
         run.log.resumed(found, run.changed)
         return True

@@ -8,6 +8,7 @@ from mudd_core.run.build.components import Components
 from mudd_core.run.build.rows import data_end_note, shortened
 from mudd_core.run.build.run_data import add_text
 from mudd_core.run.loop import data_place
+from mudd_core.run.loop.learning_watch import LearningWatch
 from mudd_core.run.loop.state import RunState
 from mudd_core.run.ranks.hang_watch import Watch
 from mudd_core.run.ranks.ranks import Ranks
@@ -17,7 +18,7 @@ from mudd_core.run.report.history import History
 from mudd_core.run.report.run_log import RunLog
 from mudd_core.run.report.start_lines import ASSUMED, Start
 from mudd_core.run.report.styles import RunFacts
-from mudd_core.run.store.metrics import last_peak_share
+from mudd_core.run.store.metrics import RecordedValidations, last_peak_share
 from mudd_core.run.store.store import Store
 
 
@@ -48,6 +49,7 @@ class Session:
             self.need_text(fingerprint)
         self.state = RunState(config, self.components)
         self.history = History()
+        self.learning = LearningWatch(config, lambda: self.components.vocabulary, log.warn_at)
         self.watch = Watch(ranks, config.dist.hang_timeout, self.components.ideal_step(config))
         # An update and the statistics of its forward pass.
         self.forward_statistics: tuple[int, dict[str, float]] = (0, {})
@@ -82,6 +84,11 @@ class Session:
         if DATA_FACT not in self.components.facts:
             self.components = add_text(self.components, self.config, fingerprint, self.ranks)
             self.log.warn(self.components.warnings)
+
+    def recall(self, recorded: RecordedValidations) -> None:
+        """Take over what the run has logged up to the step that it continues from."""
+        self.state.recall(recorded)
+        self.learning.recall(recorded)
 
     def reopen_rows(self) -> None:
         """Open the files of the training rows again."""

@@ -100,7 +100,7 @@ class RunState:
     def validated(self, result: Validation) -> None:
         """Keep a validation and its time."""
         self.last_validation = result
-        self.validations.add(result.step, result.val_loss)
+        self.validations.add(result.step, result.val_loss if result.targets else math.nan)
         self.clock.took("eval", result.seconds)
 
     def due(self, every: int) -> bool:
@@ -128,7 +128,9 @@ class RunState:
     def reached(self) -> bool:
         """Whether this step's validation is at or below eval.target_loss."""
         target, last = self._config.eval.target_loss, self.last_validation
-        return bool(target) and last is not None and last.step == self.step_done and last.val_loss <= target
+        if not target or last is None or last.step != self.step_done:
+            return False
+        return last.targets > 0 and last.val_loss <= target
 
     def out_of_patience(self) -> bool:
         """Whether the last train.patience validations were not better than the best one."""
@@ -203,7 +205,13 @@ class RunState:
         return self.guard.go_back(from_step, state)
 
     def summary(
-        self, final_hash: str, stopped: str | None, *, data_end: bool = False, validates: bool = True
+        self,
+        final_hash: str,
+        stopped: str | None,
+        *,
+        data_end: bool = False,
+        validates: bool = True,
+        warnings: tuple[str, ...] = (),
     ) -> Summary:
         """How a call of fit() ended."""
         valid, best = self.last_validation, self.validations.best
@@ -229,6 +237,7 @@ class RunState:
             out_of_patience=stopped is None
             and self.step_done < self._config.train.steps
             and self.out_of_patience(),
+            warnings=warnings,
         )
 
 

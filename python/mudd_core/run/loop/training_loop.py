@@ -46,8 +46,10 @@ class TrainingLoop:
                 record = self._update(settle)
             if record is None or record.step > state.step_done:  # dropped, or gone back to a checkpoint
                 continue
-            if self._run.log.took_step(record, state.clock.seconds_left(record.step)):
+            logged = self._run.log.took_step(record, state.clock.seconds_left(record.step))
+            if logged:
                 state.logged(record)
+            self._run.learning.took_step(record, logged=logged)
             if self._requests.take_save() or state.save_due():
                 with self._trace.span("save"):
                     self._saves.save()
@@ -85,6 +87,8 @@ class TrainingLoop:
     def _end(self, stopped: str | None) -> Summary:
         run, state = self._run, self._state
         self._trace.close()
+        if stopped is None:
+            run.learning.ended(state.step_done)
         if state.saved_step != state.step_done and not state.saves_best:
             self._saves.save()
         if run.store is not None:
@@ -97,6 +101,7 @@ class TrainingLoop:
             stopped,
             data_end=run.data_end,
             validates=run.components.validates,
+            warnings=tuple(run.learning.warnings),
         )
         run.log.ended(summary)
         return summary

@@ -47,6 +47,7 @@ class Validator:
         state.validated(result)
         run.history.validated(result)
         run.log.validated(result)
+        run.learning.validated(result)
         if state.best_save_due():
             self._saves.save()
         return True

@@ -142,7 +142,8 @@ class Summary:
     skipped_steps: of the path to this step. rewinds: how often the run went back to a checkpoint. reached: the run
     ended early because a validation loss was at or below eval.target_loss. data_end: it ended early with its data.
     validates: whether it has rows for validation. best_val_loss, best_step: of its best validation; since_best:
-    validations after it. out_of_patience: the run ended early because these were train.patience.
+    validations after it. out_of_patience: the run ended early because these were train.patience. warnings: of a run
+    that has diverged or had nothing to learn from (run/loop/learning_watch.py).
     """
 
     name: str
@@ -164,17 +165,20 @@ class Summary:
     best_step: int | None = None
     since_best: int = 0
     out_of_patience: bool = False
+    warnings: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
-        def text(value: float | str) -> str:
+        def text(value: float | str | tuple[str, ...]) -> str:
             if isinstance(value, str):
                 return value
+            if isinstance(value, tuple):
+                return "; ".join(value)
             if isinstance(value, bool):
                 return "yes"  # no is left out
             return f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
 
         known = {label.name: getattr(self, label.name) for label in fields(self)}
-        rows = [(name, text(value)) for name, value in known.items() if value not in (None, False)]
+        rows = [(name, text(value)) for name, value in known.items() if value not in (None, False, ())]
         return html_table(rows, title=f"Run '{self.name}': step {self.step:,} of {self.steps:,}")
 
 

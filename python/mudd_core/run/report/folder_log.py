@@ -41,6 +41,11 @@ class FolderLog:
         for text in texts:
             store.event(EventName.WARNING, text=text)
 
+    def warned(self, step: int, text: str) -> None:
+        """A warning after this step."""
+        if self._store is not None:
+            self._store.event(EventName.WARNING, step=step, text=text)
+
     def step(self, record: StepRecord) -> None:
         """The row of an update."""
         if self._store is not None:

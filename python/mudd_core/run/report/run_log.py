@@ -80,6 +80,11 @@ class RunLog:
         for text in texts:
             self._screen.warn(text)
 
+    def warn_at(self, step: int, text: str) -> None:
+        """A line on standard error and an event, after this update."""
+        self._screen.warn(text)
+        self._files.warned(step, text)
+
     def started(self) -> None:
         """A new run."""
         self._files.started(self._screen.warned, {} if self._style is None else self._style.texts())

@@ -21,6 +21,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import build
 from mudd_core.base.regular_files import open_binary, open_to_append, read_bytes
 from mudd_core.run.records.events import Sample, Validation
+from mudd_core.run.records.guessing import WINDOW
 from mudd_core.run.store.run_folder import RunFolder
 
 Row = dict[str, Any]
@@ -77,28 +78,42 @@ def rows_of(folder: RunFolder) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class RecordedValidations:
-    """Validations in metrics.jsonl up to a step.
+    """Validations in metrics.jsonl up to a step, and the last updates there.
 
-    losses: steps and losses, NaN for one that was not finite. last: the validation of that step, if it has one.
+    losses: steps and losses, NaN for one that was not finite or has no targets. last: the validation of that step, if
+    it has one. updates: steps and losses of the last updates, without skipped ones and without auxiliary losses.
     """
 
     losses: list[tuple[int, float]]
     last: Validation | None
+    updates: list[tuple[int, float]] = dataclasses.field(default_factory=list)
 
 
 def validations_of(folder: RunFolder, step: int) -> RecordedValidations:
     """The validations of metrics.jsonl up to a step; FormatError if the row of the step itself is not one."""
-    rows = [row for row in rows_of(folder) if "val_loss" in row and row["step"] <= step]
+    logged = [row for row in rows_of(folder) if row["step"] <= step]
+    rows = [row for row in logged if "val_loss" in row]
     here = [row for row in rows if row["step"] == step]
     where = f"validation of step {step}: "
     last = build(Validation, here[-1], folder.metrics_file, where) if here else None
-    return RecordedValidations([(row["step"], _loss_of(row)) for row in rows], last)
+    updates = [row for row in logged if isinstance(row.get("loss"), float) and not row.get("skipped")]
+    return RecordedValidations(
+        [(row["step"], _loss_of(row)) for row in rows],
+        last,
+        [(row["step"], row["loss"] - _aux_loss_of(row)) for row in updates[-WINDOW:]],
+    )
 
 
 def _loss_of(row: Row) -> float:
-    """The loss of a validation; NaN where it was not finite."""
+    """Return the loss of a validation; NaN if it was not finite or no target counted."""
     loss = row["val_loss"]
-    return float(loss) if isinstance(loss, int | float) else math.nan
+    return float(loss) if isinstance(loss, int | float) and row.get("targets") != 0 else math.nan
+
+
+def _aux_loss_of(row: Row) -> float:
+    """The auxiliary loss of an update; 0 for a model without one."""
+    found = row.get("aux_loss")
+    return found if isinstance(found, float) else 0.0
 
 
 def last_peak_share(folder: RunFolder) -> float | None:

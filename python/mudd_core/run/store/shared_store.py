@@ -131,14 +131,19 @@ class SharedStore:
         def rows() -> JsonObject:
             found = self.writer.validations(step)
             last = None if found.last is None else dataclasses.asdict(found.last)
-            return {"losses": [list(pair) for pair in found.losses], "last": last}
+            return {
+                "losses": [list(pair) for pair in found.losses],
+                "updates": [list(pair) for pair in found.updates],
+                "last": last,
+            }
 
         found = self._ranks.from_first(rows)
-        losses = [(int(step), float(loss)) for step, loss in found["losses"]]
-        last = found["last"]
-        return RecordedValidations(
-            losses, None if last is None else build(Validation, last, self.folder.metrics_file)
+        losses, updates = (
+            [(int(step), float(loss)) for step, loss in found[name]] for name in ("losses", "updates")
         )
+        last = found["last"]
+        validation = None if last is None else build(Validation, last, self.folder.metrics_file)
+        return RecordedValidations(losses, validation, updates)
 
     def log(self, row: Row, statistics: Mapping[str, float] | None = None) -> None:
         """One row of numbers."""

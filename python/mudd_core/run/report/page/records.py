@@ -17,6 +17,7 @@ from mudd_core.base.types import Float64, Int64, JsonObject
 from mudd_core.checkpoint import is_weight
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.config import Config
+from mudd_core.run.records.guessing import guessing_loss, vocabulary_in_use
 from mudd_core.run.records.validations import Validations
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import facts_of, read_object
@@ -86,7 +87,15 @@ class Records:
 
     @cached_property
     def best_validation(self) -> tuple[float, int] | None:
-        """Loss (nats) and step: of summary.json, or of the recorded validations of a run in progress."""
+        """Loss (nats) and step: of summary.json, or of the recorded validations of a run in progress.
+
+        None where even that loss is above the loss of guessing.
+        """
+        best = self._lowest_validation
+        return best if best is not None and best[0] <= guessing_loss(vocabulary_in_use(self.facts)) else None
+
+    @property
+    def _lowest_validation(self) -> tuple[float, int] | None:
         loss, step = self.ending.get("best_val_loss"), self.ending.get("best_step")
         if isinstance(loss, float) and isinstance(step, int):
             return loss, step
