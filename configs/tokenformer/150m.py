@@ -4,7 +4,10 @@ from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TokenF
 
 
 def get_config() -> Config:
-    """768 slots, 12 blocks, 768 wide; 143,000 updates of 1,024 sequences of 2,048 tokens."""
+    """768 slots, 12 blocks, 768 wide; 143,000 updates of 1,024 sequences of 2,048 tokens.
+
+    A validation takes 100 of these batches. Checkpoints of the steps 0, 1, 2, 4 ... 512 stay beside the newest six.
+    """
     return Config(
         name="tokenformer-150m",
         model=TokenFormerConfig(
@@ -32,6 +35,8 @@ def get_config() -> Config:
             save_every=500,
             eval_every=5000,
             precision="bf16",
+            keep_last=6,
+            save_at=",".join(map(str, (0, *(2**power for power in range(10))))),
         ),
         optim=OptimConfig(
             lr=6e-4,
@@ -41,5 +46,5 @@ def get_config() -> Config:
             final_lr_ratio=0.1,
             decay="no_norm_no_bias",
         ),
-        eval=EvalConfig(batch_size=4),
+        eval=EvalConfig(batch_size=4, max_batches=100 * 1024 // 4),
     )

@@ -18,7 +18,7 @@ def get_config() -> Config:
         name="tokenformer-owt2-354m",
         model=model,
         data=replace(base.data, recipe_text="OpenWebText2"),
-        train=replace(base.train, steps=600_000, batch_size=512, seq_len=1024, keep_last=6),
+        train=replace(base.train, steps=600_000, batch_size=512, seq_len=1024),
         optim=replace(base.optim, warmup_steps=6000),
         eval=EvalConfig(batch_size=4, max_batches=100 * 512 // 4),
     )

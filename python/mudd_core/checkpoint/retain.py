@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from mudd_core import _core
@@ -22,13 +22,16 @@ def keep_last(
     saved_step: int,
     spare: int | None = None,
     every: int = 0,
+    always: Collection[int] = (),
     best_first: Sequence[int] = (),
     comm: Comm | None = None,
 ) -> list[int]:
-    """Deletes a run's steps up to saved_step but the newest `keep` (0: all), `spare` and multiples of `every`.
+    """Delete a run's steps up to saved_step; return the deleted ones.
+
+    The newest `keep` (0: all), `spare`, multiples of `every` and the steps in `always` stay.
 
     best_first: steps in the order of their validation losses; the first of them that is there stays too.
-    Returns the deleted ones. saved_step is read back and verified first. Where it does not verify, FormatError, and
+    saved_step is read back and verified first. Where it does not verify, FormatError, and
     nothing is deleted; so at least one verified step always remains. Steps behind it (damaged ones that a resume
     passed over), of another run or without a manifest that can be read are neither counted nor touched. comm: all ranks
     call this; each reads back its share of the files, rank 0 deletes.
@@ -44,7 +47,8 @@ def keep_last(
         ]
         old = own[:-keep] if keep else []
         best = next((step for step in best_first if step in own), None)
-        return [step for step in old if step not in (spare, best) and not (every and step % every == 0)]
+        kept = {spare, best, *always}
+        return [step for step in old if step not in kept and not (every and step % every == 0)]
 
     doomed = on_first(comm, superfluous)
     if doomed:

@@ -21,7 +21,7 @@ from mudd_core.config.pipelines import spec_of
 from mudd_core.config.protocols import protocol_faults
 from mudd_core.config.streaming import asked_stream_faults
 from mudd_core.config.suggest import nearest
-from mudd_core.config.train import profile_window
+from mudd_core.config.train import profile_window, save_steps
 from mudd_core.config.tune import tune_faults
 from mudd_core.config.values import KINDS
 
@@ -176,6 +176,10 @@ def _train_faults(config: Config) -> list[str]:
                 )
         except ValueError as fault:
             faults.append(f"train.profile: {fault}")
+    try:
+        save_steps(train.save_at)
+    except ValueError as fault:
+        faults.append(f"train.save_at: {fault}")
     try:
         parse_groups(optim.groups)
     except ValueError as fault:

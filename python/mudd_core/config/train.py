@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import InitVar, dataclass
 
-from mudd_core.config.fields import LONGEST, opt
+from mudd_core.config.fields import LARGEST, LONGEST, opt
 
 _SEEDS = 2**64 - 1
 MICRO_BATCH_SIZE = "train.micro_batch_size"
@@ -16,6 +16,14 @@ def shards_per_run(batch_size: int, shards: int, micro_batch_size: int) -> int:
     while count * 2 * (batch_size // shards) <= micro_batch_size:
         count *= 2
     return count
+
+
+def save_steps(text: str) -> frozenset[int]:
+    """Return the steps of train.save_at; ValueError for another form."""
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if not all(part.isascii() and part.isdecimal() and int(part) <= LARGEST for part in parts):
+        raise ValueError(f"expected steps with commas between them, such as 0,1,2,4, got {text!r}")
+    return frozenset(map(int, parts))
 
 
 def profile_window(text: str) -> tuple[int, int]:
@@ -107,6 +115,13 @@ class TrainConfig:
         "steps",
         low=0,
         free=True,
+    )
+    save_at: str = opt(
+        "",
+        "steps after which a checkpoint is saved as well and never deleted, with commas between them: 0,1,2,4 "
+        "(0 = the initial weights); empty = no such step",
+        free=True,
+        later=True,
     )
     keep_best: bool = opt(
         False,

@@ -160,6 +160,11 @@ def test_numbers_of_the_recipes() -> None:
         assert (config.eval.max_batches, config.eval.batch_size) == (162 * 256, 1)
     for name in ("124m", "354m", "757m", "1_4b", "gpt2_baseline"):
         assert mc.load_config(f"tokenformer/{name}").train.keep_last == 0
+    for name in ("150m", "450m", "900m", "1_5b"):
+        config = mc.load_config(f"tokenformer/{name}")
+        assert (config.train.keep_last, config.train.save_every) == (6, 500)
+        assert config.train.save_at == "0,1,2,4,8,16,32,64,128,256,512"
+        assert (config.eval.max_batches, config.eval.batch_size) == (100 * 1024 // 4, 4)
     dry = mc.load_config("mixtral/mixtral80").eval
     assert (dry.documents, dry.max_batches) == (100, 0)
     for name in ("gpt2", "distilgpt2"):
@@ -181,6 +186,11 @@ def test_the_growth_of_openwebtext2() -> None:
             "neox",
         )
         assert (config.train.batch_size, config.train.seq_len, model.max_seq_len) == (512, 1024, 1024)
+        assert config.eval.max_batches == 100 * 512 // 4 and config.train.save_at.endswith(",256,512")
+    keeps = {
+        name: mc.load_config(f"tokenformer/{name}").train.keep_last for name in ("owt2_354m", "owt2_757m")
+    }
+    assert keeps == {"owt2_354m": 6, "owt2_757m": 4}
 
 
 def test_missing_config_names_the_nearest() -> None:

@@ -122,6 +122,8 @@ def test_all_ranks_of_a_run_without_disk_space_end_with_2(tiny_text: Path, tmp_p
         (["train.save_every=10", "train.keep_last=0"], 11),
         (["train.save_every=10", "train.keep_every=25"], 6),
         (["train.save_every=60"], 2),
+        (["train.save_every=10", "train.save_at=0,1,2,4,200"], 8),
+        (["train.save_every=0", "train.save_at=0,1"], 3),
         (["train.save_policy=best", "train.eval_every=50", "train.keep_last=1"], 2),
     ],
 )

@@ -29,6 +29,38 @@ def test_keep_last_0_keeps_all_and_keep_every_its_multiples(tmp_path: Path) -> N
     assert steps_in(tmp_path / "some") == [6, 12, 18, 20]
 
 
+def test_steps_of_save_at_are_saved_in_addition_and_stay(tmp_path: Path) -> None:
+    plain = ("train.keep_last=1", "train.save_every=8")
+    words = (*plain, "train.save_at=0, 1,2,5,40")
+    whole = unbroken(tmp_path / "plain", *plain)
+    assert unbroken(tmp_path / "whole", *words) == whole
+    assert steps_in(tmp_path / "whole") == [0, 1, 2, 5, 20]
+    assert rows_of(tmp_path / "whole") == rows_of(tmp_path / "plain")
+    with make(tmp_path / "parts", None, *words, "train.stop_at=4") as trainer:
+        trainer.fit()
+    start = (tmp_path / "parts" / "checkpoints" / "step-0").stat().st_mtime_ns
+    with make(tmp_path / "parts", None, *words) as trainer:
+        assert trainer.step_done == 4 and trainer.fit().final_hash == whole
+    assert steps_in(tmp_path / "parts") == [0, 1, 2, 5, 20]
+    assert (tmp_path / "parts" / "checkpoints" / "step-0").stat().st_mtime_ns == start
+
+
+def test_a_run_killed_after_its_start_goes_on_from_step_0(tmp_path: Path) -> None:
+    words = ("train.save_at=0", "train.save_every=8")
+    with make(tmp_path / "run", None, *words) as trainer:
+        trainer.fit(0)
+    assert steps_in(tmp_path / "run") == [0]
+    with make(tmp_path / "run", None, *words) as trainer:
+        assert trainer.step_done == 0 and trainer.fit().final_hash == unbroken(tmp_path / "whole")
+    assert steps_in(tmp_path / "run") == [0, 8, 16, 20]
+
+
+@pytest.mark.parametrize("text", ["1,x", "1,,2", "-1", "1 2", "1.5", "99999999999"])
+def test_a_list_of_steps_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"train\.save_at: expected steps with commas between them"):
+        config_of(f"train.save_at={text}")
+
+
 class Scripted(FakeEngine):
     """Validation losses by step; keeps which steps were validated."""
 

@@ -13,7 +13,8 @@ _SETTINGS = {
     "train.precision": "fp16 bf16 mixed_precision amp torch_dtype",
     "train.recompute": "gradient_checkpointing activation_checkpointing remat_policy remat",
     "train.save_every": "save_steps save_interval save.every checkpoint_every checkpoint_period checkpoint_interval",
-    "train.keep_last": "save_total_limit",
+    "train.save_at": "extra_save_iters",
+    "train.keep_last": "save_total_limit keep_last_n_checkpoints",
     "train.eval_every": "eval_interval eval.every validate_every validation_every val_every val_interval "
     "val_check_interval",
     "train.log_every": "log_interval log.every log_period",

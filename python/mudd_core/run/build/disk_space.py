@@ -9,6 +9,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
 from mudd_core.checkpoint import space_for
 from mudd_core.config import Config
+from mudd_core.config.train import save_steps
 from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.store.checkpoints import Checkpoints
 
@@ -46,7 +47,9 @@ def shortage(config: Config, checkpoints: Checkpoints | None, each: int, cache: 
     if more <= have:
         return ""
     fitting = (have + there - cache) // each - 1  # a save writes the new checkpoint before an old one goes
-    fewer = 1 <= fitting < (config.train.keep_last or count) and not config.train.keep_every
+    fewer = 1 <= fitting < (config.train.keep_last or count) and not (
+        config.train.keep_every or config.train.save_at
+    )
     mends = f"set train.keep_last={fitting}, or " if fewer else ""
     parts = f"up to {count} checkpoints at once" + (f", {bytes_text(cache)} of tokens" if cache else "")
     return (
@@ -70,8 +73,11 @@ def most_at_once(config: Config) -> int:
     saves = 1 + train.epochs + (train.steps // every if every else 0)
     if train.keep_best:
         saves += _validations(config)
+    extra = sum(step <= train.steps for step in save_steps(train.save_at))
+    saves += extra
     if train.keep_every:
         kept_for_good = train.steps // math.lcm(train.keep_every, every or 1)
+    kept_for_good += extra
     return min(saves, train.keep_last + kept_for_good + 1 + train.keep_best) if train.keep_last else saves
 
 

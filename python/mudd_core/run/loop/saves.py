@@ -23,6 +23,7 @@ class Saves:
 
     def __init__(self, run: Session) -> None:
         self._run = run
+        self._has_start = False  # whether the checkpoint of step 0 is on disk, or was left out
 
     def resume(self) -> bool:
         """Go on from the newest checkpoint; False if there is none."""
@@ -45,6 +46,7 @@ class Saves:
         if base is not None:
             base.settle(run.components.model, fresh=False)
             run.ranks.barrier()
+        self._has_start = True
         with reading_state(found):
             state.restore(found.state)
             data_place.restore(run.engine.batcher, found.state)
@@ -80,6 +82,14 @@ class Saves:
             raise unfit
 
         return run.ranks.together(refuse)
+
+    def save_start(self) -> None:
+        """Save the initial weights once, if train.save_at names step 0."""
+        if self._has_start or self._run.state.step_done:
+            return
+        self._has_start = True
+        if self._run.state.extra_save_due():
+            self.save()
 
     def save(self) -> bool:
         """Commit a checkpoint of the last whole step; False if it failed. Writes nothing where nothing is to be.

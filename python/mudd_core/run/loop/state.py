@@ -9,6 +9,7 @@ from typing import Any
 
 from mudd_core.base.types import Json
 from mudd_core.config import Config
+from mudd_core.config.train import save_steps
 from mudd_core.run.build.components import Components
 from mudd_core.run.loop.update_guard import UpdateGuard
 from mudd_core.run.records.engine import StepReport, kept
@@ -27,6 +28,7 @@ class RunState:
         self._tokens_per_step = train.batch_size * train.seq_len
         self._flops_per_token, self._peak = components.flops_per_token, components.peak
         self.step_done = self.saved_step = 0
+        self._extra_saves = save_steps(train.save_at)
         self.guard = UpdateGuard(train)
         self.last_validation: Validation | None = None
         self.validations = Validations()
@@ -148,6 +150,10 @@ class RunState:
         if self.saves_best:
             return self._is_best()
         return self.due(self._config.train.save_every)
+
+    def extra_save_due(self) -> bool:
+        """Whether train.save_at names this step, whatever the save policy is."""
+        return self.step_done in self._extra_saves
 
     def best_save_due(self) -> bool:
         """Whether this step is to be saved because its validation is the best one so far."""

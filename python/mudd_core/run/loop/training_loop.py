@@ -41,6 +41,7 @@ class TrainingLoop:
         state, self.summary = self._state, None
         self._requests.begin()
         last = None if most is None else state.step_done + most
+        self._saves.save_start()
         while not self._is_over(last):
             with self._trace.step(state.step_done):
                 record = self._update(settle)
@@ -50,7 +51,7 @@ class TrainingLoop:
             if logged:
                 state.logged(record)
             self._run.learning.took_step(record, logged=logged)
-            if self._requests.take_save() or state.save_due():
+            if self._requests.take_save() or state.save_due() or state.extra_save_due():
                 with self._trace.span("save"):
                     self._saves.save()
             self._trace.reached(state.step_done)

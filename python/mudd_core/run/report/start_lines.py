@@ -129,5 +129,7 @@ def _writes(start: Start) -> str:
             if train.save_every
             else "a checkpoint at the end"
         )
+    if train.save and train.save_at:
+        saves += f", and those of steps {train.save_at}"
     saves += ", the best one kept" if train.save and train.keep_best else ""
     return f"{place}: {saves}; the whole config is in {OUTPUT}"

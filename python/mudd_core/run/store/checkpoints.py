@@ -15,6 +15,7 @@ from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.checkpoint.stored import StoredTensor, stored_tensors
 from mudd_core.config import Config, config_hash, mesh_of
+from mudd_core.config.train import save_steps
 from mudd_core.dist import Comm
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -152,6 +153,7 @@ class Checkpoints:
                 saved_step=step,
                 spare=spare,
                 every=config.train.keep_every,
+                always=save_steps(config.train.save_at),
                 best_first=best_first,
                 comm=comm,
             )
