@@ -239,16 +239,22 @@ def positions(x: Like, name: str, longest: int, *, std: float, given: Like | Non
     return made
 
 
-def head(config: TiedHead, *, std: float) -> Like:
-    """The table [V, D] of the logits: the embedding's where they are tied, or the parameter `head`."""
-    role, name = ("embedding", "embed") if config.tie_embeddings else ("head", "head")
-    return unembedding(name, config.vocab_size, config.d_model, std=std, role=role)
+def head(config: TiedHead, *, std: float, init: str = "normal") -> Like:
+    """Return the table [V, D] of the logits: the embedding's if they are tied, else the parameter `head`.
+
+    init: the distribution of an untied head, as of parameter().
+    """
+    if config.tie_embeddings:
+        return unembedding("embed", config.vocab_size, config.d_model, std=std, role="embedding")
+    return unembedding("head", config.vocab_size, config.d_model, std=std, init=init)
 
 
-def unembedding(name: str, vocab_size: int, width: int, *, std: float, role: str = "head") -> Like:
+def unembedding(
+    name: str, vocab_size: int, width: int, *, std: float, role: str = "head", init: str = "normal"
+) -> Like:
     """The table `<name>` [V, D] itself; of a tied head the embedding's."""
     return parameter(
-        name, (vocab_size, width), role=role, fan_in=width, fan_out=vocab_size, init="normal", init_scale=std
+        name, (vocab_size, width), role=role, fan_in=width, fan_out=vocab_size, init=init, init_scale=std
     )
 
 

@@ -31,7 +31,8 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
     scale = config.d_model**-0.5 if config.tie_embeddings and config.normalize_logits else 1.0
     h_BTD = final_norm(config, x_BTD, scale)
     head_std = std if config.tie_embeddings else dense_std(config, config.d_model)
-    return Hidden(nn.sow("final_norm.out", h_BTD), nn.head(config, std=head_std))
+    head = nn.head(config, std=head_std, init=dense_init(config))
+    return Hidden(nn.sow("final_norm.out", h_BTD), head)
 
 
 def with_positions(config: Config, x_BTD: Like, batch: Batch, std: float) -> Like:
@@ -115,7 +116,7 @@ def feed_forward(config: Config, x_BTD: Like) -> Like:
             return nn.branch(
                 "out", x_BTD, lambda residual: slots(config, f_BTD, [""], "ffn", config.d_model, residual)[0]
             )
-        inner, init = config.inner(), "truncated_normal" if config.init == "jax" else "normal"
+        inner, init = config.inner(), dense_init(config)
         up_std, down_std = dense_std(config, config.d_model), dense_std(config, inner)
         u = nn.activated(
             config.mlp_activation,
@@ -135,6 +136,11 @@ def feed_forward(config: Config, x_BTD: Like) -> Like:
 def dense_std(config: Config, fan_in: int) -> float:
     """Standard deviation of the baseline's matrices."""
     return fan_in**-0.5 if config.init == "jax" else 0.02
+
+
+def dense_init(config: Config) -> str:
+    """Return the distribution of the baseline's feed-forward matrices and of an untied head."""
+    return "truncated_normal" if config.init == "jax" else "normal"
 
 
 def slots(
@@ -168,7 +174,7 @@ def slot_tokens(
 ) -> tuple[Like | None, ...]:
     """Keys [n, fan_in], values [n, width] and their biases [n], [width] (None without)."""
     jax = config.init == "jax"
-    init = "truncated_normal" if jax and truncated else "normal"
+    init = dense_init(config) if truncated else "normal"
     key_std = fan_in**-0.5 if jax else 0.02
     value_std = n**-0.5 if jax else 2 / (config.n_layer * math.sqrt(config.d_model))
     tokens: list[Like | None] = []

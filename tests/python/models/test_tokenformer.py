@@ -131,6 +131,13 @@ def test_initial_values_follow_the_two_programs() -> None:
     assert deviation("embed", init="neox") == pytest.approx(0.02, rel=0.02)
     assert deviation("blocks.0.attn.k.key", init="neox") == pytest.approx(0.02, rel=0.02)
     assert deviation("blocks.0.ffn.value", init="neox") == pytest.approx(2 / 256**0.5, rel=0.02)
+    untied = dataclasses.replace(config, tie_embeddings=False, vocab_size=4000)
+    for block in ({}, {"block": "dense", "d_ff": 64}):
+        head = mc.Model(dataclasses.replace(untied, **block), seed=1).parameters["head"]
+        assert head.std() == pytest.approx(256**-0.5, rel=0.01)
+        assert 2.2 < np.abs(head).max() / head.std() < 2.3  # a normal cut at two deviations
+    neox = mc.Model(dataclasses.replace(untied, init="neox"), seed=1).parameters["head"]
+    assert np.abs(neox).max() / neox.std() > 4
     gains = mc.Model(dataclasses.replace(config, gain_offset=0.0)).parameters["final_norm.gain"]
     assert (gains == 1).all() and not mc.Model(config).parameters["final_norm.gain"].any()
 
