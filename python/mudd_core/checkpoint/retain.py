@@ -31,7 +31,7 @@ def keep_last(
     The newest `keep` (0: all), `spare`, multiples of `every` and the steps in `always` stay.
 
     best_first: steps in the order of their validation losses; the first of them that is there stays too.
-    saved_step is read back and verified first. Where it does not verify, FormatError, and
+    saved_step is read back and verified first. If it does not verify, FormatError, and
     nothing is deleted; so at least one verified step always remains. Steps behind it (damaged ones that a resume
     passed over), of another run or without a manifest that can be read are neither counted nor touched. comm: all ranks
     call this; each reads back its share of the files, rank 0 deletes.

@@ -152,7 +152,7 @@ class RunState:
         return self.due(self._config.train.save_every)
 
     def extra_save_due(self) -> bool:
-        """Whether train.save_at names this step, whatever the save policy is."""
+        """Whether train.save_at names this step; every save policy takes it."""
         return self.step_done in self._extra_saves
 
     def best_save_due(self) -> bool:

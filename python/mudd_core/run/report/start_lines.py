@@ -130,6 +130,6 @@ def _writes(start: Start) -> str:
             else "a checkpoint at the end"
         )
     if train.save and train.save_at:
-        saves += f", and those of steps {train.save_at}"
+        saves += f", and one after each of the steps {train.save_at}"
     saves += ", the best one kept" if train.save and train.keep_best else ""
     return f"{place}: {saves}; the whole config is in {OUTPUT}"
