@@ -6,7 +6,7 @@ from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TokenF
 def get_config() -> Config:
     """768 slots, 12 blocks, 768 wide; 143,000 updates of 1,024 sequences of 2,048 tokens.
 
-    A validation takes 100 of these batches. The newest six checkpoints stay, and those after 0, 1, 2, 4 ... 512 updates.
+    A validation takes 100 of these batches. The newest six checkpoints stay, and those after 0, 1, 2, 4 ... 512 steps.
     """
     return Config(
         name="tokenformer-150m",
