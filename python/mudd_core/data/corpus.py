@@ -22,8 +22,8 @@ from typing import BinaryIO, Literal
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary, read_bytes
+from mudd_core.data.formats.not_text import fault_in, not_text
 from mudd_core.data.listing import Listing, list_files
-from mudd_core.data.not_text import not_text
 
 Split = Literal["train", "valid"]
 Progress = Callable[[str, int, int], None]
@@ -82,15 +82,6 @@ def is_held_out(digest: bytes) -> bool:
     return int.from_bytes(digest, "big") % HELD_OUT_MODULUS == HELD_OUT_REMAINDER
 
 
-def _fault_in(data: bytes) -> int | None:
-    """Where bytes are no UTF-8; None if they are."""
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start
-    return None
-
-
 def cut(stream: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
     """(start, bytes) of the documents of one file of `size` bytes; see the rule on top of this file."""
     piece = min(max(size // 256, 512), 65536)
@@ -122,15 +113,23 @@ def _end_of_document(text: bytes, piece: int) -> int:
     return end
 
 
+def cut_text(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield (start, bytes) of the documents of a file, as `cut` does; UserError where its bytes are not UTF-8 text."""
+    with open_binary(path) as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        for start, text in cut(file, size):
+            if (fault := fault_in(text)) is not None:
+                raise not_text(path, start + fault)
+            yield start, text
+
+
 def require_text(path: Path, longest: int) -> None:
     """UserError where the first `longest` bytes of a file are not UTF-8 text."""
     try:
-        with open_binary(path) as file:
-            for start, text in cut(file, path.stat().st_size):
-                if (fault := _fault_in(text)) is not None:
-                    raise not_text(path, start + fault)
-                if start > longest:
-                    return
+        for start, _ in cut_text(path):
+            if start > longest:
+                return
     except OSError as error:
         raise UserError(f"[data.path] cannot read {str(path)!r}: {error.strerror}") from error
 
@@ -161,7 +160,7 @@ def scan_listing(listing: Listing, progress: Progress | None = None) -> Corpus:
             raise UserError(
                 f"[data.path] cannot read {name.decode('utf-8', 'replace')!r}: {e.strerror}"
             ) from e
-        if _fault_in(data) is not None or (listing.kind == "folder" and b"\0" in data):
+        if fault_in(data) is not None or (listing.kind == "folder" and b"\0" in data):
             left_out += 1
             continue
         corpus_hash.update(len(data).to_bytes(8, "little"))
@@ -180,17 +179,13 @@ def _scan_one(path: Path, left_out: int, progress: Progress | None) -> Corpus:
     corpus_hash = hashlib.sha256()
     name = str(path).encode("utf-8", "surrogateescape")
     try:
-        with open_binary(path) as f:
-            size = f.seek(0, 2)
-            f.seek(0)
-            for start, text in cut(f, size):
-                if (fault := _fault_in(text)) is not None:
-                    raise not_text(path, start + fault)
-                corpus_hash.update(len(text).to_bytes(8, "little"))
-                corpus_hash.update(text)
-                documents.append(Document(name, start, len(text), hashlib.sha256(text).digest()))
-                if progress is not None:
-                    progress("reading", start + len(text), size)
+        size = path.stat().st_size
+        for start, text in cut_text(path):
+            corpus_hash.update(len(text).to_bytes(8, "little"))
+            corpus_hash.update(text)
+            documents.append(Document(name, start, len(text), hashlib.sha256(text).digest()))
+            if progress is not None:
+                progress("reading", start + len(text), size)
     except OSError as e:
         raise UserError(f"[data.path] cannot read {str(path)!r}: {e.strerror}") from e
     return _split(str(path), corpus_hash.hexdigest(), documents, left_out)

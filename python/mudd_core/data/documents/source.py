@@ -17,7 +17,7 @@ from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.data import DataConfig
 from mudd_core.data.cache import FORMAT, TokenCache
-from mudd_core.data.corpus import Progress, Split, cut
+from mudd_core.data.corpus import Progress, Split, cut_text
 from mudd_core.data.formats import FORMATS, Format, documents
 from mudd_core.data.formats.bad_records import FAIL, BadRecords, dropped_note
 from mudd_core.data.sources import Sources, sources_of
@@ -80,8 +80,7 @@ class TextFiles:
         """(number of the file, document as UTF-8); a file of plain text alone is cut as docs/data.md says."""
         for number, file in enumerate(self.files):
             if self.cuts:
-                with open_binary(file) as stream:
-                    yield from ((number, text) for _, text in cut(stream, file.stat().st_size))
+                yield from ((number, text) for _, text in cut_text(file))
             else:
                 texts = documents(file, self.column, self.named, self.bad)
                 yield from ((number, text.encode()) for text in texts)

@@ -7,15 +7,18 @@ from pathlib import Path
 
 from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
-from mudd_core.data.formats.format import Columns, Format, Record, require_columns, text_of
+from mudd_core.data.formats.format import Columns, Format, Record, require_columns
+from mudd_core.data.formats.not_text import fault_in, not_text
 
 
 def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
-    """The text of the file."""
+    """The text of the file; UserError if its bytes are not UTF-8."""
     require_columns(path, columns, ["text"])
     with BoundedFile(path) as file:
         data = file.read(0, file.size, "text")
-    yield {"text": text_of(data, path, 0, "text")}
+    if (fault := fault_in(data)) is not None:
+        raise not_text(path, fault)
+    yield {"text": data.decode("utf-8")}
 
 
 FORMAT = Format("text", (".txt", ".text", ".md", ".py"), lambda _head: False, records, holds="text")

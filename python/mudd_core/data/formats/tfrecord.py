@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
 import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from mudd_core.base.errors import FormatError
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc
 from mudd_core.base.types import Int64
 from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.example import MessageError, features, names
 from mudd_core.data.formats.format import ByNumber, Columns, Format, Record, Value, require_columns
+
+_HEAD_BYTES = 1 << 12
+_COMPRESSIONS = (("GZIP", b"\x1f\x8b", 31), ("ZLIB", b"\x78", 15))  # the bits are those of zlib.decompressobj
+_UNPACK_ZLIB = (
+    "python3 -c 'import sys, zlib; sys.stdout.buffer.write(zlib.decompress(sys.stdin.buffer.read()))'"
+)
 
 
 def payload_at(file: BoundedFile, offset: int) -> bytes:
@@ -33,7 +41,12 @@ def payload_at(file: BoundedFile, offset: int) -> bytes:
 
 
 def offsets(file: BoundedFile) -> Iterator[int]:
-    """Where each record begins, by the lengths alone: their checksums are verified, those of the payloads are not."""
+    """Where each record begins, by the lengths alone: their checksums are verified, those of the payloads are not.
+
+    UserError for a file that is compressed as a whole.
+    """
+    if (found := _compression(file.read(0, min(file.size, _HEAD_BYTES), "the head"))) is not None:
+        raise _compressed(file.path, found)
     at = 0
     while at < file.size:
         header = file.read(at, HEADER_BYTES, "the head of a record")
@@ -86,8 +99,35 @@ def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Re
 
 
 def _is_start(head: bytes) -> bool:
-    """The checksum of the first length fits."""
+    """The checksum of the first length fits, perhaps after decompression: `offsets` refuses such a file by its name."""
+    return _is_framed(head) or _compression(head) is not None
+
+
+def _is_framed(head: bytes) -> bool:
     return len(head) >= HEADER_BYTES and masked_crc(head[:8]) == int.from_bytes(head[8:12], "little")
+
+
+def _compression(head: bytes) -> str | None:
+    """Return GZIP or ZLIB, as TensorFlow names them, for compressed records; None for another file."""
+    for name, start, window_bits in _COMPRESSIONS:
+        if head.startswith(start):
+            try:
+                plain = zlib.decompressobj(window_bits).decompress(head, HEADER_BYTES)
+            except zlib.error:
+                return None
+            return name if _is_framed(plain) else None
+    return None
+
+
+def _compressed(path: Path, found: str) -> UserError:
+    """Return the error for compressed records, with the command that unpacks them."""
+    plain = path.with_name(path.name.split(".")[0] + ".plain.tfrecord")
+    old, new = shlex.quote(str(path)), shlex.quote(str(plain))
+    unpack = f"gunzip -c < {old}" if found == "GZIP" else f"{_UNPACK_ZLIB} < {old}"
+    return UserError(
+        f"[data.path] expected plain TFRecords, got TFRecords compressed as {found} in {str(path)!r}: "
+        f"`{unpack} > {new}` and name the new file"
+    )
 
 
 def _places_of_frames(path: Path) -> Int64:

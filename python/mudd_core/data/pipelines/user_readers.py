@@ -22,6 +22,7 @@ from mudd_core.config.own_files import file_of, split_name
 from mudd_core.config.pipelines import KEY, PIPELINES
 from mudd_core.data.corpus import Split
 from mudd_core.data.documents.source import DocumentSource, Frame, file_digest
+from mudd_core.data.formats.not_text import fault_in
 from mudd_core.data.pipelines import pack
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
 from mudd_core.data.pipelines.document_data import DocumentData, cached
@@ -72,13 +73,14 @@ def find_reader(name: str) -> Reader | None:
 
 @dataclass(frozen=True)
 class ReaderTexts:
-    """What a reader gives, as one part. empty: the other split, which is held out of this one."""
+    """What a reader gives, as one part. empty: the other split, which is held out of this one. utf8: bytes are text."""
 
     split: Split
     reader: Reader
     path: str
     empty: bool = False
     files: tuple[Path, ...] = (Path(),)
+    utf8: bool = True
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
         """(0, the item as bytes): UTF-8, or int64 ids. TypeError for what is neither, or both."""
@@ -89,7 +91,7 @@ class ReaderTexts:
                 raise UserError(
                     f"[data.pipeline] reader: expected texts or lists of ids, got both by item {number}"
                 )
-            yield 0, _as_bytes(item, number)
+            yield 0, _as_bytes(item, number, self.utf8)
 
     def groups(self) -> list[ReaderTexts]:
         return [] if self.empty else [self]
@@ -109,8 +111,13 @@ class ReaderTexts:
         return [self.empty, code, self.path, file_digest(file) if file.is_file() else None]
 
 
-def _as_bytes(item: Item, number: int) -> bytes:
+def _as_bytes(item: Item, number: int, utf8: bool) -> bytes:
     if isinstance(item, bytes):
+        if utf8 and (fault := fault_in(item)) is not None:
+            raise UserError(
+                f"[data.pipeline] reader: expected UTF-8 text, got other bytes in item {number} at byte {fault}; "
+                "decode them in the reader and yield strings"
+            )
         return item
     if isinstance(item, str):
         return item.encode()
@@ -173,7 +180,7 @@ def prepare(config: Config, how: Preparation, reader: Reader) -> DocumentData:
     text = gives_text(settings, reader)
     kind: type[DocumentData] = pack.PackData if text else ReaderIds
     source = DocumentSource(
-        ReaderTexts("train", reader, settings.path),
+        ReaderTexts("train", reader, settings.path, utf8=settings.tokenizer != "bytes"),
         ReaderTexts("valid", reader, settings.path, empty=True),
         kind.frame,
         hold_out=True,

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mudd_core.base.regular_files import open_binary
 from mudd_core.base.types import Int64
-from mudd_core.data.corpus import cut
+from mudd_core.data.corpus import cut_text
 from mudd_core.data.documents.source import TextFiles
 from mudd_core.data.formats import text
 from mudd_core.data.formats.bounded import BoundedFile
@@ -39,8 +38,7 @@ def _by_number(texts: TextFiles) -> ByNumber:
 
 
 def _places_of_text(path: Path) -> Int64:
-    with open_binary(path) as stream:
-        found = [(start, len(data)) for start, data in cut(stream, path.stat().st_size)]
+    found = [(start, len(data)) for start, data in cut_text(path)]
     return np.array(found, np.int64).reshape(-1, 2)
 
 

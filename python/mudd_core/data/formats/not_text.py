@@ -13,6 +13,15 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _HEAD_BYTES = 4096
 
 
+def fault_in(data: bytes) -> int | None:
+    """Return where bytes are no UTF-8; None if they are."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    return None
+
+
 def not_text(path: Path, offset: int) -> UserError:
     """The error of a file whose byte at `offset` is no UTF-8."""
     with open_binary(path) as file:
