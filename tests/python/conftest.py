@@ -24,6 +24,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A job of a cluster may run the tests; what it says of its tasks is not meant for the runs of the tests.
 for name in PROCESS_COUNTS:
     os.environ.pop(name, None)
+# Runs with code of the user's are noted there; the tests leave no notes in the home folder of who runs them.
+_state = tempfile.TemporaryDirectory(prefix="mudd_test_state_")
+os.environ["XDG_STATE_HOME"] = _state.name
 MEMORY = Path("/dev/shm")
 # Times say nothing on a busy machine; the same examples every time, so that a failure is the change's.
 settings.register_profile(

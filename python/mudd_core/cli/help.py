@@ -23,11 +23,9 @@ SIGTERM, or a file STOP in the work directory) saves and exits with code 75.""",
 or that of a checkpoint; --workdir names it too, --config the one in its default folder. Its saved config is used;
 overrides may set what may change on resume.""",
     "sample": """Writes text with a run's checkpoint, as it is generated. RUN is its folder, or that of a checkpoint;
---workdir names it too, --config the one in its default folder. Its saved config is used;
-overrides may set what may change on resume. A text ends at the end of a document, before a --stop text, at
-sample.max_tokens, or where the model's longest sequence ends. Lines of --- separate the texts. With --interactive
-Ctrl-C ends an answer, and the whole command at its prompt. Control characters other than tab and line feed are
-written as \\xNN.""",
+--workdir names it too, --config the one in its default folder. Overrides may set what may change on resume.
+A text ends with its document, before a --stop text, at sample.max_tokens, or at the model's longest sequence. Lines of
+--- separate the texts. With --interactive Ctrl-C ends an answer. Control characters are written as \\xNN.""",
     "data": """Builds the token cache of the config's text, if it is missing, and prints its hash, tokenizer and sizes.
 With --workdir and no --config, that of the run there.""",
     "report": """Prints what a work directory holds: config, validation losses, the loss curve in characters, the last
@@ -81,7 +79,7 @@ _EXAMPLES = {
 }
 _CODES = {
     "sample": "0 written, 2 bad arguments, 65 damaged input, 74 output lost, 130 left by Ctrl-C",
-    "train": "0 finished, 2 bad arguments, 65 damaged input, 74 a save failed, 75 stopped and saved, 76 diverged",
+    "train": "0 finished, 2 bad arguments, 65 damaged, 74 save failed, 75 stopped, 76 diverged",
 }
 
 

@@ -75,7 +75,7 @@ def main_help() -> str:
         f"  sample: {' '.join(_OF_SAMPLE)}",
         "",
         "examples:",
-        *example_lines(("--config=small.py", WRITING)),
+        *example_lines((WRITING,)),
         "",
         folded(
             "A field of the config is set by train.steps=100, --config.train.steps=100 or --steps 100. A config file "

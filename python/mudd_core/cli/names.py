@@ -91,6 +91,11 @@ OPTIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "--num-samples": ("N", "texts for each prompt, each with the next seed; default 1", ("sample",)),
     "--stop": ("TEXT", "end a text before this one, which is not written; may be repeated", ("sample",)),
     "--tokenizer": ("PATH", "tokenizer of the ids of a run that has none", ("sample", "report")),
+    "--trust-code": (
+        "",
+        "run the code in the folder of a run that you did not start here; read it first",
+        (),
+    ),
     "--html": ("[FILE]", "write a page of the run; default report.html in its folder", ("report",)),
     "--split": ("NAME", "valid (the default) or test, the rows behind those", ("validate",)),
     "--step": (

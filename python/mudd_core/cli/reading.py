@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli.corrected import other_names
@@ -10,6 +10,7 @@ from mudd_core.cli.names import known_words
 from mudd_core.cli.request import Request
 from mudd_core.cli.sampling import count_of
 from mudd_core.config import Config
+from mudd_core.run.store.own_code import MODEL
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run
 
@@ -18,11 +19,18 @@ def saved_run(request: Request) -> tuple[Config, RunFolder]:
     """Saved config and folder of the run of a request; UserError, with the whole command where that is clear."""
     section = {"sample": "sample", "validate": "eval"}.get(request.command, "")
     try:
-        return named_run(request.options, request.words, known_words(), section)
+        return named_run(request.options, request.words, known_words(), section, _needs(request))
     except UserError as error:
         if (better := other_names(request)) is not None:
             raise better from error
         raise
+
+
+def _needs(request: Request) -> Collection[str]:
+    """The fields whose code the command runs; of data, this is decided when they are read."""
+    if request.command in ("data", "report") and "--tokenizer" not in request.options:
+        return ()
+    return MODEL
 
 
 def split_of(request: Request) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
+from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.printable import beginning_of
 from mudd_core.base.terminal import screen
@@ -17,8 +20,9 @@ from mudd_core.run.records.guessing import guessing_loss, guessing_text, vocabul
 from mudd_core.run.report.last_rows import NOT_FINITE, curve_and_last_rows, shown_number
 from mudd_core.run.store.best_step import best_step
 from mudd_core.run.store.checkpoints import Checkpoints
-from mudd_core.run.store.json_files import facts_of
+from mudd_core.run.store.json_files import facts_of, read_saved_config
 from mudd_core.run.store.metrics import Row, rows_of, samples_of
+from mudd_core.run.store.own_code import MODEL, run_copies
 from mudd_core.run.store.run_folder import RunFolder
 
 
@@ -72,6 +76,9 @@ def write_page(config: Config, folder: RunFolder, name: str) -> None:
     from mudd_core.run.report.page.run_page import write_page as write
 
     file = local(name, "[arguments] --html") if name else folder.path / FILE
+    with contextlib.suppress(UserError):  # a page without what the model shows is better than none
+        run_copies(folder, needs=MODEL)
+        config = dataclasses.replace(config, model=read_saved_config(folder).model)
     write(folder, config, file)
     print(f"page  {file}")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.grammars.resolved import Resolved
 from mudd_core.run.store.config_source import ConfigSource
+from mudd_core.run.store.own_code import TRUST
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import mounts_in
 
@@ -41,8 +42,9 @@ class Request:
         """The work directory: --workdir, or runs/<config name>."""
         named = self.options.get("--workdir")
         if named is None:
-            return RunFolder.of_config(self.required_config().name)
-        return RunFolder.named(named, self.mounts)
+            folder = RunFolder.of_config(self.required_config().name)
+            return replace(folder, trusted=TRUST in self.options)
+        return RunFolder.named(named, self.mounts, trusted=TRUST in self.options)
 
     @property
     def typed_workdir(self) -> str:

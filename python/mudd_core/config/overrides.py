@@ -17,7 +17,7 @@ from mudd_core.config.arguments import Argument, Arguments, argument, is_plain, 
 from mudd_core.config.families import ModelConfig, in_family, named_family
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
-from mudd_core.config.own_files import split_name
+from mudd_core.config.own_files import name_own, split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.own_optimizers import named_optimizer
 from mudd_core.config.suggest import nearest, nearest_field, nearest_option
@@ -146,6 +146,7 @@ def in_asked_family(config: AnyConfig, name: str) -> AnyConfig:
     """The config with its model in the family of a file, whose fields the other words may name."""
     if split_name(name) is None:
         return config
+    name_own(FAMILY, name)
     return replace(config, model=in_family(config.model, named_family(name)))
 
 
@@ -187,10 +188,11 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
             known = field_path(item.path, list(infos.values()))
             hint = nearest_field(known or item.path, list(infos.values()))
             raise UserError(f"[config] unknown field '{item.path}' in '{item.word}'{hint}")
-        if path == OPTIMIZER and split_name(item.text) is not None:
-            named_optimizer(item.text)
         name = typed_names([item]).get(path, path)
         value = parse_value(replace(infos[path], path=name), item.text)
+        name_own(path, str(value))
+        if path == OPTIMIZER and split_name(str(value)) is not None:
+            named_optimizer(str(value))
         if path == "train.micro_batch_size":
             old_micro_batch = int(value) if _OLD_MICRO_BATCH.search(item.word) else -1
         config = replace_path(config, path, value)

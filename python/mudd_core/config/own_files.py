@@ -1,7 +1,7 @@
 """Python files of the user's that a field of the config names as FILE.py:NAME: an architecture, an optimizer, a reader.
 
 A file is run once for each content, by importlib, from the very bytes whose hash is kept. Nothing but a command or a
-program that names the file runs it; a saved config alone never does.
+program that names the file runs it; a saved config alone never does: its values are held back until they are named.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import importlib.util
 import linecache
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +46,11 @@ def sha256_of(text: bytes) -> str:
 
 _run: dict[tuple[str, str, str], OwnFile] = {}  # by key, file and hash
 _pinned: dict[tuple[str, str], OwnFile] = {}  # by key and value
+_offered: dict[
+    tuple[str, str], Callable[[], bytes]
+] = {}  # by key and value: gives the bytes, or raises UserError
+_named: set[tuple[str, str]] = set()  # keys and values that a command or a program has named
+_held: set[tuple[str, str]] = set()  # keys and values that a saved config alone has named
 _running: dict[str, OwnFile] = {}  # by name of the module, from before its code runs
 
 
@@ -81,6 +87,7 @@ def run_own(key: str, value: str, text: bytes | None = None) -> OwnFile:
         raise UserError(f"[{key}] expected FILE.py:NAME, got '{value}'")
     file = found[0]
     if text is None:
+        _require_named(key, value)
         text = _read(key, value, file)
     digest = sha256_of(text)
     if (key, file, digest) not in _run:
@@ -93,8 +100,49 @@ def pin(key: str, value: str, text: bytes) -> None:
     _pinned[key, value] = run_own(key, value, text)
 
 
+def offer(key: str, value: str, read: Callable[[], bytes]) -> None:
+    """Let file_of run what `read` returns as FILE.py:NAME, when the file is needed; read raises UserError."""
+    _pinned.pop((key, value), None)
+    _offered[key, value] = read
+
+
+def hold_back(key: str, value: str) -> None:
+    """Note a FILE.py:NAME of a saved config: the file is not run from the disk before a command names it."""
+    found = split_name(value)
+    known = (key, value) in _named or found is None or any(one[:2] == (key, found[0]) for one in _run)
+    if not known:
+        _held.add((key, value))
+
+
+def name_own(key: str, value: str) -> None:
+    """Note that a command or a program has named FILE.py:NAME, which may run from now on."""
+    if split_name(value) is None:
+        return
+    _named.add((key, value))
+    _held.discard((key, value))
+    if _offered.pop((key, value), None) is not None:
+        _pinned.pop((key, value), None)
+
+
+def has_run(key: str, sha256: str) -> bool:
+    """Return whether bytes of this hash have been run for the field in this process."""
+    return any(one[0] == key and one[2] == sha256 for one in _run)
+
+
+def _require_named(key: str, value: str) -> None:
+    """UserError for a file that a saved config alone names."""
+    if (key, value) in _held:
+        raise UserError(
+            f"[{key}] this config needs the code in {value}, and a command runs only files that it names; add "
+            f"{key}={value} (in Python config.replace({{'{key}': '{value}'}})), or name the work directory that has "
+            "its copy"
+        )
+
+
 def file_of(key: str, value: str) -> OwnFile:
-    """The file of FILE.py:NAME: as it is pinned, else as it is now."""
+    """The file of FILE.py:NAME: as it is pinned or offered, else as it is now."""
+    if (key, value) not in _pinned and (read := _offered.get((key, value))) is not None:
+        pin(key, value, read())
     found = _pinned.get((key, value)) or run_own(key, value)
     _show_lines(found)
     return found

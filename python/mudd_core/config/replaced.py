@@ -12,7 +12,7 @@ from mudd_core.config.check import check_config, type_fault
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk, with_section
 from mudd_core.config.overrides import field_path, in_asked_family, require_consistent
-from mudd_core.config.own_files import split_name
+from mudd_core.config.own_files import name_own, split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.own_optimizers import named_optimizer
 from mudd_core.config.sections import section_of
@@ -43,6 +43,7 @@ def with_changes(config: Config, changes: Changes) -> Config:
             before = config.model if name == "model" else before
             continue
         info = _field(config, name)
+        name_own(info.path, str(value))
         if info.path == OPTIMIZER and split_name(str(value)) is not None:
             named_optimizer(str(value))
         config = in_asked_family(config, str(value) if info.path == FAMILY else "")

@@ -11,7 +11,11 @@ from collections.abc import Mapping
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.families import FAMILIES
+from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import Scalar, replace_path, walk
+from mudd_core.config.own_files import hold_back
+from mudd_core.config.own_optimizers import KEY as OPTIMIZER
+from mudd_core.config.pipelines import KEY as READER
 from mudd_core.config.pipelines import spec_of
 from mudd_core.config.protocols import protocol_of
 from mudd_core.config.schema import Config
@@ -70,6 +74,16 @@ def _build(cls: type, raw: Json, path: str) -> object:
     return section_of(cls, values, path)
 
 
+def _hold_back_code(raw: Json) -> None:
+    """Let no file that this config names run before a command names it."""
+    for key in (FAMILY, OPTIMIZER, READER):
+        section, _, name = key.partition(".")
+        values = raw.get(section) if isinstance(raw, Mapping) else None
+        value = values.get(name) if isinstance(values, Mapping) else None
+        if isinstance(value, str):
+            hold_back(key, value)
+
+
 def from_dict(raw: Json) -> Config:
     """The config of `to_dict`; absent fields keep their default, unknown ones are refused.
 
@@ -77,6 +91,7 @@ def from_dict(raw: Json) -> Config:
     """
     config = _build(Config, raw, "")
     assert isinstance(config, Config)
+    _hold_back_code(raw)
     earlier = spec_of(config.data.pipeline).earlier_protocol
     if earlier and config.eval.protocol == "auto":
         return dataclasses.replace(config, eval=dataclasses.replace(config.eval, protocol=earlier))

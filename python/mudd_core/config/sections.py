@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.families import FAMILIES, config_class_for_saved, named_family
-from mudd_core.config.own_files import split_name
+from mudd_core.config.families.family import KEY as FAMILY
+from mudd_core.config.own_files import name_own, split_name
 from mudd_core.config.suggest import nearest
 
 RENAMED = {"train.micro_batch"}  # fields of earlier versions that the dataclass converts
@@ -28,6 +29,8 @@ def section_of(cls: type, raw: Mapping[str, object], path: str, *, saved: bool =
                 f"[config] model.family: expected one of {', '.join(FAMILIES)} or FILE.py:NAME, got {family!r}; a "
                 f"class of a notebook is registered before its run is opened: mc.register_family({family}, model)"
             )
+        if not saved:
+            name_own(FAMILY, family)
         cls = config_class_for_saved(family, raw) if is_own else named_family(family).config
     known = [field.name for field in dataclasses.fields(cls)]
     for name in raw:

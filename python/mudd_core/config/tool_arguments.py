@@ -84,6 +84,12 @@ class ToolArguments(argparse.ArgumentParser):
         self._tool, self._takes_fields, self._run = tool, bool(fields), run
         self._typed: list[str] = []
         self._job: Sequence[str] = ()
+        if run:
+            self.add_argument(
+                "--trust-code",
+                action="store_true",
+                help="run the code in the folder of a run that you did not start here; read it first",
+            )
 
     def read(self, words: Sequence[str], job: Sequence[str] = ()) -> tuple[argparse.Namespace, list[str]]:
         """(options, overrides of config fields); UserError for what is neither.

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
-from mudd_core.config import Config, apply_overrides, check_config, split_words
+from mudd_core.config import Config, apply_overrides, split_words
 from mudd_core.config.arguments import argument
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.interop.export_folder import OWN
 from mudd_core.run.store.best_step import BEST
+from mudd_core.run.store.own_code import check_saved
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run, run_and_step
 
@@ -51,11 +52,12 @@ class Asked:
 
     def run(self) -> tuple[Config, RunFolder]:
         """The run, its config with the changes."""
-        names = ("config", "workdir")
-        options = {f"--{name}": getattr(self.args, name) for name in names if getattr(self.args, name)}
+        names = ("config", "workdir", "trust_code")
+        given = {f"--{name.replace('_', '-')}": getattr(self.args, name) for name in names}
+        options = {name: value for name, value in given.items() if value}
         config, run = named_run(options, self.rest)
         config = apply_overrides(config, split_words(self.changes, config))
-        check_config(config)
+        check_saved(config)
         self._require_adapters(config)
         return config, run
 

@@ -29,18 +29,21 @@ class Loaded(NamedTuple):
     tokenizer: Tokenizer | None
 
 
-def load_run(path: str | Path, step: int | Literal["best"] | None = None) -> Run:
+def load_run(path: str | Path, step: int | Literal["best"] | None = None, *, trust_code: bool = False) -> Run:
     """Open a run for reading: a work directory, a checkpoint of one, a folder of model.save() or of Hugging Face.
 
     step: of the checkpoint; None for the newest, "best" for the lowest validation loss. It takes no lock and reads no
     training text, so it works while the run trains. UserError for another path, FormatError for a damaged file.
+
+    trust_code: code in the folder of a run may run when the model is used; without it, only the code of your own runs
+    on this machine may (docs/your-own.md).
     """
     folder = local(path, "[load_run] path").expanduser()
     if not folder.exists():
         raise UserError(
             f"[load_run] path: expected {_WHAT}, got '{path}', which does not exist{_hint(folder)}"
         )
-    source = own_source(folder, step)
+    source = own_source(folder, step, trust_code=trust_code)
     if source is None and _is_hugging_face(folder):
         if step is not None:
             raise UserError(
@@ -54,12 +57,12 @@ def load_run(path: str | Path, step: int | Literal["best"] | None = None) -> Run
     return Run(source)
 
 
-def load(path: str | Path, step: int | Literal["best"] | None = None) -> Loaded:
+def load(path: str | Path, step: int | Literal["best"] | None = None, *, trust_code: bool = False) -> Loaded:
     """The model and the tokenizer of a run or folder that load_run opens: `model, tokenizer = mc.load("runs/x")`.
 
-    The tokenizer is None where there is none.
+    The tokenizer is None where there is none. trust_code: as load_run.
     """
-    run = load_run(path, step)
+    run = load_run(path, step, trust_code=trust_code)
     return Loaded(run.model, run.tokenizer)
 
 

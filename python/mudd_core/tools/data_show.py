@@ -29,7 +29,7 @@ def main(words: Sequence[str]) -> int:
     from mudd_core.data.pipelines import prepare
     from mudd_core.run.build.rows import training_rows
 
-    config = named_config(parser, asked, rest)
+    config = named_config(parser, asked, rest, needs_model=False)
     data = prepare(config, fingerprint=fingerprint_of_run(asked.workdir))
     size = config.train.batch_size
     first = (asked.step - 1) * size

@@ -96,7 +96,7 @@ def _asked(parser: ToolArguments, args: argparse.Namespace, rest: list[str]) -> 
         return load_config(args.config, words)
     if not RunFolder(local(run_and_step(args.source)[0], "[grow] --from")).holds_run:
         parser.require("--config")
-    return config_of_run(args.source, words)
+    return config_of_run(args.source, words, trusted=args.trust_code)
 
 
 def _compare(config: Config, preserve: bool) -> tuple[Config, float, float]:

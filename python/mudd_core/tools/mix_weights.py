@@ -39,7 +39,8 @@ def main(words: Sequence[str]) -> int:
     if asked.workdir:
         asked.workdir, of_folder = run_and_step(asked.workdir)
         asked.step = of_folder if asked.step is None else asked.step
-    options = {f"--{name}": getattr(asked, name) for name in ("config", "workdir") if getattr(asked, name)}
+    names = ("config", "workdir", "trust_code")
+    options = {f"--{name.replace('_', '-')}": getattr(asked, name) for name in names if getattr(asked, name)}
     config, run = named_run(options, rest)
     cache, model, step = load_run(config, run, asked.step)
     folder = output_folder(out or run.path / "weights" / f"step-{step}", "[weights] --out")

@@ -16,16 +16,22 @@ def add_config_or_run(parser: ToolArguments) -> None:
     parser.add_argument("--workdir", metavar="DIR", help="instead: a run, whose saved config counts")
 
 
-def named_config(parser: ToolArguments, asked: argparse.Namespace, words: Sequence[str]) -> Config:
-    """The checked config that the options name, with overrides; UserError for both options, and for none."""
+def named_config(
+    parser: ToolArguments, asked: argparse.Namespace, words: Sequence[str], *, needs_model: bool = True
+) -> Config:
+    """The checked config that the options name, with overrides; UserError for both options, and for none.
+
+    needs_model: the code of a model or an optimizer of the user's is run too, where the run has a copy.
+    """
     if asked.config and asked.workdir:
         raise UserError(
             f"{parser.place} --workdir: expected it without --config, got both; leave one of them out"
         )
     if asked.workdir:
+        from mudd_core.run.store.own_code import ALL
         from mudd_core.run.store.saved_run import config_of_run
 
-        return config_of_run(asked.workdir, words)
+        return config_of_run(asked.workdir, words, ALL if needs_model else (), trusted=asked.trust_code)
     if not asked.config:
         parser.require("--config")
     return load_config(asked.config, words)

@@ -19,15 +19,16 @@ from mudd_core.run.store.store import Store
 
 
 def asked_run(
-    config: Config | str | Path | None, workdir: str | Path | Store | None
+    config: Config | str | Path | None, workdir: str | Path | Store | None, *, trust_code: bool = False
 ) -> tuple[Config, str | Path | Store | None]:
     """(config, work directory) of a Trainer's first two arguments; the folder of a run brings both.
 
-    UserError where the run needs what a config file registers, or where another folder is given beside its own.
+    trust_code: the code in the folder of a run may run, wherever the run was started. UserError where the run needs
+    what a config file registers, or where another folder is given beside its own.
     """
     if not isinstance(config, str | Path):
         return run_config(config), workdir
-    path, run = Path(config), RunFolder(Path(config))
+    path, run = Path(config), RunFolder(Path(config), trusted=trust_code)
     if not run.has_identity:
         return _named(config), workdir
     if workdir is not None:
@@ -36,7 +37,7 @@ def asked_run(
             "give a config and the new folder"
         )
     _require_registered(run)
-    run_copies(run)  # of the user's files: the path names the run
+    run_copies(run)
     found = read_saved_config(run)
     if Checkpoints(run).newest() >= found.train.stop_at:
         found = replace_path(found, "train.stop_at", 0)  # it has stopped there

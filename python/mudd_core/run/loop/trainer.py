@@ -69,8 +69,9 @@ class Trainer(Hinted):
         comm: Comm | None = None,
         assemble: Assemble = assemble,
         fields: Mapping[str, object] | None = None,
+        trust_code: bool = False,
     ) -> None:
-        (asked, workdir), ranks = asked_run(config, workdir), Ranks(comm)
+        (asked, workdir), ranks = asked_run(config, workdir, trust_code=trust_code), Ranks(comm)
         if model is not None:
             require_model(model)
         if not isinstance(progress, Progress | None):

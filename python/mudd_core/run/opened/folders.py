@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,21 +18,23 @@ from mudd_core.run.build.saved_model import model_of_run
 from mudd_core.run.opened.run import Source
 from mudd_core.run.store.best_step import step_asked
 from mudd_core.run.store.json_files import read_saved_config
-from mudd_core.run.store.own_code import run_copies
+from mudd_core.run.store.own_code import MODEL, run_copies
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
 
 
-def own_source(path: Path, step: int | str | None) -> Source | None:
+def own_source(path: Path, step: int | str | None, *, trust_code: bool = False) -> Source | None:
     """The source of a folder that this program has written; None for another one.
 
-    step: of the checkpoint to read, or "best"; None for the newest, or that of a checkpoint's own folder.
+    step: of the checkpoint to read, or "best"; None for the newest, or that of a checkpoint's own folder. trust_code:
+    code in the folder of a run may run. None is run before the model, or a reader of the text, is used.
     """
     if is_model_folder(path):
         return _of_model(path, step)
     folder, of_folder = RunFolder.holding(path)
+    folder = replace(folder, trusted=trust_code)
     if not folder.holds_run or not folder.has_identity:
         return None
     step = step_asked(step, folder, "[load_run] step")
@@ -39,15 +42,20 @@ def own_source(path: Path, step: int | str | None) -> Source | None:
         raise UserError(
             f"[load_run] step: expected {of_folder}, the step of {path}, got {step}; leave it out"
         )
-    run_copies(folder)  # of the user's files: the path names the run
+    run_copies(folder, needs=())  # it offers the reader of the data, which the tokenizer may need
     config = read_saved_config(folder)
     return Source(
         path,
         config,
-        partial(model_of_run, config, folder, of_folder if step is None else step),
+        partial(_model, folder, of_folder if step is None else step),
         partial(own_tokenizer, config, folder),
         folder,
     )
+
+
+def _model(folder: RunFolder, step: int | None) -> tuple[Model, int]:
+    run_copies(folder, needs=MODEL)
+    return model_of_run(read_saved_config(folder), folder, step)
 
 
 def config_of(folder: Path, model: Model) -> Config:

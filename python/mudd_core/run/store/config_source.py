@@ -98,6 +98,8 @@ def resumed(file: str, words: Sequence[str], run: RunFolder | None) -> tuple[Con
 
     run: its folder; None: the folder under runs/ whose name the files or the arguments spell out.
     """
+    from mudd_core.run.store.json_files import read_saved_config
+
     path = find_config(file).resolve()
     if path.suffix == ".json":
         return None
@@ -106,13 +108,20 @@ def resumed(file: str, words: Sequence[str], run: RunFolder | None) -> tuple[Con
     found = [known for folder in folders if (known := _known(folder, path, words, named=run is not None))]
     if len(found) != 1:
         return None
-    replay(path, found[0][1].registers)
-    return found[0]
+    folder, source = found[0]
+    try:
+        run_copies(folder)
+        config = read_saved_config(folder)
+    except (FormatError, UserError):  # the files that the command names run then
+        return None
+    replay(path, source.registers)
+    return config, source
 
 
 def _known(
     folder: RunFolder, path: Path, words: Sequence[str], *, named: bool
-) -> tuple[Config, ConfigSource] | None:
+) -> tuple[RunFolder, ConfigSource] | None:
+    """The folder with its source, if the same command started its run; no code is run."""
     from mudd_core.run.store.json_files import read_facts, read_saved_config
 
     try:
@@ -123,13 +132,12 @@ def _known(
             return None
         if any(not digest or _hash(Path(file)) != digest for file, digest in source.files.items()):
             return None
-        run_copies(folder)
         config = read_saved_config(folder)
         if named:
-            return config, source
+            return folder, source
         # A name that the file computes may be another one each time: then the file has to run.
         texts = [*words, *(read_bytes(Path(file)).decode("utf-8", "replace") for file in source.files)]
         fits = config.name == folder.path.name and any(config.name in text for text in texts)
-        return (config, source) if fits else None
+        return (folder, source) if fits else None
     except (FormatError, UserError, OSError):  # the next command that opens the run reports it
         return None

@@ -1,31 +1,37 @@
 """The user's files that a run is made of: their copies and hashes in its work directory, and what a resume does.
 
-A copy is `model_family.py` beside config.json. A command that names the work directory runs it; a folder that was
-fetched from a URL, and a run whose weights alone are read, run nothing.
+A copy is `model_family.py` in the same folder as config.json. A command runs it only if it needs that code, the saved
+config names it, and the user has allowed it: the run was started by this user here (own_runs.py), the command names a
+file with the same bytes, or --trust-code (trust_code=True) was given.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import member
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
-from mudd_core.config import Config
+from mudd_core.config import Config, check_config
 from mudd_core.config.families import in_family, named_family, own_family
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import replace_path
 from mudd_core.config.overrides import named_in
-from mudd_core.config.own_files import OwnFile, file_of, pin, sha256_of, split_name
+from mudd_core.config.own_files import OwnFile, file_of, has_run, offer, pin, sha256_of, split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
-from mudd_core.config.own_optimizers import named_optimizer, own_optimizer
+from mudd_core.config.own_optimizers import name_fault, named_optimizer, own_optimizer
 from mudd_core.config.pipelines import KEY as READER
+from mudd_core.run.store.own_runs import known_hashes, remember
 from mudd_core.run.store.run_folder import RunFolder
 
 MEMBER = "own_files"  # of run.json
 COPIES = {FAMILY: "model_family.py", OPTIMIZER: "optim_name.py", READER: "data_pipeline.py"}
+ALL = frozenset(COPIES)
+MODEL = frozenset({FAMILY})
+TRUST = "--trust-code"
 
 
 def _named(config: Config) -> dict[str, tuple[str, OwnFile]]:
@@ -87,31 +93,84 @@ def _saved(facts: Mapping[str, Json], folder: RunFolder) -> dict[str, _Saved]:
     return found
 
 
-def run_copies(folder: RunFolder, words: Sequence[str] = ()) -> None:
-    """Run the copies in a work directory that a command names; nothing where there is no run, or one from a URL.
+def run_copies(folder: RunFolder, words: Sequence[str] = (), needs: Collection[str] = ALL) -> None:
+    """Run the copies in a work directory that its config names and the caller needs; nothing if there is no run.
 
-    words: of the command; a file that they name is not taken from the run.
+    The copy of a reader runs later, when data are read. words: of the command; a file that they name is not taken from
+    the run. needs: fields.
 
-    UserError where a copy is gone or is not what the run was started with.
+    UserError if a copy is gone or is not what the run was started with, and for code that may not run (_require_trust).
     """
     from mudd_core.run.store.json_files import read_facts
 
-    if folder.is_copy or not folder.has_identity:
+    if not folder.has_identity or not folder.holds_run:
         return
-    for key, one in _saved(read_facts(folder), folder).items():
-        if named_in(words, key):
+    facts = read_facts(folder)
+    if not (saved := _saved(facts, folder)):
+        return
+    for key, value in _named_by(folder).items():
+        one = saved.get(key)
+        if one is None or one.name != value or named_in(words, key):
             continue
-        copy = folder.path / COPIES[key]
-        try:
-            text = read_bytes(copy, links=False)
-        except OSError as error:
-            raise UserError(f"[resume] {copy}: {error.strerror}; name the file: {key}={one.name}") from error
-        if (found := sha256_of(text)) != one.sha256:
-            raise UserError(
-                f"[resume] {copy}: expected the run's copy with SHA-256 {one.sha256}, got {found}; bring the old "
-                f"one back, or name a file that has this hash: {key}=FILE.py:{_leaf(one.name)}"
-            )
-        run_named(key, one.name, text)
+        if key == READER:
+            offer(key, value, partial(_copy, folder, facts, key, one))
+        elif key in needs:
+            run_named(key, value, _copy(folder, facts, key, one))
+
+
+def _named_by(folder: RunFolder) -> dict[str, str]:
+    """FILE.py:NAME by field, as the saved config of a run has them."""
+    from mudd_core.run.store.json_files import read_object
+
+    config, found = read_object(folder.config_file), {}
+    for key in COPIES:
+        section, _, name = key.partition(".")
+        values = config.get(section)
+        value = values.get(name) if isinstance(values, dict) else None
+        if isinstance(value, str) and split_name(value) is not None:
+            found[key] = value
+    return found
+
+
+def _copy(folder: RunFolder, facts: Mapping[str, Json], key: str, one: _Saved) -> bytes:
+    """The bytes of a copy that may run; UserError for all others."""
+    copy = folder.path / COPIES[key]
+    try:
+        text = read_bytes(copy, links=False)
+    except OSError as error:
+        raise UserError(f"[resume] {copy}: {error.strerror}; name the file: {key}={one.name}") from error
+    if (found := sha256_of(text)) != one.sha256:
+        raise UserError(
+            f"[resume] {copy}: expected the run's copy with SHA-256 {one.sha256}, got {found}; bring the old "
+            f"one back, or name a file that has this hash: {key}=FILE.py:{_leaf(one.name)}"
+        )
+    if not (folder.trusted or has_run(key, found) or _is_of_user(folder, facts, key, found)):
+        raise UserError(
+            f"[{key}] {copy}: expected the code of a run that you started on this machine, got a file from elsewhere; "
+            "read it, then add --trust-code (in Python trust_code=True), or name a file of yours that has the same "
+            f"bytes: {key}=FILE.py:{_leaf(one.name)}"
+        )
+    return text
+
+
+def _is_of_user(folder: RunFolder, facts: Mapping[str, Json], key: str, sha256: str) -> bool:
+    """Return whether this user ran these bytes here in this run; no for a copy of a URL, where others may write."""
+    return not folder.is_copy and known_hashes(str(facts.get("run_id"))).get(key) == sha256
+
+
+def remember_code(run_id: str, config: Config) -> str:
+    """Note that this user runs the code of a config here; returns why that failed, empty if it did not."""
+    return remember(run_id, {key: file.sha256 for key, (_, file) in _named(config).items()})
+
+
+def check_saved(config: Config, names: Mapping[str, str] | None = None) -> None:
+    """Raise UserError for a saved config that breaks a rule. An optimizer whose code has not run is no fault.
+
+    names: as for check_config.
+    """
+    if name_fault(config.optim.name):
+        config = replace_path(config, OPTIMIZER, "adamw")
+    check_config(config, names or {})
 
 
 def require_named_reader(config: Config, words: Sequence[str]) -> None:

@@ -34,20 +34,28 @@ _ARGUMENT = "[arguments] --workdir"
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The work directory of a run. url: of the storage that it is a copy of, without a slash at its end; else empty."""
+    """The work directory of a run. url: of the storage that it is a copy of, without a slash at its end; else empty.
+
+    trusted: the caller allows the code in the folder to run (--trust-code, trust_code=True).
+    """
 
     path: Path
     url: str = field(default="", compare=False)
+    trusted: bool = field(default=False, compare=False)
 
     @classmethod
-    def named(cls, name: str, mounts: str = "", argument: str = _ARGUMENT) -> RunFolder:
+    def named(
+        cls, name: str, mounts: str = "", argument: str = _ARGUMENT, *, trusted: bool = False
+    ) -> RunFolder:
         """Return the folder that a user names by a path or a URL; UserError for a name that no folder can have.
 
         mounts: storage.map. A URL that it does not map is mirrored from a folder below runs/remote. argument: for the
         message, as [place] name.
         """
         name = mapped(name, mounts)
-        return cls(mirror_folder(name), name.rstrip("/")) if is_url(name) else cls(local(name, argument))
+        if is_url(name):
+            return cls(mirror_folder(name), name.rstrip("/"), trusted)
+        return cls(local(name, argument), trusted=trusted)
 
     @classmethod
     def of_config(cls, name: str) -> RunFolder:
@@ -68,11 +76,11 @@ class RunFolder:
 
     def absolute(self) -> RunFolder:
         """Return the same folder by its path from the root; UserError for a path that no folder can have."""
-        return RunFolder(local(self.path, "[workdir] path").absolute(), self.url)
+        return RunFolder(local(self.path, "[workdir] path").absolute(), self.url, self.trusted)
 
     def resolved(self) -> RunFolder:
         """Return the same folder by a path without links; OSError or RuntimeError for links in a circle."""
-        return RunFolder(self.path.resolve(), self.url)
+        return RunFolder(self.path.resolve(), self.url, self.trusted)
 
     @property
     def config_file(self) -> Path:

@@ -144,6 +144,8 @@ class RunStore:
         self.keep_files(own_code.copies_of(self.config))
         if run != saved:
             write_facts(self.folder, run)
+        if obstacle := own_code.remember_code(self.run_id, self.config):
+            print(f"note: other commands on this run need --trust-code: {obstacle}", file=sys.stderr)
         self._checkpoints.recover()
         return self.run_id
 

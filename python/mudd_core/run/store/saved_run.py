@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
@@ -11,7 +12,6 @@ from mudd_core.base.storage import is_url
 from mudd_core.config import (
     Config,
     apply_overrides,
-    check_config,
     differences,
     find_config,
     read_config,
@@ -22,7 +22,7 @@ from mudd_core.config.arguments import with_values
 from mudd_core.config.overrides import named_in
 from mudd_core.run.store.bound_values import with_earlier_values
 from mudd_core.run.store.config_source import of_facts
-from mudd_core.run.store.own_code import COPIES, as_saved, run_copies
+from mudd_core.run.store.own_code import ALL, COPIES, MODEL, TRUST, as_saved, check_saved, run_copies
 from mudd_core.run.store.registrations import replay
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -68,14 +68,19 @@ def fetch_run(folder: RunFolder) -> None:
 
 
 def named_run(
-    options: Mapping[str, str], words: Sequence[str], known: Sequence[str] = (), first: str = ""
+    options: Mapping[str, str],
+    words: Sequence[str],
+    known: Sequence[str] = (),
+    first: str = "",
+    needs: Collection[str] = MODEL,
 ) -> tuple[Config, RunFolder]:
     """Saved config and folder of the run that --workdir names, or --config by its default folder.
 
     words: overrides; they may set what may change on resume, or repeat what is saved. Of the config file only the name
     counts, so a run that was trained with overrides is read by the same --config. known, first: as for split_words.
+    needs: as for run_copies.
     """
-    file, workdir = options.get("--config"), options.get("--workdir")
+    file, workdir, trusted = options.get("--config"), options.get("--workdir"), TRUST in options
     if workdir is None:
         if file is None:
             newest = newest_run()
@@ -83,30 +88,35 @@ def named_run(
             raise UserError(f"[arguments] give --config=FILE or --workdir=DIR to say which run{example}")
         config = read_config(file)
         names = [item for item in split_words(words, config, known, first) if item.path == "name"]
-        folder = RunFolder.of_config(apply_overrides(config, names).name)
+        folder = replace(RunFolder.of_config(apply_overrides(config, names).name), trusted=trusted)
     else:
         config = Config()
         if file is not None:
             find_config(file)  # it is not needed, but a wrong name is a mistake
-        folder = RunFolder.named(workdir, mounts_in(words))
+        folder = RunFolder.named(workdir, mounts_in(words), trusted=trusted)
         fetch_run(folder)
         if file is not None:
             _registered_by(find_config(file), folder)
-    run_copies(folder, words)
+    run_copies(folder, words, needs)
     return _saved_with(folder, words, config, known, first), folder
 
 
-def config_of_run(workdir: str, words: Sequence[str]) -> Config:
-    """The saved config of a run, or of the run of a checkpoint, with any overrides applied; the run stays as it is."""
+def config_of_run(
+    workdir: str, words: Sequence[str], needs: Collection[str] = ALL, *, trusted: bool = False
+) -> Config:
+    """The saved config of a run, or of the run of a checkpoint, with any overrides applied; the run stays as it is.
+
+    needs: as for run_copies. trusted: --trust-code was given.
+    """
     from mudd_core.run.store.json_files import read_saved_config
 
-    folder = RunFolder.named(run_and_step(workdir)[0], mounts_in(words))
+    folder = RunFolder.named(run_and_step(workdir)[0], mounts_in(words), trusted=trusted)
     fetch_run(folder)
-    run_copies(folder, words)
+    run_copies(folder, words, needs)
     saved = read_saved_config(folder)
     overrides = split_words(words, saved)
     config = apply_overrides(saved, overrides)
-    check_config(config, typed_names(overrides))
+    check_saved(config, typed_names(overrides))
     return config
 
 
@@ -135,7 +145,7 @@ def _saved_with(
     if any(named_in(words, key) for key in COPIES):
         asked = as_saved(asked, folder, facts)
         saved = read_saved_config(folder)  # with the code that is known now
-    check_config(asked, typed_names(overrides))
+    check_saved(asked, typed_names(overrides))
     # Of the base of adapters the hash is compared, not its place.
     base = ("start.load_parameters_path",) if saved.tune.method == "lora" else ()
     fixed = [one for one in differences(saved, asked) if not one.free_on_resume and one.path not in base]

@@ -102,7 +102,7 @@ def read_run(letter: str, typed: str) -> ComparedRun:
     name, until = run_and_step(typed)
     if not is_url(name) and not (folder := RunFolder.named(name, argument="[compare] RUN")).holds_run:
         raise UserError(f"[compare] {typed}: expected the folder of a run, got {_without_run(folder)}")
-    config, folder = named_run({"--workdir": name}, ())
+    config, folder = named_run({"--workdir": name}, (), needs=())
     records = read_records(folder, config)
     if until is not None:
         updates, validations = (_up_to(table, until) for table in (records.updates, records.validations))

@@ -45,7 +45,10 @@ def main(words: Sequence[str]) -> int:
             f"got {asked.nodes} x {asked.ranks_per_node}"
         )
     network = network_of(asked.net)
-    config = load_config(asked.config, overrides) if asked.config else config_of_run(asked.workdir, overrides)
+    if asked.config:
+        config = load_config(asked.config, overrides)
+    else:
+        config = config_of_run(asked.workdir, overrides, trusted=asked.trust_code)
     from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
     from mudd_core.run.build.plan_report import usual_program_bytes
     from mudd_core.tools.scale.models import training_of
