@@ -98,11 +98,16 @@ def _print_validations(config: Config, rows: Sequence[Row], text_bytes: float) -
 
 def _text_bytes_per_target(config: Config, folder: RunFolder, name: str) -> float:
     """Bytes of held-out text for each target, where the tokenizer of this name decodes the ids of a run."""
+    from mudd_core.data.pipelines.text import TextData
     from mudd_core.run.build.rows import validation_batches
     from mudd_core.run.build.run_tokenizer import asked_tokenizer, text_bytes_per_target
     from mudd_core.run.build.saved_model import load_run
 
     text, model, _ = load_run(config, folder)
+    if isinstance(
+        text, TextData
+    ):  # its own tokenizer loses text: decoding does not bring the lost bytes back
+        return 0.0
     tokenizer = asked_tokenizer(name, config, model.config.vocab_size)
     return text_bytes_per_target(tokenizer, validation_batches(config, text))
 

@@ -131,7 +131,7 @@ class JsonTokenizer(_ByteVocabulary):
         self.pad_id = special.pad
         self._reads_names = bool(special.names)
         self._is_byte_level = _is_byte_level(content)
-        self._needs_trial = not has_own_form(content)
+        self.has_own_form = has_own_form(content)  # loads without a trial, and loses no text
         self._pieces = _pieces_of(content, ids, self.vocab_size) if self._is_byte_level else []
 
     @property
@@ -152,7 +152,7 @@ class JsonTokenizer(_ByteVocabulary):
         if self._library is None:
             import tokenizers  # heavy: only when text is encoded
 
-            if self._needs_trial:
+            if not self.has_own_form:
                 try_in_child(self._data, self._file)
             library = self._guard(lambda: tokenizers.Tokenizer.from_str(self._data.decode("utf-8")))
             library.no_truncation()

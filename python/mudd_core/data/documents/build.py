@@ -151,6 +151,9 @@ class _Build:
             if "dropped" in totals:
                 count, first = totals["dropped"]
                 facts |= {"dropped": count, "first_dropped": first}
+            if "checked" in totals:
+                checked, lost = totals["checked"]
+                facts |= {"checked_documents": checked, "lost_documents": lost}
             manifest = form.manifest(facts, totals["train_files"])
             # Before the name is there: after it no start would look for them.
             shutil.rmtree(self._work, ignore_errors=True)

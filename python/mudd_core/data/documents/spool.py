@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from mudd_core.data.cache import BLOCK_BYTES, SPLITS
 from mudd_core.data.corpus import Split, is_held_out
+from mudd_core.data.documents.round_trip import RoundTrip
 from mudd_core.data.documents.source import GROUP_BYTES, Frame, TextFiles, Texts, framed
 from mudd_core.data.source_notes import SourceNote, note_of
 from mudd_core.data.tokenize import Tokenizer
@@ -44,7 +45,8 @@ class Totals(TypedDict):
 
     group_bytes: GROUP_BYTES, by which documents became parts. bytes: of text, by split. train_files: training documents
     of each file. sources: the files as they were. files: bytes of the files of a spool, and CRC-32 of these. dropped:
-    number of bad records, and the message of the first one.
+    number of bad records, and the message of the first one. checked: documents that were decoded, and how many of them
+    did not come back.
     """
 
     group_bytes: int
@@ -54,6 +56,7 @@ class Totals(TypedDict):
     sources: list[SourceNote]
     files: dict[str, list[int]]
     dropped: NotRequired[tuple[int, str]]
+    checked: NotRequired[list[int]]
 
 
 class Spool:
@@ -79,6 +82,7 @@ class Spool:
         """Tokenize the documents of a part. report: called after each batch."""
         totals, counts = self.totals, Counter[int]()
         notes = [note_of(file) for file in part.whole_files()]
+        round_trip = RoundTrip(how.tokenizer, how.frame, totals.get("checked", [0, 0]))
         for batch in _batches(part.texts()):
             ids: dict[Split, list[bytes]] = {"train": [], "valid": []}
             lengths: dict[Split, list[int]] = {"train": [], "valid": []}
@@ -89,6 +93,7 @@ class Spool:
                 ids[split].append(row.astype(how.dtype).tobytes())
                 lengths[split].append(row.size)
                 totals["bytes"][split] += len(text)
+                round_trip.look_at(split, text, row)
                 counts[file] += split == "train"
             for split in SPLITS:
                 self._write(f"{split}.ids", b"".join(ids[split]))
@@ -99,6 +104,8 @@ class Spool:
         if isinstance(part, TextFiles) and (dropped := part.bad.count_of(part.files)):
             count, first = totals.get("dropped", (0, part.bad.first))
             totals["dropped"] = (count + dropped, first)
+        if round_trip.counts[0]:
+            totals["checked"] = round_trip.counts
         totals["parts"] += 1
         new = self._folder / "totals.new"
         new.write_text(json.dumps(totals))

@@ -17,6 +17,7 @@ from mudd_core.data.cache import fingerprint_of
 from mudd_core.data.cache_folder import is_current
 from mudd_core.data.corpus import Split
 from mudd_core.data.documents.plain_text import PlainText, text_cache
+from mudd_core.data.documents.round_trip import loss_note
 from mudd_core.data.documents.source import Frame
 from mudd_core.data.formats import FORMATS, format_of
 from mudd_core.data.listing import data_files
@@ -39,13 +40,16 @@ class TextData(DocumentData):
 
     @property
     def valid_bytes_per_target(self) -> float:
-        """Bytes of validation text over its predictions; UserError if there are none."""
+        """Bytes of validation text over its predictions; UserError if there are none.
+
+        0 if the tokenizer loses text, whose bytes the predictions do not cover.
+        """
         n_targets = self.cache.n_valid_tokens - 1
         if n_targets < 1:
             raise UserError(
                 f"[data] the validation split has {max(0, n_targets + 1)} tokens and needs 2; use more text"
             )
-        return self.cache.valid_bytes / n_targets
+        return 0.0 if loss_note(self.cache) else self.cache.valid_bytes / n_targets
 
     def rows(self, split: Split, shape: RowShape) -> Batcher:
         return Batcher(self.cache, split, shape.seq_len, shape.seed, shape.batch_size)
@@ -56,6 +60,8 @@ class TextData(DocumentData):
         lines[1] = f"corpus      SHA-256 {cache.corpus_hash}"
         for number, place in ((3, cache.train), (4, cache.valid)):
             lines[number] += f" ({place.text_bytes / max(1, place.count):.2f} bytes a token)"
+        if note := loss_note(cache):
+            lines.append(f"warning     {note}")
         return lines
 
 

@@ -1,0 +1,67 @@
+"""The check of a build that documents come back from their ids: bits per byte of lost text would be too low."""
+
+from __future__ import annotations
+
+import json
+
+from mudd_core.base.regular_files import read_bytes
+from mudd_core.data.cache import TokenCache
+from mudd_core.data.corpus import Split
+from mudd_core.data.documents.source import Frame
+from mudd_core.data.tokenize import ByteTokenizer, Ids, JsonTokenizer, Tokenizer
+
+_MOST_BYTES = 8 << 20  # of the documents of a split that one process decodes
+_EACH_OF = 256  # the first documents, which are all checked; then one of _STRIDE
+_STRIDE = 16
+
+
+class RoundTrip:
+    """Decodes some documents of each split and counts those that do not come back."""
+
+    def __init__(self, tokenizer: Tokenizer, frame: Frame, counts: list[int]) -> None:
+        """counts: documents that were checked and those that were lost, of an earlier part of the build."""
+        # Only rows of the pipeline `text` have bits per byte, and only foreign files lose text.
+        own = isinstance(tokenizer, ByteTokenizer) or (
+            isinstance(tokenizer, JsonTokenizer) and tokenizer.has_own_form
+        )
+        self._tokenizer = None if own or frame != "end" else tokenizer
+        self.counts = counts
+        self._seen: dict[Split, int] = {"train": 0, "valid": 0}
+        self._bytes: dict[Split, int] = {"train": 0, "valid": 0}
+
+    def look_at(self, split: Split, text: bytes, ids: Ids) -> None:
+        """Check a document if it is one of those that are checked. ids: with the end of the document."""
+        number = self._seen[split]
+        self._seen[split] += 1
+        if self._tokenizer is None or self._bytes[split] >= _MOST_BYTES:
+            return
+        if number < _EACH_OF or number % _STRIDE == 0:
+            self._bytes[split] += len(text)
+            self.counts[0] += 1
+            self.counts[1] += not _is_same(self._tokenizer.decode(ids[:-1].tolist()), text.decode("utf-8"))
+
+
+def _is_same(decoded: str, text: str) -> bool:
+    """Return whether two texts are equal but for one blank at the beginning, which some tokenizers add or remove."""
+    return decoded.removeprefix(" ") == text.removeprefix(" ")
+
+
+def lost_documents(cache: TokenCache) -> tuple[int, int]:
+    """Return how many documents the build of a cache has checked, and how many of them did not come back."""
+    try:
+        facts = json.loads(read_bytes(cache.path / "cache.json"))
+        return int(facts.get("checked_documents", 0)), int(facts.get("lost_documents", 0))
+    except (OSError, ValueError, TypeError, AttributeError):  # the seal of tokens.h5 guards the ids, not this
+        return 0, 0
+
+
+def loss_note(cache: TokenCache) -> str:
+    """Return the warning about a tokenizer that loses text; empty if all documents that were checked come back."""
+    checked, lost = lost_documents(cache)
+    if not lost:
+        return ""
+    return (
+        f"[data.tokenizer] {lost:,} of {checked:,} documents ({lost / checked:.1%}) do not come back from their ids: "
+        "the tokenizer loses text (unknown characters, case or blanks), so no bits per byte are printed; compare "
+        "losses of this tokenizer alone, or use a byte-level one"
+    )
