@@ -21,6 +21,14 @@ _COPY = {
 }
 
 
+def hub_cache() -> Path:
+    """Return the folder in which huggingface_hub keeps its files: HF_HUB_CACHE, else below HF_HOME."""
+    if cache := os.environ.get("HF_HUB_CACHE"):
+        return Path(cache).expanduser()
+    cache_home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.environ.get("HF_HOME", f"{cache_home}/huggingface")).expanduser() / "hub"
+
+
 def url_fault(path: str | Path) -> str | None:
     """What is wrong with a path that is a URL, and what to do; None for a path of this machine."""
     found = _URL.match(str(path))

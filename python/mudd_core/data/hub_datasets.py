@@ -11,10 +11,11 @@ from types import ModuleType
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.packages import needed
+from mudd_core.base.paths import hub_cache
 from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.access import Access
-from mudd_core.data.hub_names import hub_cache, without_token
+from mudd_core.data.hub_names import without_token
 
 _SPLITS = {"train", "validation", "test"}
 _OWNERS = {"c4": "allenai"}  # of names that the hub has moved

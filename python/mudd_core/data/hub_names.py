@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.paths import hub_cache
 from mudd_core.data.access import Access
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
@@ -22,14 +23,6 @@ def is_hub_name(text: str) -> bool:
         and not text.endswith((".json", ".model", ".txt", ".gz"))
         and ".." not in text
     )
-
-
-def hub_cache() -> Path:
-    """The folder in which huggingface_hub keeps what it has fetched: HF_HUB_CACHE, else below HF_HOME."""
-    if cache := os.environ.get("HF_HUB_CACHE"):
-        return Path(cache).expanduser()
-    cache_home = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    return Path(os.environ.get("HF_HOME", f"{cache_home}/huggingface")).expanduser() / "hub"
 
 
 def _names(name: str) -> list[str]:

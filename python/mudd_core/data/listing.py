@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.paths import hub_cache
 
 Kind = Literal["stdlib", "folder", "file"]
 
@@ -44,11 +45,12 @@ class FileStat:
 
 @dataclass(frozen=True)
 class Listing:
-    """Files of a corpus in final order (names sorted as bytes)."""
+    """Files of a corpus in final order (names sorted as bytes). links: number of links that are left out."""
 
     kind: Kind
     root: Path
     files: tuple[FileStat, ...]
+    links: int = 0
 
     @property
     def source(self) -> str:
@@ -85,20 +87,59 @@ def _takes_stdlib(file: bytes) -> bool:
     return file.endswith(b".py") and not file.startswith(b"_sysconfigdata")
 
 
-def _walk(folder: bytes, prefix: bytes, stdlib: bool, leave_out: bytes) -> Iterator[FileStat]:
-    """Regular files below `folder`, not below the prefix `leave_out`; links are neither followed nor taken."""
+def _walk(
+    folder: bytes, prefix: bytes, stdlib: bool, leave_out: bytes, links: list[bytes]
+) -> Iterator[FileStat]:
+    """Yield the regular files below `folder`, not below the prefix `leave_out`. links: gets the names of links."""
     if prefix == leave_out:
         return
     with os.scandir(folder) as entries:
         for entry in entries:
             name = prefix + entry.name
-            if entry.is_dir(follow_symlinks=False):
+            if entry.is_symlink():
+                if not entry.name.startswith(b"."):
+                    links.append(name)
+            elif entry.is_dir(follow_symlinks=False):
                 if _enters_stdlib(entry.name) if stdlib else not entry.name.startswith(b"."):
-                    yield from _walk(entry.path, name + b"/", stdlib, leave_out)
+                    yield from _walk(entry.path, name + b"/", stdlib, leave_out, links)
             elif entry.is_file(follow_symlinks=False) and (
                 _takes_stdlib(entry.name) if stdlib else not entry.name.startswith(b".")
             ):
                 yield _stat_of(name, entry.stat(follow_symlinks=False))
+
+
+def _folder(root: Path, leave_out: bytes = b"/") -> tuple[list[FileStat], list[bytes]]:
+    """Return the files below a folder, sorted, and the names of the links that are left out.
+
+    A link to a regular file is followed if the file is below the folder or in the cache of the hub, whose snapshots are
+    links. A file is taken once.
+    """
+    links: list[bytes] = []
+    top = os.fsencode(root)
+    files = list(_walk(top, b"", False, leave_out, links))
+    real = os.path.realpath(top)
+    taken = {os.path.join(real, file.name) for file in files}
+    left = []
+    for name in sorted(links):
+        target = os.path.realpath(os.path.join(top, name))
+        if target in taken:
+            continue
+        if not os.path.isfile(target) or not _may_follow(os.fsdecode(target), root):
+            left.append(name)
+            continue
+        taken.add(target)
+        files.append(_stat_of(name, os.stat(target)))
+    return sorted(files, key=lambda file: file.name), left
+
+
+def _may_follow(target: str, root: Path) -> bool:
+    """Return whether a link below `root` may lead to this file: below it, or to a blob of the hub's cache."""
+    at = Path(os.path.realpath(root))
+    places = [at, Path(os.path.realpath(hub_cache()))]
+    if "snapshots" in at.parts:  # a copied folder of the cache: NAME/snapshots/REVISION and NAME/blobs
+        repository = Path(*at.parts[: at.parts.index("snapshots")])
+        places.append(repository / "blobs")
+    return any(Path(target).is_relative_to(place) for place in places)
 
 
 def _prefix_of(folder: Path | None, root: Path) -> bytes:
@@ -113,7 +154,8 @@ def list_files(path: str, leave_out: Path | None = None) -> Listing:
     """Files of the corpus that `data.path` names.
 
     "" is the default corpus: the regular `.py` files of the running Python's standard library that
-    docs/data.md, 1 describes. A folder gives all regular files below it, without links and names that begin with a dot.
+    docs/data.md, 1 describes. A folder gives all regular files below it, without names that begin with a dot; `_folder`
+    says which links it follows.
     leave_out: a folder that is not text (the token caches). A file (a link to one, too) gives itself.
     UserError if there is nothing at `path` or no file in it.
     """
@@ -129,9 +171,12 @@ def list_files(path: str, leave_out: Path | None = None) -> Listing:
             return Listing("file", root.parent, (_stat_of(os.fsencode(root.name), root.stat()),))
         if not stat.S_ISDIR(mode):
             raise UserError(f"[data.path] expected a regular file or a folder, got {str(root)!r}")
-        files = sorted(
-            _walk(os.fsencode(root), b"", not path, _prefix_of(leave_out, root)), key=lambda f: f.name
-        )
+        prefix = _prefix_of(leave_out, root)
+        left: list[bytes] = []
+        if path:
+            files, left = _folder(root, prefix)
+        else:
+            files = sorted(_walk(os.fsencode(root), b"", True, prefix, []), key=lambda f: f.name)
     except OSError as e:
         raise UserError(
             f"[data.path] expected a readable text file or a folder of them, got {str(root)!r}: {e.strerror}"
@@ -140,7 +185,7 @@ def list_files(path: str, leave_out: Path | None = None) -> Listing:
         raise UserError(
             f"[data.path] empty corpus: no file to read in {str(root)!r}; name a text file or a folder"
         )
-    return Listing("folder" if path else "stdlib", root, tuple(files))
+    return Listing("folder" if path else "stdlib", root, tuple(files), len(left))
 
 
 # Files beside the rows of a `save_to_disk` folder.
@@ -148,17 +193,23 @@ _NOT_DATA = frozenset({"dataset_info.json", "state.json", "dataset_dict.json", "
 _MAPS = ("_doc_idx.npy", "_sample_idx.npy", "_shuffle_idx.npy")
 
 
-def data_files(path: str, argument: str = "data.path") -> tuple[Path, ...]:
-    """Files that a path names, sorted as bytes: a file, a folder, a glob (`**` too), or several of them with commas.
+def data_files(
+    path: str, argument: str = "data.path", *, links: list[Path] | None = None, repeats: bool = False
+) -> tuple[Path, ...]:
+    """Return the files that a path names, sorted as bytes: a file, a folder, a glob (`**` too), or several with commas.
 
-    Of an indexed data set only NAME.bin is taken, without the maps beside it. Names with a leading dot are left out of
-    folders. UserError for what is not there; argument: the field that gives the path.
+    Of an indexed data set only NAME.bin is taken, without the maps next to it. Names with a leading dot are left out of
+    folders. UserError for a path that is not there. argument: the field that gives the path. links: gets the links that
+    are left out of folders. repeats: a file may be named twice, and counts once.
     """
     found: set[Path] = set()
     there = Path(path).expanduser()
     for part in [path] if os.path.lexists(there) else path.split(","):
         if part.strip():
-            found.update(_part(part.strip(), argument))
+            files = _part(part.strip(), argument, links if links is not None else [])
+            if not repeats and (twice := sorted(found.intersection(files))):
+                raise UserError(f"[{argument}] expected each file once, got {str(twice[0])!r} twice")
+            found.update(files)
     indexed = {file.with_suffix("") for file in found if file.suffix == ".idx"}
     if indexed:
         found = {file for file in found if not (file.suffix == ".idx" and file.with_suffix(".bin") in found)}
@@ -168,7 +219,7 @@ def data_files(path: str, argument: str = "data.path") -> tuple[Path, ...]:
     return tuple(sorted(found, key=os.fsencode))
 
 
-def _part(part: str, argument: str) -> list[Path]:
+def _part(part: str, argument: str, links: list[Path]) -> list[Path]:
     if "\0" in part:
         raise UserError(f"[{argument}] expected a file or folder, got {part!r}: it holds a NUL character")
     try:
@@ -179,11 +230,10 @@ def _part(part: str, argument: str) -> list[Path]:
         if root.is_file():
             return [root]
         if root.is_dir():
-            return [
-                Path(os.fsdecode(name))
-                for f in _walk(os.fsencode(root), b"", False, b"/")
-                if Path(os.fsdecode(name := os.path.join(os.fsencode(root), f.name))).name not in _NOT_DATA
-            ]
+            files, left = _folder(root)
+            links += [root / os.fsdecode(name) for name in left]
+            paths = [root / os.fsdecode(file.name) for file in files]
+            return [file for file in paths if file.name not in _NOT_DATA]
         names = sorted(glob.glob(str(root), recursive=True))
     except OSError as error:
         raise UserError(f"[{argument}] cannot read {part!r}: {error.strerror}") from None

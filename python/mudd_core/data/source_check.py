@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import file_system, is_url, mapped, unreachable
@@ -13,8 +14,9 @@ from mudd_core.config.pipelines import spec_of
 from mudd_core.data.chat.build import require_conversation
 from mudd_core.data.corpus import require_text, scan_listing
 from mudd_core.data.formats import documents, format_of
-from mudd_core.data.listing import Listing, data_files, list_files
+from mudd_core.data.listing import Listing, list_files
 from mudd_core.data.pipelines.text import in_records
+from mudd_core.data.sources import chosen_files
 
 _READ_BYTES = 256 << 20
 
@@ -22,14 +24,15 @@ _READ_BYTES = 256 << 20
 def check_sources(config: Config) -> None:
     """UserError where data.path or data.eval_path names nothing, or a URL that cannot be reached."""
     data = config.data
-    for name in ("path", "eval_path"):
+    names: tuple[Literal["path"], Literal["eval_path"]] = ("path", "eval_path")
+    for name in names:
         path = mapped(getattr(data, name), config.storage.map)
         if is_url(path):
             _look_at(path, f"[data.{name}]")
         elif name == "path" and spec_of(data.pipeline).plain_text and not in_records(data):
             _read_text(list_files(path))
         elif path:
-            _read_first(data_files(path, f"data.{name}"), data)
+            _read_first(chosen_files(data, name, path).files, data)
 
 
 def _read_text(listing: Listing) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig
@@ -13,17 +14,24 @@ from mudd_core.config.pipelines import spec_of
 from mudd_core.data import c4
 from mudd_core.data.formats import Format, only
 from mudd_core.data.formats.packed import lacks_checksum
-from mudd_core.data.listing import data_files
+from mudd_core.data.selection import Selection, selected, shown
+from mudd_core.data.split_names import splits_of
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Files in order. valid: empty where the pipeline holds rows out itself. warnings: for the user."""
+    """Files in order. valid: empty if the pipeline holds rows out. warnings, notes: for the user."""
 
     train: tuple[Path, ...]
     valid: tuple[Path, ...]
     format: Format
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return notes and warnings as a start shows them."""
+        told = [("files", note) for note in self.notes] + [("warning", text) for text in self.warnings]
+        return [f"{name:<11} {text}" for name, text in told]
 
     def digest(self) -> str:
         """SHA-256 over name, size and times of every file: a changed source under a cache of it is noticed."""
@@ -36,18 +44,26 @@ class Sources:
         return h.hexdigest()
 
 
-def sources_of(settings: DataConfig) -> Sources:
-    """The files of `data.path`, `data.eval_path` and `data.eval_match`. UserError where one of them names none."""
+def sources_of(settings: DataConfig, *, resumed: bool = False) -> Sources:
+    """Return the files of `data.path`, `data.eval_path` and `data.eval_match`. UserError if one of them names none.
+
+    A folder whose record files are named after splits gives data.split for training, and its validation split unless
+    another is named. resumed: a run of an earlier version may name a file twice.
+    """
     if not settings.path:
         raise UserError(f"[data.path] expected the files of data.pipeline={settings.pipeline}, got none")
     spec = spec_of(settings.pipeline)
-    train = data_files(settings.path)
+    chosen = chosen_files(settings, "path", repeats=resumed)
+    train, notes = chosen.files, list(chosen.notes)
     valid: tuple[Path, ...] = ()
     warnings: list[str] = []
+    if chosen.records and spec.folder == "all":
+        train, valid, said = _by_split(settings, train)
+        notes += said
     if spec.folder == "tfrecord" and _is_folder(settings.path):
         train, warnings = _of_pile(settings, train)
     if settings.eval_match:
-        valid = tuple(path for path in train if settings.eval_match in str(path))
+        valid = tuple(path for path in chosen.files if settings.eval_match in str(path))
         train = tuple(path for path in train if settings.eval_match not in str(path))
         if not train:
             raise UserError(
@@ -57,7 +73,9 @@ def sources_of(settings: DataConfig) -> Sources:
         if not valid and not settings.eval_path and spec.needs_validation:
             raise UserError(f"[data.eval_match] {settings.eval_match!r} leaves no files for validation")
     if settings.eval_path:
-        valid = data_files(settings.eval_path, "data.eval_path")
+        validates = chosen_files(settings, "eval_path", repeats=resumed)
+        valid = validates.files
+        notes += validates.notes
     if spec.folder == "c4":
         train, valid, warnings = _of_benchmark(settings, train, valid)
     both = sorted({path.resolve() for path in train} & {path.resolve() for path in valid})
@@ -72,7 +90,56 @@ def sources_of(settings: DataConfig) -> Sources:
         warnings.append(
             f"{unchecked[0]}{more} no checksum, so damage in the text can go unnoticed; zstd --check writes one"
         )
-    return Sources(train, valid, one, tuple(warnings))
+    return Sources(train, valid, one, tuple(warnings), tuple(notes))
+
+
+def chosen_files(
+    settings: DataConfig, name: Literal["path", "eval_path"], path: str = "", *, repeats: bool = False
+) -> Selection:
+    """Return the data among the files of data.path or data.eval_path. path: of this machine, for a URL there."""
+    spec = spec_of(settings.pipeline)
+    return selected(
+        path or getattr(settings, name),
+        f"data.{name}",
+        column="" if spec.conversations else settings.column,
+        named=settings.format,
+        ids=spec.ids_alone,
+        repeats=repeats,
+    )
+
+
+def _by_split(
+    settings: DataConfig, files: tuple[Path, ...]
+) -> tuple[tuple[Path, ...], tuple[Path, ...], list[str]]:
+    """Return the files of data.split, those of the validation split, and lines about the files that are left out.
+
+    All files train if no train split is named, or with data.split=all. UserError for a split that is not there.
+    """
+    root = Path(settings.path).expanduser().absolute()
+    if settings.split == "all" or not _is_folder(settings.path):
+        return files, (), []
+    splits = splits_of(root, files)
+    if settings.split not in splits:
+        if not any(split.startswith("train") for split in splits):
+            return files, (), []
+        raise UserError(
+            f"[data.split] expected a split of {settings.path!r} ({', '.join(sorted(splits))}), or all, got "
+            f"{settings.split!r}"
+        )
+    train, valid = splits[settings.split], splits.get("validation", ())
+    if settings.split == "validation" or settings.eval_path or settings.eval_match:
+        valid = ()
+    names = [f"{settings.split}: {len(train):,} files train"]
+    if valid:
+        names.append(f"validation: {len(valid):,} files validate")
+    left = [file for file in files if file not in {*train, *valid}]
+    if left and not settings.eval_match:
+        names.append(f"left out: {shown(left)}")
+    return (
+        train,
+        valid,
+        [f"by their names, {'; '.join(names)} (data.split=all takes all of them)"] if left or valid else [],
+    )
 
 
 def _of_pile(settings: DataConfig, files: tuple[Path, ...]) -> tuple[tuple[Path, ...], list[str]]:

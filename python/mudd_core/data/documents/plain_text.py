@@ -117,7 +117,12 @@ class PlainText:
                 )
         if self._is_settled:
             self._keep_note(corpus.hash)
-        return f"{corpus.name}: {corpus.left_out} files that are not text left out" if corpus.left_out else ""
+        left = [
+            f"{count} {what} left out"
+            for count, what in ((corpus.left_out, "files that are not text"), (self.listing.links, "links"))
+            if count
+        ]
+        return f"{corpus.name}: {', '.join(left)}" if left else ""
 
     def _keep_note(self, corpus_hash: str) -> None:
         from mudd_core import _core

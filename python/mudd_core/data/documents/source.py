@@ -159,6 +159,7 @@ class DocumentSource:
     frame: Frame
     hold_out: bool
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     form: CacheForm = CacheForm()
 
     def digest(self) -> str:
@@ -195,9 +196,11 @@ def file_digest(path: Path) -> list[Json]:
     return [os.fsencode(path.name).hex(), size, edges.hexdigest()]
 
 
-def document_source(settings: DataConfig, frame: Frame, *, hold_out: bool) -> DocumentSource:
+def document_source(
+    settings: DataConfig, frame: Frame, *, hold_out: bool, resumed: bool = False
+) -> DocumentSource:
     """The documents that a config names; UserError where a name leads nowhere or the files hold no texts."""
-    found: Sources = sources_of(settings)
+    found: Sources = sources_of(settings, resumed=resumed)
     if found.format.holds == "ids":
         cure = "ids" if found.format.name == "tokens" else "megatron or features"
         raise UserError(
@@ -212,7 +215,7 @@ def document_source(settings: DataConfig, frame: Frame, *, hold_out: bool) -> Do
         return TextFiles(split, files, found.format.name, settings.column, alone, bad)
 
     train, valid = texts_of("train", found.train), texts_of("valid", found.valid)
-    return DocumentSource(train, valid, frame, hold_out and not found.valid, found.warnings)
+    return DocumentSource(train, valid, frame, hold_out and not found.valid, found.warnings, found.notes)
 
 
 def framed(tokenizer: Tokenizer, frame: Frame, texts: Sequence[bytes]) -> Iterator[Ids]:

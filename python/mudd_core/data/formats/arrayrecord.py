@@ -137,6 +137,5 @@ FORMAT = Format(
     (".arrayrecord",),
     lambda head: head.startswith(_SIGNATURE),
     records,
-    folder_endings=(".arrayrecord",),
     by_number=ByNumber(_places_of_array, _Array),
 )

@@ -83,7 +83,6 @@ FORMAT = Format(
     (".arrow",),
     lambda head: head.startswith((_MAGIC, _STREAM)),
     records,
-    folder_endings=(".arrow",),
     by_number=ByNumber(_places, _reader, in_groups=True, fault=_order_fault),
     objects=objects,
 )

@@ -65,10 +65,8 @@ class Format:
 
     endings: of names, in lower case. is_start: whether these are the first bytes of such a file. records: reads a file
     from its beginning, in bounded memory; UserError if a column is not there at all, FormatError for damage. holds: one
-    text a file, records with columns, or ids alone. folder_endings: where all files of a folder have one of these, the
-    pipeline `text` reads their records; it reads other folders as plain text. objects: reads records whose members are
-    lists and objects too, None where the format has none. has: whether a file with one of the endings has this
-    format.
+    text a file, records with columns, or ids alone. objects: reads records whose members are lists and objects too,
+    None for a format without them. has: whether a file with one of the endings has this format.
     """
 
     name: str
@@ -76,7 +74,6 @@ class Format:
     is_start: Callable[[bytes], bool]
     records: Records
     holds: Literal["text", "records", "ids"] = "records"
-    folder_endings: tuple[str, ...] = ()
     by_number: ByNumber | None = None
     objects: Objects | None = None
     has: Callable[[Path], bool] = _every_file

@@ -228,7 +228,6 @@ FORMAT = Format(
     ENDINGS,
     _is_start,
     records,
-    folder_endings=(".jsonl", ".jsonl.gz", ".jsonl.zst"),
     by_number=ByNumber(_places_of_lines, _Lines, fault=_order_fault),
     objects=objects,
 )

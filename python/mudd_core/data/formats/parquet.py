@@ -185,7 +185,6 @@ FORMAT = Format(
     (".parquet", ".pq"),
     lambda head: head.startswith(_MAGIC),
     records,
-    folder_endings=(".parquet",),
     by_number=ByNumber(_places, _reader, in_groups=True),
     objects=objects,
 )

@@ -155,6 +155,5 @@ FORMAT = Format(
     (".tfrecord", ".tfrecords"),
     _is_start,
     records,
-    folder_endings=(".tfrecord",),
     by_number=ByNumber(_places_of_frames, _Frames),
 )

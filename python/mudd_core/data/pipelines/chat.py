@@ -144,7 +144,7 @@ def prepare(config: Config, how: Preparation) -> ChatData:
     source = _tokenizer_of(config)
     tokenizer = source.make()
     template = find_template(config.data, tokenizer)
-    found = sources_of(config.data)
+    found = sources_of(config.data, resumed=how.fingerprint is not None)
     files = (*found.train, *found.valid)
     rule: JsonObject = {
         "chat": 1,

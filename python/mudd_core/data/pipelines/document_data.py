@@ -13,6 +13,7 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.surroundings import notes_stream
 from mudd_core.config import Config
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.access import Access, local_root, require_local
@@ -120,7 +121,7 @@ class DocumentData(ABC):
 
 def documents_of(config: Config, how: Preparation, whole: type[DocumentData]) -> TokenCache:
     """The token cache of the documents in the files of a config, built if it is not there."""
-    return cached(config, how, lambda: _source_of(config, whole))
+    return cached(config, how, lambda: _source_of(config, how, whole))
 
 
 def whole_or_streamed(
@@ -129,7 +130,7 @@ def whole_or_streamed(
     """The documents of a config from their token cache, or as a stream where data.cache says so and none is there."""
     if (saved := saved_cache(local_root(config.data.cache_dir), how.fingerprint)) is not None:
         return whole(config, saved)
-    source = _source_of(config, whole)
+    source = _source_of(config, how, whole)
     request = _request(config, how, source, None)
     if (found := request.found()) is not None:
         return whole(config, found)
@@ -143,10 +144,11 @@ def whole_or_streamed(
     return stream(config, source, request.tokenizer, name, request.root, how.progress)
 
 
-def _source_of(config: Config, whole: type[DocumentData]) -> DocumentSource:
+def _source_of(config: Config, how: Preparation, whole: type[DocumentData]) -> DocumentSource:
     for name in ("path", "eval_path", "tokenizer"):
         require_local(name, getattr(config.data, name))
-    return document_source(config.data, whole.frame, hold_out=whole.hold_out)
+    resumed = how.fingerprint is not None
+    return document_source(config.data, whole.frame, hold_out=whole.hold_out, resumed=resumed)
 
 
 def cached(
@@ -165,6 +167,8 @@ def _request(
 ) -> CacheRequest:
     settings = config.data
     if how.progress is None:
+        for note in source.notes:
+            print(f"data: {note}", file=notes_stream())
         for warning in source.warnings:
             print(f"warning: [data] {warning}", file=sys.stderr)
     found = tokenizer or find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))

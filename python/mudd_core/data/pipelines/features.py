@@ -26,7 +26,6 @@ from mudd_core.data.formats.bad_records import BadRecords, dropped_note
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import Format, Record, ids_of, require_ids
 from mudd_core.data.formats.npy import header_of
-from mudd_core.data.listing import data_files
 from mudd_core.data.pipelines.ids_data import (
     IdData,
     fingerprint_of,
@@ -38,7 +37,7 @@ from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import RowShape
 from mudd_core.data.source_notes import drop_notes, keep_notes, note_of, require_unchanged
-from mudd_core.data.sources import Sources, sources_of
+from mudd_core.data.sources import Sources, chosen_files, sources_of
 
 PARTS = ("key_mask",)
 _DROPPED = "dropped.txt"  # the note about bad records, if there were some
@@ -86,7 +85,7 @@ class FeatureRows:
 def row_length(data: DataConfig) -> int:
     """Ids in the first row of data.path; 0 where no file on this machine shows it."""
     try:
-        files = data_files(data.path) if data.path and "://" not in data.path else ()
+        files = chosen_files(data, "path").files if data.path and "://" not in data.path else ()
         first = next(only(files, data.format).records(files[0], _COLUMNS), None) if files else None
     except (UserError, FormatError):  # reported where the rows are read
         return 0
@@ -217,7 +216,7 @@ def _notes(folder: Path) -> list[str]:
 def prepare(config: Config, how: Preparation) -> FeatureData:
     """The rows of the files, kept in the cache folder."""
     vocab_size = vocabulary_of(config)
-    found = sources_of(config.data)
+    found = sources_of(config.data, resumed=how.fingerprint is not None)
     require_validation(found.valid, config)
     files = (*found.train, *found.valid)
     bad = BadRecords(config.data.bad_records == "drop")
@@ -234,7 +233,8 @@ def prepare(config: Config, how: Preparation) -> FeatureData:
     lines = (
         "pipeline    features: rows of ids, mask and labels",
         f"rows        {counts[0]:,} for training, {counts[1]:,} for validation",
-        *(f"warning     {warning}" for warning in (*found.warnings, *_notes(folder))),
+        *found.lines(),
+        *(f"warning     {note}" for note in _notes(folder)),
     )
     tokens = counts[0] * config.train.seq_len
     return FeatureData(config, fingerprint, tokens, (counts[0], counts[1]), lines, folder=folder)

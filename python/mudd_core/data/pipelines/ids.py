@@ -155,7 +155,7 @@ class TokenIdData(IdData):
 def prepare(config: Config, how: Preparation) -> TokenIdData:
     """Return the ids of data.path and data.eval_path; without the latter the last twentieth validates."""
     vocab_size = vocabulary_of(config)
-    found = sources_of(config.data)
+    found = sources_of(config.data, resumed=how.fingerprint is not None)
     if found.format.name != "tokens":
         raise UserError(
             f"[data.path] expected files of token ids (.bin without .idx, .u16, .u32, .npy) for data.pipeline=ids, "
@@ -172,7 +172,7 @@ def prepare(config: Config, how: Preparation) -> TokenIdData:
         f"pipeline    ids: {len(found.train)} files of {train.kinds()}, without tokenizer",
         f"train       {train.count:,} ids",
         f"valid       {valid.count:,} ids{'' if found.valid else ', the last twentieth'}",
-        *(f"warning     {warning}" for warning in found.warnings),
+        *found.lines(),
     )
     return TokenIdData(config, fingerprint, train.count, (0, 0), lines, train=train, valid=valid)
 

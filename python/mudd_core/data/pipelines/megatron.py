@@ -214,7 +214,7 @@ def _rounded_ends(count: int) -> tuple[int, int, int]:
 def prepare(config: Config, how: Preparation) -> MegatronData:
     """The data sets of data.path and data.eval_path."""
     vocab_size = vocabulary_of(config)
-    found, settings = sources_of(config.data), config.data
+    found, settings = sources_of(config.data, resumed=how.fingerprint is not None), config.data
     if found.format.name != "megatron" or len(found.train) != 1 or len(found.valid) > 1:
         raise UserError(
             f"[data.path] expected one NAME.bin with NAME.idx for data.pipeline=megatron, got {len(found.train)} files "
@@ -238,7 +238,7 @@ def prepare(config: Config, how: Preparation) -> MegatronData:
         f"pipeline    megatron: {train.path}, ids of {train.index.kind}",
         f"train       {counts[0]:,} sequences, {tokens:,} ids",
         f"valid       {f'{counts[1]:,} sequences' if found.valid else '30 of 1000 documents'}",
-        *(f"warning     {warning}" for warning in found.warnings),
+        *found.lines(),
     )
     return MegatronData(
         config,

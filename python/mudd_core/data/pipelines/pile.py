@@ -185,7 +185,7 @@ def in_order(files: tuple[Path, ...]) -> tuple[Path, ...]:
 def prepare(config: Config, how: Preparation) -> PileData:
     """The records of the files. UserError if they are no TFRecords."""
     vocab_size = vocabulary_of(config)
-    found = sources_of(config.data)
+    found = sources_of(config.data, resumed=how.fingerprint is not None)
     if found.format.name != "tfrecord":
         raise UserError(
             f"[data.path] expected TFRecord files for data.pipeline=pile, got {found.format.name}"
@@ -215,11 +215,8 @@ def prepare(config: Config, how: Preparation) -> PileData:
         f"valid       {len(found.valid):,} files, {counts[1]:,} records"
         if found.valid
         else "valid       no files; the run trains without validation",
-        *(
-            f"warning     {warning}"
-            for warning in (*found.warnings, dropped_note(bad.count, bad.first))
-            if warning
-        ),
+        *found.lines(),
+        *([f"warning     {dropped}"] if (dropped := dropped_note(bad.count, bad.first)) else []),
     )
     tokens = counts[0] * config.train.seq_len
     return PileData(config, fingerprint, tokens, counts, lines, train=train, valid=valid)

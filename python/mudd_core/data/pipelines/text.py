@@ -19,16 +19,15 @@ from mudd_core.data.corpus import Split
 from mudd_core.data.documents.plain_text import PlainText, text_cache
 from mudd_core.data.documents.round_trip import loss_note
 from mudd_core.data.documents.source import Frame
-from mudd_core.data.formats import FORMATS, format_of
-from mudd_core.data.listing import data_files
 from mudd_core.data.pipelines.document_data import DocumentData, documents_of
 from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import RowShape
+from mudd_core.data.selection import holds_records
+from mudd_core.data.sources import chosen_files
 from mudd_core.data.tokenizer_source import find_tokenizer
 
 _TEXT_BYTES_A_TOKEN = 3  # of BPE, rather too few: for estimates
-_RECORD_ENDINGS = tuple(ending for one in FORMATS.values() for ending in one.folder_endings)
 
 
 @dataclass(frozen=True)
@@ -84,9 +83,11 @@ def cache_to_build(config: Config) -> tuple[int, Path]:
     """
     root, settings = cache_root(config), config.data
     known = spec_of(settings.pipeline).plain_text and not settings.dataset and not is_url(settings.path)
-    if not known or is_url(settings.tokenizer) or in_records(settings):
+    if not known or is_url(settings.tokenizer):
         return 0, root
     try:
+        if in_records(settings):
+            return 0, root
         tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
         text = PlainText(settings.path, root)
     except (OSError, UserError):  # a start says what is wrong with the text
@@ -115,16 +116,8 @@ def in_records(settings: DataConfig) -> bool:
     if not path.exists():
         return "*" in settings.path or "," in settings.path
     if path.is_file():
-        return format_of(path).holds != "text" and path.suffix.lower() != ".json"
-    try:
-        files = data_files(settings.path)
-        return bool(files) and all(_is_record_file(file) for file in files)
-    except UserError:
-        return False
-
-
-def _is_record_file(path: Path) -> bool:
-    return path.name.lower().endswith(_RECORD_ENDINGS)
+        return holds_records(path, settings.column)
+    return chosen_files(settings, "path").records
 
 
 PIPELINE = Pipeline("text", (), prepare)

@@ -23,8 +23,8 @@ from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config.tool_arguments import ToolArguments, fraction, whole_number
 from mudd_core.data.access import Access
 from mudd_core.data.formats import FORMATS, only
-from mudd_core.data.listing import data_files
 from mudd_core.data.progress import ConsoleProgress
+from mudd_core.data.selection import selected
 from mudd_core.data.tokenizer_source import find_tokenizer
 from mudd_core.tools.convert.items import TARGETS, Reading, other_columns, payloads, texts, token_ids
 from mudd_core.tools.convert.writers import (
@@ -43,7 +43,7 @@ ItemT = TypeVar("ItemT")  # an item of a file: payload, text or ids
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
     asked = _parser().options(words)
-    files = data_files(asked.source, "data convert --from")
+    files = selected(asked.source, "data convert --from", column=asked.column, ids=True).files
     source = only(files).name
     target = asked.format or _DEFAULT.get(source, "tfrecord")
     if FORMATS[source].holds == "ids" and target not in ("tfrecord", "arrayrecord"):

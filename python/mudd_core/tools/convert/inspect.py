@@ -16,7 +16,7 @@ from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.data import c4
 from mudd_core.data.formats import format_of
 from mudd_core.data.formats.megatron import read_index
-from mudd_core.data.listing import data_files
+from mudd_core.data.selection import selected
 
 _SHOWN = 72
 
@@ -24,7 +24,7 @@ _SHOWN = 72
 def main(words: Sequence[str]) -> int:
     """The command; returns the exit code."""
     asked = _parser().options(words)
-    files = data_files(asked.path, "data inspect")
+    files = selected(asked.path, "data inspect", column="", ids=True).files
     counts: dict[Path, int] = {}
     for path in files:
         for line in inspected(path, asked.first, counts):
