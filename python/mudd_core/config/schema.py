@@ -55,6 +55,12 @@ class EvalConfig:
     )
     documents: int = opt(0, "validate the first documents only; 0 = all", "documents", low=0, later=True)
     at_start: bool = opt(False, "validate before the first update too", free=True)
+    off: bool = opt(
+        False,
+        "validate at no other step, not even the last one; the command validate still does",
+        free=True,
+        later=True,
+    )
     every_tokens: int = opt(
         0,
         "validate every so many tokens; 0 = train.eval_every counts",

@@ -11,7 +11,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_text
 from mudd_core.config import Config, GPT2Config, read_config
 from mudd_core.config.aliases import ALIASES
-from mudd_core.config.fields import replace_path
+from mudd_core.config.fields import replace_path, walk
 from mudd_core.config.keys import Row, Value, rows_of
 from mudd_core.config.keys import jax_lm as keys
 from mudd_core.config.suggest import nearest
@@ -47,6 +47,7 @@ def resolve(asked: CommandLine) -> Resolved:
             f"the run in {workdir} goes on from its newest checkpoint without {keys.flag(keys.RESTORED)}"
         )
     applied = apply(_GRAMMAR, rows, config, settings, lambda row: row.name in skipped)
+    _add_model_origins(applied, file, settings[keys.MODEL])
     applied = with_own_words(_GRAMMAR, applied, own)
     notes += _follow_rows(applied, settings[_ROWS])
     return Resolved(
@@ -59,6 +60,13 @@ def resolve(asked: CommandLine) -> Resolved:
         files=[file],
         style=_GRAMMAR,
     )
+
+
+def _add_model_origins(applied: Applied, file: str, named: Setting) -> None:
+    """Note that the fields of the model come from a file that the command names."""
+    for info in walk(applied.config):
+        if info.path.startswith("model."):
+            applied.origins.setdefault(info.path, Origin(None, file, named.word))
 
 
 def _inside(checkpoint: Value, workdir: str) -> bool:

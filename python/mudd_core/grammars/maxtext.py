@@ -15,7 +15,7 @@ from mudd_core.config.keys import Row, Value, rows_of
 from mudd_core.config.keys.environment import environment_notes
 from mudd_core.config.keys.maxtext import CLASS, EVALUATES, FOLDER, RUN
 from mudd_core.config.keys.maxtext_classes import CLASSES
-from mudd_core.config.keys.maxtext_model import BLOCK, scaled
+from mudd_core.config.keys.maxtext_model import BLOCK, decides, is_default_of, scaled
 from mudd_core.config.keys.maxtext_training import KEEP
 from mudd_core.config.suggest import nearest
 from mudd_core.grammars.command_line import CommandLine
@@ -55,7 +55,7 @@ def resolve(asked: CommandLine) -> Resolved:
         raise UserError(f"[{_GRAMMAR}] {RUN}: expected {RUN}=NAME, the folder of the run, got none")
     for name, setting in settings.items():
         require_taken(_GRAMMAR, rows[name], setting.value)  # before a reader of models says less of it
-    _refuse_foreign(settings, yml)
+    notes += _leave_out_foreign(settings, yml)
     settings, follows = with_evaluation(settings, untyped, asked.options)
     whole = of_all_devices(settings, devices)
     applied = apply(_GRAMMAR, rows, Config(model=_model(settings)), whole, _of_model)
@@ -148,14 +148,31 @@ def _with_class(
     return result
 
 
-def _refuse_foreign(settings: Mapping[str, Setting], yml: Yml) -> None:
-    """UserError for a typed key of a model that the base file does not have, unless its block is typed as well."""
+def _leave_out_foreign(settings: dict[str, Setting], yml: Yml) -> list[str]:
+    """Take out typed keys of a model that the base file and the class do not have; return a note for each.
+
+    A key of another class does nothing, as in MUDDFormer's program. One that the program does not have at all, or that
+    has another value than the program's default, is a UserError. All keys stay if the block is typed as well.
+    """
     if settings.get(BLOCK, Setting("")).word:
-        return
+        return []
+    notes, rows = list[str](), rows_of(_GRAMMAR)
     block = str(settings.get(BLOCK, Setting("llama2")).value)
-    for name, setting in settings.items():
-        if setting.word and not setting.file and _of_model(rows_of(_GRAMMAR)[name]):
+    for name, setting in list(settings.items()):
+        if not setting.word or setting.file or not _of_model(rows[name]):
+            continue
+        if block == "llama2" and any(name in values for values in CLASSES.values()):
+            notes.append(
+                f"{setting.word}: does nothing here: this class has no such key, only others have it"
+            )
+        elif is_default_of(block, name, setting.value):
+            notes.append(
+                f"{setting.word}: this is the default of the program, which reads it for other models"
+            )
+        else:
             raise UserError(f"[{_GRAMMAR}] {setting.word}: {yml.files[0]} ({BLOCK} {block}) has no such key")
+        del settings[name]
+    return notes
 
 
 def _of_model(row: Row) -> bool:
@@ -172,12 +189,20 @@ def _model(settings: Mapping[str, Setting]) -> ModelConfig:
 
 
 def _add_model_origins(applied: Applied, rows: Mapping[str, Row], settings: Mapping[str, Setting]) -> None:
+    """Note the key of each field of the model; a typed key that changes the field after it adds its argument."""
     paths = {info.path for info in walk(applied.config)}
-    for name, setting in settings.items():
-        if not _of_model(rows[name]):
+    for name, row in rows.items():
+        if name not in settings or not _of_model(row) or not decides(name, settings[name].value):
             continue
-        for path in paths.intersection(rows[name].fields):
-            applied.origins[path] = Origin(setting.default, setting.file, setting.word)
+        setting = settings[name]
+        for path in paths.intersection(row.fields):
+            first = applied.origins.get(path)
+            if first is None or not (first.file or first.word):
+                applied.origins[path] = Origin(setting.default, setting.file, setting.word)
+            elif setting.word:
+                applied.origins[path] = replace(
+                    first, word=" ".join(filter(None, (first.word, setting.word)))
+                )
 
 
 def _workdir(settings: Mapping[str, Setting]) -> tuple[str, list[str]]:

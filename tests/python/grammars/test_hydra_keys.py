@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import documents
+from mudd_core.base.errors import UserError
 from mudd_core.config.fields import walk
 from mudd_core.config.keys import Row, rows_of
 from mudd_core.grammars.command_line import CommandLine
@@ -23,7 +24,6 @@ WORDS: dict[str, tuple[tuple[str, ...], str]] = {
     "dataset": (BASE, "dataset=wikitext"),
     "experiment": (BASE, "+experiment=gbs256_tpu"),
     "hydra.run.dir": (BASE, "hydra.run.dir=/elsewhere"),
-    "full_precision": (BASE, "full_precision=true"),
     "optimizer": (BASE, "optimizer=SGD"),
     "shuffle": (BASE, "shuffle=false"),
     "do_first_eval": (BASE, "do_first_eval=true"),
@@ -85,11 +85,32 @@ def test_a_mapped_key_changes_what_the_command_comes_to(row: Row) -> None:
 
 @pytest.mark.parametrize("row", [row for row in rows_of("hydra").values() if row.fate == "noted"])
 def test_a_noted_key_is_one_line_and_changes_nothing(row: Row) -> None:
-    plain = resolved(*BASE)
+    base = (*BASE, "model.dtype=float32") if row.name == "full_precision" else BASE
+    plain, value = resolved(*base), "[X]" if isinstance(row.default, list) else "7"
     mark = "" if row.name not in ("config_path", "dry_run") else "+"
-    after = resolved(*BASE, f"{mark}{row.name}={'[X]' if isinstance(row.default, list) else 7}")
+    after = resolved(*base, f"{mark}{row.name}={'true' if base != BASE else value}")
     assert after.config == plain.config
     assert [note for note in after.notes if row.text in note] and len(after.notes) == len(plain.notes) + 1
+
+
+@pytest.mark.parametrize("words", [("full_precision=true",), ("full_precision=True", "model.dtype=bfloat16")])
+def test_full_matmuls_need_float32(words: tuple[str, ...]) -> None:
+    with pytest.raises(
+        UserError, match=r"full_precision: expected model.dtype=float32 with full_precision=True"
+    ):
+        resolved(*BASE, *words)
+    assert resolved(*BASE, "full_precision=true", "model.dtype=float32").config.train.precision == "fp32"
+
+
+def test_a_limit_of_validation_documents_is_that_of_c4_mlperf_alone() -> None:
+    for limit, count in (("100", 100), ("0", 0), ("null", 0)):
+        assert resolved(*BASE, f"n_eval_examples={limit}").config.eval.documents == count
+    found = resolved(*BASE, "dataset=wikitext", "n_eval_examples=100")
+    assert found.config.eval.documents == 0
+    assert any(
+        note.startswith("n_eval_examples=100: read only with dataset=c4_mlperf") for note in found.notes
+    )
+    assert not [n for n in resolved(*BASE, "dataset=wikitext").notes if "n_eval_examples" in n]
 
 
 def test_a_folder_beside_a_data_set_of_the_hub_is_noted() -> None:

@@ -282,6 +282,71 @@ def test_the_defaults_of_the_programs_base_files() -> None:
     assert read_yml("gpt2.yml").values["logits_dot_in_fp32"] is True
 
 
+WORDS = ("run_name=r", "dataset_type=synthetic")
+LLAMA = ("base_v2.yml", *WORDS, "model_name=LlamaMedium")
+
+
+def test_the_origin_of_a_size_is_its_own_key_and_a_scale_is_added() -> None:
+    sizes = {
+        "base_emb_dim=64": "model.d_model",
+        "base_num_query_heads=4": "model.n_head",
+        "base_num_kv_heads=4": "model.n_kv_head",
+        "base_mlp_dim=96": "model.d_ff",
+        "base_num_decoder_layers=2": "model.n_layer",
+    }
+    for scale in ((), ("global_parameter_scale=1",)):
+        found = resolved(*LLAMA, *sizes, *scale)
+        assert {found.origins[path].word: path for path in sizes.values()} == sizes
+        assert found.origins["model.d_model"].default == 4096
+    found = resolved(*LLAMA, "base_emb_dim=64", "global_parameter_scale=8")
+    assert found.origins["model.d_model"].word == "base_emb_dim=64 global_parameter_scale=8"
+    assert found.origins["model.n_layer"].word == "global_parameter_scale=8"
+    assert found.origins["model.n_layer"].file == "class LlamaMedium"
+    assert resolved("tokenformer.yml", *WORDS).origins["model.d_model"].file.endswith("tokenformer.yml")
+
+
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        *(
+            (LLAMA, word)
+            for word in ("use_untrainable_positional_embedding=False", "trainable_position_size=-1")
+        ),
+        *(
+            ((file, *WORDS), word)
+            for file in ("tokenformer.yml", "gpt2.yml")
+            for word in ("num_experts=1", "num_experts_per_tok=1", "rope_max_timescale=10000")
+        ),
+        *((LLAMA, word) for word in ("dense_conn=True", "dynamic_dense_type=qkvm", "mudd_prenorm=True")),
+    ],
+)
+def test_a_key_that_the_model_does_not_read_is_noted(command: tuple[str, ...], word: str) -> None:
+    plain, found = resolved(*command), resolved(*command, word)
+    assert found.config == plain.config
+    assert [note for note in found.notes if note not in plain.notes and note.startswith(f"{word}: ")]
+
+
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        (LLAMA, "trainable_position_size=128"),
+        (LLAMA, "use_untrainable_positional_embedding=True"),
+        (("gpt2.yml", *WORDS), "rope_max_timescale=500000"),
+        (("tokenformer.yml", *WORDS), "dense_conn=True"),
+        (("gpt2.yml", *WORDS), "slot_num=768"),
+    ],
+)
+def test_another_value_of_such_a_key_is_refused(command: tuple[str, ...], word: str) -> None:
+    assert f"{word}: " in refusal(*command, word) and "has no such key" in refusal(*command, word)
+
+
+@pytest.mark.parametrize(("interval", "off"), [("-1", True), ("0", True), ("None", True), ("5", False)])
+def test_an_interval_of_no_steps_validates_nothing(interval: str, off: bool) -> None:
+    for command in (LLAMA, ("tokenformer.yml", *WORDS)):
+        found = resolved(*command, f"eval_interval={interval}").config
+        assert found.eval.off is off and (found.train.eval_every == 0) is off
+
+
 def test_rates_after_the_schedule_follow_each_program() -> None:
     short = ("steps=20", "learning_rate_schedule_steps=10")
     token, mudd = resolved("tokenformer.yml", *TOKENS, *short), resolved("base_v2.yml", *MUDD, *short)

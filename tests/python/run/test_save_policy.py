@@ -187,3 +187,15 @@ def test_a_step_saved_again_with_another_state_is_replaced(tmp_path: Path) -> No
     )  # the same but for its time
     assert save({"step": 4, "seconds": 2.0, "skipped_steps": [3]})["skipped_steps"] == [3]
     assert save({"step": 4, "seconds": 5.0, "skipped_steps": [3]}, "d")["seconds"] == 5.0
+
+
+@pytest.mark.parametrize("words", [(), ("train.eval_every=4",), ("eval.every_tokens=100",)])
+def test_eval_off_validates_at_no_step_but_the_start(words: tuple[str, ...], tmp_path: Path) -> None:
+    with make(tmp_path / "off", None, "eval.off=true", *words) as trainer:
+        summary = trainer.fit()
+        assert summary.val_loss is None and not summary.validates and len(trainer.validations["step"]) == 0
+    with make(tmp_path / "start", None, "eval.off=true", "eval.at_start=true", *words) as trainer:
+        trainer.fit()
+        assert list(trainer.validations["step"]) == [0]
+    with make(tmp_path / "on", None, *words) as trainer:
+        assert trainer.fit().final_hash == summary.final_hash and trainer.validations["step"][-1] == 20

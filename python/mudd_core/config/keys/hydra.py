@@ -96,7 +96,14 @@ _TRAINING = (
         convert=values.real("weight_decay", "optim.weight_decay"),
     ),
     mapped(_G, "max_grad_norm", 1.0, "optim.clip", text="0 and less: no clipping", convert=values.clip),
-    mapped(_G, "full_precision", False, "train.precision", text="true: fp32", convert=values.precision),
+    Row(
+        _G,
+        "full_precision",
+        False,
+        "noted",
+        text="matmuls have the precision of model.dtype, which must be float32 for true",
+        note=values.full_precision,
+    ),
     mapped(_G, "shuffle", True, "data.shuffle", text="on or off", convert=values.shuffle),
     refused(_G, "pad_token_id", -100, "padding is id 0 and never a target"),
     mapped(
@@ -160,7 +167,15 @@ _EVALUATION = (
         text="-1: ceil(24576 x 2048 / (max_length x global batch))",
         convert=values.evaluation_period,
     ),
-    mapped(_G, "n_eval_examples", None, "eval.documents", text="null: all", convert=values.documents),
+    mapped(
+        _G,
+        "n_eval_examples",
+        None,
+        "eval.documents",
+        text="with dataset=c4_mlperf; null and 0: all",
+        convert=values.documents,
+        note=values.documents_note,
+    ),
     mapped(
         _G, "do_first_eval", False, "eval.at_start", convert=values.flag("do_first_eval", "eval.at_start")
     ),

@@ -128,11 +128,20 @@ def shuffle(keys: Keys) -> Fields:
 
 
 def precision(keys: Keys) -> Fields:
-    """The type of activations; full_precision wins."""
+    """The type of activations."""
     kinds, given = {"bfloat16": "bf16", "float32": "fp32"}, text_of(keys, "model.dtype")
     if given not in kinds:
         raise values.mismatch("", "bfloat16 or float32", keys["model.dtype"])
-    return {"train.precision": "fp32" if flag_of(keys, "full_precision") else kinds[given]}
+    return {"train.precision": kinds[given]}
+
+
+def full_precision(keys: Keys) -> str:
+    """Raise ValueError for full matmuls of bfloat16 weights, which the program refuses too."""
+    if flag_of(keys, "full_precision") and (given := text_of(keys, "model.dtype")) != "float32":
+        raise ValueError(
+            f"full_precision: expected model.dtype=float32 with full_precision=True, got {given}"
+        )
+    return ""
 
 
 def schedule(keys: Keys) -> Fields:
@@ -196,12 +205,23 @@ def evaluation_period(keys: Keys) -> Fields:
     return {"train.eval_every": steps}
 
 
-def documents(keys: Keys) -> Fields:
-    """The first documents of the validation set; null: all."""
-    return {"eval.documents": 0 if keys["n_eval_examples"] is None else whole_of(keys, "n_eval_examples", 1)}
-
-
 _BENCHMARK = "c4_mlperf"
+
+
+def documents(keys: Keys) -> Fields:
+    """The first documents of the benchmark's validation set; null and 0: all, as of a data set of the hub."""
+    count = 0 if keys["n_eval_examples"] is None else whole_of(keys, "n_eval_examples", 0)
+    return {"eval.documents": count if keys["dataset.dataset_name"] == _BENCHMARK else 0}
+
+
+def documents_note(keys: Keys) -> str:
+    """Return the line about a limit that a data set of the hub does not have."""
+    name, count = keys["dataset.dataset_name"], keys["n_eval_examples"]
+    if name == _BENCHMARK or not count:
+        return ""
+    return (
+        f"n_eval_examples={count}: read only with dataset={_BENCHMARK}; all documents of {name} are validated"
+    )
 
 
 def dataset(keys: Keys) -> Fields:

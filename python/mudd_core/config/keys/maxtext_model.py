@@ -5,6 +5,8 @@ The value of each goes to mudd_core.interop.maxtext_model, which reads settings 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mudd_core.config.keys.row import Row, Value, Values, mapped, noted, refused
 
 _NAME = "maxtext"
@@ -72,6 +74,26 @@ MODEL: tuple[Row, ...] = (
     _model("use_untrainable_positional_embedding", None, "positions", "sinusoidal ones are added"),
     _model("trainable_position_size", None, "positions", "above 0: learned ones are added"),
 )
+
+
+# Keys that the programs' files have and their models do not read, by block, with the values there.
+_UNREAD: Mapping[str, Values] = {
+    "llama2": {"use_untrainable_positional_embedding": False, "trainable_position_size": -1},
+    "tokenformer": {"num_experts": 1, "num_experts_per_tok": 1, "rope_max_timescale": 10_000},
+}
+
+
+def is_default_of(block: str, name: str, value: Value) -> bool:
+    """Whether the program's file has this value of a key that its model does not read."""
+    unread = _UNREAD["llama2" if block == "llama2" else "tokenformer"]
+    return (
+        name in unread and value == unread[name] and isinstance(value, bool) == isinstance(unread[name], bool)
+    )
+
+
+def decides(name: str, value: Value) -> bool:
+    """Whether a key of the model with this value decides anything: a scale of 1 leaves every size as it is."""
+    return name != _SCALE or value not in (None, 1)
 
 
 def scaled(values: Values) -> dict[str, Value]:

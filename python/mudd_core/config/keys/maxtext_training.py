@@ -120,7 +120,15 @@ TRAINING: tuple[Row, ...] = (
         text="False: no drop_path in training; dropout_rate above 0 is refused in any case",
     ),
     mapped(_NAME, "init_weights_seed", 9876, "train.seed"),
-    _counted("eval_interval", 500, "train.eval_every", "also at the last step"),
+    mapped(
+        _NAME,
+        "eval_interval",
+        500,
+        "train.eval_every",
+        "eval.off",
+        text="also at the last step; 0 and less: nothing is validated",
+        convert=of.evaluation_period,
+    ),
     mapped(_NAME, "eval_loop_num_batches", 66, "eval.max_batches", text="-1 = all", convert=of.eval_batches),
     mapped(_NAME, "eval_batch_num", -1, "eval.max_batches", text="-1 = all", convert=of.eval_batches),
     mapped(

@@ -125,6 +125,12 @@ def eval_batch(values: Values) -> dict[str, Scalar]:
     return {"eval.batch_size": whole_of(values[EVAL_BATCH])}
 
 
+def evaluation_period(values: Values) -> dict[str, Scalar]:
+    """Steps between validations; 0 and less: none, not even at the end."""
+    steps = count(values["eval_interval"])
+    return {"train.eval_every": steps, "eval.off": steps == 0}
+
+
 def eval_batches(values: Values) -> dict[str, Scalar]:
     """Batches of a validation."""
     theirs = [values[name] for name in ("eval_loop_num_batches", "eval_batch_num")]

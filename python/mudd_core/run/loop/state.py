@@ -38,7 +38,7 @@ class RunState:
         self._begin = time.perf_counter()
         self._train_seconds = 0.0
         self._logged_at = (0, 0.0)
-        ratio = components.validated_slots / max(1, self._tokens_per_step)
+        ratio = 0.0 if config.eval.off else components.validated_slots / max(1, self._tokens_per_step)
         tokens = config.eval.every_tokens
         every = max(1, round(tokens / self._tokens_per_step)) if tokens else train.eval_every
         self.clock = Clock(train.steps, every, train.save_every, ratio, 0 if tokens else train.period_start)
@@ -113,12 +113,17 @@ class RunState:
         return self.step_done > 0 and (at_end or train.ends_period(every, self.step_done))
 
     def validation_due(self) -> bool:
-        """Whether this step is to be validated: eval.at_start, eval.every_tokens or train.eval_every, and the end."""
+        """Whether this step is to be validated: eval.at_start, eval.every_tokens or train.eval_every, and the end.
+
+        With eval.off only eval.at_start counts.
+        """
         if self.last_validation is not None and self.last_validation.step == self.step_done:
             return False
         settings = self._config.eval
         if self.step_done == 0:
             return settings.at_start
+        if settings.off:
+            return False
         if not settings.every_tokens:
             return self.due(self._config.train.eval_every)
         before, now = (

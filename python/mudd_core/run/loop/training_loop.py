@@ -101,7 +101,7 @@ class TrainingLoop:
             final_hash(parts, run.ranks.comm),
             stopped,
             data_end=run.data_end,
-            validates=run.components.validates,
+            validates=run.components.validates and not run.config.eval.off,
             warnings=tuple(run.learning.warnings),
         )
         run.log.ended(summary)
