@@ -34,7 +34,7 @@ _ALL = (
     EvalProtocol("pile"),
     EvalProtocol("pack", last="never full"),
     EvalProtocol("rows", mean="weights", validates_all=True),
-    EvalProtocol("counted", last="dropped"),
+    EvalProtocol("counted"),
     EvalProtocol("features", mean="slots", last="dropped"),
     EvalProtocol("blocks", counts="documents"),
     EvalProtocol("chat"),

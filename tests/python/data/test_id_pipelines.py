@@ -133,15 +133,15 @@ def test_features_are_taken_as_they_stand(tmp_path: Path) -> None:
     held = write_feature_rows(tmp_path / "d" / "validation-0-of-1", 6)
     data = prepare(config_of("features", tmp_path / "d", "data.eval_match=validation"))
     train, valid = (data.rows(split, RowShape(LENGTH, BATCH, 0)) for split in ("train", "valid"))
-    assert (train.rows, valid.rows, train.batches(3)) == (8, 4, 6)
+    assert (train.rows, valid.rows, train.batches(3)) == (8, 6, 6)
     ids = (tables[0]["input_ids"] + tables[1]["input_ids"])[:8]
     got = train.arrays(0, 12)
     assert got["inputs"].tolist() == ids + ids[:4]
     labels = (tables[0]["labels"] + tables[1]["labels"])[:8]
     assert got["targets"][:8].tolist() == [[-1 if i < 0 else i for i in r] for r in labels]
     assert got["key_mask"].tolist() == [[1] * 5 + [0] * 3] * 12
-    assert valid.arrays(0, 4)["inputs"].tolist() == held["input_ids"][:4]
-    assert (valid.arrays(4, 1)["targets"] == -1).all()
+    assert valid.arrays(0, 6)["inputs"].tolist() == held["input_ids"]
+    assert (valid.arrays(6, 1)["targets"] == -1).all()
     with pytest.raises(UserError, match=r"train\.seq_len: expected the 8 ids"):
         data.rows("train", RowShape(4, BATCH, 0))
     kept = next((tmp_path / "d-cache").glob("features-*/train.npy"))
@@ -150,6 +150,46 @@ def test_features_are_taken_as_they_stand(tmp_path: Path) -> None:
     kept.write_bytes(changed)
     with pytest.raises(FormatError, match="do not match their checksum"):
         prepare(config_of("features", tmp_path / "d", "data.eval_match=validation"))
+
+
+@pytest.mark.parametrize("count", [1, 7, 12])
+@pytest.mark.parametrize("size", [1, 4, 5, 12, 0])
+def test_all_rows_of_features_validate(tmp_path: Path, count: int, size: int) -> None:
+    write_feature_rows(tmp_path / "d" / "train-0", 10)
+    held = write_feature_rows(tmp_path / "d" / "validation-0", count)
+    words = (
+        "data.eval_match=validation",
+        "train.batch_size=8",
+        f"eval.batch_size={size}",
+        "eval.max_batches=0",
+    )
+    config = config_of("features", tmp_path / "d", *words)
+    data = prepare(config)
+    batches = list(validation_batches(config, data))
+    assert len(batches) == -(-count // (size or 8))
+    assert {len(batch["inputs"]) for batch in batches} == {size or 8}
+    targets = np.concatenate([batch["targets"] for batch in batches])
+    assert targets[:count].tolist() == [[max(i, -1) for i in row] for row in held["labels"]]
+    assert (targets[count:] == -1).all()
+    assert data.rows("train", RowShape(LENGTH, 8, 0)).rows == 8  # training drops the last two
+
+
+def test_the_rule_of_jax_lm_drops_the_part_batch_of_a_validation(tmp_path: Path) -> None:
+    write_feature_rows(tmp_path / "d" / "train-0", 8)
+    write_feature_rows(tmp_path / "d" / "validation-0", 7)
+    words = (
+        "data.eval_match=validation",
+        "train.batch_size=8",
+        "eval.protocol=features",
+        "eval.max_batches=0",
+    )
+    config = config_of("features", tmp_path / "d", *words, "eval.batch_size=3")
+    assert len(list(validation_batches(config, prepare(config)))) == 2
+    config = config_of("features", tmp_path / "d", *words)
+    with pytest.raises(
+        UserError, match=r"expected at least 8 rows for validation, got 7; lower eval\.batch_size"
+    ):
+        list(validation_batches(config, prepare(config)))
 
 
 def stream_windows(documents: list[list[int]], order: npt.NDArray[np.int32]) -> list[list[int]]:

@@ -35,7 +35,7 @@ class FakeRows:
         return {"targets": np.concatenate([self.targets[first : first + count], padding])}
 
 
-def batches(pipeline: str, count: int, **evaluation: int) -> list[Any]:
+def batches(pipeline: str, count: int, **evaluation: Any) -> list[Any]:
     """Targets of the batches; row i of `count` holds i + 1 twice and then the end of its document."""
     targets = np.repeat(np.arange(1, count + 1, dtype=np.int32)[:, None], 3, axis=1)
     targets[:, 2] = EOS
@@ -52,7 +52,9 @@ def batches(pipeline: str, count: int, **evaluation: int) -> list[Any]:
 def test_which_batches_a_protocol_reads() -> None:
     assert [len(batches("text", rows)) for rows in (1, 4, 5)] == [1, 2, 3]
     assert [len(batches("pack", rows)) for rows in (3, 4, 5, 6)] == [1, 1, 2, 2]  # k B < N - B
-    assert [len(batches("features", rows)) for rows in (4, 5, 6)] == [2, 2, 3]  # no part-batch
+    assert [len(batches("features", rows)) for rows in (4, 5, 6)] == [2, 3, 3]
+    whole = [len(batches("features", rows, protocol="features")) for rows in (4, 5, 6)]
+    assert whole == [2, 2, 3]  # no part-batch, as in jax-lm's program
     assert len(batches("pile", 20, max_batches=3)) == 3
     assert len(batches("text", 20, max_batches=3, batch_size=4)) == 3
 

@@ -19,6 +19,7 @@ from numpy.lib.format import write_array_header_1_0
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Int32, JsonObject
 from mudd_core.config import Config, DataConfig
+from mudd_core.config.protocols import PROTOCOLS, protocol_of, validation_batch
 from mudd_core.data.access import local_root
 from mudd_core.data.corpus import Split
 from mudd_core.data.formats import only
@@ -62,8 +63,8 @@ class FeatureRows:
 
     @property
     def rows(self) -> int:
-        """Whole batches alone, in an epoch and in a validation."""
-        return self._count // self.shape.batch_size * self.shape.batch_size
+        """All of a validation; of an epoch of training the whole batches alone."""
+        return self._count // self.shape.batch_size * self.shape.batch_size if self._wraps else self._count
 
     def batches(self, epochs: int) -> int:
         return epochs * (self.rows // self.shape.batch_size)
@@ -100,13 +101,24 @@ class FeatureData(IdData):
 
     def rows(self, split: Split, shape: RowShape) -> FeatureRows:
         made = FeatureRows(shape, self.folder / f"{split}.npy", split == "train")
-        if made.rows < 1:
-            raise UserError(
-                f"[data.path] expected at least a batch of {shape.batch_size} rows for {split}, got fewer"
-            )
         if split == "train":
             require_batch(made.rows, shape, self.config)
+        else:
+            self._require_validated(made.rows)
         return made
+
+    def _require_validated(self, rows: int) -> None:
+        """Raise UserError for fewer rows than a validation needs."""
+        protocol, batch = protocol_of(self.config), validation_batch(self.config)
+        if rows and (rows >= batch or PROTOCOLS[protocol].last != "dropped"):
+            return
+        least, cure = (
+            (batch, "lower eval.batch_size, or set eval.protocol=counted") if rows else (1, "add rows")
+        )
+        raise UserError(
+            f"[data.eval_path] eval.protocol={protocol}: expected at least {least} rows for validation, got {rows}; "
+            f"{cure}"
+        )
 
 
 def _read(path: Path, one: Format, vocab_size: int, bad: BadRecords) -> Iterator[Int32]:
