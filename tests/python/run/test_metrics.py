@@ -138,6 +138,20 @@ def test_a_new_run_purges_nothing_and_an_empty_board_makes_no_file(tmp_path: Pat
     assert not (tmp_path / "b").exists()
 
 
+def test_a_run_killed_before_its_first_checkpoint_has_each_step_once(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for loss in (1.0, 2.0):  # the second start begins at step 0 again
+        board = EventFiles(folder, resumed_step=0)
+        board.append({"step": 1, "loss": loss})
+        board.close()
+    starts = [event for event in events_of(tmp_path / "tensorboard") if event.HasField("session_log")]
+    assert [(event.step, event.session_log.status) for event in starts] == [(1, 1)]
+    later = EventFiles(folder)  # an evaluation of other weights, which leaves all steps
+    later.add(5, {"valid/val_loss": 1.0})
+    later.close()
+    assert sum(event.HasField("session_log") for event in events_of(tmp_path / "tensorboard")) == 1
+
+
 def test_durations() -> None:
     shown = [duration(s) for s in (0, 59.4, 60, 750, 3600, 86399, 190000, math.nan)]
     assert shown == ["0s", "59s", "1m00s", "12m30s", "1h00m", "23h59m", "2d04h", "?"]

@@ -23,6 +23,7 @@ from mudd_core.base.regular_files import open_to_append
 from mudd_core.run.store.metrics import Row, numbers_of
 from mudd_core.run.store.run_folder import RunFolder
 
+_NAME = "events.out.tfevents"
 _SESSION_START = 1
 _STRING = 7  # DT_STRING
 
@@ -40,7 +41,7 @@ class EventFile:
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+        name = f"{_NAME}.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
         self._file: BinaryIO = open_to_append(folder / name)
         self._write(None, block(3, b"brain.Event:2"))
         if purge_step is not None:
@@ -79,16 +80,22 @@ class EventFile:
 class EventFiles:
     """The rows of a run as TensorBoard events; the file is made with the first row."""
 
-    def __init__(self, folder: RunFolder, *, resumed_step: int = 0, flush_every: int = 1) -> None:
-        """flush_every: steps after which rows are handed to the system; a save does it too."""
+    def __init__(self, folder: RunFolder, *, resumed_step: int | None = None, flush_every: int = 1) -> None:
+        """resumed_step: later steps of earlier files are forgotten; None: none are.
+
+        flush_every: steps after which rows are handed to the system; a save does it too.
+        """
         self._folder = folder.board_folder
-        self._flush_every, self._flushed = flush_every, resumed_step
+        self._flush_every, self._flushed = flush_every, resumed_step or 0
         self._resumed_step = resumed_step
         self._file: EventFile | None = None
 
     def _opened(self) -> EventFile:
         if self._file is None:
-            self._file = EventFile(self._folder, self._resumed_step + 1 if self._resumed_step else None)
+            # A run that was killed before its first checkpoint has left events too.
+            step = self._resumed_step
+            purges = step is not None and (step > 0 or any(self._folder.glob(f"{_NAME}.*")))
+            self._file = EventFile(self._folder, (step or 0) + 1 if purges else None)
         return self._file
 
     def append(self, row: Row) -> None:
