@@ -25,7 +25,10 @@ class Scheduler:
         self.run, self.requeued = run, folder / "requeued"
         tools = folder / "tools"
         tools.mkdir()
-        self._tool(tools / "scontrol", f'echo "$@" >>"{self.requeued}"')
+        self.state = folder / "state"
+        self.state.write_text("JobId=17 JobName=mudd\n   JobState=RUNNING Reason=None Dependency=(null)\n")
+        answer = f'if [ "$1" = show ]; then cat "{self.state}"; else echo "$@" >>"{self.requeued}"; fi'
+        self._tool(tools / "scontrol", answer)
         if launcher == "stand-in":  # one process, whatever the options are
             self._tool(tools / "mpirun", 'while [ "${1#*python}" = "$1" ]; do shift; done; exec "$@"')
         paths = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
@@ -89,6 +92,23 @@ def test_three_preemptions_change_no_bit(
     assert process.wait(60) == 0, run.tail
     assert scheduler.requeued.read_text() == "requeue 17\n" * 3
     assert run.summary()["final_hash"] == whole.summary()["final_hash"] and run.rows() == whole.rows()
+
+
+@pytest.mark.parametrize("state", ["COMPLETING", "CANCELLED", ""])
+def test_a_job_that_scancel_ends_saves_and_is_not_requeued(
+    tiny_text: Path, tmp_path: Path, state: str
+) -> None:
+    run = TinyRun(tmp_path / "run", tiny_text, STEPS)
+    scheduler = Scheduler(tmp_path, run, "stand-in")
+    scheduler.state.write_text(f"JobId=17 JobName=mudd\n   JobState={state} Reason=None\n" if state else "")
+    process = scheduler.start()
+    try:
+        run.wait_for_step(process, 10)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 75, run.tail
+    finally:
+        process.kill()
+    assert scheduler.requeues() == 0 and list((tmp_path / "run" / "checkpoints").glob("step-*"))
 
 
 def test_a_stop_that_the_user_asked_for_is_not_requeued(tiny_text: Path, tmp_path: Path) -> None:
