@@ -10,7 +10,9 @@ import pytest
 
 import mudd_core as mc
 from mudd_core.run.build import start_warnings
+from mudd_core.run.ranks import ranks
 from mudd_core.run.ranks.cores import usable_cores
+from mudd_core.run.ranks.ranks import Ranks
 from tiny_run import TinyRun
 
 
@@ -71,4 +73,33 @@ def test_the_quota_of_a_control_group_counts(tmp_path: Path) -> None:
     assert usable_cores(tmp_path, "0::/a/b\n") == mine
     (tmp_path / "a" / "cpu.max").write_text("50000 100000\n")
     assert usable_cores(tmp_path, "0::/a/b\n") == 1
-    assert usable_cores(tmp_path, "1:cpu:/\n") == mine
+    assert usable_cores(tmp_path, "1:cpuset:/\n") == mine
+
+
+def test_a_quota_counts_in_whole_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    for quota, cores in [("765000", 7), ("800000", 8), ("50000", 1), ("1700000", 16), ("max", 16)]:
+        (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
+        assert usable_cores(tmp_path, "0::/\n") == cores
+    # docker --cpus=7.65 in one process without train.threads
+    (tmp_path / "cpu.max").write_text("765000 100000\n")
+    monkeypatch.setattr(ranks, "usable_cores", lambda: usable_cores(tmp_path, "0::/\n"))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert Ranks().threads(0) == 7 and Ranks().threads(9) == 9
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert Ranks().threads(0) == 0
+
+
+@pytest.mark.parametrize("name", ["cpu,cpuacct", "cpu"])
+@pytest.mark.parametrize("path", ["/docker/ab", "/"])
+def test_the_quota_of_version_1_counts(
+    name: str, path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    groups = f"12:cpuset:/\n4:cpu,cpuacct:{path}\n1:name=systemd:{path}\n0::/\n"
+    assert usable_cores(tmp_path, groups) == 16
+    (tmp_path / name).mkdir()  # a container sees its own folder here, and no folder of the host's path
+    for quota, cores in [("-1", 16), ("765000", 7), ("10000", 1)]:
+        (tmp_path / name / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+        (tmp_path / name / "cpu.cfs_period_us").write_text("100000\n")
+        assert usable_cores(tmp_path, groups) == cores

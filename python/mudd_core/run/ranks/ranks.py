@@ -48,9 +48,10 @@ class Ranks:
         if asked or os.environ.get("OMP_NUM_THREADS"):
             return asked
         if self.comm is None or self.world == 1:
-            return (
-                usable_cores() if rank_cores.started_by_mpirun() else 0
-            )  # OpenMP has counted the cores of a binding
+            cores = usable_cores()
+            # OpenMP has counted the cores of a binding by mpirun, and knows no quota of a control group.
+            has_quota = cores < len(os.sched_getaffinity(0))
+            return cores if has_quota or rank_cores.started_by_mpirun() else 0
         mine = (socket.gethostname(), sorted(os.sched_getaffinity(0)))
         return rank_cores.threads_of_rank(
             mine, [(host, mask) for host, mask in self.gathered(mine)], usable_cores()
