@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
+from mudd_core.base.printable import visible
+
 Point = tuple[float, float]
 
 WIDTH, HEIGHT = 760, 420
@@ -124,7 +126,7 @@ class Chart:
         """A line of text at pixels."""
         self.parts.append(
             f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{color}">'
-            f"{escape(words)}</text>"
+            f"{escape(visible(words))}</text>"
         )
 
     def _axes(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from html import escape
+
+from mudd_core.base.printable import escaped
 
 _CELL = "text-align:left;padding:1px 8px"
 
@@ -12,7 +13,7 @@ def html_table(
     rows: Iterable[Sequence[str]], *, title: str = "", head: Sequence[str] = (), marked: Collection[int] = ()
 ) -> str:
     """A table of texts, escaped; rows whose numbers are in `marked` are bold."""
-    lines = [f"<div><b>{escape(title)}</b></div>"] if title else []
+    lines = [f"<div><b>{escaped(title)}</b></div>"] if title else []
     lines.append("<table>")
     if head:
         lines.append(_row(head, "th"))
@@ -21,9 +22,9 @@ def html_table(
 
 
 def _row(cells: Sequence[str], tag: str) -> str:
-    return "<tr>" + "".join(f'<{tag} style="{_CELL}">{escape(cell)}</{tag}>' for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f'<{tag} style="{_CELL}">{escaped(cell)}</{tag}>' for cell in cells) + "</tr>"
 
 
 def folded(summary: str, table: str) -> str:
     """A table behind a line that opens it."""
-    return f"<details><summary>{escape(summary)}</summary>\n{table}\n</details>"
+    return f"<details><summary>{escaped(summary)}</summary>\n{table}\n</details>"

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from mudd_core.base.errors import SaveError, UserError, is_full_disk, is_full_memory
+from mudd_core.base.printable import visible
 from mudd_core.base.surroundings import require_levels
 from mudd_core.cli import main_help
 from mudd_core.cli.standard_streams import flushed, named_streams, replace_unknown_characters, restart_in_utf8
@@ -150,4 +151,4 @@ def _check_text(words: Sequence[str]) -> None:
 
 def _tell(text: str) -> None:
     with contextlib.suppress(OSError):  # standard error may lie on the disk that is full
-        print(text, file=sys.stderr)
+        print(visible(text), file=sys.stderr)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
-from mudd_core.base.printable import beginning_of
+from mudd_core.base.printable import beginning_of, visible
 from mudd_core.base.terminal import screen
 from mudd_core.base.units import duration
 from mudd_core.config import Config, config_hash
@@ -31,9 +31,9 @@ def print_report(config: Config, folder: RunFolder, tokenizer: str | None) -> No
 
     tokenizer: of --tokenizer, which decodes the ids of a run without one.
     """
-    print(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {folder}")
+    _say(f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {folder}")
     if facts := facts_of(folder):
-        print(bits_text(facts))
+        _say(bits_text(facts))
     rows = list(rows_of(folder))
     validations = [row for row in rows if "val_loss" in row]
     if validations:
@@ -43,15 +43,15 @@ def print_report(config: Config, folder: RunFolder, tokenizer: str | None) -> No
             text_bytes = _text_bytes_per_target(config, folder, tokenizer)
         _print_validations(config, validations, text_bytes)
     for line in curve_and_last_rows(config.name, rows, screen()):
-        print(line)
+        _say(line)
     if updates := [row for row in rows if "val_loss" not in row]:
         last = updates[-1]
         loss, rate = shown_number(last, "loss", ".4f"), shown_number(last, "tokens_per_second", ",.0f")
         share, seconds = shown_number(last, "peak_share", ".0%"), _duration_of(last)
-        print(f"\nlast row: step {last['step']} of {config.train.steps}, loss {loss}, ", end="")
-        print(f"{rate} tokens/s, {share} of peak, {seconds}")
+        _say(f"\nlast row: step {last['step']} of {config.train.steps}, loss {loss}, ", end="")
+        _say(f"{rate} tokens/s, {share} of peak, {seconds}")
     if samples := samples_of(folder):
-        print(f"last sample: step {samples[-1].step}, {beginning_of(samples[-1].prompt + samples[-1].text)}")
+        _say(f"last sample: step {samples[-1].step}, {beginning_of(samples[-1].prompt + samples[-1].text)}")
     _print_checkpoints(folder, {row["step"]: row["val_loss"] for row in validations})
 
 
@@ -62,9 +62,9 @@ def _print_checkpoints(folder: RunFolder, losses: Mapping[int, float | None]) ->
     worse = loss is not None and loss > guessing_loss(vocabulary)
     mark = "" if worse else " (best validation)"
     steps = [f"{step}{mark * (step == best)}" for step in Checkpoints(folder).steps()]
-    print(f"checkpoints: {', '.join(steps) or 'none'}")
+    _say(f"checkpoints: {', '.join(steps) or 'none'}")
     if worse:
-        print(
+        _say(
             f"none is marked as best: the lowest validation loss of them, {loss:.4f}, is above "
             f"{guessing_text(vocabulary)}"
         )
@@ -80,20 +80,20 @@ def write_page(config: Config, folder: RunFolder, name: str) -> None:
         run_copies(folder, needs=MODEL)
         config = dataclasses.replace(config, model=read_saved_config(folder).model)
     write(folder, config, file)
-    print(f"page  {file}")
+    _say(f"page  {file}")
 
 
 def _print_validations(config: Config, rows: Sequence[Row], text_bytes: float) -> None:
     """Print the table of all validations. text_bytes: of held-out text for each target; 0 if unknown."""
     # Rows of cut documents, and of a reader, which is not run here, may be text.
     unknown = "no text" if spec_of(config.data.pipeline).ids_alone else "unknown"
-    print("\n   step    val loss   bits/byte")
+    _say("\n   step    val loss   bits/byte")
     for row in rows:
         loss = shown_number(row, "val_loss", ".4f")
         bits = shown_number(row, "val_bits_per_byte", ".4f")
         if row.get("val_bits_per_byte") is None and loss != NOT_FINITE:
             bits = format(row["val_loss"] / math.log(2) / text_bytes, ".4f") if text_bytes else unknown
-        print(f"{row['step']:>7}  {loss:>10}  {bits:>10}")
+        _say(f"{row['step']:>7}  {loss:>10}  {bits:>10}")
 
 
 def _text_bytes_per_target(config: Config, folder: RunFolder, name: str) -> float:
@@ -115,3 +115,8 @@ def _text_bytes_per_target(config: Config, folder: RunFolder, name: str) -> floa
 def _duration_of(row: Row) -> str:
     seconds = row.get("seconds")
     return duration(seconds) if isinstance(seconds, int | float) else "?"
+
+
+def _say(text: str, end: str = "\n") -> None:
+    """Print a text of a run, whose values may be anybody's."""
+    print(visible(text), end=end)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mudd_core.base.html_table import folded, html_table
+from mudd_core.base.printable import visible_line
 from mudd_core.config.fields import walk
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f"'{value}'"
+        return f"'{visible_line(value)}'"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

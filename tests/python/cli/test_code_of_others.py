@@ -230,6 +230,35 @@ def test_on_another_machine_the_command_names_the_files_or_consents(
     assert code == 0, said  # this user has gone on with it here
 
 
+HIDDEN = "\x1b]0;x\x07\x9b31m\u202e\u2066\u200f\x7f"
+MARKS = {one for one in HIDDEN if not one.isprintable()}
+PLACES = ("data.path", "data.tokenizer", "log.metrics_file", "sample.prompt")
+
+
+@pytest.mark.parametrize("html", [False, True])
+@pytest.mark.parametrize("what", ["report", "compare"])
+def test_values_of_a_run_move_no_cursor_and_turn_no_text(
+    what: str, html: bool, work: Path, plain: Path, tmp_path: Path
+) -> None:
+    config = json.loads((work / "config.json").read_text()) | {"name": f"n{HIDDEN}\nerror: fake"}
+    (work / "config.json").write_text(json.dumps(config))
+    for key in PLACES:
+        change(work / "config.json", key, f"v{HIDDEN}")
+    plant(work, "model.family", "", f"x{HIDDEN}.py:X")
+    sample = {"step": 4, "prompt": f"p{HIDDEN}", "text": "t"}
+    (work / "samples.jsonl").write_text(json.dumps(sample) + "\n")
+    folders = [str(work), *([str(plain)] if what == "compare" else [])]
+    page = tmp_path / "page.html"
+    code, said = command(what, *folders, *([f"--html={page}"] if html else []))
+    assert code == 0, said
+    shown = page.read_text() if html else said
+    assert not MARKS.intersection(shown.replace("\n", ""))
+    assert "\\x1b" in shown and "\\u202e" in shown
+    (work / "model_family.py").unlink()  # the message has the name of the file then
+    code, said = command("sample", f"--workdir={work}")
+    assert code == 2 and not MARKS.intersection(said.rstrip()) and "\\u202e" in said
+
+
 def test_consent_runs_the_code_of_a_run_from_elsewhere(moved: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     words = (f"--workdir={moved}/run", "--trust-code")

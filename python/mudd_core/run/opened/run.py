@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.html_table import html_table
+from mudd_core.base.printable import visible_line
 from mudd_core.base.surroundings import notes_stream
 from mudd_core.config import Config
 from mudd_core.config.suggest import nearest
@@ -169,7 +170,7 @@ class Run:
         return html_table(facts.items(), title=f"Run '{self.config.name}'")
 
     def __repr__(self) -> str:
-        return f"Run('{self.path}', {self.config.model.family})"
+        return f"Run('{self.path}', {visible_line(self.config.model.family)})"
 
 
 def _note(text: str) -> None:

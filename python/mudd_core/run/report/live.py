@@ -6,9 +6,9 @@ import importlib
 import sys
 import time
 from dataclasses import dataclass
-from html import escape
 from typing import Protocol
 
+from mudd_core.base.printable import escaped
 from mudd_core.base.surroundings import in_notebook
 from mudd_core.run.records.events import StepRecord
 from mudd_core.run.report.curve import Curve, curve
@@ -65,7 +65,7 @@ class _View:
     curve: Curve
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(self.line)}</pre>{self.curve._repr_html_()}"
+        return f"<pre>{escaped(self.line)}</pre>{self.curve._repr_html_()}"
 
     def __repr__(self) -> str:
         return self.line

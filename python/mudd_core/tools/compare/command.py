@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from mudd_core.base.chart import COLORS
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
+from mudd_core.base.printable import visible
 from mudd_core.base.regular_files import write_text
 from mudd_core.base.surroundings import typed_program
 from mudd_core.base.terminal import screen
@@ -31,7 +32,7 @@ def main(words: Sequence[str]) -> int:
     file = local(asked.html, "[compare] --html") if asked.html else None
     runs = read_runs(asked.runs)
     if file is None:
-        print(comparison_text(runs, screen()))
+        print(visible(comparison_text(runs, screen())))
         return 0
     from mudd_core.tools.compare.page import comparison_page
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from html import escape
 
+from mudd_core.base.printable import escaped, visible
 from mudd_core.base.types import Json
 
 
 def text(words: str, kind: str = "") -> str:
     """A paragraph. kind: a class of page.css: note."""
-    return f"<p{_class(kind)}>{escape(words)}</p>"
+    return f"<p{_class(kind)}>{escaped(words)}</p>"
 
 
 def table(rows: Iterable[Sequence[str]], head: Sequence[str] = (), kind: str = "") -> str:
@@ -30,19 +30,27 @@ def charts(figures: Iterable[str]) -> str:
 
 def folded(summary: str, body: str) -> str:
     """HTML behind a line that opens it."""
-    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
+    return f"<details><summary>{escaped(summary)}</summary>{body}</details>"
 
 
 def preformatted(words: str) -> str:
     """Lines of text as they are, long ones wrapped."""
-    return f"<pre>{escape(words)}</pre>"
+    return f"<pre>{escaped(words)}</pre>"
 
 
 def data(value: Json) -> str:
     """A value for page.js, inside the element that it belongs to."""
-    plain = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    plain = json.dumps(_visible(value), separators=(",", ":"), allow_nan=False)
     safe = plain.replace("<", "\\u003c")
     return f'<script type="application/json">{safe}</script>'
+
+
+def _visible(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {visible(name): _visible(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_visible(one) for one in value]
+    return visible(value) if isinstance(value, str) else value
 
 
 def clock_text(time: Json) -> str:
@@ -59,8 +67,8 @@ def short(value: float, digits: int = 5) -> Json:
 
 
 def _row(cells: Sequence[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"<{tag}>{escaped(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def _class(kind: str) -> str:
-    return f' class="{escape(kind)}"' if kind else ""
+    return f' class="{escaped(kind)}"' if kind else ""

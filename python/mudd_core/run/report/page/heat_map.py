@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 
 import numpy as np
 
 from mudd_core.base.chart import number
+from mudd_core.base.printable import escaped
 from mudd_core.base.types import Float64
 from mudd_core.run.report.page.elements import data, short
 
@@ -49,14 +49,14 @@ def heat_map(
     shown_steps = [steps[place] for place in kept] if steps else []
     return (
         f'<figure class="{kinds}" style="{size}">'
-        f"<figcaption><h3>{escape(title)}</h3>{_slider(shown_steps)}</figcaption>"
-        f'<div class="plot" tabindex="0" role="img" aria-label="{escape(title)}, {len(rows)} by {len(columns)}">'
+        f"<figcaption><h3>{escaped(title)}</h3>{_slider(shown_steps)}</figcaption>"
+        f'<div class="plot" tabindex="0" role="img" aria-label="{escaped(title)}, {len(rows)} by {len(columns)}">'
         f'<svg viewBox="0 0 {len(columns)} {len(rows)}" preserveAspectRatio="none" aria-hidden="true">'
         f"{_cells(frames[-1], middle_at, largest)}</svg>{_labels(rows, 'left')}{_labels(columns, 'below')}"
         '<div class="tip" hidden></div></div>'
         f"{_scale(middle_at, largest, float(np.nanmin(frames)), unit)}"
         f"{_values(frames, rows, columns, shown_steps, middle_at, largest, unit)}"
-        f"{f'<p class=note>{escape(note)}</p>' if note else ''}</figure>"
+        f"{f'<p class=note>{escaped(note)}</p>' if note else ''}</figure>"
     )
 
 
@@ -93,7 +93,7 @@ def _labels(names: Sequence[str], side: str) -> str:
     every = -(-len(names) // room)
     start = "top" if side == "left" else "left"
     spans = (
-        f'<span style="{start}:{100 * (place + 0.5) / len(names):.1f}%">{escape(name)}</span>'
+        f'<span style="{start}:{100 * (place + 0.5) / len(names):.1f}%">{escaped(name)}</span>'
         for place, name in enumerate(names)
         if place % every == 0
     )
@@ -112,7 +112,7 @@ def _slider(steps: Sequence[int]) -> str:
 
 def _scale(middle: float, largest: float, least: float, unit: str) -> str:
     """The colors with their values, from the least one to the greatest that a cell could have."""
-    ends = f"<span>{number(min(least, middle))}</span><i></i><span>{number(middle + largest)} {escape(unit)}</span>"
+    ends = f"<span>{number(min(least, middle))}</span><i></i><span>{number(middle + largest)} {escaped(unit)}</span>"
     below = max(0.0, middle - least)
     if not below:
         return f'<div class="scale">{ends}</div>'

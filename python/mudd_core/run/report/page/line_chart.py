@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import TypeAlias
 
 import numpy as np
 
 from mudd_core.base.chart import Axis, axis, labelled
+from mudd_core.base.printable import escaped
 from mudd_core.base.types import Float64, Json
 from mudd_core.run.report.page.elements import data, short
 from mudd_core.run.report.page.records import ACROSS, WHOLE, Places
@@ -87,10 +87,10 @@ def line_chart(
     height = f' style="--lanes:{len(shown)}"' if lanes else ""
     return (
         f'<figure class="{kinds}"{height}><figcaption>{_heading(title, unit)}{"" if lanes else _legend(shown)}'
-        f'</figcaption><div class="plot" tabindex="0" role="img" aria-label="{escape(_summary(title, shown, unit))}">'
+        f'</figcaption><div class="plot" tabindex="0" role="img" aria-label="{escaped(_summary(title, shown, unit))}">'
         f'{views}{_left_labels(up, rows)}<div class="cursor" hidden></div><div class="tip" hidden></div></div>'
         f"{data(_values(shown, marks, across, unit))}"
-        f"{f'<p class=note>{escape(note)}</p>' if note else ''}</figure>"
+        f"{f'<p class=note>{escaped(note)}</p>' if note else ''}</figure>"
     )
 
 
@@ -157,7 +157,7 @@ def _down(y: Axis, value: float) -> int:
 
 def _left_labels(y: Axis, rows: Rows) -> str:
     places = ((100 * (1 - y.share(tick)), words) for tick, words in rows)
-    spans = "".join(f'<span style="top:{at:.1f}%">{escape(words)}</span>' for at, words in places)
+    spans = "".join(f'<span style="top:{at:.1f}%">{escaped(words)}</span>' for at, words in places)
     return f'<div class="left">{spans}</div>'
 
 
@@ -166,15 +166,15 @@ def _color(one: Series, index: int) -> int:
 
 
 def _heading(title: str, unit: str) -> str:
-    small = f" <small>{escape(unit)}</small>" if unit else ""
-    return f"<h3>{escape(title)}{small}</h3>"
+    small = f" <small>{escaped(unit)}</small>" if unit else ""
+    return f"<h3>{escaped(title)}{small}</h3>"
 
 
 def _legend(series: Sequence[Series]) -> str:
     if len(series) == 1 and not series[0].dots:
         return ""
     entries = (
-        f'<span class="{"dot" if one.dots else "line"} c{_color(one, index)}">{escape(one.name)}</span>'
+        f'<span class="{"dot" if one.dots else "line"} c{_color(one, index)}">{escaped(one.name)}</span>'
         for index, one in enumerate(series)
     )
     return f'<div class="legend">{"".join(entries)}</div>'

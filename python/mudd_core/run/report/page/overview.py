@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from html import escape
 
 import numpy as np
 
 from mudd_core.base.chart import number
+from mudd_core.base.printable import escaped
 from mudd_core.base.units import bytes_text, duration
 from mudd_core.run.records.machine import PEAK_MEMORY
 from mudd_core.run.report.page.records import Records
@@ -20,7 +20,7 @@ _LAST = 100  # rows that a speed is the median of
 def overview(records: Records) -> Section:
     """Tiles of numbers."""
     tiles = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd>{escape(more)}</dd></div>"
+        f"<div><dt>{escaped(name)}</dt><dd>{escaped(value)}</dd><dd>{escaped(more)}</dd></div>"
         for name, value, more in _facts(records)
     )
     return Section("Overview", f'<dl class="facts">{tiles}</dl>')

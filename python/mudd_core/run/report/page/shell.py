@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
+from mudd_core.base.printable import escaped
 from mudd_core.run.report.page.records import ACROSS
 from mudd_core.run.report.page.section import Section
 
@@ -22,9 +22,9 @@ def page(title: str, subtitle: str, sections: Sequence[Section], *, status: str 
     style, script = (_HERE.joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    links = "".join(f'<a href="#part-{place}">{escape(one.title)}</a>' for place, one in enumerate(sections))
+    links = "".join(f'<a href="#part-{place}">{escaped(one.title)}</a>' for place, one in enumerate(sections))
     parts = "\n".join(
-        f'<section id="part-{place}"><h2>{escape(one.title)}</h2>{one.body}</section>'
+        f'<section id="part-{place}"><h2>{escaped(one.title)}</h2>{one.body}</section>'
         for place, one in enumerate(sections)
     )
     return (
@@ -32,15 +32,15 @@ def page(title: str, subtitle: str, sections: Sequence[Section], *, status: str 
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        f"<header><h1>{escape(title)}</h1>{_status(status)}<p>{escape(subtitle)}</p></header>\n"
+        f"<title>{escaped(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<header><h1>{escaped(title)}</h1>{_status(status)}<p>{escaped(subtitle)}</p></header>\n"
         f"<nav><div class=links>{links}</div>{_switch()}</nav>\n<main>\n{parts}\n</main>\n"
         f"<script>{script}</script>\n</body>\n</html>\n"
     )
 
 
 def _status(status: str) -> str:
-    return f'<span class="status {escape(status)}">{escape(status)}</span>' if status else ""
+    return f'<span class="status {escaped(status)}">{escaped(status)}</span>' if status else ""
 
 
 def _switch() -> str:
