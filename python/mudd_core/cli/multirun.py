@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.surroundings import program
+from mudd_core.base.surroundings import typed_program
 from mudd_core.cli.names import OPTIONS
 from mudd_core.config.arguments import argument
 from mudd_core.config.keys.hydra import FOLDER
@@ -29,7 +29,7 @@ def run(words: Sequence[str], one: Callable[[Sequence[str]], int]) -> int:
         )
     jobs = multirun.jobs([word for word in rest if word not in kept], [_COMMAND, *kept])
     for number, job in enumerate(jobs, 1):
-        print(f"run {number} of {len(jobs)}: {shlex.join([*program(), *job])}", flush=True)
+        print(f"run {number} of {len(jobs)}: {shlex.join([*typed_program(), *job])}", flush=True)
         if code := one(job):
             return code
     return 0

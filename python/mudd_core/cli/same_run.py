@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mudd_core.base.surroundings import program, typed_program
+from mudd_core.base.surroundings import typed_program
 from mudd_core.cli.names import TYPED
 from mudd_core.cli.request import Request
 from mudd_core.config.arguments import without
+from mudd_core.config.keys.environment import KEY_PREFIX
+from mudd_core.grammars.detect import is_yml
 
 if TYPE_CHECKING:
     from mudd_core.config import MeshConfig
@@ -23,11 +25,19 @@ _STOP = "train.stop_at"
 @contextmanager
 def typed(words: Sequence[str]) -> Iterator[None]:
     """Inside the block, trainings of this process and of its ranks go on by these arguments."""
-    os.environ[TYPED] = shlex.join([*typed_program(), *words])
+    os.environ[TYPED] = shlex.join([*_variables(words), *typed_program(), *words])
     try:
         yield
     finally:
         del os.environ[TYPED]
+
+
+def _variables(words: Sequence[str]) -> list[str]:
+    """Return `env M_<KEY>=VALUE ...` for the variables that decide keys of a yml file; empty for other commands."""
+    if not any(is_yml(word) for word in words):
+        return []
+    found = [f"{name}={text}" for name, text in sorted(os.environ.items()) if name.startswith(KEY_PREFIX)]
+    return ["env", *found] if found else []
 
 
 def command_line(request: Request, command: str = "", ranks: int = 1) -> str:
@@ -35,9 +45,11 @@ def command_line(request: Request, command: str = "", ranks: int = 1) -> str:
     started = os.environ.get(TYPED, "")
     if started and not command:
         return started
-    words = [*program(), *([command] if command else []), *([f"--ranks={ranks}"] if ranks > 1 else [])]
+    words = [*typed_program(), *([command] if command else []), *([f"--ranks={ranks}"] if ranks > 1 else [])]
     if request.typed or started:
-        return shlex.join([*words, f"--workdir={request.folder}"] if command else [*words, *request.typed])
+        if command:
+            return shlex.join([*words, f"--workdir={request.folder}"])
+        return shlex.join([*_variables(request.typed), *words, *request.typed])
     words.append(f"--config={request.options['--config']}")
     if "--workdir" in request.options:
         words.append(f"--workdir={request.options['--workdir']}")

@@ -12,7 +12,7 @@ from mudd_core.config import Config, ModelConfig
 from mudd_core.config.arguments import Arguments
 from mudd_core.config.fields import walk
 from mudd_core.config.keys import Row, Value, rows_of
-from mudd_core.config.keys.environment import environment_notes
+from mudd_core.config.keys.environment import KEY_PREFIX, environment_notes
 from mudd_core.config.keys.maxtext import CLASS, EVALUATES, FOLDER, RUN
 from mudd_core.config.keys.maxtext_classes import CLASSES
 from mudd_core.config.keys.maxtext_model import BLOCK, decides, is_default_of, scaled
@@ -28,7 +28,7 @@ from mudd_core.grammars.yml import Yml, read_yml, typed_value
 from mudd_core.interop.maxtext_model import model_of
 from mudd_core.run.store.run_folder import RunFolder
 
-_GRAMMAR, _PREFIX = "maxtext", "M_"
+_GRAMMAR = "maxtext"
 
 
 def resolve(asked: CommandLine) -> Resolved:
@@ -115,13 +115,14 @@ def _split(asked: CommandLine, rows: Mapping[str, Row], page: str) -> tuple[Type
 
 def _add_variables(environment: Mapping[str, str], rows: Mapping[str, Row], typed: Typed, page: str) -> None:
     for variable, text in sorted(environment.items()):
-        if not variable.startswith(_PREFIX):
+        if not variable.startswith(KEY_PREFIX):
             continue
-        name = variable.removeprefix(_PREFIX).lower()
+        name = variable.removeprefix(KEY_PREFIX).lower()
         if not name or variable != variable.upper() or name not in rows:
-            known = (_PREFIX + key.upper() for key in rows)
+            known = (KEY_PREFIX + key.upper() for key in rows)
             raise UserError(
-                f"[{_GRAMMAR}] {variable}: expected {_PREFIX} and a key in capitals{nearest(variable, known) or page}"
+                f"[{_GRAMMAR}] {variable}: expected {KEY_PREFIX} and a key in capitals"
+                f"{nearest(variable, known) or page}"
             )
         if name in typed:
             raise UserError(f"[{_GRAMMAR}] {name} is given twice: {typed[name][0]} and {variable}={text}")

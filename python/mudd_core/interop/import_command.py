@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_bytes
-from mudd_core.base.surroundings import program
+from mudd_core.base.surroundings import typed_program
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import StatePart
 from mudd_core.config import (
@@ -98,8 +98,8 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
         )
     if note := recipe_note(config):
         print(note)
-    print(f"  {shlex.join([*program(), 'sample', f'--workdir={workdir}', '--prompt', '...'])}")
-    print(f"  {shlex.join([*program(), f'--config={workdir}/config.json', f'--workdir={workdir}'])}")
+    print(f"  {shlex.join([*typed_program(), 'sample', f'--workdir={workdir}', '--prompt', '...'])}")
+    print(f"  {shlex.join([*typed_program(), f'--config={workdir}/config.json', f'--workdir={workdir}'])}")
     return 0
 
 

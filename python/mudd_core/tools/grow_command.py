@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
 import sys
 from collections.abc import Sequence
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
+from mudd_core.base.surroundings import typed_program
 from mudd_core.config import Config, TokenFormerConfig, load_config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
@@ -42,7 +44,7 @@ def main(words: Sequence[str]) -> int:
         if not trainer.save():
             return 74
     print(f"saved {run.step_folder(0)}; to train it:")
-    print(f"  python3 launch.py --config={run.config_file} --workdir={run}")
+    print(f"  {shlex.join([*typed_program(), f'--config={run.config_file}', f'--workdir={run}'])}")
     return 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from maxtext_commands import run
 from mudd_core.cli import main
 from printed_hints import require_sample_command_works
 from tiny_run import ROOT
@@ -55,6 +56,28 @@ def test_a_command_trains_resumes_and_validates(
     assert evaluated[0].startswith("eval_step: 1 ") and evaluated[-1].startswith("step 4: validation loss ")
     assert main([*words, "adam_b1=0.5"]) == 2
     assert "optim.beta1: saved 0.9, asked 0.5" in capsys.readouterr().err
+
+
+def test_printed_commands_work_in_the_same_folder_without_the_variables(
+    words: list[str], tmp_path: Path
+) -> None:
+    variables = {"STEPS": "3", "METRICS_FILE": "a file.jsonl"}
+    typed = [word for word in words if not word.startswith("steps=")]
+    stopped = run([*typed, "train.stop_at=2"], tmp_path, variables, code=75)
+    (line,) = [line.strip() for line in stopped if "own.yml" in line and "launch.py" in line]
+    assert line.startswith("env 'M_METRICS_FILE=a file.jsonl' M_STEPS=3 "), line
+    ended = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert ended.returncode == 0 and "completed step: 3," in ended.stdout, ended.stdout + ended.stderr
+    assert (tmp_path / "a file.jsonl").is_file()
+    for name in ("sample", "view"):
+        (line,) = [line for line in ended.stdout.splitlines() if line.startswith(f"{name} ")]
+        command = line.removeprefix(name).strip()
+        used = subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert command.startswith("tensorboard") or used.returncode == 0, line + used.stderr
 
 
 def test_a_refused_command_leaves_no_folder(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

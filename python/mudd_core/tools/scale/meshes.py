@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mudd_core.base.surroundings import program
+from mudd_core.base.surroundings import typed_program
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
 from mudd_core.config.train import MICRO_BATCH_SIZE
@@ -101,5 +101,5 @@ def _command(choice: Choice, asked: Config, name: str, words: Sequence[str]) -> 
         if getattr(train, field) != getattr(asked.train, field)
     ]
     own = choice.arguments(words, asked.mesh)
-    line = shlex.join([*program(), f"--config={name}", *own, *more, f"--ranks={place.world}"])
+    line = shlex.join([*typed_program(), f"--config={name}", *own, *more, f"--ranks={place.world}"])
     return line + (" --hosts=$HOSTS" if place.nodes > 1 else "")
