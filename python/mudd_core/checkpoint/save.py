@@ -80,7 +80,7 @@ def save(
                 folder.close()
     except OSError as error:
         raise SaveError(
-            f"step {step} could not be saved in {job.directory}: {write_reason(error)}; older steps are intact"
+            f"step {step} could not be saved in {job.directory}: {write_reason(error)}{job.older}"
         ) from error
     return job.final
 
@@ -96,6 +96,7 @@ class _Job:
     def __init__(self, directory: Path, step: int, plan: WritePlan) -> None:
         self.directory, self.plan = directory, plan
         self._step, self.final = step, step_folder(directory, step)
+        self._others = False
 
     def prepare(self) -> bool:
         """Whether the step is there already."""
@@ -105,7 +106,13 @@ class _Job:
         if self._step in strange:
             what = strange[self._step]
             raise SaveError(f"{self.final} is {what}, expected a folder or nothing; move it away")
+        self._others = any(other != self._step for other in steps)
         return self._step in steps
+
+    @property
+    def older(self) -> str:
+        """The end of a message about a save that failed: what is true of the steps that are there."""
+        return "; older steps are intact" if self._others else ""
 
     def begin(self, writer: list[_core.AtomicFolder]) -> str:
         """Make the temporary folder; its path."""
@@ -114,8 +121,8 @@ class _Job:
         have = _core.free_space(str(self.directory))
         if have < need:
             raise SaveError(
-                f"a checkpoint needs {need:,} bytes and {self.directory} has {have:,} free; older steps are intact. "
-                "Free some space, or keep fewer steps with train.keep_last"
+                f"a checkpoint needs {need:,} bytes and {self.directory} has {have:,} free{self.older}. "
+                f"Free some space{', or keep fewer steps with train.keep_last' if self._others else ''}"
             )
         writer.append(_core.AtomicFolder(str(self.directory), self.final.name, new_id()))
         return str(writer[0].temporary)

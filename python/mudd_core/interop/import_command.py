@@ -33,7 +33,12 @@ from mudd_core.interop.imported import imported_files, keep_imported
 from mudd_core.interop.settings import Settings
 from mudd_core.run.build.recipe import printable, recipe_note
 from mudd_core.run.records.event_names import EventName
-from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.checkpoints import Checkpoints
+from mudd_core.run.store.fetch import staged
+from mudd_core.run.store.folder_lock import FolderLock
+from mudd_core.run.store.run_folder import UNFINISHED, RunFolder
+from mudd_core.run.store.saved_run import fetch_run
+from mudd_core.run.store.unfinished_import import TRAINED_ON, is_unfinished_import
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -50,8 +55,9 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     workdir = local(args.workdir, "[import] --workdir")
     settings = local(args.settings, "[import] --settings") if args.settings else source
     _require_source(args.source, source, has_settings=bool(args.settings))
-    if RunFolder(workdir).checkpoint_folder.exists():
-        raise UserError(f"[import] {workdir} holds checkpoints already; give another --workdir")
+    run = RunFolder(workdir)
+    fetch_run(run)
+    _require_free(run)
     from mudd_core import interop
     from mudd_core.engine.model import Model
     from mudd_core.interop.import_state import first_parts, fits, narrow_kind
@@ -87,8 +93,8 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     if args.system == "hf":
         own = not args.tokenizer and (source / "tokenizer.json").is_file()
         kept = imported_files(source, settings, tokenizer=own)
-    _save(config, first_parts(config, weights, found), workdir, tokenizer, kept)
-    print(f"{config.model.family}, {model.n_parameters:,} parameters: {RunFolder(workdir).step_folder(0)}")
+    _save(config, first_parts(config, weights, found), run, tokenizer, kept)
+    print(f"{config.model.family}, {model.n_parameters:,} parameters: {run.step_folder(0)}")
     rate = theirs.settings.get("attention_dropout")
     if isinstance(rate, int | float) and rate:
         print(
@@ -156,7 +162,7 @@ def _config(system: str, theirs: Theirs, workdir: Path, words: list[str]) -> Con
         model=theirs.config,
         data=DataConfig(
             tokenizer="",
-            recipe_text=_named(theirs.settings, _TEXTS, "that the model was trained on"),
+            recipe_text=_named(theirs.settings, _TEXTS, TRAINED_ON),
             recipe_tokenizer=_named(theirs.settings, _TOKENIZERS, "of the model"),
         ),
         train=TrainConfig(seq_len=min(256, theirs.config.max_seq_len), logical_shards=1),
@@ -211,22 +217,48 @@ def _vectors(model: Model) -> list[str]:
     return [name for name in model.store.names() if not model.store.describe(name)["may_be_narrow"]]
 
 
+def _require_free(run: RunFolder) -> None:
+    """Raise UserError for the folder of a run; an import that was broken off may be repeated in its folder."""
+    if Checkpoints(run).steps():
+        raise UserError(f"[import] {run} holds checkpoints already; give another --workdir")
+    if run.holds_run and not is_unfinished_import(run):
+        raise UserError(f"[import] {run} holds a run already; give another --workdir")
+
+
 def _save(
     config: Config,
     parts: Sequence[StatePart],
-    workdir: Path,
+    run: RunFolder,
+    tokenizer: Path | None,
+    kept: Mapping[str, bytes],
+) -> None:
+    """Write the folder of the run: it appears whole or not at all."""
+    with FolderLock(run) as lock:
+        _require_free(lock.folder)
+        try:
+            with staged(lock.folder) as stage:
+                _write(config, parts, stage, tokenizer, kept)
+        except SaveError as error:  # the stage is gone: the message names the folder that the user gave
+            reason = str(error).replace(str(lock.folder.path / UNFINISHED), str(run))
+            raise SaveError(f"{reason}; nothing was imported: the same command begins again") from error
+
+
+def _write(
+    config: Config,
+    parts: Sequence[StatePart],
+    folder: RunFolder,
     tokenizer: Path | None,
     kept: Mapping[str, bytes],
 ) -> None:
     from mudd_core.run.store.run_store import RunStore
 
-    store = RunStore(RunFolder(workdir))
+    store = RunStore(folder)
     try:
         store.adopt(config)
         store.begin({}, ())
-        if tokenizer is not None:  # not before the folder is ours, and not behind the checkpoint
-            _copy(tokenizer, workdir / "tokenizer.json")
-        keep_imported(kept, RunFolder(workdir))
+        if tokenizer is not None:
+            _copy(tokenizer, folder.path / "tokenizer.json")
+        keep_imported(kept, folder)
         state: JsonObject = {
             "step": 0,
             "skipped_steps": [],
@@ -235,7 +267,6 @@ def _save(
             "seconds": 0.0,
         }
         if not store.save(0, parts, state):
-            print(f"warning: {store.save_error}", file=sys.stderr)
             assert store.save_error is not None
             raise store.save_error
         store.event(EventName.IMPORTED)

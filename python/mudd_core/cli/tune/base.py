@@ -12,7 +12,7 @@ from pathlib import Path
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.members import object_in
-from mudd_core.base.paths import local
+from mudd_core.base.paths import IMPORTED, local
 from mudd_core.config import Config, ModelConfig
 from mudd_core.config.fields import replace_path
 from mudd_core.data.tokenizer_files import VOCABULARIES
@@ -22,9 +22,33 @@ from mudd_core.interop.imported import changed_since, source_facts
 from mudd_core.run.build.base import BASE_FACT, weights_sha256
 from mudd_core.run.build.start_source import read_source
 from mudd_core.run.store.checkpoints import Checkpoints
+from mudd_core.run.store.folder_lock import OWN_NAMES, is_held
 from mudd_core.run.store.json_files import facts_of, read_saved_config
-from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.run_folder import (
+    CHECKPOINTS,
+    CONFIG,
+    EVENTS,
+    METRICS,
+    RUN,
+    SOURCE,
+    STAGED,
+    RunFolder,
+)
 from mudd_core.run.store.tune_arguments import TuneArguments
+
+# Entries of a folder that an import has made, finished or not.
+_OF_IMPORT = {
+    *OWN_NAMES,
+    CONFIG,
+    RUN,
+    METRICS,
+    EVENTS,
+    SOURCE,
+    CHECKPOINTS,
+    STAGED,
+    IMPORTED,
+    "tokenizer.json",
+}
 
 
 @dataclass(frozen=True)
@@ -50,10 +74,6 @@ def base_of(name: str, run: RunFolder) -> Base:
             raise UserError(f"[tune] --base: {source} has no checkpoint yet")
         return _of_run(name, source)
     imported = RunFolder(run.base_folder)
-    if source.path.resolve() == imported.path.resolve():
-        raise UserError(
-            f"[tune] --workdir: {imported} is where the base is imported to; give another --workdir"
-        )
     note = imported.source_file
     if imported.holds_run and Checkpoints(imported).steps() and note.is_file():
         gone = run.holds_run and not source.path.exists() and _is_typed_as_before(name, run)
@@ -74,10 +94,26 @@ def base_of(name: str, run: RunFolder) -> Base:
     return _of_run(name, imported)
 
 
+def require_elsewhere(name: str, run: RunFolder) -> None:
+    """Raise UserError for a base in the place that a base is imported to, unless it is a run."""
+    source, imported = RunFolder(local(name, "[tune] --base")), RunFolder(run.base_folder)
+    is_run = source.holds_run and source.has_identity
+    if source.path.resolve() == imported.path.resolve() and not is_run:
+        raise UserError(
+            f"[tune] --workdir: {imported} is where the base is imported to; give another --workdir"
+        )
+
+
 def _clear(imported: RunFolder) -> None:
-    """Remove what an import of other files, or one that was cut off, has left; no folder that came from elsewhere."""
-    if imported.checkpoint_folder.is_dir() and not any(imported.path.glob("*.safetensors")):
-        shutil.rmtree(imported.path)
+    """Remove what an import of other files, or a broken one, has left; no folder that has other files.
+
+    Call it with the run's folder locked. UserError while another process has the lock of the base.
+    """
+    if not imported.path.is_dir() or not {entry.name for entry in imported.path.iterdir()} <= _OF_IMPORT:
+        return
+    if is_held(imported):
+        raise UserError(f"[tune] --base: {imported} is in use by another process; wait for it")
+    shutil.rmtree(imported.path)
 
 
 def _refusal(imported: RunFolder, name: str, source: Path, changed: list[str], run: RunFolder) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mudd_core.base.errors import StopRequestedError
 from mudd_core.base.printable import printable
 from mudd_core.base.types import Int64
 from mudd_core.cli.tune.base import Base
@@ -19,6 +20,7 @@ from mudd_core.data.tokenize import JsonTokenizer, Tokenizer
 from mudd_core.engine.model import Model
 from mudd_core.interop.load_run import load_run
 from mudd_core.run.build.base import load_base
+from mudd_core.run.loop import signals
 from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.metrics import rows_of
@@ -39,7 +41,10 @@ class Asked:
 
 
 def print_answers(run: RunFolder, base: Base) -> None:
-    """Print the losses on the held-out examples, and the answers of both models to a few of their prompts."""
+    """Print the losses on the held-out examples, and the answers of both models to a few of their prompts.
+
+    StopRequestedError if a signal asks for a stop before all answers are there; its text is the reason.
+    """
     config = read_saved_config(run)
     data = prepare(config, fingerprint=data_fingerprint(read_facts(run)))
     assert isinstance(data, ChatData)
@@ -133,6 +138,8 @@ def _answer(model: Model, tokenizer: Tokenizer, asked: Asked, end: str) -> str:
         asked.prompt.astype(np.int32), max_tokens=min(_TOKENS, room), ids_below=tokenizer.vocab_size
     )
     for token in tokens:
+        if reason := signals.stop_reason():
+            raise StopRequestedError(reason)
         if token == tokenizer.eos_id:
             break
         ids.append(int(token))

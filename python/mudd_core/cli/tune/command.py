@@ -10,11 +10,14 @@ SIGTERM) it saves and exits 75; the same command goes on.
 from __future__ import annotations
 
 import shlex
+from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from mudd_core import _core
-from mudd_core.base.errors import FormatError, SaveError, UserError, write_reason
+from mudd_core.base.errors import FormatError, SaveError, StopRequestedError, UserError, write_reason
 from mudd_core.base.paths import local
 from mudd_core.base.storage import is_url
 from mudd_core.base.surroundings import typed_program
@@ -23,7 +26,7 @@ from mudd_core.cli.commands import plan
 from mudd_core.cli.names import JOB_OPTIONS, OPTIONS
 from mudd_core.cli.same_run import typed
 from mudd_core.cli.tune.adapter import adapter_of, require_same_adapter
-from mudd_core.cli.tune.base import Base, base_of, base_sha256, require_same_base
+from mudd_core.cli.tune.base import Base, base_of, base_sha256, require_elsewhere, require_same_base
 from mudd_core.cli.tune.before_after import print_answers
 from mudd_core.cli.tune.recipe import recipe_of
 from mudd_core.config import Config
@@ -33,51 +36,75 @@ from mudd_core.config.values import whole
 from mudd_core.data.access import local_root
 from mudd_core.data.source_notes import are_changed
 from mudd_core.data.sources import sources_of
+from mudd_core.run.loop import signals
 from mudd_core.run.records.data_facts import data_fingerprint
+from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.tune_arguments import TuneArguments
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What a tuning starts with. place: arguments for a base that was moved."""
+
+    base: Base
+    config: Config
+    counted: float
+    lines: list[str]
+    place: list[str]
 
 
 def main(words: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     asked, rest = _parser().read(words)
     run = RunFolder(local(asked.workdir, "[tune] --workdir"))
-    base = base_of(asked.base, run)
-    place: list[str] = []  # of a base that was moved
-    if run.holds_run:
-        config, counted = _resumed(run, base, asked.data), 1.0
-        if config.tune.method == "lora" and not Path(config.start.load_parameters_path).exists():
-            place = [f"start.load_parameters_path={base.run}"]
-        if asked.adapter:
-            require_same_adapter(asked.adapter, run)
-        lines = [f"resumes {run}: what was chosen is in {run.asked_file}", *_changed_data(config, run)]
-    else:
-        adapter = adapter_of(asked.adapter, base, run) if asked.adapter else None
-        ranks = whole("[arguments] --ranks", asked.ranks or "1", 1, 1024)
-        recipe = recipe_of(base, asked.data, run.path.name, rest, adapter, ranks)
-        config, counted, lines = recipe.config, recipe.counted, recipe.lines
-        if not asked.plan:
-            _keep(run.asked_file, recipe.kept)
-            # With adapters, run.json has it.
-            sha256 = "" if config.tune.method == "lora" else base_sha256(base.run)
-            TuneArguments(asked.base, asked.data, asked.adapter or "", rest, sha256).keep(run)
-    print("\n".join(lines), flush=True)
+    require_elsewhere(asked.base, run)
+    # A plan of a run that has begun writes nothing, so it may be printed while the run trains.
+    with nullcontext() if asked.plan and run.holds_run else FolderLock(run):
+        start = _prepared(asked, rest, run)
+    print("\n".join(start.lines), flush=True)
     given = {name: getattr(asked, name[2:].replace("-", "_")) for name in JOB_OPTIONS}
     job = {name: value for name, value in given.items() if value}
     if asked.plan:
-        print(plan(config, run, job, [*typed_program(), "tune", *words], counted))
+        print(plan(start.config, run, job, [*typed_program(), "tune", *words], start.counted))
         return 0
     options = [f"{name}={value}" for name, value in job.items()]
-    train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *options, *place, *rest]
+    train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *options, *start.place, *rest]
     with typed(["tune", *words]):
         code = dispatch.run([*train, *(["--verbose"] if asked.verbose else [])], main)
-    if code == 0:
-        print_answers(run, base)
-        print(
-            f"\nexport   {shlex.join([*typed_program(), 'export', f'--workdir={run}', f'--to={run}-export'])}"
-        )
+    if code != 0:
+        return code
+    try:
+        signals.take_for_good()  # with ranks, the training took them in other processes
+        print_answers(run, start.base)
+    except StopRequestedError as error:
+        again = shlex.join([*typed_program(), "tune", *words])
+        print(f"stopped by {error} before all answers were printed; to print them:\n  {again}", flush=True)
+        return 75
+    print(f"\nexport   {shlex.join([*typed_program(), 'export', f'--workdir={run}', f'--to={run}-export'])}")
     return code
+
+
+def _prepared(asked: Namespace, rest: list[str], run: RunFolder) -> _Start:
+    """Return the base and the config, and keep those of a new run; the folder of the run is locked."""
+    base = base_of(asked.base, run)
+    if run.holds_run:
+        config = _resumed(run, base, asked.data)
+        moved = config.tune.method == "lora" and not Path(config.start.load_parameters_path).exists()
+        if asked.adapter:
+            require_same_adapter(asked.adapter, run)
+        lines = [f"resumes {run}: what was chosen is in {run.asked_file}", *_changed_data(config, run)]
+        return _Start(base, config, 1.0, lines, [f"start.load_parameters_path={base.run}"] if moved else [])
+    adapter = adapter_of(asked.adapter, base, run) if asked.adapter else None
+    ranks = whole("[arguments] --ranks", asked.ranks or "1", 1, 1024)
+    recipe = recipe_of(base, asked.data, run.path.name, rest, adapter, ranks)
+    if not asked.plan:
+        _keep(run.asked_file, recipe.kept)
+        # With adapters, run.json has it.
+        sha256 = "" if recipe.config.tune.method == "lora" else base_sha256(base.run)
+        TuneArguments(asked.base, asked.data, asked.adapter or "", rest, sha256).keep(run)
+    return _Start(base, recipe.config, recipe.counted, recipe.lines, [])
 
 
 def _parser() -> ToolArguments:

@@ -1,16 +1,17 @@
 """Fetching a run from a storage as one transaction: all files are staged and verified, then moved into place.
 
 `.fetch.part` is an unfinished fetch, which the next one removes. `.fetch` holds everything and is moved into place by
-the next holder of the work directory, should the process be killed in between.
+the next holder of the work directory, should the process be killed in between. An import is staged in the same way.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mudd_core import _core
@@ -26,6 +27,7 @@ from mudd_core.run.store.remote_files import RemoteFiles
 from mudd_core.run.store.run_folder import (
     CHECKPOINTS,
     CONFIG,
+    LOCK,
     REMOTE,
     RUN,
     STAGED,
@@ -137,11 +139,35 @@ def finish_fetch(run: RunFolder) -> None:
             run.checkpoint_folder.mkdir(exist_ok=True)
             step.rename(run.checkpoint_folder / step.name)
         for file in sorted(stage.iterdir()):
-            if file != steps:
-                os.replace(file, folder / file.name)
+            if file == steps:
+                continue
+            if file.is_dir() and (folder / file.name).is_dir():  # os.replace refuses a folder with files
+                shutil.rmtree(folder / file.name)
+            os.replace(file, folder / file.name)
         shutil.rmtree(stage)
     except OSError as error:
         raise write_error(folder / STAGED, error) from error
+
+
+@contextlib.contextmanager
+def staged(run: RunFolder) -> Iterator[RunFolder]:
+    """Yield an empty folder, whose files appear in the run's folder at the end of the block: all of them or none.
+
+    Call it with the work directory locked. SaveError if the disk refuses.
+    """
+    finish_fetch(run)
+    stage = run.path / UNFINISHED
+    try:
+        stage.mkdir()
+        yield RunFolder(stage)
+        (stage / LOCK).unlink(missing_ok=True)
+        _sync(stage)
+        stage.rename(run.path / STAGED)
+    except OSError as error:
+        raise write_error(stage, error) from error
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    finish_fetch(run)
 
 
 def remember(folder: RunFolder) -> None:

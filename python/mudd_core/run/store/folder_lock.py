@@ -63,7 +63,7 @@ _KINDS = {
 }
 # What a run may have left before its config was saved; anything else in a folder without one is somebody's.
 _UNSTARTED = (run_folder.OUTPUT, run_folder.REMOTE, run_folder.SOURCE_TOKENIZER)
-_OWN_NAMES = {
+OWN_NAMES = {
     run_folder.LOCK,
     run_folder.LEASE,
     run_folder.STOP,
@@ -140,7 +140,7 @@ class FolderLock:
         ours = (folder.config_file, folder.evaluations_file)
         if not path.is_dir() or any(file.exists() for file in ours) or folder.has_staged:
             return
-        others = sorted(entry.name for entry in path.iterdir() if entry.name not in _OWN_NAMES)
+        others = sorted(entry.name for entry in path.iterdir() if entry.name not in OWN_NAMES)
         if others and (theirs := reader_state_of(path)) is not None:
             raise UserError(f"[workdir] {original_run_text(path, theirs)}")
         if others:
@@ -242,6 +242,23 @@ class FolderLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def is_held(folder: RunFolder) -> bool:
+    """Return whether a process has the lock, or a living lease, of a folder, which may be damaged or missing."""
+    if is_alive(folder.path / run_folder.LEASE):
+        return True
+    try:
+        file = open_regular(folder.path / run_folder.LOCK, os.O_RDWR, links=False)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+    finally:
+        os.close(file)
+    return False
 
 
 def _is_no(kind: int, found: os.stat_result) -> bool:

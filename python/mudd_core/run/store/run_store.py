@@ -37,6 +37,7 @@ from mudd_core.run.store.mirror import Mirror
 from mudd_core.run.store.moved_places import moved_along
 from mudd_core.run.store.resumed_config import resumed_config
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.unfinished_import import require_weights
 
 
 class RunStore:
@@ -134,6 +135,7 @@ class RunStore:
     def identify(self, facts: Mapping[str, Json]) -> str:
         """The first part of `begin`, up to the checkpoint: config and identity are on disk; the run's id."""
         assert self.config is not None
+        require_weights(self.folder)
         saved, facts = self.saved_facts(), {**facts, **own_code.facts_of(self.config)}
         if not saved:
             facts |= bound_facts(self.config)
