@@ -70,6 +70,7 @@ def child(source: str, folder: Path, prepare: Callable[[], None]) -> int:
 
 
 def main() -> None:
+    sys.dont_write_bytecode = True  # a child would leave half a file
     how, source, folder, *sizes = sys.argv[1:]
     number, code = 0, -1
     if how == "kill":
