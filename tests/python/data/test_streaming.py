@@ -21,10 +21,10 @@ from mudd_core.base.packages import needed
 from mudd_core.config import Config
 from mudd_core.data.documents import source as documents_source
 from mudd_core.data.formats.example import encoded
+from mudd_core.data.messages import Message
 from mudd_core.data.pipelines import RowShape, prepare
 from mudd_core.data.streaming import choose, records
 from mudd_core.data.streaming import data as stream_data
-from mudd_core.data.streaming.messages import Message
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Encoder
 from mudd_core.data.streaming.rows import StreamRows

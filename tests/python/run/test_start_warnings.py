@@ -103,3 +103,12 @@ def test_the_quota_of_version_1_counts(
         (tmp_path / name / "cpu.cfs_quota_us").write_text(f"{quota}\n")
         (tmp_path / name / "cpu.cfs_period_us").write_text("100000\n")
         assert usable_cores(tmp_path, groups) == cores
+
+
+@pytest.mark.parametrize(("steps", "warm_up", "warns"), [(20, 20, False), (21, 20, False), (19, 20, True)])
+def test_a_warm_up_longer_than_the_run_is_named(steps: int, warm_up: int, warns: bool) -> None:
+    words = [f"train.steps={steps}", f"optim.warmup_steps={warm_up}", "optim.lr=0.02"]
+    found = start_warnings.of_warm_up(mc.load_config("tiny.py", words))
+    assert bool(found) == warns
+    if warns:
+        assert "the warm-up of 20 updates is longer than the run of 19: the rate ends at 0.019" in found[0]

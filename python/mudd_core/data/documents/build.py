@@ -6,6 +6,7 @@ ends with the bytes of an undisturbed one.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import os
@@ -20,6 +21,7 @@ from mudd_core.data.cache import SPLITS, TokenCache
 from mudd_core.data.cache_file import SplitIds, write_h5
 from mudd_core.data.cache_folder import build_locked
 from mudd_core.data.corpus import Progress, Split
+from mudd_core.data.documents.encoding import ChildTokenizer
 from mudd_core.data.documents.source import DocumentSource
 from mudd_core.data.documents.spool import Encoding, Spool
 from mudd_core.data.progress import end_on_request
@@ -64,8 +66,13 @@ class _Build:
             tokenizer = self._tokenizer(data)
             dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 65536 else np.uint32)
             how = Encoding(tokenizer, self._source.frame, self._source.hold_out, dtype)
-            self._encode(spool, how)
+            try:
+                self._encode(spool, how)
+            finally:
+                if isinstance(tokenizer, ChildTokenizer):
+                    tokenizer.close()
             self._commit(spool, data, how)
+            _give_back_memory()
         except OSError as e:
             shutil.rmtree(self._work, ignore_errors=True)
             raise SaveError(
@@ -99,7 +106,10 @@ class _Build:
         found = self._found
         if found.kind == "ids":
             return _NoTokenizer(found.vocab_size)
-        return stored_tokenizer(found.identity, data, found.file)
+        tokenizer = stored_tokenizer(found.identity, data, found.file)
+        if found.kind == "bytes":
+            return tokenizer
+        return ChildTokenizer(tokenizer, found, data, lambda: end_on_request("tokenizing"))
 
     def _report(self, phase: str, done: int, total: int) -> None:
         """Report progress where the total is known; StopRequestedError if a stop was requested."""
@@ -164,3 +174,10 @@ class _Build:
                 folder.commit("cache.json", manifest)
         finally:
             del folder  # what is not committed goes now, not when the traceback does
+
+
+def _give_back_memory() -> None:
+    """Let malloc return the freed memory to the system."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -20,12 +20,10 @@ from mudd_core.data.cache import FORMAT, TokenCache
 from mudd_core.data.corpus import Progress, Split, cut_text
 from mudd_core.data.formats import FORMATS, Format, documents
 from mudd_core.data.formats.bad_records import FAIL, BadRecords, dropped_note
+from mudd_core.data.messages import Frame as Frame
 from mudd_core.data.sources import Sources, sources_of
 from mudd_core.data.tokenize import Ids, Tokenizer
 
-# plain: the ids alone. end: the ids, eos. ends: bos, the ids, eos. template: as the tokenizer's own template has it.
-# ids: the documents are int64 ids already.
-Frame = Literal["plain", "end", "ends", "template", "ids"]
 GROUP_BYTES = 32 << 20  # files that are tokenized as one part of a build
 _EDGE_BYTES = 1 << 16
 T = TypeVar("T")

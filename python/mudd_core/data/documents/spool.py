@@ -27,7 +27,8 @@ from mudd_core.data.documents.source import GROUP_BYTES, Frame, TextFiles, Texts
 from mudd_core.data.source_notes import SourceNote, note_of
 from mudd_core.data.tokenize import Tokenizer
 
-ENCODE_BYTES = 2**22  # text given to the tokenizer at once
+# Text given to the tokenizer at once: 128 KiB a core, because its results take 30 times the memory of the text.
+ENCODE_BYTES = min(2**22, max(2**18, 2**17 * (os.cpu_count() or 1)))
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ from mudd_core.data.sources import chosen_files
 from mudd_core.data.tokenizer_source import find_tokenizer
 
 _TEXT_BYTES_A_TOKEN = 3  # of BPE, rather too few: for estimates
+# Memory of the processes of a build, as seen with 10 MB and 100 MB of Python sources.
+_ENCODING_BYTES, _TRAINING_BYTES, _TRAINING_BYTES_A_BYTE = 100 << 20, 68 << 20, 2.5
 
 
 @dataclass(frozen=True)
@@ -76,29 +78,41 @@ def prepare(config: Config, how: Preparation) -> TextData:
     return TextData(config, text_cache(config.data, how, Access.of(config)))
 
 
-def cache_to_build(config: Config) -> tuple[int, Path]:
-    """Estimate the bytes of the token cache that a start would build from plain text, and where; 0 for none.
+@dataclass(frozen=True)
+class CacheToBuild:
+    """Estimates of a token cache that a start would build from plain text; 0 if it would build none.
 
-    No text is read.
+    size: bytes of the cache. memory: bytes of the child processes that train the tokenizer and encode the text.
     """
+
+    size: int
+    root: Path
+    memory: int = 0
+
+
+def cache_to_build(config: Config) -> CacheToBuild:
+    """Estimate the token cache that a start would build from plain text. No text is read."""
     root, settings = cache_root(config), config.data
     known = spec_of(settings.pipeline).plain_text and not settings.dataset and not is_url(settings.path)
     if not known or is_url(settings.tokenizer):
-        return 0, root
+        return CacheToBuild(0, root)
     try:
         if in_records(settings):
-            return 0, root
+            return CacheToBuild(0, root)
         tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
         text = PlainText(settings.path, root)
     except (OSError, UserError):  # a start says what is wrong with the text
-        return 0, root
+        return CacheToBuild(0, root)
     if (digest := text.digest()) is not None and any(
         is_current(root / fingerprint_of(digest, form.identity)) for form in tokenizer.forms()
     ):
-        return 0, root
+        return CacheToBuild(0, root)
     size = sum(file.size for file in text.listing.files)
     tokens = size if tokenizer.kind == "bytes" else size // _TEXT_BYTES_A_TOKEN
-    return tokens * (2 if settings.vocab_size <= 65536 else 4), root
+    memory = 0 if tokenizer.kind == "bytes" else _ENCODING_BYTES
+    if tokenizer.kind == "bpe":
+        memory = max(memory, _TRAINING_BYTES + int(_TRAINING_BYTES_A_BYTE * size))
+    return CacheToBuild(tokens * (2 if settings.vocab_size <= 65536 else 4), root, memory)
 
 
 def in_records(settings: DataConfig) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mudd_core.data.streaming.messages import Head
+from mudd_core.data.messages import Head
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Int32
 

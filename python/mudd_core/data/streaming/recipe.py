@@ -14,7 +14,7 @@ import numpy.typing as npt
 from mudd_core.data.corpus import is_held_out
 from mudd_core.data.documents.source import Frame, TextFiles, framed
 from mudd_core.data.formats.bad_records import BadRecords
-from mudd_core.data.streaming.messages import Head, Message
+from mudd_core.data.messages import Head, Message
 from mudd_core.data.tokenize import Ids, Tokenizer
 from mudd_core.data.tokenizer_source import TokenizerSource, stored_tokenizer
 from mudd_core.data.tokenizer_trial import mark_as_tried

@@ -16,12 +16,12 @@ from typing import BinaryIO
 import numpy as np
 
 from mudd_core import _core
-from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.errors import FormatError
 from mudd_core.base.regular_files import open_regular
 from mudd_core.base.types import Array, Int32
 from mudd_core.data.formats.format import Reader, text_of
+from mudd_core.data.messages import Head, Message, fault_of, receive, send
 from mudd_core.data.streaming.by_number import places_of, reader_of
-from mudd_core.data.streaming.messages import Head, Message, receive, send
 from mudd_core.data.streaming.recipe import Encoder
 
 
@@ -130,18 +130,6 @@ def _require(path: Path) -> None:
     os.close(open_regular(path))
 
 
-def _fault(error: BaseException) -> Head:
-    """An error as the run raises it again."""
-    if isinstance(error, FormatError):
-        return {"error": "format", "path": error.file, "offset": error.offset, "text": error.reason}
-    if isinstance(error, UserError):
-        return {"error": "user", "text": str(error)}
-    if isinstance(error, OSError) and error.errno is not None:
-        file = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
-        return {"error": "lost", "errno": error.errno, "text": error.strerror or str(error), "path": file}
-    return {"error": "other", "text": f"{type(error).__name__}: {error}"}
-
-
 def serve(source: BinaryIO, out: BinaryIO) -> None:
     """Answer until the other side is gone."""
     told = receive(source)
@@ -154,7 +142,7 @@ def serve(source: BinaryIO, out: BinaryIO) -> None:
             worker = worker or Worker(Encoder.of_message(told))
             answer, found = worker.do(head, arrays)
         except Exception as error:
-            worker, answer, found = None, _fault(error), []
+            worker, answer, found = None, fault_of(error), []
         send(out, {**answer, "ticket": head["ticket"]}, found)
 
 

@@ -106,6 +106,7 @@ def assemble(
             *start_warnings.of_level(_core.detected_isa(), platform.machine()),
             *start_warnings.of_threads(_core.num_threads()),
             *start_warnings.of_saving(config),
+            *start_warnings.of_warm_up(config),
         ),
         notes=tuple(
             filter(

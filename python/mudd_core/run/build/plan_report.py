@@ -10,7 +10,7 @@ from typing import Any
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text, duration, flops_text
 from mudd_core.config import Config, MeshConfig
-from mudd_core.data.pipelines.text import cache_to_build
+from mudd_core.data.pipelines.text import CacheToBuild, cache_to_build
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights, peak_flops
 from mudd_core.engine.frozen import stored_note
@@ -93,7 +93,7 @@ def plan_text(
     own = report if place.world == 1 else plan.bytes()
     flops = engine.flops_per_token(counted)
     tokens, saved = train.batch_size * train.seq_len, plan.checkpoint_bytes(report, ALONE)
-    steps = planned_steps(config, folder)
+    steps, build = planned_steps(config, folder), cache_to_build(config)
     lines = [
         f"plan of {config.name} ({shape.family}), vocabulary {shape.vocab_size:,}",
         f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
@@ -106,19 +106,32 @@ def plan_text(
         + ("" if steps is None else f", {flops_text(flops * tokens * steps)} in all"),
         *([] if place.world == 1 else [f"  ranks         {place.text(config)}"]),
         *_memory_lines(plan, {"program": program, **own}, node_memory, command),
+        *_first_start_lines(build, program),
         f"  checkpoint    {bytes_text(saved)} each, {train.keep_last or 'all'} kept",
-        *_disk_lines(config, checkpoints, saved, steps),
+        *_disk_lines(config, checkpoints, saved, steps, build),
         *_time_lines(config, folder, flops * tokens, place),
         *filter(None, [_maps_line(config), recipe_note(config)]),
     ]
     return "\n".join(lines)
 
 
-def _disk_lines(config: Config, checkpoints: Checkpoints, each: int, steps: int | None) -> list[str]:
+def _first_start_lines(build: CacheToBuild, program: int) -> list[str]:
+    """The memory that a first start takes while child processes build its token cache; none if the cache is there."""
+    if not build.memory:
+        return []
+    return [
+        f"  first start   about {bytes_text(program + build.memory)} while child processes build the token cache; "
+        "they end before the training"
+    ]
+
+
+def _disk_lines(
+    config: Config, checkpoints: Checkpoints, each: int, steps: int | None, build: CacheToBuild
+) -> list[str]:
     """The disk space of the checkpoints and of a token cache to be built, and whether a start would be refused."""
     if not config.train.save:
         return []
-    cache, root = cache_to_build(config)
+    cache, root = build.size, build.root
     if steps is not None:
         config = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=steps))
     count, have = most_at_once(config), checkpoints.free_bytes()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mudd_core.config import Config
+from mudd_core.engine.rates import learning_rate
 from mudd_core.run.build.rows import row_shape
 from mudd_core.run.ranks.cores import usable_cores
 
@@ -40,6 +41,18 @@ def of_saving(config: Config) -> list[str]:
     if config.train.save:
         return []
     return ["[train.save] no checkpoint is written: a run that is stopped starts again from its first update"]
+
+
+def of_warm_up(config: Config) -> list[str]:
+    """Return a warning if the run ends before its learning rate has reached optim.lr."""
+    steps, warm_up = config.train.steps, config.optim.warmup_steps
+    if warm_up <= steps:
+        return []
+    return [
+        f"[optim.warmup_steps] the warm-up of {warm_up:,} updates is longer than the run of {steps:,}: the rate ends "
+        f"at {learning_rate(config, steps - 1):.3g} and never reaches optim.lr {config.optim.lr:g}; lower "
+        "optim.warmup_steps or raise train.steps"
+    ]
 
 
 def of_files(text: Prepared) -> list[str]:

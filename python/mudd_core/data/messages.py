@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, Literal, TypeAlias, TypedDict
+from typing import IO, Literal, TypeAlias, TypedDict
 
 import numpy as np
 
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Array
 
-if TYPE_CHECKING:
-    from mudd_core.data.documents.source import Frame
+# How a document becomes ids. plain: the ids alone. end: the ids, eos. ends: bos, the ids, eos. template: as the
+# tokenizer's own template has it. ids: the documents are int64 ids already.
+Frame: TypeAlias = Literal["plain", "end", "ends", "template", "ids"]
 
 
 class Head(TypedDict, total=False):
@@ -28,6 +31,7 @@ class Head(TypedDict, total=False):
     kept: Literal["all", "train", "held"]
     longest: int
     tail: int
+    template: bool
 
     ticket: int
     do: str
@@ -79,3 +83,15 @@ def receive(pipe: IO[bytes]) -> Message | None:
             return None
         arrays.append(np.frombuffer(data, dtype).reshape(shape))
     return head, arrays
+
+
+def fault_of(error: BaseException) -> Head:
+    """Return an error as the head of an answer, from which the run raises it again."""
+    if isinstance(error, FormatError):
+        return {"error": "format", "path": error.file, "offset": error.offset, "text": error.reason}
+    if isinstance(error, UserError):
+        return {"error": "user", "text": str(error)}
+    if isinstance(error, OSError) and error.errno is not None:
+        file = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+        return {"error": "lost", "errno": error.errno, "text": error.strerror or str(error), "path": file}
+    return {"error": "other", "text": f"{type(error).__name__}: {error}"}

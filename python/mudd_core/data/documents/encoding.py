@@ -1,0 +1,127 @@
+"""A tokenizer that encodes documents in a child process, whose memory goes back to the system when a cache is built.
+
+The library keeps some 100 MiB, with what malloc has split up. The run would carry these to its end.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.data.documents.encoding_child import joined, parted
+from mudd_core.data.messages import Head, Message, receive, send
+from mudd_core.data.tokenize import Ids, Tokenizer
+from mudd_core.data.tokenizer_source import TokenizerSource
+
+# With these, the process takes half of the memory: freed blocks go back to the system at once.
+_ENVIRONMENT = {
+    "MALLOC_ARENA_MAX": "4",
+    "MALLOC_TRIM_THRESHOLD_": "131072",
+    "MALLOC_MMAP_THRESHOLD_": "131072",
+    "OMP_NUM_THREADS": "1",
+}
+_TICK = 0.2  # seconds after which a stop is noticed
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[1:]; from mudd_core.data.documents.encoding_child import main; main()"
+)
+
+
+class ChildTokenizer:
+    """A tokenizer whose encode_documents runs in a child process; the process starts with the first documents."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, source: TokenizerSource, data: bytes, check: Callable[[], None]
+    ) -> None:
+        """data: the tokenizer's file. check: called five times a second; what it raises ends the encoding."""
+        self._whole, self._check = tokenizer, check
+        self.vocab_size, self.bos_id = tokenizer.vocab_size, tokenizer.bos_id
+        self.eos_id, self.pad_id = tokenizer.eos_id, tokenizer.pad_id
+        self._recipe: Message = (
+            {"identity": source.identity, "tokenizer_file": source.file},
+            [np.frombuffer(data, np.uint8)],
+        )
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def encode(self, text: str) -> list[int]:
+        """As Tokenizer.encode."""
+        return self._whole.encode(text)
+
+    def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
+        """As Tokenizer.encode_documents; UserError if the process is gone."""
+        child = self._child = self._child or self._started()
+        assert child.stdin is not None and child.stdout is not None
+        arrays = joined([np.frombuffer(text, np.uint8) for text in texts], np.dtype(np.uint8))
+        try:
+            send(child.stdin, {"template": template}, arrays)
+        except OSError:
+            raise self._died(child) from None
+        while not select.select([child.stdout], [], [], _TICK)[0]:
+            self._check()
+        answer = receive(child.stdout)
+        if answer is None:
+            raise self._died(child)
+        head, found = answer
+        if "error" in head:
+            raise _error_of(head)
+        return [row.astype(np.int64) for row in parted(*found)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """As Tokenizer.decode."""
+        return self._whole.decode(ids)
+
+    def stream(self) -> Callable[[int], str]:
+        """As Tokenizer.stream."""
+        return self._whole.stream()
+
+    def close(self) -> None:
+        """End the process."""
+        if self._child is None:
+            return
+        child, self._child = self._child, None
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:  # some of a message was not sent
+                    continue
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        # In a new session, so that Ctrl-C reaches the run alone, which then ends the process.
+        child = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, **_ENVIRONMENT},
+        )
+        assert child.stdin is not None
+        try:
+            send(child.stdin, *self._recipe)
+        except OSError:
+            raise self._died(child) from None
+        return child
+
+    @staticmethod
+    def _died(child: subprocess.Popen[bytes]) -> UserError:
+        code = child.wait()
+        how = f"signal {signal.Signals(-code).name} (is memory short?)" if code < 0 else f"code {code}"
+        return UserError(
+            f"[data] the process that encodes the text ended with {how}; the same command continues"
+        )
+
+
+def _error_of(head: Head) -> Exception:
+    if head["error"] == "format":
+        return FormatError(head["path"], head["offset"], head["text"])
+    if head["error"] == "user":
+        return UserError(head["text"])
+    return RuntimeError(f"[data] the process that encodes the text failed: {head['text']}")
