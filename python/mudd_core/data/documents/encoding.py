@@ -39,8 +39,11 @@ class ChildTokenizer:
     def __init__(
         self, tokenizer: Tokenizer, source: TokenizerSource, data: bytes, check: Callable[[], None]
     ) -> None:
-        """data: the tokenizer's file. check: called five times a second; what it raises ends the encoding."""
-        self._whole, self._check = tokenizer, check
+        """data: the tokenizer's file. check: called five times a second; what it raises ends the encoding.
+
+        `whole` is the tokenizer in this process.
+        """
+        self.whole, self._check = tokenizer, check
         self.vocab_size, self.bos_id = tokenizer.vocab_size, tokenizer.bos_id
         self.eos_id, self.pad_id = tokenizer.eos_id, tokenizer.pad_id
         self._recipe: Message = (
@@ -51,7 +54,7 @@ class ChildTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """As Tokenizer.encode."""
-        return self._whole.encode(text)
+        return self.whole.encode(text)
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
         """As Tokenizer.encode_documents; UserError if the process is gone."""
@@ -74,11 +77,11 @@ class ChildTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """As Tokenizer.decode."""
-        return self._whole.decode(ids)
+        return self.whole.decode(ids)
 
     def stream(self) -> Callable[[int], str]:
         """As Tokenizer.stream."""
-        return self._whole.stream()
+        return self.whole.stream()
 
     def close(self) -> None:
         """End the process."""

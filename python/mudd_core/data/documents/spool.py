@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from mudd_core.data.cache import BLOCK_BYTES, SPLITS
 from mudd_core.data.corpus import Split, is_held_out
+from mudd_core.data.documents.encoding import ChildTokenizer
 from mudd_core.data.documents.round_trip import RoundTrip
 from mudd_core.data.documents.source import GROUP_BYTES, Frame, TextFiles, Texts, framed
 from mudd_core.data.source_notes import SourceNote, note_of
@@ -83,7 +84,8 @@ class Spool:
         """Tokenize the documents of a part. report: called after each batch."""
         totals, counts = self.totals, Counter[int]()
         notes = [note_of(file) for file in part.whole_files()]
-        round_trip = RoundTrip(how.tokenizer, how.frame, totals.get("checked", [0, 0]))
+        whole = how.tokenizer.whole if isinstance(how.tokenizer, ChildTokenizer) else how.tokenizer
+        round_trip = RoundTrip(whole, how.frame, totals.get("checked", [0, 0]))
         for batch in _batches(part.texts()):
             ids: dict[Split, list[bytes]] = {"train": [], "valid": []}
             lengths: dict[Split, list[int]] = {"train": [], "valid": []}
