@@ -33,6 +33,7 @@ def code(tiny_text: Path) -> str:
         "model.n_head": 2,
         "model.d_ff": 16,
         "train.steps": 8,
+        "optim.warmup_steps": 8,
         "train.batch_size": 2,
         "train.seq_len": 16,
         "train.eval_every": 4,
