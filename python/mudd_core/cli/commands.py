@@ -162,7 +162,7 @@ def sample(request: Request, ranks: Ranks) -> int:
 
 def _tokenizer(request: Request, config: Config, text: Prepared, model: Model) -> Tokenizer:
     """The tokenizer of --tokenizer, else of the run; UserError where there is none."""
-    from mudd_core.run.build.run_tokenizer import asked_tokenizer
+    from mudd_core.run.build.run_tokenizer import asked_tokenizer, for_prompts
 
     if "--tokenizer" in request.options:
         return asked_tokenizer(request.options["--tokenizer"], config, model.config.vocab_size)
@@ -171,7 +171,7 @@ def _tokenizer(request: Request, config: Config, text: Prepared, model: Model) -
             "[sample] --tokenizer: expected the tokenizer of the ids that this run was trained on, got none; give "
             "--tokenizer=PATH: a folder, a tokenizer.json, a *.model of sentencepiece, or bytes"
         )
-    return text.tokenizer
+    return for_prompts(text.tokenizer, config, request.folder)
 
 
 def _write_continuations(

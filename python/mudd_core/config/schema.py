@@ -103,6 +103,18 @@ class SampleConfig:
         choices=("stop", "ring"),
         free=True,
     )
+    bos: bool = opt(
+        True,
+        "begin a prompt with the BOS token, where the tokenizer that came with the weights adds one",
+        free=True,
+        later=True,
+    )
+    special_tokens: bool = opt(
+        True,
+        "read names of special tokens in a prompt as these tokens; false: as plain text, for untrusted prompts",
+        free=True,
+        later=True,
+    )
     prompt_tokens: int = opt(
         128,
         "tokens of a validation row that --mode=sample of mu-Transformer's grammar goes on from",

@@ -53,9 +53,12 @@ def special_of_model(data: bytes, file: str, config: Mapping[str, Json], config_
 class SentencePieceTokenizer(ShownByIds):
     """A sentencepiece model. `file` names it in messages."""
 
-    def __init__(self, data: bytes, file: str, special: SpecialIds | None = None) -> None:
+    def __init__(
+        self, data: bytes, file: str, special: SpecialIds | None = None, prompts: bool = False
+    ) -> None:
         self._model, self._file = _loaded(data, file), file
         special = special or SpecialIds()
+        self._special, self._prompts = special, prompts
         self.vocab_size = int(self._model.get_piece_size())
         self.bos_id = self._one(special.bos, self._model.bos_id())
         self.pad_id = self._one(special.pad, self._model.pad_id())
@@ -66,7 +69,7 @@ class SentencePieceTokenizer(ShownByIds):
                 "it, and the folder in data.tokenizer"
             )
         self.eos_id: int = end
-        self._names = self._special_pieces() if special.names else {}
+        self._names = self._special_pieces() if special.names or prompts else {}
         self._begin = [self.bos_id] if special.begins and self.bos_id is not None else []
         self._end = [self.eos_id] if special.ends else []
 
@@ -96,14 +99,21 @@ class SentencePieceTokenizer(ShownByIds):
         ids = (self.bos_id, self.eos_id, self.pad_id, self._model.unk_id())
         return {self._model.id_to_piece(i): i for i in ids if i is not None and i >= 0}
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of a text, without the end of a document."""
+    def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
+        """Return the ids of a text; see Tokenizer."""
         text.encode("utf-8")
-        return self._all_ids([text])[0]
+        begin = self._begin if bos and self._prompts else []
+        return [*begin, *self._all_ids([text], special_tokens)[0]]
 
-    def _all_ids(self, texts: list[str]) -> list[list[int]]:
-        """Ids of texts; what is between names of special tokens is encoded alone, as LlamaTokenizer does."""
-        if not any(name in text for name in self._names for text in texts):
+    def for_prompts(self, stop_ids: Iterable[int] = ()) -> SentencePieceTokenizer:
+        """Return the tokenizer of weights that came with it; see Tokenizer."""
+        made = SentencePieceTokenizer(self.data, self._file, self._special, prompts=True)
+        made.stop_ids = frozenset(stop_ids)
+        return made
+
+    def _all_ids(self, texts: list[str], names: bool = True) -> list[list[int]]:
+        """Return the ids of texts; text between names of special tokens is encoded alone, as LlamaTokenizer does."""
+        if not names or not any(name in text for name in self._names for text in texts):
             whole: list[list[int]] = self._guard(lambda: self._model.encode(texts))
             return whole
         between = re.compile("(" + "|".join(map(re.escape, self._names)) + ")")
@@ -143,6 +153,6 @@ class SentencePieceTokenizer(ShownByIds):
         texts: list[str] = self._guard(lambda: [self._model.decode(part) for part in parts])
         return END_OF_TEXT.join(texts)
 
-    def stream(self) -> Callable[[int], str]:
-        """A function that takes one id after the other and gives the text that is complete with it."""
-        return Growing(self).add
+    def stream(self, after: Sequence[int] = ()) -> Callable[[int], str]:
+        """Return a function that takes one id after the other and gives the text that is complete with it."""
+        return Growing(self, after).add

@@ -22,6 +22,7 @@ class ShownByIds:
     bos_id: int | None
     eos_id: int
     pad_id: int | None
+    stop_ids: frozenset[int] = frozenset()
 
     def __repr__(self) -> str:
         ids = {"bos_id": self.bos_id, "eos_id": self.eos_id, "pad_id": self.pad_id}

@@ -40,15 +40,26 @@ T = TypeVar("T")  # what a call of the library gives
 
 
 class Tokenizer(Protocol):
-    """What the rest of the code knows of a tokenizer. bos_id, pad_id: None where it has none."""
+    """What the rest of the code knows of a tokenizer. bos_id, pad_id: None where it has none.
+
+    stop_ids: tokens besides eos_id that end a generated text.
+    """
 
     vocab_size: int
     bos_id: int | None
     eos_id: int
     pad_id: int | None
+    stop_ids: frozenset[int]
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of a text, without the end of a document."""
+    def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
+        """Return the ids of a text, without the end of a document.
+
+        A tokenizer that came with weights (for_prompts) gives the ids of transformers' tokenizer. bos: with the BOS
+        token, if its template adds one. special_tokens: their names in the text are these tokens.
+        """
+
+    def for_prompts(self, stop_ids: Iterable[int] = ()) -> Tokenizer:
+        """Return the tokenizer of weights that came with it: `encode` reads prompts as transformers does."""
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
         """Ids of UTF-8 documents, without their ends; template: with what the tokenizer's own template adds."""
@@ -56,8 +67,11 @@ class Tokenizer(Protocol):
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids; what is not UTF-8 becomes U+FFFD, the end of a document `<|endoftext|>`."""
 
-    def stream(self) -> Callable[[int], str]:
-        """A function that takes one id after the other and gives the text that is complete with it."""
+    def stream(self, after: Sequence[int] = ()) -> Callable[[int], str]:
+        """Return a function that takes one id after the other and gives the text that is complete with it.
+
+        after: ids before the first one, such as a prompt; their text is not given.
+        """
 
 
 @runtime_checkable
@@ -82,7 +96,7 @@ class _ByteVocabulary(ShownByIds):
     def decode(self, ids: Iterable[int]) -> str:
         return b"".join(self.token_bytes(int(i)) for i in ids).decode("utf-8", "replace")
 
-    def stream(self) -> Callable[[int], str]:
+    def stream(self, after: Sequence[int] = ()) -> Callable[[int], str]:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return lambda token: decoder.decode(self.token_bytes(int(token)))
 
@@ -98,8 +112,11 @@ class ByteTokenizer(_ByteVocabulary):
     def __init__(self) -> None:
         self._pieces = [bytes([b]) for b in range(256)] + [END_OF_TEXT.encode()]
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
         return list(text.encode("utf-8"))
+
+    def for_prompts(self, stop_ids: Iterable[int] = ()) -> ByteTokenizer:
+        return self
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
         return [np.frombuffer(t, np.uint8).astype(np.int64) for t in texts]
@@ -116,10 +133,13 @@ class ByteTokenizer(_ByteVocabulary):
 class JsonTokenizer(_ByteVocabulary):
     """A tokenizer.json, run by the `tokenizers` library. `file` names it in messages.
 
-    special: ids that tokenizer_config.json names; others follow from the names of tokens.
+    special: ids that tokenizer_config.json names; others follow from the names of tokens. prompts: it came with
+    weights, see Tokenizer.for_prompts.
     """
 
-    def __init__(self, data: bytes, file: str, special: SpecialIds | None = None) -> None:
+    def __init__(
+        self, data: bytes, file: str, special: SpecialIds | None = None, prompts: bool = False
+    ) -> None:
         content = check_tokenizer_json(data, file)
         self._data = data
         self._file = file
@@ -129,7 +149,8 @@ class JsonTokenizer(_ByteVocabulary):
         self.eos_id = _end_of_document(ids, file) if special.eos is None else special.eos
         self.bos_id = usual_begin(ids) if special.bos is None else special.bos
         self.pad_id = special.pad
-        self._reads_names = bool(special.names)
+        self._special, self._prompts = special, prompts
+        self._reads_names = bool(special.names) or prompts
         self._is_byte_level = _is_byte_level(content)
         self.has_own_form = has_own_form(content)  # loads without a trial, and loses no text
         self._pieces = _pieces_of(content, ids, self.vocab_size) if self._is_byte_level else []
@@ -170,13 +191,26 @@ class JsonTokenizer(_ByteVocabulary):
                 raise FormatError(self._file, 0, f"the tokenizers library refuses it: {e}") from None
             raise
 
-    def encode(self, text: str) -> list[int]:
-        text.encode(
-            "utf-8"
-        )  # ValueError for half surrogates, which the library would report as its own trouble
+    def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
+        # ValueError for half surrogates, which the library would report as its own trouble.
+        text.encode("utf-8")
         library = self._loaded()
-        ids: list[int] = self._guard(lambda: library.encode(text, add_special_tokens=False).ids)
+        library.encode_special_tokens = not (self._reads_names and special_tokens)  # True: as text
+        try:
+            encoded = self._guard(lambda: library.encode(text, add_special_tokens=bos and self._prompts))
+        finally:
+            library.encode_special_tokens = not self._reads_names
+        ids, added = list(encoded.ids), list(encoded.special_tokens_mask)
+        while ids and added[len(ids) - 1] and self._prompts and len(ids) > 1:
+            ids.pop()  # an end that the template adds: the text goes on
         return ids
+
+    def for_prompts(self, stop_ids: Iterable[int] = ()) -> JsonTokenizer:
+        if self.has_own_form:  # ours: no other program has its ids
+            return self
+        made = JsonTokenizer(self._data, self._file, self._special, prompts=True)
+        made.stop_ids = frozenset(stop_ids)
+        return made
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
         library = self._loaded()
@@ -203,17 +237,20 @@ class JsonTokenizer(_ByteVocabulary):
         text: str = self._guard(lambda: library.decode(wanted, skip_special_tokens=False))
         return text
 
-    def stream(self) -> Callable[[int], str]:
-        return super().stream() if self._is_byte_level else Growing(self).add
+    def stream(self, after: Sequence[int] = ()) -> Callable[[int], str]:
+        return super().stream() if self._is_byte_level else Growing(self, after).add
+
+
+_CONTEXT = 8  # ids of a prompt that a decoder sees: it drops the space of the first token alone
 
 
 class Growing:
-    """Streaming for decoders that look at neighbours: the text of all ids, minus what was given out."""
+    """Streaming for decoders that look at neighbours: the text of all ids without the text that was given before."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, after: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._ids: list[int] = []
-        self._given = 0
+        self._ids = [int(token) for token in after[-_CONTEXT:]]
+        self._given = len(tokenizer.decode(self._ids)) if self._ids else 0
 
     def add(self, token: int) -> str:
         self._ids.append(int(token))

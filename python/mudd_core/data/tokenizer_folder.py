@@ -16,7 +16,9 @@ from mudd_core.data.tokenizer_check import MAX_BYTES, check_tokenizer_json
 
 CONFIG = "tokenizer_config.json"
 MODELS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
-FILES = ("tokenizer.json", CONFIG, "vocab.json", "merges.txt", *MODELS, "added_tokens.json")
+_MAP = "special_tokens_map.json"
+_TOKENS = ("bos_token", "eos_token", "pad_token")
+FILES = ("tokenizer.json", CONFIG, "vocab.json", "merges.txt", *MODELS, "added_tokens.json", _MAP)
 # Programs whose vocab.json and merges.txt are byte-level as GPT-2's are.
 _GPT2_CLASSES = (None, "GPT2Tokenizer", "GPT2TokenizerFast", "GPTNeoXTokenizer", "GPTNeoXTokenizerFast")
 
@@ -38,11 +40,14 @@ def read_limited(path: str, wanted: str) -> bytes:
 
 
 def config_of(folder: Path) -> JsonObject:
-    """tokenizer_config.json of a folder; empty where there is none."""
-    file = folder / CONFIG
-    return (
-        read_config(read_limited(str(file), "a tokenizer_config.json"), str(file)) if file.is_file() else {}
-    )
+    """Return tokenizer_config.json of a folder, with tokens of special_tokens_map.json that it lacks; may be empty."""
+    found: JsonObject = {}
+    for name in (_MAP, CONFIG):
+        file = folder / name
+        if file.is_file():
+            members = read_config(read_limited(str(file), f"a {name}"), str(file))
+            found |= members if name == CONFIG else {key: members[key] for key in _TOKENS if key in members}
+    return found
 
 
 def special_of_json(data: bytes, config: JsonObject, folder: Path) -> SpecialIds:

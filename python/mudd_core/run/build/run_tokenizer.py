@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.members import object_in
+from mudd_core.base.paths import IMPORTED
 from mudd_core.config import Config
+from mudd_core.config.pipelines import spec_of
 from mudd_core.data.access import Access, cache_root
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import VOCABULARIES
@@ -49,11 +53,30 @@ def text_bytes_per_target(
     return size / count if count else 0.0
 
 
-def own_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:
-    """The tokenizer that a run was trained with; None for data that are ids, or where its files are gone.
+def end_ids(folder: Path) -> list[int]:
+    """Return the tokens that end a text by generation_config.json of a folder; none without the file."""
+    named = object_in(folder / "generation_config.json").get("eos_token_id")
+    found = named if isinstance(named, list) else [named]
+    return [number for number in found if isinstance(number, int) and not isinstance(number, bool)]
 
-    It is kept in the run's folder; runs of earlier versions have it in the token cache alone.
-    """
+
+def for_prompts(tokenizer: Tokenizer, config: Config, run: RunFolder) -> Tokenizer:
+    """Return the tokenizer as prompts of a run are read: as transformers does, if it came with imported weights."""
+    named = Path(config.data.tokenizer)
+    place = named if named.name == IMPORTED else run.imported_folder
+    if not place.is_dir() and not spec_of(config.data.pipeline).conversations:
+        return tokenizer
+    return tokenizer.for_prompts(end_ids(place))
+
+
+def own_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:
+    """Return the tokenizer of a run, as its prompts are read; None for data that are ids, or if its files are gone."""
+    found = _kept_tokenizer(config, run)
+    return None if found is None else for_prompts(found, config, run)
+
+
+def _kept_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:
+    """Return the tokenizer in the run's folder; runs of earlier versions have it in the token cache alone."""
     if not has_text(config):
         return None
     name = config.data.tokenizer
@@ -69,7 +92,6 @@ def own_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:
 
 def has_text(config: Config) -> bool:
     """Return whether the rows of the run are made from text."""
-    from mudd_core.config.pipelines import spec_of
     from mudd_core.data.pipelines import user_readers
 
     data = config.data

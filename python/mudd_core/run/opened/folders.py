@@ -13,7 +13,7 @@ from mudd_core.data.tokenizer_files import VOCABULARIES
 from mudd_core.data.tokenizer_source import find_tokenizer
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_folder import is_model_folder
-from mudd_core.run.build.run_tokenizer import own_tokenizer
+from mudd_core.run.build.run_tokenizer import end_ids, own_tokenizer
 from mudd_core.run.build.saved_model import model_of_run
 from mudd_core.run.opened.run import Source
 from mudd_core.run.store.best_step import step_asked
@@ -67,7 +67,7 @@ def config_of(folder: Path, model: Model) -> Config:
 def folder_tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer whose files are in a folder; None where there are none."""
     if any((folder / name).is_file() for name in VOCABULARIES):
-        return find_tokenizer(str(folder.absolute()), 0).make()
+        return find_tokenizer(str(folder.absolute()), 0).make().for_prompts(end_ids(folder))
     return None
 
 

@@ -110,12 +110,16 @@ class Run:
         top_p: float | None = None,
         seed: int | None = None,
         window: str | None = None,
+        bos: bool | None = None,
+        special_tokens: bool | None = None,
         write: Callable[[str], None] = lambda text: None,
     ) -> str:
         """The text that the model writes after the prompt; an empty prompt begins a new document.
 
-        What is not given is as the config's `sample` section has it; see Model.generate for the meaning. write: called
-        with each piece as it comes, `lambda t: print(t, end="")`. UserError without a tokenizer.
+        The `sample` section of the config has the defaults; see Model.generate for their meaning. bos: begin with the
+        BOS token if the tokenizer of the weights adds one. special_tokens: read their names in the prompt as these
+        tokens; False for prompts of strangers. write: called with each piece, `lambda t: print(t, end="")`. UserError
+        without a tokenizer.
         """
         if not isinstance(prompt, str):
             raise TypeError(
@@ -134,6 +138,8 @@ class Run:
             "top_p": top_p,
             "seed": seed,
             "window": window,
+            "bos": bos,
+            "special_tokens": special_tokens,
         }
         known = {name: value for name, value in given.items() if value is not None}
         settings = self.config.replace({"sample": known}).sample if known else self.config.sample

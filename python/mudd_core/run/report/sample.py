@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def prompt_ids(model: Model, tokenizer: Tokenizer, prompt: str, settings: SampleConfig) -> list[int]:
-    """Return the ids of a prompt; of an empty one, the end-of-text token, after which a new document begins.
+    """Return the ids of a prompt; of an empty one BOS, or the end-of-text token, after which a new document begins.
 
     UserError for text that is not UTF-8, for a prompt that leaves no room in the model's longest sequence, and for a
     ring of positions that the model cannot have.
@@ -25,7 +25,8 @@ def prompt_ids(model: Model, tokenizer: Tokenizer, prompt: str, settings: Sample
         prompt.encode()
     except UnicodeEncodeError as error:
         raise UserError(f"[sample] prompt: expected text in UTF-8: {error}") from error
-    ids = tokenizer.encode(prompt) if prompt else [tokenizer.eos_id]
+    ids = tokenizer.encode(prompt, bos=settings.bos, special_tokens=settings.special_tokens)
+    ids = ids or [tokenizer.eos_id]
     longest = model.config.max_seq_len
     if len(ids) >= longest:
         raise UserError(
@@ -58,7 +59,8 @@ def write_text(
     tokens = prompt_ids(model, tokenizer, prompt, settings)
     longest = model.config.max_seq_len
     room = longest - len(tokens)
-    text_of, stop = tokenizer.stream(), StopTexts(stops)
+    text_of, stop = tokenizer.stream(tokens if prompt else ()), StopTexts(stops)
+    ends = {tokenizer.eos_id, *tokenizer.stop_ids}
     parts: list[str] = []
     generated = model.generate(
         tokens,
@@ -71,7 +73,7 @@ def write_text(
         window=settings.window,
     )
     for token in generated:
-        if token == tokenizer.eos_id:
+        if token in ends:
             break
         parts.append(stop.take(text_of(int(token))))
         write(parts[-1])

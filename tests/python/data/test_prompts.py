@@ -1,0 +1,174 @@
+"""Prompts of weights that came with a tokenizer: the ids of transformers, BOS and special tokens included."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from mudd_core.data.bpe_training import train_bpe
+from mudd_core.data.tokenize import Growing, Tokenizer
+from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.run.opened.folders import folder_tokenizer
+
+TEXTS = ["the cat sat on the mat", "hello world of text", "def read(self):\n    return 1\n"] * 20
+PROMPTS = [
+    "the cat",
+    " the cat",
+    "",
+    "hello",
+    "<|im_start|>user\nthe<|im_end|>\n",
+    "a</s> b",
+    "<s>the",
+    "漢字 é",
+]
+MARKS = ["<|im_start|>", "<|im_end|>"]
+
+
+def byte_fallback(bos: bool) -> tokenizers.Tokenizer:
+    """A tokenizer as Llama-2 and Mistral have it: a space before the text, which its decoder strips."""
+    made = tokenizers.Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    special = ["<unk>", "<s>", "</s>", *MARKS]
+    plain = [f"<0x{byte:02X}>" for byte in range(256)]
+    made.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=500, special_tokens=[*special, *plain]))
+    content = json.loads(made.to_str())
+    content["added_tokens"] = [one for one in content["added_tokens"] if one["content"] in special]
+    made = tokenizers.Tokenizer.from_str(json.dumps(content))
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    made.decoder = decoders.Sequence(steps)
+    if bos:
+        made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return made
+
+
+def byte_level(template: str) -> tokenizers.Tokenizer:
+    """A tokenizer as GPT-2, Llama-3 and Qwen have it. template: of its post-processor, or empty."""
+    made = tokenizers.Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    special = ["<s>", "</s>", *MARKS]
+    made.train_from_iterator(
+        TEXTS, trainers.BpeTrainer(vocab_size=400, special_tokens=special, initial_alphabet=alphabet)
+    )
+    if template:
+        made.post_processor = processors.TemplateProcessing(
+            single=template, special_tokens=[("<s>", 0), ("</s>", 1)]
+        )
+    return made
+
+
+KINDS = {
+    "llama-2": (lambda: byte_fallback(True), {}),
+    "no bos": (lambda: byte_fallback(False), {}),
+    "add_bos_token without a template": (lambda: byte_fallback(False), {"add_bos_token": True}),
+    "llama-3": (lambda: byte_level("<s> $A"), {}),
+    "gpt-2": (lambda: byte_level(""), {}),
+}
+
+
+def folder_of(path: Path, kind: str, **config: object) -> Path:
+    path.mkdir()
+    build, more = KINDS[kind]
+    build().save(str(path / "tokenizer.json"))
+    named = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"}
+    (path / "tokenizer_config.json").write_text(json.dumps({**named, **more, **config}))
+    return path
+
+
+def opened(folder: Path) -> Tokenizer:
+    found = folder_tokenizer(folder)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompts_have_the_ids_of_transformers(kind: str, tmp_path: Path) -> None:
+    import transformers
+
+    folder = folder_of(tmp_path / "hf", kind)
+    stock: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    own = opened(folder)
+    for prompt in PROMPTS:
+        assert own.encode(prompt) == stock(prompt).input_ids, prompt
+        assert own.encode(prompt, bos=False) == stock(prompt, add_special_tokens=False).input_ids
+        plain = stock(prompt, add_special_tokens=False, split_special_tokens=True).input_ids
+        assert own.encode(prompt, bos=False, special_tokens=False) == plain
+    # Data keep their tokens: names of special tokens are text, nothing is added.
+    data = find_tokenizer(str(folder), 0).make()
+    assert data.encode("<s>the") == own.encode("<s>the", bos=False, special_tokens=False)
+
+
+def test_an_end_that_the_template_adds_is_left_out(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "hf", "gpt-2")
+    byte_level("<s> $A </s>").save(str(folder / "tokenizer.json"))
+    own = opened(folder)
+    assert own.encode("the")[0] == own.bos_id and own.eos_id not in own.encode("the")
+    assert own.encode("the</s>")[-1] == own.eos_id  # typed
+
+
+def test_sentencepiece_begins_as_its_config_says(tmp_path: Path) -> None:
+    import sentencepiece
+
+    (tmp_path / "t.txt").write_text("\n".join(TEXTS))
+    folder = tmp_path / "sp"
+    folder.mkdir()
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "t.txt"),
+        model_prefix=str(folder / "tokenizer"),
+        vocab_size=300,
+        byte_fallback=True,
+        model_type="bpe",
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer"}))
+    own, data = opened(folder), find_tokenizer(str(folder), 0).make()
+    assert own.encode("the cat") == [own.bos_id, *data.encode("the cat")]
+    assert own.encode("the cat", bos=False) == data.encode("the cat")
+    assert own.encode("a</s>")[-1] == own.eos_id
+    assert own.encode("a</s>", special_tokens=False) == [own.bos_id, *data.encode("a</s>")]
+
+
+def test_own_tokenizers_read_prompts_as_their_data(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(train_bpe([text.encode() for text in TEXTS], 0, 300))
+    own = opened(tmp_path)
+    assert own.encode("<|endoftext|>") == find_tokenizer(str(tmp_path), 0).make().encode("<|endoftext|>")
+    assert own.eos_id not in own.encode("<|endoftext|>")
+    data = find_tokenizer("bytes", 0).make()
+    assert data.for_prompts([3]).encode("ab") == [97, 98]
+
+
+def test_special_tokens_map_names_tokens(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "hf", "llama-3", bos_token="<s>")
+    (folder / "tokenizer_config.json").write_text("{}")
+    (folder / "special_tokens_map.json").write_text(
+        json.dumps({"eos_token": {"content": "<|im_end|>"}, "bos_token": "<|im_start|>"})
+    )
+    own = opened(folder)
+    assert (own.bos_id, own.eos_id) == (2, 3)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
+    assert opened(folder).eos_id == 1  # tokenizer_config.json wins
+
+
+@pytest.mark.parametrize("kind", ["llama-2", "no bos", "llama-3"])
+def test_the_first_space_after_a_prompt_is_kept(kind: str, tmp_path: Path) -> None:
+    own = opened(folder_of(tmp_path / "hf", kind))
+    prompt, whole = own.encode("the cat"), own.encode("the cat sat on")
+    assert whole[: len(prompt)] == prompt
+    text_of = own.stream(prompt)
+    assert "".join(map(text_of, whole[len(prompt) :])) == " sat on"
+    if kind != "llama-3":
+        assert "".join(map(Growing(own).add, own.encode("sat on", bos=False))) == "sat on"
+
+
+def test_the_ends_of_generation_config_are_read(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "hf", "llama-3")
+    for written, wanted in ((2, {2}), ([1, 3], {1, 3}), (None, set()), ("2", set()), ([True, 3], {3})):
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": written}))
+        assert opened(folder).stop_ids == wanted
