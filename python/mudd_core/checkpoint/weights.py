@@ -24,6 +24,8 @@ _CONVERTED = "load it in that program, write model.save_pretrained(FOLDER) and g
 SHARDED = (
     f"a checkpoint of torch_xla (.metadata, *.distcp) is not read, as its index is a pickle: {_CONVERTED}"
 )
+_SINGLE = "model.safetensors"
+_BESIDE_MODEL = ("adapter_model", "optimizer")
 _REFUSED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 
 
@@ -52,7 +54,8 @@ def stored_weights(path: Path | str, *, warns: bool = True) -> dict[str, StoredT
     if warns:
         warnings.warn(f"{path} is not a checkpoint of mudd_core: weights only, no checksums", stacklevel=3)
     tensors = stored_in(files)
-    require_indexed(path, tensors)
+    if files != [path / _SINGLE]:
+        require_indexed(path, tensors)
     return tensors
 
 
@@ -101,14 +104,21 @@ def is_sharded(name: str) -> bool:
 
 
 def _files_of(folder: Path) -> list[Path]:
-    """The files that the folder's index names, else all safetensors in it.
+    """Return the files of a folder that have its model, as transformers chooses them.
 
-    Mistral publishes each model twice in a folder; the files of its own program are skipped if there are others.
+    These are model.safetensors, else the files of the index, else all others that do not belong to something else.
     """
+    if (single := folder / _SINGLE).is_file():
+        return [single]
     if (named := indexed_files(folder)) is not None:
         return named
     files = sorted(folder.glob("*.safetensors"))
-    return [file for file in files if not is_consolidated(file.name)] or files
+    return [file for file in files if not _is_of_another(file.name)] or files
+
+
+def _is_of_another(name: str) -> bool:
+    """Return whether a file has an adapter, an optimizer's state, or a second copy of the model."""
+    return is_consolidated(name) or name.startswith(_BESIDE_MODEL) or ".fp16" in name
 
 
 def is_consolidated(name: str) -> bool:

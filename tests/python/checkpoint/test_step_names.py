@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,45 @@ def test_an_index_reads_what_it_was_written_with(tmp_path: Path) -> None:
     (tmp_path / weights_index.NAME).write_text("[]")
     with pytest.raises(FormatError, match="not an index"):
         weights_index.indexed_files(tmp_path)
+
+
+def _file_of(path: Path, value: float) -> None:
+    kept = path.with_name("kept")
+    checkpoint.save(
+        kept, 1, whole_parts({"w": np.full(2, value, np.float32)}), {}, config_hash="0" * 64, run_id="run"
+    )
+    written = next((kept / "step-1").glob("model*.safetensors"))
+    written.rename(path)
+    shutil.rmtree(kept)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        ["model-00001-of-00001.safetensors"],
+        ["adapter_model.safetensors"],
+        ["model.fp16.safetensors", "optimizer.safetensors", "consolidated.safetensors"],
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
+def test_files_beside_the_model_are_not_its_weights(others: list[str], tmp_path: Path) -> None:
+    _file_of(tmp_path / "model.safetensors", 1)
+    for name in others:
+        _file_of(tmp_path / name, 2)
+    assert list(checkpoint.load_weights(tmp_path)["w"]) == [1, 1]
+    # The same choice between files that have no usual name.
+    if "model-" not in others[0]:
+        (tmp_path / "model.safetensors").rename(tmp_path / "weights.safetensors")
+        assert list(checkpoint.load_weights(tmp_path)["w"]) == [1, 1]
+
+
+@pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
+def test_the_whole_model_is_read_before_the_index_of_shards(tmp_path: Path) -> None:
+    _file_of(tmp_path / "model.safetensors", 1)
+    _file_of(tmp_path / "model-00001-of-00001.safetensors", 2)
+    index = {"w": "model-00001-of-00001.safetensors", "gone": "model-00002-of-00002.safetensors"}
+    (tmp_path / weights_index.NAME).write_text(weights_index.index_text(index, 8))
+    assert list(checkpoint.load_weights(tmp_path)["w"]) == [1, 1]
 
 
 def test_a_path_in_a_run_finds_the_run_and_the_step() -> None:
