@@ -40,13 +40,16 @@ def ring_positions(config: ModelConfig, needed: int, window: str) -> int:
     return min(LONGEST, 1 << (needed - 1).bit_length())
 
 
-def check_sampling(*, max_tokens: int, temperature: float, top_k: int, top_p: float) -> None:
-    """Raises ValueError or TypeError with the argument that no sampling can have, and its value."""
-    for name, count in (("max_tokens", max_tokens), ("top_k", top_k)):
+def check_sampling(*, max_tokens: int, temperature: float, top_k: int, top_p: float, seed: int) -> None:
+    """Raise ValueError or TypeError with the argument that no sampling can have, and its value."""
+    # The core counts in 64 bits; only the seed is without a sign there.
+    for name, count, bits in (("max_tokens", max_tokens, 63), ("top_k", top_k, 63), ("seed", seed, 64)):
         if not isinstance(count, Integral):
             raise TypeError(f"[generate] {name}: expected a whole number, got {count!r}")
         if count < 0:
             raise ValueError(f"[generate] {name}: expected at least 0, got {count}")
+        if count >= 1 << bits:
+            raise ValueError(f"[generate] {name}: expected less than 2**{bits}, got {count}")
     for name, value in (("temperature", temperature), ("top_p", top_p)):
         if not isinstance(value, Real):
             raise TypeError(f"[generate] {name}: expected a number, got {value!r}")

@@ -313,7 +313,7 @@ class Model(Parameters, InnerValues, Hinted):
         ids = checked_ids(tokens, "tokens", self.config)
         if ids.shape[0] != 1:
             raise ValueError(f"[generate] tokens: expected one sequence, got {ids.shape[0]}")
-        check_sampling(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p)
+        check_sampling(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         positions = ring_positions(self.config, ids.size + max_tokens, window)
         if self._patches:
             sample = sampler(

@@ -46,6 +46,19 @@ def test_what_is_no_such_weight_is_refused_by_name(value: object, error: type[Ex
         ({"top_k": -1}, ValueError, r"\[generate\] top_k: expected at least 0, got -1"),
         ({"top_k": 1.5}, TypeError, r"\[generate\] top_k: expected a whole number, got 1\.5"),
         ({"max_tokens": -1}, ValueError, r"\[generate\] max_tokens: expected at least 0, got -1"),
+        (
+            {"top_k": 2**63},
+            ValueError,
+            r"\[generate\] top_k: expected less than 2\*\*63, got 9223372036854775808",
+        ),
+        ({"max_tokens": 2**63}, ValueError, r"\[generate\] max_tokens: expected less than 2\*\*63, got"),
+        ({"seed": -1}, ValueError, r"\[generate\] seed: expected at least 0, got -1"),
+        (
+            {"seed": 2**64},
+            ValueError,
+            r"\[generate\] seed: expected less than 2\*\*64, got 18446744073709551616",
+        ),
+        ({"seed": 1.5}, TypeError, r"\[generate\] seed: expected a whole number, got 1\.5"),
     ],
 )
 def test_an_impossible_value_of_sampling_is_named(
@@ -53,6 +66,12 @@ def test_an_impossible_value_of_sampling_is_named(
 ) -> None:
     with pytest.raises(error, match=says):
         mc.Model(SHAPE).generate([1, 2], **values)
+
+
+@pytest.mark.parametrize("value", [{"seed": 2**64 - 1}, {"top_k": 2**63 - 1}])
+def test_the_largest_values_of_sampling_are_taken(value: dict[str, Any]) -> None:
+    tokens = mc.Model(SHAPE).generate([1, 2], max_tokens=2, temperature=1.0, **value)
+    assert len(list(tokens)) == 2
 
 
 def test_numbers_of_numpy_are_values_of_sampling() -> None:
