@@ -54,7 +54,12 @@ class DataConfig:
         "", "data set of the Hugging Face hub, looked up on this machine; empty = none", later=True
     )
     dataset_config: str = opt("", "configuration of that data set", later=True)
-    split: str = opt("train", "split of that data set", later=True)
+    split: str = opt(
+        "train",
+        "split of that data set, or of a folder whose files are named after splits; all = every file of a folder",
+        free=True,
+        later=True,
+    )
     column: str = opt("text", "column or member that holds the text", later=True)
     template: str = opt(
         "auto",

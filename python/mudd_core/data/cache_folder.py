@@ -40,12 +40,12 @@ def saved_cache(root: Path, fingerprint: str | None) -> TokenCache | None:
     return open_cache(root / fingerprint) if is_current(root / fingerprint) else None
 
 
-def require_name(wanted: str | None, got: str) -> None:
+def require_name(wanted: str | None, got: str, hint: str = "") -> None:
     """UserError where a run was started with data of another name, which are gone."""
     if wanted is not None and wanted != got:
         raise UserError(
             f"[data.path] text or tokenizer is not what this run was started with: cache {wanted} is gone "
-            f"and what is there now is {got}; put the old text back or start a new run in another work directory"
+            f"and what is there now is {got}; put the old text back{hint} or start a new run in another work directory"
         )
 
 

@@ -203,20 +203,34 @@ def data_files(
     are left out of folders. repeats: a file may be named twice, and counts once.
     """
     found: set[Path] = set()
-    there = Path(path).expanduser()
-    for part in [path] if os.path.lexists(there) else path.split(","):
+    real: set[str] = set()
+    links = [] if links is None else links
+    for part in parts_of(path):
         if part.strip():
-            files = _part(part.strip(), argument, links if links is not None else [])
-            if not repeats and (twice := sorted(found.intersection(files))):
-                raise UserError(f"[{argument}] expected each file once, got {str(twice[0])!r} twice")
-            found.update(files)
+            files = _part(part.strip(), argument, links)
+            found.update(files if repeats else _new_files(files, real, argument))
     indexed = {file.with_suffix("") for file in found if file.suffix == ".idx"}
     if indexed:
         found = {file for file in found if not (file.suffix == ".idx" and file.with_suffix(".bin") in found)}
         found = {file for file in found if not file.name.endswith(_MAPS)}
     if not found:
-        raise UserError(f"[{argument}] expected files, got {path!r}, which names none")
+        about = f" but {len(links):,} links, {str(links[0])!r} first, that lead elsewhere" if links else ""
+        raise UserError(f"[{argument}] expected files, got {path!r}, which names none{about}")
     return tuple(sorted(found, key=os.fsencode))
+
+
+def parts_of(path: str) -> list[str]:
+    """Return the files, folders and patterns that a path names: one, or several with commas."""
+    return [path] if os.path.lexists(Path(path).expanduser()) else path.split(",")
+
+
+def _new_files(files: list[Path], real: set[str], argument: str) -> list[Path]:
+    """Return the files of a part, each once. UserError for one of an earlier part. real: the files of those parts."""
+    once = {os.path.realpath(file): file for file in sorted(files, key=os.fsencode, reverse=True)}
+    if twice := sorted(real.intersection(once)):
+        raise UserError(f"[{argument}] expected each file once, got {str(once[twice[0]])!r} twice")
+    real.update(once)
+    return list(once.values())
 
 
 def _part(part: str, argument: str, links: list[Path]) -> list[Path]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,15 +15,17 @@ from pathlib import Path
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.data.formats import FORMATS, format_of
-from mudd_core.data.listing import data_files
+from mudd_core.data.listing import data_files, parts_of
 
 _CARD = re.compile(
-    r"readme.*|licen[sc]e.*|_.*|.*\.(png|jpe?g|gif|webp|svg|bmp|tiff?|ico)|dataset_infos\.json", re.IGNORECASE
+    r"readme.*|licen[sc]e.*|_.*|.*\.(png|jpe?g|gif|webp|svg|bmp|tiff?|ico)|(dataset_infos|config)\.json",
+    re.IGNORECASE,
 )
 _SHARD = re.compile(r"data-\d{5}-of-\d{5}\.arrow")  # as save_to_disk names them
 _BY_CONTENT = ("", ".json")  # endings that do not tell records from text
 _HEAD_BYTES = 4096
 _SHOWN = 3
+_PROSE = ("text", "other json")
 
 
 @dataclass(frozen=True)
@@ -51,30 +53,50 @@ def selected(
     """
     links: list[Path] = []
     files = data_files(path, argument, links=links, repeats=repeats)
-    typed = {Path(part.strip()).expanduser().absolute() for part in [path, *path.split(",")]}
-    found = _saved(file for file in files if file not in typed)
-    cards = [file for file in found if _CARD.fullmatch(file.name)]
-    kinds = {file: _kind(file, column, named, ids) for file in found if file not in cards}
-    records = [file for file, kind in kinds.items() if kind == "records"]
-    prose = [file for file, kind in kinds.items() if kind in ("text", "other json")]
-    if prose and not [file for file in prose if kinds[file] == "text"] and not records:
-        records, prose = prose, []  # nothing but JSON: a column that it lacks is named by its readers
+    typed = {Path(part.strip()).expanduser().absolute() for part in parts_of(path)}
+    roots = folders_in(path)
+    found = _saved([file for file in files if file not in typed], roots)
+    kinds = {file: _kind(file, column, ids) for file in found if not _is_card(file)}
+    records = _records(kinds, named)
     about_links = (f"{len(links):,} links left out, {links[0]} first",) if links else ()
-    if not records:
+    if not records or named == "text":
         whole = {*found, *typed}
         return Selection(tuple(file for file in files if file in whole), False, about_links)
-    if prose:
+    prose = [file for file, kind in kinds.items() if kind in _PROSE and file not in set(records)]
+    if prose and named == "auto":
         raise UserError(_mixed(path, records, prose, argument))
     left = [file for file in found if file not in set(records)]
-    notes = (f"left out, no records: {shown(left)}",) if left else ()
+    notes = (f"left out, no records: {shown(left, roots)}",) if left else ()
     kept = {*records, *(file for file in files if file in typed)}
     return Selection(tuple(file for file in files if file in kept), True, (*notes, *about_links))
 
 
-def _kind(file: Path, column: str, named: str, ids: bool) -> str:
+def folders_in(path: str) -> list[Path]:
+    """Return the folders among the parts of a path."""
+    parts = (Path(part.strip()).expanduser().absolute() for part in parts_of(path) if part.strip())
+    return [part for part in parts if part.is_dir()]
+
+
+def _is_card(file: Path) -> bool:
+    """Return whether a file is about the data and not data: a README, a licence, an image, a name with _."""
+    is_record = any(
+        file.name.lower().endswith(one.endings) for one in FORMATS.values() if one.holds == "records"
+    )
+    return bool(_CARD.fullmatch(file.name)) and (not is_record or file.name.startswith("_"))
+
+
+def _records(kinds: dict[Path, str], named: str) -> list[Path]:
+    """Return the record files; with a named format the files of that format, or all if none looks like it."""
+    if named not in ("auto", "text"):
+        return [file for file in kinds if format_of(file).name == named] or list(kinds)
+    records = [file for file, kind in kinds.items() if kind == "records"]
+    others = [file for file, kind in kinds.items() if kind == "other json"]
+    # Nothing but JSON: a column that it lacks is named by its readers.
+    return others if not records and "text" not in kinds.values() else records
+
+
+def _kind(file: Path, column: str, ids: bool) -> str:
     """Return `records`, `text`, `other json` (without the column) or `binary`."""
-    if named != "auto":
-        return "text" if named == "text" else "records"
     one = format_of(file)
     if one.holds == "ids":
         return "records" if ids else "binary"
@@ -91,7 +113,7 @@ def _kind(file: Path, column: str, named: str, ids: bool) -> str:
 
 def holds_records(file: Path, column: str) -> bool:
     """Return whether the pipeline `text` reads a file by its format: records with this column, or ids."""
-    return format_of(file).holds != "text" and _kind(file, column, "auto", True) == "records"
+    return format_of(file).holds != "text" and _kind(file, column, True) == "records"
 
 
 def _has_column(file: Path, column: str) -> bool:
@@ -112,27 +134,39 @@ def _is_binary(file: Path) -> bool:
         return False
 
 
-def shown(files: Sequence[Path]) -> str:
-    """Return the names of the first files, and how many more there are."""
-    names = ", ".join(file.name for file in files[:_SHOWN])
+def shown(files: Sequence[Path], roots: Sequence[Path] = ()) -> str:
+    """Return the names of the first files, below the folders of the data, and how many more there are."""
+
+    def name_of(file: Path) -> str:
+        return next((str(file.relative_to(root)) for root in roots if file.is_relative_to(root)), file.name)
+
+    names = ", ".join(map(name_of, files[:_SHOWN]))
     return f"{names} and {len(files) - _SHOWN:,} more" if len(files) > _SHOWN else names
 
 
 def _mixed(path: str, records: Sequence[Path], prose: Sequence[Path], argument: str) -> str:
-    ending = "".join(records[0].suffixes[-2:]) if records[0].suffix in (".gz", ".zst") else records[0].suffix
+    kinds = sorted({format_of(file).name for file in records})
+    roots = folders_in(path)
     return (
-        f"[{argument}] expected files of one kind in {path!r}, got {len(records):,} of records ({shown(records)}) and "
-        f"{len(prose):,} of text ({shown(prose)}); name the records: {argument}='{path}/**/*{ending}', or read all of "
-        "them as text: data.format=text"
+        f"[{argument}] expected files of one kind in {path!r}, got {len(records):,} of records "
+        f"({shown(records, roots)}) and {len(prose):,} of text ({shown(prose, roots)}); read the records alone: "
+        f"data.format={kinds[0]}, or all of them as text: data.format=text"
     )
 
 
-def _saved(files: Iterable[Path]) -> list[Path]:
-    """Return the files without those of a save_to_disk folder that its state.json does not name."""
+def _saved(files: Sequence[Path], roots: Sequence[Path]) -> list[Path]:
+    """Return the files without those of a save_to_disk folder that its state.json does not name.
+
+    A pattern names files itself: only files below a folder that is named are looked at.
+    """
     by_folder: dict[Path, list[Path]] = {}
     for file in files:
         by_folder.setdefault(file.parent, []).append(file)
-    return [file for folder, some in by_folder.items() for file in _of_state(folder, some)]
+    found: list[Path] = []
+    for folder, some in by_folder.items():
+        below = any(folder.is_relative_to(root) for root in roots)
+        found += _of_state(folder, some) if below else some
+    return found
 
 
 def _of_state(folder: Path, files: list[Path]) -> list[Path]:
@@ -149,14 +183,20 @@ def _of_state(folder: Path, files: list[Path]) -> list[Path]:
         return [file for file in files if not (prepared and file.name.startswith("cache-"))]
     try:
         named = {entry["filename"] for entry in json.loads(read_bytes(state))["_data_files"]}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
-        raise UserError(
-            f"[data.path] {folder} looks like a folder of save_to_disk, but its state.json {reason}, which names its "
-            f"files; save the data set again, or name the files: data.path='{folder}/*.arrow'"
-        ) from None
-    if missing := sorted(named - {file.name for file in files}):
+    except (KeyError, TypeError):
+        raise _no_state(folder, "does not list its files") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
+        raise _no_state(folder, reason) from None
+    if missing := sorted(name for name in named if not (folder / name).exists()):
         raise UserError(
             f"[data.path] {state} names {missing[0]}, which is not there; save or copy the data set again"
         )
     return [file for file in files if file.name in named or file not in arrow]
+
+
+def _no_state(folder: Path, reason: str) -> UserError:
+    return UserError(
+        f"[data.path] {folder} looks like a folder of save_to_disk, whose state.json names its files, but state.json "
+        f"{reason}; save the data set again, or name the files: data.path='{folder}/data-*.arrow'"
+    )

@@ -14,8 +14,10 @@ from mudd_core.config.pipelines import spec_of
 from mudd_core.data import c4
 from mudd_core.data.formats import Format, only
 from mudd_core.data.formats.packed import lacks_checksum
-from mudd_core.data.selection import Selection, selected, shown
+from mudd_core.data.selection import Selection, folders_in, selected, shown
 from mudd_core.data.split_names import splits_of
+
+TAKES_ALL = "data.split=all takes all of them"
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,13 @@ def sources_of(settings: DataConfig, *, resumed: bool = False) -> Sources:
         raise UserError(f"[data.path] expected the files of data.pipeline={settings.pipeline}, got none")
     spec = spec_of(settings.pipeline)
     chosen = chosen_files(settings, "path", repeats=resumed)
+    splits = _Splits(())
     train, notes = chosen.files, list(chosen.notes)
     valid: tuple[Path, ...] = ()
     warnings: list[str] = []
     if chosen.records and spec.folder == "all":
-        train, valid, said = _by_split(settings, train)
-        notes += said
+        splits = _by_split(settings, train)
+        train, valid = splits.train, splits.valid
     if spec.folder == "tfrecord" and _is_folder(settings.path):
         train, warnings = _of_pile(settings, train)
     if settings.eval_match:
@@ -76,6 +79,7 @@ def sources_of(settings: DataConfig, *, resumed: bool = False) -> Sources:
         validates = chosen_files(settings, "eval_path", repeats=resumed)
         valid = validates.files
         notes += validates.notes
+    notes += _note_of(splits, settings, valid)
     if spec.folder == "c4":
         train, valid, warnings = _of_benchmark(settings, train, valid)
     both = sorted({path.resolve() for path in train} & {path.resolve() for path in valid})
@@ -108,38 +112,52 @@ def chosen_files(
     )
 
 
-def _by_split(
-    settings: DataConfig, files: tuple[Path, ...]
-) -> tuple[tuple[Path, ...], tuple[Path, ...], list[str]]:
-    """Return the files of data.split, those of the validation split, and lines about the files that are left out.
+@dataclass(frozen=True)
+class _Splits:
+    """The files of data.split and of the validation split, and all others. named: any folder has names of splits."""
 
-    All files train if no train split is named, or with data.split=all. UserError for a split that is not there.
+    train: tuple[Path, ...]
+    valid: tuple[Path, ...] = ()
+    left: tuple[Path, ...] = ()
+    named: bool = False
+
+
+def _by_split(settings: DataConfig, files: tuple[Path, ...]) -> _Splits:
+    """Return the splits of the files of each folder that data.path names; other files train.
+
+    All files of a folder train if no train split is named in it, or with data.split=all. UserError for a split that is
+    not there.
     """
-    root = Path(settings.path).expanduser().absolute()
-    if settings.split == "all" or not _is_folder(settings.path):
-        return files, (), []
-    splits = splits_of(root, files)
-    if settings.split not in splits:
-        if not any(split.startswith("train") for split in splits):
-            return files, (), []
-        raise UserError(
-            f"[data.split] expected a split of {settings.path!r} ({', '.join(sorted(splits))}), or all, got "
-            f"{settings.split!r}"
-        )
-    train, valid = splits[settings.split], splits.get("validation", ())
-    if settings.split == "validation" or settings.eval_path or settings.eval_match:
-        valid = ()
-    names = [f"{settings.split}: {len(train):,} files train"]
-    if valid:
-        names.append(f"validation: {len(valid):,} files validate")
-    left = [file for file in files if file not in {*train, *valid}]
-    if left and not settings.eval_match:
-        names.append(f"left out: {shown(left)}")
-    return (
-        train,
-        valid,
-        [f"by their names, {'; '.join(names)} (data.split=all takes all of them)"] if left or valid else [],
-    )
+    train, valid, named = list(files), list[Path](), False
+    for root in folders_in(settings.path) if settings.split != "all" else []:
+        inside = [file for file in train if file.is_relative_to(root)]
+        splits = splits_of(root, inside)
+        if settings.split not in splits:
+            if not any(split.startswith("train") for split in splits):
+                continue
+            raise UserError(
+                f"[data.split] expected a split of {str(root)!r} ({', '.join(sorted(splits))}), or all, got "
+                f"{settings.split!r}"
+            )
+        named = True
+        train = [file for file in train if file not in inside or file in splits[settings.split]]
+        valid += splits.get("validation", ())
+    kept = () if settings.split == "validation" or settings.eval_path or settings.eval_match else tuple(valid)
+    left = tuple(file for file in files if file not in {*train, *kept})
+    return _Splits(tuple(train), kept, left, named)
+
+
+def _note_of(splits: _Splits, settings: DataConfig, valid: tuple[Path, ...]) -> list[str]:
+    """Return the line about the splits, or none if nothing was chosen. valid: the files that validate."""
+    left = [file for file in splits.left if file not in set(valid)]
+    if not splits.named or not (left or splits.valid):
+        return []
+    parts = [f"{settings.split}: {len(splits.train):,} files train"]
+    if splits.valid:
+        parts.append(f"validation: {len(splits.valid):,} files validate")
+    if left:
+        parts.append(f"left out: {shown(left, folders_in(settings.path))}")
+    return [f"by their names, {'; '.join(parts)} ({TAKES_ALL})"]
 
 
 def _of_pile(settings: DataConfig, files: tuple[Path, ...]) -> tuple[tuple[Path, ...], list[str]]:

@@ -116,20 +116,54 @@ def test_text_alone_stays_text_with_its_readme(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pipeline", ["text", "pack"])
-@pytest.mark.parametrize("record", ["a.jsonl", "a.parquet", "a.json", "a.json.gz"])
-@pytest.mark.parametrize("prose", ["notes.txt", "x/code.py", "NOTES"])
+@pytest.mark.parametrize("record", ["train.jsonl", "train.parquet", "train.json.gz"])
+@pytest.mark.parametrize("prose", ["notes.txt", "x/load.py", "NOTES"])
 def test_records_among_prose_are_refused_with_the_way_to_choose(
     record: str, prose: str, pipeline: str, tmp_path: Path
 ) -> None:
-    folder = write(tmp_path / "d", {record: TEXTS, prose: b"some prose", "README.md": b"card"})
+    """The way out that the message names keeps the splits."""
+    held = record.replace("train", "test")
+    files: dict[str, list[str] | bytes] = {
+        record: TEXTS,
+        held: ["held"],
+        prose: b"some prose",
+        "README.md": b"card",
+    }
+    folder = write(tmp_path / "d", files)
     settings = DataConfig(path=str(folder), pipeline=pipeline)
-    with pytest.raises(
-        UserError, match=r"expected files of one kind .*/\*\*/\*.*data\.format=text"
-    ) as refused:
+    with pytest.raises(UserError, match=r"expected files of one kind .* data\.format=text") as refused:
         sources_of(settings) if pipeline == "pack" else in_records(settings)
-    cure = str(refused.value).partition("data.path='")[2].partition("'")[0]
-    assert trained(replace(settings, path=cure)) == TEXTS
+    cure = str(refused.value).partition("data.format=")[2].partition(",")[0]
+    chosen = replace(settings, format=cure)
+    assert trained(chosen) == TEXTS
+    assert prose in sources_of(chosen).notes[0] and held in sources_of(chosen).notes[1]
     assert not in_records(DataConfig(path=str(folder), format="text"))
+
+
+def test_a_run_that_read_such_a_folder_as_text_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "d", {"train.jsonl": TEXTS, "notes.txt": b"some prose"})
+    words = [f"data.path={folder}", "data.tokenizer=bytes", f"data.cache_dir={tmp_path}/c"]
+    config, quiet = load_config("tiny.py", words), lambda *_: None
+    with monkeypatch.context() as earlier:
+        earlier.setattr("mudd_core.data.pipelines.text.in_records", lambda settings: False)
+        known = prepare(config, progress=quiet).fingerprint
+    with pytest.raises(UserError, match="files of one kind"):
+        prepare(config, progress=quiet)
+    for _ in range(2):  # with its cache, and without
+        assert prepare(config, fingerprint=known, progress=quiet).fingerprint == known
+        shutil.rmtree(tmp_path / "c")
+
+
+def test_names_of_records_are_no_cards(tmp_path: Path) -> None:
+    files: dict[str, list[str] | bytes] = {
+        "licenses.jsonl": TEXTS[:2],
+        "a.jsonl": TEXTS[2:],
+        "config.json": b'{"a": 1}\n',
+    }
+    folder = write(tmp_path / "d", files)
+    assert sorted(trained(DataConfig(path=str(folder), pipeline="pack"))) == sorted(TEXTS)
 
 
 def test_a_single_file_has_the_rule_of_a_folder(tmp_path: Path) -> None:
@@ -252,6 +286,7 @@ def test_a_saved_set_is_what_its_state_names(tmp_path: Path) -> None:
     cases = {
         "is missing": None,
         "cannot be read": "{",
+        "does not list": "{}",
         "is not there": json.dumps({**state, "_data_files": [{"filename": "data-00009-of-00010.arrow"}]}),
     }
     for said, content in cases.items():
@@ -259,8 +294,12 @@ def test_a_saved_set_is_what_its_state_names(tmp_path: Path) -> None:
         (copy / "state.json").unlink()
         if content is not None:
             (copy / "state.json").write_text(content)
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=said) as refused:
             sources_of(DataConfig(path=str(copy), pipeline="pack"))
+        if cure := str(refused.value).partition("data.path='")[2].partition("'")[0]:
+            assert len(trained(DataConfig(path=cure, pipeline="pack"))) > 6  # old shards too, as named
+    one = DataConfig(path=f"{folder}/data-0000[0]-of-00001.arrow", pipeline="pack")
+    assert trained(one) == TEXTS[:6]
 
 
 def test_links_are_followed_inside_and_counted_outside(
@@ -295,13 +334,23 @@ def test_a_snapshot_of_the_hub_is_all_links(
     assert trained(DataConfig(path=str(snapshot), pipeline="pack")) == SPLITS["train"]
 
 
-@pytest.mark.parametrize("twice", ["{d}/a.jsonl,{d}/a.jsonl", "{d},{d}/a.jsonl", "{d}/*.jsonl,{d}/a.jsonl"])
+@pytest.mark.parametrize(
+    "twice",
+    [
+        "{d}/a.jsonl,{d}/a.jsonl",
+        "{d},{d}/a.jsonl",
+        "{d}/*.jsonl,{d}/a.jsonl",
+        "{d}/a.jsonl,{d}/../d/a.jsonl",
+        "{d}/a.jsonl,{d}/../link.jsonl",
+    ],
+)
 def test_a_file_named_twice_is_refused_but_for_a_run_that_resumes(twice: str, tmp_path: Path) -> None:
     write(tmp_path / "d", {"a.jsonl": TEXTS, "b.jsonl": TEXTS})
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "d" / "a.jsonl")
     settings = DataConfig(path=twice.format(d=tmp_path / "d"), pipeline="pack")
-    with pytest.raises(UserError, match=r"expected each file once, got '.*/a\.jsonl' twice"):
+    with pytest.raises(UserError, match=r"expected each file once, got '.*\.jsonl' twice"):
         sources_of(settings)
-    assert sources_of(settings, resumed=True).train[0].name == "a.jsonl"
+    assert "a.jsonl" in {file.name for file in sources_of(settings, resumed=True).train}
 
 
 def test_a_run_whose_files_would_change_is_refused(tmp_path: Path) -> None:
@@ -316,5 +365,26 @@ def test_a_run_whose_files_would_change_is_refused(tmp_path: Path) -> None:
     quiet = lambda *_: None  # noqa: E731
     earlier = prepare(load_config("tiny.py", [*words, "data.split=all"]), progress=quiet).fingerprint
     shutil.rmtree(tmp_path / "c")
-    with pytest.raises(UserError, match=earlier):
+    with pytest.raises(UserError, match=rf"{earlier} is gone .*, add data\.split=all"):
         prepare(load_config("tiny.py", words), fingerprint=earlier, progress=quiet)
+    again = prepare(load_config("tiny.py", [*words, "data.split=all"]), fingerprint=earlier, progress=quiet)
+    assert again.fingerprint == earlier
+
+
+def test_each_of_several_folders_has_splits(tmp_path: Path) -> None:
+    write(tmp_path / "a", LAYOUTS["flat"])
+    write(tmp_path / "b", {"train.jsonl": ["b train"], "test.jsonl": ["b test"]})
+    write(tmp_path, {"c.jsonl": ["c"]})
+    settings = DataConfig(path=f"{tmp_path}/a,{tmp_path}/b,{tmp_path}/c.jsonl", pipeline="pack")
+    assert trained(settings) == [*SPLITS["train"], "b train", "c"]
+    assert "left out: test.jsonl, test.jsonl" in sources_of(settings).notes[0]
+    typed = replace(settings, eval_path=f"{tmp_path}/a/test.jsonl,{tmp_path}/b/test.jsonl")
+    assert not any("test.jsonl" in note for note in sources_of(typed).notes)
+
+
+def test_a_folder_of_links_that_lead_elsewhere_says_so(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "out.jsonl").write_bytes(lines(TEXTS))
+    (tmp_path / "d" / "a.jsonl").symlink_to(tmp_path / "out.jsonl")
+    with pytest.raises(UserError, match=r"names none but 1 links, .* that lead elsewhere"):
+        selected(str(tmp_path / "d"))

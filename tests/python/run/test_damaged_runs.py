@@ -89,11 +89,13 @@ def test_members_of_a_summary(runs: Path, tmp_path: Path) -> None:
     good = read_object(file)
     for field in dataclasses.fields(Summary):
         for wrong in ("yes" if field.type == "bool" else True, [], {}, 10**400, ...):
+            if wrong == [] and "tuple" in str(field.type):
+                wrong = [3]  # an empty list is a tuple without members
             raw = {name: value for name, value in {**good, field.name: wrong}.items() if value is not ...}
             if wrong is ... and field.default is not dataclasses.MISSING:
                 assert build(Summary, raw, file) is not None
                 continue
-            with pytest.raises(FormatError, match=f"summary.json at byte 0: member '{field.name}'"):
+            with pytest.raises(FormatError, match=f"summary.json at byte 0: .*member '{field.name}'"):
                 build(Summary, raw, file)
     store = RunStore(RunFolder(path))
     store.adopt(config_of())

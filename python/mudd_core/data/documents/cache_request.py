@@ -37,12 +37,13 @@ class Origin(Protocol):
 
 @dataclass(frozen=True)
 class CacheRequest:
-    """A token cache that data ask for. root: of the caches."""
+    """A token cache that data ask for. root: of the caches. hint: what else gives a resumed run its data."""
 
     root: Path
     origin: Origin
     tokenizer: TokenizerSource
     how: Preparation
+    hint: str = ""
 
     def names(self, digest: str) -> dict[str, TokenizerSource]:
         """Return the names that the cache may have, with their tokenizers: one, or two if only the documents decide.
@@ -52,7 +53,7 @@ class CacheRequest:
         names = {fingerprint_of(digest, form.identity): form for form in self.tokenizer.forms()}
         known = self.how.fingerprint
         if known not in names:
-            require_name(known, next(iter(names)))
+            require_name(known, next(iter(names)), self.hint)
             return names
         return {known: names[known]}
 

@@ -46,15 +46,20 @@ class ChildTokenizer:
         self.whole, self._check = tokenizer, check
         self.vocab_size, self.bos_id = tokenizer.vocab_size, tokenizer.bos_id
         self.eos_id, self.pad_id = tokenizer.eos_id, tokenizer.pad_id
+        self.stop_ids = tokenizer.stop_ids
         self._recipe: Message = (
             {"identity": source.identity, "tokenizer_file": source.file},
             [np.frombuffer(data, np.uint8)],
         )
         self._child: subprocess.Popen[bytes] | None = None
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
         """As Tokenizer.encode."""
-        return self.whole.encode(text)
+        return self.whole.encode(text, bos=bos, special_tokens=special_tokens)
+
+    def for_prompts(self, stop_ids: Iterable[int] = ()) -> Tokenizer:
+        """As Tokenizer.for_prompts."""
+        return self.whole.for_prompts(stop_ids)
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
         """As Tokenizer.encode_documents; UserError if the process is gone."""
@@ -79,9 +84,9 @@ class ChildTokenizer:
         """As Tokenizer.decode."""
         return self.whole.decode(ids)
 
-    def stream(self) -> Callable[[int], str]:
+    def stream(self, after: Sequence[int] = ()) -> Callable[[int], str]:
         """As Tokenizer.stream."""
-        return self.whole.stream()
+        return self.whole.stream(after)
 
     def close(self) -> None:
         """End the process."""

@@ -24,6 +24,7 @@ from mudd_core.data.documents.cache_request import CacheRequest
 from mudd_core.data.documents.source import DocumentSource, Frame, document_source, dropped_of
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import Rows, RowShape
+from mudd_core.data.sources import TAKES_ALL
 from mudd_core.data.streaming.choose import is_streamed
 from mudd_core.data.streaming.data import StreamData, require_readable, tell
 from mudd_core.data.tokenize import Tokenizer
@@ -175,4 +176,6 @@ def _request(
     earlier = fingerprint_of(source.digest(), found.identity)  # before pipelines read names of special tokens
     if not spec_of(settings.pipeline).plain_text and how.fingerprint != earlier:
         found = found.reading_names()
-    return CacheRequest(local_root(settings.cache_dir), source, found, how)
+    # Earlier versions trained on every file of such a folder.
+    hint = f", add data.split=all ({TAKES_ALL})" if any(TAKES_ALL in note for note in source.notes) else ""
+    return CacheRequest(local_root(settings.cache_dir), source, found, how, hint)

@@ -11,10 +11,10 @@ from mudd_core.base.storage import is_url
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import spec_of
-from mudd_core.data.access import Access, cache_root
+from mudd_core.data.access import Access, cache_root, local_root
 from mudd_core.data.batcher import Batcher
 from mudd_core.data.cache import fingerprint_of
-from mudd_core.data.cache_folder import is_current
+from mudd_core.data.cache_folder import is_current, saved_cache
 from mudd_core.data.corpus import Split
 from mudd_core.data.documents.plain_text import PlainText, text_cache
 from mudd_core.data.documents.round_trip import loss_note
@@ -68,7 +68,9 @@ class TextData(DocumentData):
 
 def prepare(config: Config, how: Preparation) -> TextData:
     """The windows over text files, or over the texts of records where the files are of another format."""
-    if in_records(config.data):
+    if (saved := saved_cache(local_root(config.data.cache_dir), how.fingerprint)) is not None:
+        return TextData(config, saved)
+    if _reads_records(config.data, resumed=how.fingerprint is not None):
         return TextData(config, documents_of(config, how, TextData))
     if config.data.bad_records == "drop":
         raise UserError(
@@ -88,6 +90,16 @@ class CacheToBuild:
     size: int
     root: Path
     memory: int = 0
+
+
+def _reads_records(settings: DataConfig, *, resumed: bool) -> bool:
+    """As in_records; a run of an earlier version read a folder of records and prose as text."""
+    try:
+        return in_records(settings)
+    except UserError:
+        if resumed:
+            return False
+        raise
 
 
 def cache_to_build(config: Config) -> CacheToBuild:
