@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
+from mudd_core.base.printable import visible_line
 from mudd_core.base.regular_files import read_text
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint.stored import AnyTensor, StoredTensor
@@ -43,15 +45,31 @@ SYSTEMS = (
     "tokenformer_neox",
 )
 
+_NAMED = 8  # kinds of tensors in a note
+
 
 @dataclass(frozen=True)
 class Theirs:
-    """Weights of an original program that stay where they are: its settings, our config of them, its tensors."""
+    """Weights of an original program that stay where they are: its settings, our config of them, its tensors.
+
+    left_out: names of further tensors, which take no part in what the program computes.
+    """
 
     system: System[ModelConfig]
     settings: JsonObject
     config: ModelConfig
     tensors: Mapping[str, AnyTensor]
+    left_out: Sequence[str] = ()
+
+    def note(self) -> str:
+        """Return a line about the tensors that are left out; empty if there are none."""
+        if not self.left_out:
+            return ""
+        kinds = dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in self.left_out)
+        return (
+            f"tensors that the original program does not read are left out ({len(self.left_out)}): "
+            f"{', '.join(visible_line(kind) for kind in list(kinds)[:_NAMED])}{', ...' if len(kinds) > _NAMED else ''}"
+        )
 
     def ours(self, store: _core.ParamStore) -> dict[str, StoredTensor]:
         """Our tensors by name, each made when it is asked for. store: of a model of the config."""
@@ -69,7 +87,8 @@ def read_original(
         page.require(settings)
     given = _read(weights) if isinstance(weights, str | Path) else _arrays(weights)
     tensors = {name: tensor for name, tensor in given.items() if not page.unused(settings, name)}
-    page, tensors = page.reading(settings, tensors)
+    page, read = page.reading(settings, tensors)
+    left_out, tensors = [name for name in tensors if name not in read], read
     model_config = _model_config(page, settings, tensors)
     for name, shape in page.shapes(model_config, settings).items():  # before memory is taken for them
         if page.unused(settings, name):
@@ -80,7 +99,7 @@ def read_original(
             raise ValueError(
                 f"[interop] weights: '{name}' has shape {tensors[name].shape}, expected {tuple(shape)}"
             )
-    return Theirs(page, settings, model_config, tensors)
+    return Theirs(page, settings, model_config, tensors, left_out)
 
 
 def load_original(
@@ -104,7 +123,10 @@ def load_original(
     model = Original(
         theirs.system, theirs.settings, theirs.config, comm=held.comm, experts=held.experts, cut=held.cut
     )
-    for name, tensor in theirs.ours(model.store).items():
+    tensors = theirs.ours(model.store)
+    if note := theirs.note():
+        warnings.warn(f"[{system}] {note}", UserWarning, stacklevel=2)
+    for name, tensor in tensors.items():
         alive()
         if model.store.holds(0, name):
             model.set_parameter(name, np.asarray(tensor))

@@ -2,9 +2,9 @@
 
 Names may come in any of the spellings that are in use: with or without the prefix "transformer." of GPT-2 and "model."
 of the others, Mixtral's experts one by one or fused over experts (transformers 5 in memory), a tied head stored or left
-out. What comes back
-(gradients, exports) has the spelling that went in. GPT-2's resid_pdrop, embd_pdrop and attn_pdrop are carried both
-ways. Llama and Mixtral have no dropout here, so `launch.py import` notes their attention_dropout and leaves it out.
+out. Gradients and exports have the same spelling as the weights read. GPT-2's resid_pdrop, embd_pdrop and attn_pdrop
+are carried both ways. Llama and Mixtral have no dropout here, so `launch.py import` notes their attention_dropout and
+leaves it out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from mudd_core.interop.system import Shapes, System, as_ids
 
 Shape = tuple[int, ...]
 
-_BUFFERS = re.compile(r"(rotary_emb\.inv_freq|\.attn\.(masked_)?bias)$")  # computed, not learned
+_BUFFERS = re.compile(r"(rotary_emb\.\w+|\.attn\.(masked_)?bias)$")  # computed, not learned
+# Every other tensor, such as a head for values or classes, is of another task, and transformers ignores it.
+_OF_MODEL = re.compile(r"(transformer\.|model\.)?((layers|h)\.|embed_tokens|wte|wpe|norm|ln_f|lm_head)")
 _CONSOLIDATED = "layers.0.attention.wq.weight"
 _PREFIXES = ("transformer.", "model.", "")
 _KNOWN = ("tokens", "input_ids", "labels", "attention_mask", "position_ids")
@@ -168,14 +170,18 @@ class HuggingFace(System[HfModel]):
     def reading(
         self, config: Settings, weights: Mapping[str, AnyTensor]
     ) -> tuple[HuggingFace, dict[str, AnyTensor]]:
-        """This system in the spelling of the weights, and the learned ones; ValueError for Mistral's own names."""
+        """Return this system in the spelling of the weights, and the learned weights of the model.
+
+        ValueError for the names of Mistral's own program.
+        """
         if _CONSOLIDATED in weights:
             raise ValueError(
                 "[hf] weights: expected the names of transformers, got those of Mistral's own program "
                 f"({_CONSOLIDATED}, as in consolidated.safetensors); fetch the folder with its model*.safetensors "
                 "files, hf download OWNER/NAME --local-dir FOLDER, and give that FOLDER"
             )
-        learned = {name: array for name, array in weights.items() if not _BUFFERS.search(name)}
+        of_model = {name for name in weights if _OF_MODEL.match(name) and not _BUFFERS.search(name)}
+        learned = {name: array for name, array in weights.items() if name in of_model or not of_model}
         spelling = Spelling(
             prefix=next(one for one in _PREFIXES if any(name.startswith(one) for name in learned) or not one),
             fused=any(name.endswith("experts.gate_up_proj") for name in learned),
@@ -209,10 +215,12 @@ class HuggingFace(System[HfModel]):
         return {entry.theirs: shape for entry, shape in _components(model, self._spelled(model))}
 
     def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """tokens (or input_ids), labels, attention_mask, position_ids [B, T].
+        """Return our batch of tokens (or input_ids), labels, attention_mask, position_ids [B, T]; ours passes.
 
         Labels are shifted inside, -100 is ignored; without labels every target is.
         """
+        if "inputs" in batch and "targets" in batch:
+            return {name: as_ids(value, name) for name, value in batch.items()}
         unknown = sorted(set(batch) - set(_KNOWN))
         ids = batch.get("tokens", batch.get("input_ids"))
         if unknown or ids is None:

@@ -102,6 +102,8 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
             "training differs",
             file=sys.stderr,
         )
+    if note := theirs.note():
+        print(f"note: {note}", file=sys.stderr)
     if note := recipe_note(config):
         print(note)
     print(f"  {shlex.join([*typed_program(), 'sample', f'--workdir={workdir}', '--prompt', '...'])}")
