@@ -14,6 +14,7 @@ from mudd_core.config.pipelines import spec_of
 from mudd_core.data import c4
 from mudd_core.data.formats import Format, only
 from mudd_core.data.formats.packed import lacks_checksum
+from mudd_core.data.listing import data_files
 from mudd_core.data.selection import Selection, folders_in, selected, shown
 from mudd_core.data.split_names import splits_of
 
@@ -101,10 +102,14 @@ def chosen_files(
     settings: DataConfig, name: Literal["path", "eval_path"], path: str = "", *, repeats: bool = False
 ) -> Selection:
     """Return the data among the files of data.path or data.eval_path. path: of this machine, for a URL there."""
-    spec = spec_of(settings.pipeline)
+    spec, path, argument = spec_of(settings.pipeline), path or getattr(settings, name), f"data.{name}"
+    if (
+        spec.folder == "tfrecord"
+    ):  # of a folder the original program reads the files with .tfrecord in their names
+        return Selection(data_files(path, argument, repeats=repeats), True)
     return selected(
-        path or getattr(settings, name),
-        f"data.{name}",
+        path,
+        argument,
         column="" if spec.conversations else settings.column,
         named=settings.format,
         ids=spec.ids_alone,
