@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.surroundings import notes_stream
 from mudd_core.cli.ending import silent, write_now
 from mudd_core.cli.job import requested_job
 from mudd_core.cli.names import JOB_OPTIONS, known_words
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from mudd_core.data.tokenize import Tokenizer
     from mudd_core.engine.model import Model
     from mudd_core.run.build.place import Place
+
+_BLOCK_SECONDS = 0.007  # that planning records the graphs of a block
 
 
 def run(request: Request, ranks: Ranks | None = None) -> int:
@@ -90,6 +93,9 @@ def plan(
     """
     from mudd_core.run.build.plan_report import plan_text
 
+    if (seconds := config.model.n_layer * _BLOCK_SECONDS) >= 5:
+        words = f"planning {config.model.n_layer:,} blocks takes about {seconds:.0f} s"
+        print(f"note: {words}", file=notes_stream(), flush=True)
     room, hosts = _node_memory(options), options.get("--hosts", "")
     return plan_text(
         config,

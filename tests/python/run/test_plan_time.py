@@ -6,11 +6,13 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 import mudd_core as mc
 from mudd_core import _core
+from mudd_core.cli import main
 from mudd_core.config import Config, to_dict
 from mudd_core.run.build.plan_report import plan_text
 from mudd_core.run.build.plan_time import fraction_of_peak, planned_steps
@@ -81,3 +83,16 @@ def test_passes_are_steps_as_soon_as_a_start_has_counted_the_rows(tmp_path: Path
     )
     assert planned_steps(mc.load_config("tiny.py", ["train.epochs=2"]), RunFolder(run)) is None
     assert planned_steps(mc.load_config("tiny.py", ["train.steps=9"]), RunFolder(run)) == 9
+
+
+def test_a_plan_that_takes_long_says_so_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plan of 10,000 blocks took 91 s without a word."""
+    text = tmp_path / "t.txt"
+    text.write_text("some text\n" * 500)
+    words = ["--plan", f"data.path={text}", "data.tokenizer=bytes", f"--workdir={tmp_path}/run"]
+    sizes = ["model.d_model=8", "model.n_head=1", "model.d_ff=8", "train.seq_len=8"]
+    assert main(["--config=tiny.py", *words, *sizes, "model.n_layer=2"]) == 0
+    assert "planning" not in capsys.readouterr().err
+    with mock.patch("mudd_core.cli.commands._BLOCK_SECONDS", 3):
+        assert main(["--config=tiny.py", *words, *sizes, "model.n_layer=2"]) == 0
+    assert "note: planning 2 blocks takes about 6 s" in capsys.readouterr().err
