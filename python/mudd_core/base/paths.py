@@ -29,6 +29,11 @@ def hub_cache() -> Path:
     return Path(os.environ.get("HF_HOME", f"{cache_home}/huggingface")).expanduser() / "hub"
 
 
+def hub_place() -> str:
+    """Return the name in messages of the place in which names of the hub are looked up."""
+    return f"HF_HOME ({hub_cache().parent})"
+
+
 def url_fault(path: str | Path) -> str | None:
     """What is wrong with a path that is a URL, and what to do; None for a path of this machine."""
     found = _URL.match(str(path))

@@ -9,7 +9,14 @@ from pathlib import Path
 _TRAIN = re.compile(r"c4-train\.(\d{5})-of-01024")
 # First and last file, documents.
 PARTS = {"train1": (0, 767, 274_651_678), "train2": (768, 1023, 91_217_223)}
+# The files of the hub, of TensorFlow Datasets and of the benchmark; Arrow files of `datasets` start with it too.
+_NAME = "c4-*"
 VALIDATION = ("c4-validation_24567exp", 24_567)
+
+
+def is_c4(folder: Path) -> bool:
+    """Return whether a folder, or one of its folders for languages and splits, has a file of C4."""
+    return any(at.is_file() for depth in ("", "*/", "*/*/") for at in folder.glob(depth + _NAME))
 
 
 def train_number(path: Path) -> int | None:

@@ -1,9 +1,13 @@
-"""data.dataset: a data set of the Hugging Face hub as the Arrow files that `datasets` keeps of it on this machine."""
+"""data.dataset: a folder, or a data set of the Hugging Face hub as its libraries keep it on this machine.
+
+`datasets` keeps Arrow files that it has prepared; `hf download` keeps the files of the repository.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,14 +15,17 @@ from types import ModuleType
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.packages import needed
-from mudd_core.base.paths import hub_cache
+from mudd_core.base.paths import hub_cache, hub_place
 from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import spec_of
+from mudd_core.data import c4
 from mudd_core.data.access import Access
 from mudd_core.data.hub_names import without_token
 
 _SPLITS = {"train", "validation", "test"}
 _OWNERS = {"c4": "allenai"}  # of names that the hub has moved
+_CARD = re.compile(r"readme|licen[sc]e|\.git", re.IGNORECASE)  # files of a repository that are no data
+_CONFIG_NAME = re.compile(r"^[-\s]*config_name:\s*[\"']?([^\"'\s#]+)", re.MULTILINE)
 
 
 def dataset_cache() -> Path:
@@ -27,14 +34,39 @@ def dataset_cache() -> Path:
 
 
 def is_here(name: str, variant: str) -> bool:
-    """Whether a data set is a folder, or `datasets` has prepared it on this machine; the library is not loaded."""
-    return Path(name).is_dir() or bool(_prepared(name, variant))
+    """Return whether a data set is on this machine, without loading the library `datasets`."""
+    return bool(_local(name) or _prepared(name, variant) or _snapshot(name))
+
+
+def _local(name: str) -> Path | None:
+    """Return the folder of this name; None without one, or for a folder `c4` that has no file of C4."""
+    folder = Path(name).expanduser()
+    if not folder.is_dir() or (name == "c4" and not c4.is_c4(folder)):
+        return None
+    return folder
+
+
+def _snapshot(name: str) -> Path | None:
+    """Return the folder in which `hf download` keeps the newest files of a data set; None if there is none."""
+    for known in _names(name):
+        kept = hub_cache() / f"datasets--{known.replace('/', '--')}"
+        try:
+            folder = kept / "snapshots" / (kept / "refs" / "main").read_text().strip()
+        except (OSError, ValueError):
+            # A download of one named revision writes no refs/main.
+            folder = next(iter(sorted(kept.glob("snapshots/*"))), kept / "snapshots" / "none")
+        if folder.is_dir() and any(not _CARD.match(at.name) for at in folder.iterdir()):
+            return folder
+    return None
+
+
+def _names(name: str) -> tuple[str, ...]:
+    return (name, f"{_OWNERS[name]}/{name}") if name in _OWNERS else (name,)
 
 
 def _prepared(name: str, variant: str) -> str:
     """The name under which `datasets` has prepared a data set here: as given, or with its owner; empty for neither."""
-    names = (name, f"{_OWNERS[name]}/{name}") if name in _OWNERS else (name,)
-    folders = {known: dataset_cache() / known.replace("/", "___") for known in names}
+    folders = {known: dataset_cache() / known.replace("/", "___") for known in _names(name)}
     found = (
         known for known, at in folders.items() if any(at.glob(f"{variant or '*'}/*/*/dataset_info.json"))
     )
@@ -51,8 +83,7 @@ def with_dataset(settings: DataConfig, access: Access) -> DataConfig:
         return settings
     if settings.path:
         raise UserError(f"[data.dataset] expected data.path or data.dataset, got both: {settings.path!r}")
-    folder = Path(settings.dataset).expanduser()
-    found = _of_folder(folder, settings) if folder.is_dir() else _of_hub(settings, access)
+    found = _found(settings, access)
     valid = (
         found.get("validation", "")
         if set(found) == _SPLITS and not spec_of(settings.pipeline).plain_text
@@ -69,11 +100,42 @@ def with_dataset(settings: DataConfig, access: Access) -> DataConfig:
 
 def with_test(settings: DataConfig, access: Access) -> DataConfig | None:
     """The settings with the test split of data.dataset in data.eval_path; None where it is not one of three splits."""
-    folder = Path(settings.dataset).expanduser()
-    found = _of_folder(folder, settings) if folder.is_dir() else _of_hub(settings, access)
+    found = _found(settings, access)
     if set(found) != _SPLITS:
         return None
     return with_dataset(dataclasses.replace(settings, eval_path=found["test"]), access)
+
+
+def _found(settings: DataConfig, access: Access) -> dict[str, str]:
+    """Return the splits and their files.
+
+    A folder is taken first, then a data set that `datasets` has prepared, then one that `hf download` has fetched.
+    """
+    name, variant = settings.dataset, settings.dataset_config
+    if (folder := _local(name)) is not None:
+        return _of_folder(folder, settings)
+    if not access.online and not _prepared(name, variant) and (folder := _snapshot(name)) is not None:
+        return _of_snapshot(folder, settings)
+    return _of_hub(settings, access)
+
+
+def _of_snapshot(folder: Path, settings: DataConfig) -> dict[str, str]:
+    """Return the splits of a repository's files. UserError if it has several data sets and none is chosen."""
+    variant = settings.dataset_config
+    if variant and not (folder / variant).is_dir():
+        raise UserError(
+            f"[data.dataset_config] expected a folder of {settings.dataset} in {folder}, got '{variant}'; leave it "
+            "out, or name the files in data.path"
+        )
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    variants = {name for name in _CONFIG_NAME.findall(text) if (folder / name).is_dir()}
+    if not variant and len(variants) > 1 and "default" not in variants:
+        raise UserError(
+            f"[data.dataset_config] expected one of {', '.join(sorted(variants))}, the data sets in "
+            f"{settings.dataset}, got none"
+        )
+    return _of_folder(folder, settings)
 
 
 def _of_folder(folder: Path, settings: DataConfig) -> dict[str, str]:
@@ -106,9 +168,10 @@ def _of_hub(settings: DataConfig, access: Access) -> dict[str, str]:
         arguments = ", ".join(repr(word) for word in (settings.dataset, settings.dataset_config) if word)
         raise UserError(
             f"[data.dataset] expected a folder or a data set of the hub that is on this machine, got '{name}': neither "
-            f"the folder {Path(settings.dataset).absolute()} nor {cache} has it ({reason}). "
-            f'Where there is a network, `python -c "import datasets; datasets.load_dataset({arguments})"` fetches it; '
-            "copy that cache here, or set hub.online=true"
+            f"the folder {Path(settings.dataset).absolute()} nor {hub_place()} has it ({reason}). If there is a "
+            f'network, `python -c "import datasets; datasets.load_dataset({arguments})"` or `hf download '
+            f"{_names(settings.dataset)[-1]} --repo-type dataset` fetches it; copy HF_HOME here, or set "
+            "hub.online=true"
         ) from None
     return {
         str(split): ",".join(entry["filename"] for entry in part.cache_files) for split, part in whole.items()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.paths import hub_cache
+from mudd_core.base.paths import hub_cache, hub_place
 from mudd_core.data.access import Access
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
@@ -48,7 +48,7 @@ def hub_folder(name: str, files: Sequence[str], access: Access, argument: str, w
         return _fetched(name, files, cache, argument)
     raise UserError(
         f"{argument}: expected {wanted} or a name of the hub that is on this machine, got '{name}': neither the folder "
-        f"{Path(name).absolute()} nor {cache / ('models--' + name.replace('/', '--'))} has it. Where there is a "
+        f"{Path(name).absolute()} nor {hub_place()} has it. If there is a "
         f"network, fetch it with `hf download {_names(name)[-1]} {' '.join(files[:2])} --local-dir {name}` and copy "
         "that folder here; or set hub.online=true"
     )

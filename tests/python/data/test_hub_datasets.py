@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +16,8 @@ from hub_cache import put_dataset
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig
 from mudd_core.data.access import LOCAL, Access
-from mudd_core.data.hub_datasets import with_dataset
+from mudd_core.data.hub_datasets import is_here, with_dataset
+from mudd_core.data.sources import sources_of
 
 
 @pytest.fixture
@@ -68,7 +71,7 @@ def test_what_is_not_here_is_2_with_the_command_that_fetches_it(home: Path, tmp_
     with pytest.raises(UserError) as error:
         with_dataset(settings("c4", dataset_config="en"), LOCAL)
     text = str(error.value)
-    assert str(tmp_path / "c4") in text and str(tmp_path / "home" / "datasets") in text
+    assert str(tmp_path / "c4") in text and f"HF_HOME ({tmp_path / 'home'})" in text
     assert "datasets.load_dataset('c4', 'en')" in text and "hub.online=true" in text
 
 
@@ -122,3 +125,62 @@ def test_a_data_set_of_the_hub_trains_a_run(pipeline: str, home: Path, tmp_path:
     assert trainer.config.data.dataset == "wikitext"  # as it was asked for
     with mc.Trainer(config, tmp_path / "again") as trainer:
         assert trainer.fit().final_hash == final
+
+
+def put_snapshot(home: Path, name: str, files: dict[str, list[str]]) -> Path:
+    """Write the files of a data set as `hf download --repo-type dataset` leaves them, and return their folder."""
+    kept = home / "hub" / f"datasets--{name.replace('/', '--')}"
+    folder = kept / "snapshots" / "abc"
+    for at in ("blobs", "refs"):
+        (kept / at).mkdir(parents=True)
+    (kept / "refs" / "main").write_text("abc")
+    for number, (file, texts) in enumerate({"README.md": ["a card"], **files}.items()):
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        (kept / "blobs" / str(number)).write_text("card" if file == "README.md" else lines)
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).symlink_to(os.path.relpath(kept / "blobs" / str(number), (folder / file).parent))
+    return folder
+
+
+def test_a_downloaded_repository_trains_its_split(home: Path, tmp_path: Path) -> None:
+    words = [f"{word} number {i}" for word in ("one", "two") for i in range(100)]
+    files = {f"data/{split}-00000-of-00001.jsonl": words for split in ("train", "validation", "test")}
+    folder = put_snapshot(tmp_path / "home", "me/texts", files)
+    assert is_here("me/texts", "")
+    found = with_dataset(settings("me/texts", pipeline="pack"), LOCAL)
+    assert found.path == str(folder)
+    sources = sources_of(found)
+    assert [file.name for file in sources.train] == ["train-00000-of-00001.jsonl"]
+    assert [file.name for file in sources.valid] == ["validation-00000-of-00001.jsonl"]
+    (folder.parents[1] / "refs" / "main").unlink()
+    assert with_dataset(settings("me/texts"), LOCAL).path == str(folder)
+
+
+def test_a_downloaded_repository_of_several_data_sets_needs_a_choice(home: Path, tmp_path: Path) -> None:
+    folder = put_snapshot(
+        tmp_path / "home", "allenai/c4", {"en/c4-train.00000-of-01024.json": ["x"], "de/c4-train.json": ["y"]}
+    )
+    assert with_dataset(settings("c4", dataset_config="en"), LOCAL).path == str(folder / "en")
+    with pytest.raises(UserError, match=r"\[data\.dataset_config\] expected a folder of c4 in .*, got 'fr'"):
+        with_dataset(settings("c4", dataset_config="fr"), LOCAL)
+    (folder / "README.md").unlink()
+    (folder / "README.md").write_text("---\nconfigs:\n- config_name: en\n- config_name: de\n---\n")
+    with pytest.raises(UserError, match=r"expected one of de, en, the data sets in c4, got none"):
+        with_dataset(settings("c4"), LOCAL)
+
+
+def test_a_repository_of_a_card_alone_is_not_here(home: Path, tmp_path: Path) -> None:
+    put_snapshot(tmp_path / "home", "me/card", {})
+    assert not is_here("me/card", "")
+
+
+def test_a_folder_c4_is_taken_if_it_has_files_of_c4(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "c4" / "en").mkdir(parents=True)
+    (tmp_path / "c4" / "en" / "notes.txt").write_text("not C4")
+    assert not is_here("c4", "en")
+    with pytest.raises(UserError, match=r"neither the folder .*c4 nor HF_HOME \(.*home\) has it"):
+        with_dataset(settings("c4", dataset_config="en"), LOCAL)
+    assert with_dataset(settings("./c4", dataset_config="en"), LOCAL).path == "c4/en"  # typed as a folder
+    (tmp_path / "c4" / "en" / "c4-train.00000-of-01024.json.gz").write_bytes(b"")
+    assert is_here("c4", "en")
+    assert with_dataset(settings("c4", dataset_config="en"), LOCAL).path == "c4/en"
