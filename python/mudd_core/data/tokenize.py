@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -206,11 +208,14 @@ class JsonTokenizer(_ByteVocabulary):
         return ids
 
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> JsonTokenizer:
-        if self.has_own_form:  # ours: no other program has its ids
-            return self
-        made = JsonTokenizer(self._data, self._file, self._special, prompts=True)
+        own = self.has_own_form  # ours: no other program has its ids
+        made = copy(self) if own else JsonTokenizer(self._data, self._file, self._special, prompts=True)
         made.stop_ids = frozenset(stop_ids)
         return made
+
+    def reading_names(self) -> JsonTokenizer:
+        """Return the same vocabulary; the name of a special token in a text is that token, as in conversations."""
+        return JsonTokenizer(self._data, self._file, replace(self._special, names=1))
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
         library = self._loaded()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 from mudd_core.base.types import JsonObject
 from mudd_core.data.bpe_form import MODEL
@@ -25,9 +24,15 @@ def special_ids(tokenizer: Tokenizer) -> dict[str, int | None]:
     }
 
 
+def name_of(tokenizer: Tokenizer, token: int) -> str:
+    """Return the text of a token as the vocabulary has it."""
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return tokenizer.piece(token)
+    return tokenizer.names()[token] if isinstance(tokenizer, JsonTokenizer) else END_OF_TEXT
+
+
 def tokenizer_files(tokenizer: Tokenizer, longest: int = 0) -> dict[str, bytes]:
     """Content by file name. longest: ids of the longest sequence of a model, for its tokenizer_config.json."""
-    name_of: Callable[[int], str]
     config: JsonObject = {"clean_up_tokenization_spaces": False}
     if longest:
         config["model_max_length"] = longest
@@ -37,17 +42,16 @@ def tokenizer_files(tokenizer: Tokenizer, longest: int = 0) -> dict[str, bytes]:
         # The class that reads such a model; legacy=false keeps the spaces after special tokens.
         config |= {"tokenizer_class": "LlamaTokenizer", "legacy": False}
         config |= {"add_bos_token": begins, "add_eos_token": ends}
-        name_of = tokenizer.piece
     elif isinstance(tokenizer, ByteTokenizer):
-        name, data, name_of = "tokenizer.json", _bytes_json(tokenizer), lambda _: END_OF_TEXT
+        name, data = "tokenizer.json", _bytes_json(tokenizer)
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
     else:
         assert isinstance(tokenizer, JsonTokenizer)
-        name, data, name_of = "tokenizer.json", tokenizer.data, tokenizer.names().__getitem__
+        name, data = "tokenizer.json", tokenizer.data
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
     for kind in ("bos", "eos", "pad"):
         if (token := getattr(tokenizer, f"{kind}_id")) is not None:
-            config[f"{kind}_token"] = name_of(token)
+            config[f"{kind}_token"] = name_of(tokenizer, token)
     return {name: data, CONFIG: (json.dumps(config, indent=2, ensure_ascii=False) + "\n").encode()}
 
 

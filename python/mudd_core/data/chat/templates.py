@@ -21,9 +21,9 @@ _CHATML = (
     "{%- endfor %}{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
 )
 BUILT_IN = {"chatml": _CHATML}
-_FILE = "chat_template.jinja"
+TEMPLATE = "chat_template.jinja"
 TEMPLATES = "additional_chat_templates"  # a folder beside that file, with one file for each further template
-_TOOL_USE = "tool_use"  # the template that transformers takes where a conversation has tools
+TOOL_USE = "tool_use"  # the template that transformers takes where a conversation has tools
 _LONGEST = 1 << 20  # bytes
 
 
@@ -58,15 +58,15 @@ def find_template(settings: DataConfig, tokenizer: Tokenizer) -> ChatTemplate:
         return ChatTemplate(BUILT_IN[settings.template], settings.template, variables)
     if settings.template != "auto":
         return ChatTemplate(_text(Path(settings.template).expanduser()), settings.template, variables)
-    for file in _files(folders, _FILE):
-        of_tools = file.parent / TEMPLATES / f"{_TOOL_USE}.jinja"
+    for file in _files(folders, TEMPLATE):
+        of_tools = file.parent / TEMPLATES / f"{TOOL_USE}.jinja"
         return ChatTemplate(_text(file), str(file), variables, _text(of_tools) if of_tools.is_file() else "")
     for config, file in zip(configs, _files(folders, CONFIG), strict=True):
         found = _of_config(config.get("chat_template"), file)
         if (source := found.get("default")) is not None:
-            return ChatTemplate(source, str(file), variables, found.get(_TOOL_USE, ""))
+            return ChatTemplate(source, str(file), variables, found.get(TOOL_USE, ""))
     raise UserError(
-        f"[data.template] data.pipeline=chat needs a chat template, and {settings.tokenizer} has none ({_FILE}, or "
+        f"[data.template] data.pipeline=chat needs a chat template, and {settings.tokenizer} has none ({TEMPLATE}, or "
         f"chat_template in {CONFIG}); set data.template=chatml, or data.template=FILE, a Jinja template"
     )
 
@@ -109,7 +109,7 @@ def _of_config(value: Json, file: Path) -> dict[str, str]:
             "the one to train with to a file, and give data.template=FILE"
         )
     texts = {}
-    for name in ("default", _TOOL_USE):
+    for name in ("default", TOOL_USE):
         text = named.get(name)
         if isinstance(text, str):
             texts[name] = text

@@ -18,7 +18,8 @@ from mudd_core.data.cache_folder import locked
 from mudd_core.data.chat.build import Build
 from mudd_core.data.chat.kept import MANIFEST, Kept, open_kept, write_kept
 from mudd_core.data.chat.show import marked
-from mudd_core.data.chat.templates import find_template
+from mudd_core.data.chat.templates import ChatTemplate, find_template
+from mudd_core.data.chat.turn_end import turn_end
 from mudd_core.data.corpus import Split
 from mudd_core.data.formats.bad_records import dropped_note
 from mudd_core.data.pipelines.chat_rows import PARTS, ChatRows, Chosen, chosen
@@ -111,6 +112,8 @@ class ChatData:
             f"train       {train.places.size:,} examples, {train.slots.sum():,} tokens",
             f"valid       {valid.places.size:,} examples, {valid.slots.sum():,} tokens",
         ]
+        if (template := kept_template(self.kept.folder)) and (end := turn_end(template, self.tokenizer)):
+            lines += [f"warning     {note}" for note in end.notes(template.name)]
         if facts.get("refused"):
             lines.append(f"warning     left out: {facts['refused']} (data.bad_examples=drop)")
         if facts.get("dropped"):
@@ -197,6 +200,19 @@ def _write(folder: Path, build: Build, source: TokenizerSource) -> None:
         if not folder.is_dir():
             drop_notes(root, folder.name)
         raise
+
+
+def kept_template(folder: Path) -> ChatTemplate | None:
+    """Return the template that the conversations of a cache were rendered by; None if the folder has none."""
+    if not (folder / _TEMPLATE).is_file():
+        return None
+    facts, of_tools = open_kept(folder).facts, folder / _TOOL_USE
+    named = facts.get("variables")
+    variables = {name: str(text) for name, text in named.items()} if isinstance(named, dict) else {}
+    tool_use = read_bytes(of_tools).decode() if of_tools.is_file() else ""
+    return ChatTemplate(
+        read_bytes(folder / _TEMPLATE).decode(), str(facts.get("template")), variables, tool_use
+    )
 
 
 def _opened(config: Config, folder: Path) -> ChatData:

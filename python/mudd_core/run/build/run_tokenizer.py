@@ -17,6 +17,7 @@ from mudd_core.data.access import Access, cache_root
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import VOCABULARIES
 from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.run.build.run_template import run_turn_end
 from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.json_files import read_facts
 from mudd_core.run.store.run_folder import RunFolder
@@ -66,7 +67,9 @@ def for_prompts(tokenizer: Tokenizer, config: Config, run: RunFolder) -> Tokeniz
     place = named if named.name == IMPORTED else run.imported_folder
     if not place.is_dir() and not spec_of(config.data.pipeline).conversations:
         return tokenizer
-    return tokenizer.for_prompts(end_ids(place))
+    turn = run_turn_end(config, run, tokenizer)
+    trained = [] if turn is None or turn.token is None else [turn.token]
+    return tokenizer.for_prompts([*end_ids(place), *trained])
 
 
 def own_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:

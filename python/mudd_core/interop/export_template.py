@@ -1,0 +1,86 @@
+"""The chat template and the end of a turn that a run was trained with, in the tokenizer's files of an export."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mudd_core.base.types import Json, JsonObject
+from mudd_core.data.chat.templates import TEMPLATE, TEMPLATES, TOOL_USE, ChatTemplate
+from mudd_core.data.tokenizer_folder import CONFIG
+
+_GENERATION = "generation_config.json"
+_MAP = "special_tokens_map.json"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The template of a run. end, end_name: the token that ends a turn, None and empty without one."""
+
+    template: ChatTemplate
+    end: int | None = None
+    end_name: str = ""
+
+
+def with_trained(files: Mapping[str, bytes], trained: Trained | None, eos_id: int) -> dict[str, bytes]:
+    """Return the files of a tokenizer with the template and the end of a turn that were trained.
+
+    If the files already have both, they stay byte for byte. eos_id: of the tokenizer in the files.
+    """
+    found = dict(files)
+    if trained is None or CONFIG not in found:
+        return found
+    is_same = _source(found) == trained.template.source
+    generation = _object(found.get(_GENERATION, b"{}"))
+    named = generation.get("eos_token_id", eos_id)
+    ends = named if isinstance(named, list) else [eos_id if named is None else named]
+    if is_same and (trained.end is None or trained.end in (eos_id, *ends)):
+        return found
+    if not is_same:
+        _take_template(found, trained.template)
+    if trained.end is None:
+        return found
+    for name in (CONFIG, _MAP):
+        if name in found:
+            found[name] = _text({**_object(found[name]), "eos_token": trained.end_name})
+    others = [number for number in ends if number != trained.end]
+    eos: Json = [trained.end, *others] if others else trained.end
+    found[_GENERATION] = _text({**generation, "eos_token_id": eos})
+    return found
+
+
+def _take_template(files: dict[str, bytes], template: ChatTemplate) -> None:
+    """Put a template in place of all those that the files have."""
+    for name in [one for one in files if one == "chat_template.json" or one.startswith(f"{TEMPLATES}/")]:
+        del files[name]
+    config = _object(files[CONFIG])
+    if config.pop("chat_template", None) is not None:
+        files[CONFIG] = _text(config)
+    files[TEMPLATE] = template.source.encode()
+    if template.tool_use:
+        files[f"{TEMPLATES}/{TOOL_USE}.jinja"] = template.tool_use.encode()
+
+
+def _source(files: Mapping[str, bytes]) -> str | None:
+    """Return the template of a tokenizer's files, as transformers finds it."""
+    if TEMPLATE in files:
+        return files[TEMPLATE].decode("utf-8-sig", "replace")
+    value = _object(files[CONFIG]).get("chat_template")
+    if isinstance(value, list):
+        value = {str(one.get("name")): one.get("template") for one in value if isinstance(one, dict)}
+    value = value.get("default") if isinstance(value, dict) else value
+    return value if isinstance(value, str) else None
+
+
+def _object(data: bytes) -> JsonObject:
+    """Return the members of a file that the tokenizer was made of, which is JSON; none for another one."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _text(members: JsonObject) -> bytes:
+    return (json.dumps(members, indent=2, ensure_ascii=False) + "\n").encode()
