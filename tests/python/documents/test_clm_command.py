@@ -173,6 +173,19 @@ def test_explain_names_the_file_and_the_word(words: list[str], capsys: pytest.Ca
     assert "word     seed=7" in capsys.readouterr().out
 
 
+def test_explain_names_the_file_of_the_sizes(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("base").mkdir()
+    shutil.copy("shape.json", "base/config.json")
+    rest = without(words, "model.config_path")
+    for word, file in (
+        ("model.config_path=shape.json", "shape.json"),
+        ("model.config_path=base/config.json", "base/config.json"),
+        ("model.name_or_path=base", "base/config.json"),
+    ):
+        assert main([*rest, word, "--explain", "model.n_layer"]) == 0
+        assert f"file     {file}\n" in (shown := capsys.readouterr().out), shown
+
+
 def test_weights_that_come_with_a_name_are_where_the_run_starts(words: list[str]) -> None:
     first = [*without(words, "exp_name"), "exp_name=first"]
     assert main(first) == 0
