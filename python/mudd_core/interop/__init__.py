@@ -77,6 +77,18 @@ class Theirs:
         return to_ours(self.system.entries(self.config, self.settings), self.tensors, shapes)
 
 
+@contextmanager
+def what_fits() -> Iterator[None]:
+    """Raise UserError for settings that this program does not compute, and for weights that do not fit them."""
+    try:
+        yield
+    except UserError:
+        raise
+    except ValueError as error:  # a system's module raises these
+        raise UserError(str(error)) from error
+
+
+@what_fits()
 def read_original(
     system: str, config: Settings | str | Path, weights: Mapping[str, npt.ArrayLike] | str | Path
 ) -> Theirs:
@@ -102,6 +114,7 @@ def read_original(
     return Theirs(page, settings, model_config, tensors, left_out)
 
 
+@what_fits()
 def load_original(
     system: str,
     config: Settings | str | Path,
@@ -115,8 +128,8 @@ def load_original(
     system: one of SYSTEMS. config: the original's settings, or the path of a JSON file of them. weights: arrays under
     the original's names and shapes, or a safetensors file or folder, of which one tensor at a time is read. spread: how
     ranks hold the model between them; all of them make this call. alive: called for each tensor. The model's logits,
-    loss and loss_and_gradients take the original's batches; gradients carry its names. ValueError for what does not
-    fit, UserError for files.
+    loss and loss_and_gradients take the original's batches; gradients carry its names. UserError, a ValueError, for
+    settings and weights that do not fit; FormatError for a damaged file.
     """
     theirs = read_original(system, config, weights)
     held = spread(theirs.config)
@@ -125,7 +138,7 @@ def load_original(
     )
     tensors = theirs.ours(model.store)
     if note := theirs.note():
-        warnings.warn(f"[{system}] {note}", UserWarning, stacklevel=2)
+        warnings.warn(f"[{system}] {note}", UserWarning, stacklevel=3)
     for name, tensor in tensors.items():
         alive()
         if model.store.holds(0, name):

@@ -62,23 +62,18 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     from mudd_core.engine.model import Model
     from mudd_core.interop.import_state import first_parts, fits, narrow_kind
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), interop.what_fits():
         warnings.simplefilter(
             "ignore"
         )  # that the files are not checkpoints of ours is what this command is for
-        try:
-            theirs = interop.read_original(args.system, settings, source)
-            config = _config(args.system, theirs, workdir, rest)
-            model = Model(theirs.config, booked_only=True)
-            if is_base:
-                config = replace_path(config, "train.trainable", ",".join(_vectors(model)))
-            weights = theirs.ours(model.store)
-            kind = narrow_kind(source) if config.train.trainable else ""
-            found = {name: kind for name, tensor in weights.items() if fits(tensor, kind)}
-        except UserError:
-            raise
-        except ValueError as error:  # settings that ours does not have, weights that do not fit them
-            raise UserError(str(error)) from error
+        theirs = interop.read_original(args.system, settings, source)
+        config = _config(args.system, theirs, workdir, rest)
+        model = Model(theirs.config, booked_only=True)
+        if is_base:
+            config = replace_path(config, "train.trainable", ",".join(_vectors(model)))
+        weights = theirs.ours(model.store)
+        kind = narrow_kind(source) if config.train.trainable else ""
+        found = {name: kind for name, tensor in weights.items() if fits(tensor, kind)}
     tokenizer = None
     if config.data.tokenizer:
         require_own_tokenizer(config, args.tokenizer, source)
