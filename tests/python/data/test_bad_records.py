@@ -219,3 +219,12 @@ def test_lines_of_conversations_are_dropped(tmp_path: Path) -> None:
     for _ in range(2):
         config = chat_config(tmp_path, tmp_path / "chat.jsonl", "data.bad_records=drop")
         assert "1 bad record dropped" in notes(prepare(config, progress=quiet))[0]
+
+
+def test_a_line_that_is_not_utf8_names_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "a b.jsonl"
+    path.write_bytes(lines_of(["fine"])[0] + b'{"text": "caf\xe9"}\n')
+    with pytest.raises(
+        FormatError, match=r"at byte 30: line 2 is not UTF-8 .* `iconv -f LATIN1 -t UTF-8 '.*a b\.jsonl'"
+    ):
+        list(documents(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from id_cases import BATCH, DRAW, LENGTH, VOCAB, config_of
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
+from mudd_core.data.formats import format_of
 from mudd_core.data.pipelines import RowShape, prepare
 
 IDS = DRAW.integers(1, VOCAB, 203)
@@ -141,3 +143,16 @@ def test_a_missing_index_of_megatron_is_named(tmp_path: Path) -> None:
     path = written(tmp_path / "d" / "train.bin", PLAIN)
     with pytest.raises(UserError, match=r"expected one NAME\.bin with NAME\.idx .* data\.pipeline=ids"):
         prepare(config_of("megatron", path))
+
+
+@pytest.mark.parametrize("pipeline", ["pack", "ids"])
+def test_a_bin_that_holds_no_ids_is_not_trained(pipeline: str, tmp_path: Path) -> None:
+    packed = gzip.compress(b"some text " * 99)
+    path = written(tmp_path / "d" / "a.bin", packed + b"\0" * (len(packed) % 2))
+    said = "gunzip" if pipeline == "pack" else "expected files of token ids"
+    with pytest.raises(UserError, match=said):
+        prepare(config_of(pipeline, path, "data.tokenizer=bytes"), progress=lambda *_: None)
+    path.write_bytes(b"some text with \xc3\xa9 " * 300)
+    assert format_of(path).name == "text"
+    path.write_bytes(PLAIN)
+    assert format_of(path).name == "tokens"

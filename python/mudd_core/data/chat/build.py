@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -10,12 +11,12 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int64
 from mudd_core.config.data import DataConfig
-from mudd_core.data.chat.child import RefusedError
+from mudd_core.data.chat.child import TOO_LONG, RefusedError
 from mudd_core.data.chat.conversations import NoLayoutError, conversation_of, messages_column, records
 from mudd_core.data.chat.faults import Faults
 from mudd_core.data.chat.kept import Entry
 from mudd_core.data.chat.masks import example_of
-from mudd_core.data.chat.renderer import RenderedChat, Renderer
+from mudd_core.data.chat.renderer import SHORTEST_BOUND, RenderedChat, Renderer
 from mudd_core.data.chat.templates import ChatTemplate
 from mudd_core.data.corpus import Progress
 from mudd_core.data.formats.bad_records import BadRecords
@@ -25,6 +26,9 @@ from mudd_core.data.sources import Sources
 from mudd_core.data.tokenize import Tokenizer, WithPlaces
 
 _AT_ONCE = 64  # texts that are tokenized in one call
+_PARSED = "tool calls have arguments as JSON text; they are read as objects"
+_CHANGED = "earlier answers are changed by the template when later turns follow; they are not trained on"
+_LONG = "conversations are far longer than train.seq_len and are dropped (data.too_long)"
 
 
 @dataclass
@@ -38,6 +42,8 @@ class Build:
     progress: Progress
     faults: Faults = field(default_factory=Faults)
     total: int = 0
+    longest: int = SHORTEST_BOUND
+    counts: Counter[str] = field(default_factory=Counter)
     bad: BadRecords = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,7 +51,7 @@ class Build:
 
     def entries(self) -> Iterator[Entry]:
         """The examples in the order of the files. UserError at the end where some are refused and not to be dropped."""
-        renderer = Renderer(self.template, self.settings.loss_on)
+        renderer = Renderer(self.template, self.settings.loss_on, self.longest)
         try:
             ready = self._rendered(renderer)
             while group := list(islice(ready, _AT_ONCE)):
@@ -71,12 +77,22 @@ class Build:
                 try:
                     chat = conversation_of(record, column)
                     digest = chat.digest()
-                    yield renderer.render(chat, place), number, place, digest, bool(held)
+                    rendered = renderer.render(chat, place)
+                    self.counts[_PARSED] += chat.parsed
+                    self.counts[_CHANGED] += rendered.changed
+                    yield rendered, number, place, digest, bool(held)
                 except RefusedError as error:
+                    if error.kind == TOO_LONG and self.settings.too_long != "fail":
+                        self.counts[_LONG] += 1
+                        continue
                     if number == 1 and isinstance(error, NoLayoutError):
                         raise _of_another_layout(place, error) from None
                     self.faults.add(place, error)
         self.progress("rendering conversations", len(files), len(files))
+
+    def notes(self) -> list[str]:
+        """Return lines about what was read otherwise than it is written, or not trained on."""
+        return [f"{count:,} {what}" for what, count in self.counts.items() if count]
 
     def _tokenized(self, group: list[tuple[RenderedChat, int, str, bytes, bool]]) -> Iterator[Entry]:
         assert isinstance(self.tokenizer, WithPlaces)

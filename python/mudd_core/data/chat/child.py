@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 Message: TypeAlias = "dict[str, Plain]"
 
-MOST_CHARACTERS = 1 << 24  # of a rendered conversation
+TOO_LONG = "too long a text"
 FIXED_DATE = (2024, 7, 26)  # for templates that ask for today's: a run has the same text on every day
 REFUSES = "a text that the template refuses"
 CHANGES = "a turn that changes the text before it"
@@ -43,6 +43,7 @@ class Answer(TypedDict, total=False):
     text: str
     spans: list[tuple[int, int]]
     head: int
+    changed: int
 
 
 class RefusedError(Exception):
@@ -126,57 +127,105 @@ def compiled(source: str) -> Template:
     return sandbox.from_string(source)
 
 
-def renderer(template: Template, variables: dict[str, str], tools: Plain = None) -> Render:
-    """The function that renders by a template; RefusedError where the template refuses a conversation."""
+def renderer(
+    template: Template, variables: dict[str, str], tools: Plain = None, longest: int = 1 << 24
+) -> Render:
+    """The function that renders by a template; RefusedError where the template refuses a conversation.
+
+    longest: most characters of a text.
+    """
 
     def render(messages: list[Message], asks: bool) -> Rendered:
+        parts, size = [], 0
         try:
-            text = template.render(
+            for part in template.generate(
                 messages=messages, tools=tools, documents=None, add_generation_prompt=asks, **variables
-            )
+            ):
+                size += len(part)
+                if size > longest:
+                    break
+                parts.append(part)
         except MemoryError:
             raise
         except Exception as error:
             said = f"{error}" or type(error).__name__
             raise RefusedError(REFUSES, f"the template refuses it: {said[:500]}") from None
-        if len(text) > MOST_CHARACTERS:
-            raise RefusedError("too long a text", f"its text has more than {MOST_CHARACTERS:,} characters")
-        return without_marks(text)
+        if size > longest:
+            raise RefusedError(TOO_LONG, f"its text has more than {longest:,} characters")
+        return without_marks("".join(parts))
 
     return render
 
 
-def counted(
-    render: Render, messages: list[Message], loss_on: str, marked: bool
-) -> tuple[str, list[tuple[int, int]]]:
+@dataclass(frozen=True)
+class Counted:
     """The text of a conversation, and the spans of its characters that count.
 
-    marked: whether the template has generation marks. Without them a turn of the assistant is what the text up to it
-    has beyond the text before it with the generation prompt. RefusedError where a text is no beginning of the next.
+    changed: earlier answers that the template changes once later turns follow. They do not count, because the model
+    would not have written the text that is there.
     """
+
+    text: str
+    spans: list[tuple[int, int]]
+    changed: int = 0
+
+
+def counted(
+    render: Render, messages: list[Message], loss_on: str, marked: bool, untrained: Sequence[int] = ()
+) -> Counted:
+    """Return what counts of a conversation. untrained: numbers of answers that the data exclude.
+
+    marked: whether the template has generation marks. Without them a turn of the assistant is the text up to it without
+    the text before it with the generation prompt. RefusedError if no mask of the last answer is certain.
+    """
+    answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
     whole = render(messages, False)
     if loss_on == "all":
-        return whole.text, [(0, len(whole.text))]
-    answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+        if untrained:
+            raise RefusedError("a weight of 0", "data.loss_on=all counts every token; take assistant or last")
+        return Counted(whole.text, [(0, len(whole.text))])
+    wanted = [number for number, at in enumerate(answers) if at not in untrained]
+    if loss_on == "last":
+        wanted = [number for number in wanted if number == len(answers) - 1]
     if marked:
         marks = [mark for mark in whole.marks if mark[0] < mark[1]]
-        if len(marks) != len(answers) and (loss_on == "last" or not marks):
+        if len(marks) != len(answers) and (loss_on == "last" or untrained or not marks):
             reason = f"the template marks {len(marks)} parts of {len(answers)} turns of the assistant"
             raise RefusedError("marks of other turns", reason, [whole.text])
-        return whole.text, marks[-1:] if loss_on == "last" else marks
-    last = _span_of(render, messages, answers[-1], whole.text)
-    if loss_on == "last":
-        return whole.text, [last]
+        whole_marks = len(marks) != len(answers)
+        return Counted(whole.text, marks if whole_marks else [marks[number] for number in wanted])
     try:
-        return whole.text, [*(_span_of(render, messages, at, whole.text) for at in answers[:-1]), last]
+        return _by_turns(render, messages, answers, wanted, whole.text)
     except RefusedError as error:
-        if error.kind != CHANGES:
+        # A later turn of the user may change the last answer; without a loss it is not needed.
+        if error.kind != CHANGES or answers[-1] + 1 == len(messages):
             raise
-        raise RefusedError(CHANGES_EARLIER, error.reason, error.texts) from None
+        messages = messages[: answers[-1] + 1]
+        return _by_turns(render, messages, answers, wanted, render(messages, False).text)
+
+
+def _by_turns(
+    render: Render, messages: list[Message], answers: list[int], wanted: list[int], whole: str
+) -> Counted:
+    """Return what counts by rendering up to each answer; an earlier one that later turns change does not count."""
+    spans, changed = [], 0
+    for number in wanted:
+        try:
+            spans.append(_span_of(render, messages, answers[number], whole))
+        except RefusedError as error:
+            if error.kind != CHANGES or number == len(answers) - 1:
+                raise
+            changed += 1
+    if not spans and changed:
+        raise RefusedError(CHANGES_EARLIER, "later turns change every answer that has a loss", [whole])
+    return Counted(whole, spans, changed)
 
 
 def _span_of(render: Render, messages: list[Message], at: int, whole: str) -> tuple[int, int]:
-    """The characters [first, end) of turn `at` in the whole text; RefusedError where no mask is certain."""
+    """The characters [first, end) of turn `at` in the whole text; RefusedError where no mask is certain.
+
+    A generation prompt may open thoughts that the answer does not have: the answer begins where both texts part.
+    """
     try:
         before = render(messages[:at], True).text
     except RefusedError as error:
@@ -185,11 +234,17 @@ def _span_of(render: Render, messages: list[Message], at: int, whole: str) -> tu
         reason = f"its first turn is the assistant's, and the template cannot say what is before it ({error.reason})"
         raise RefusedError("a first turn of the assistant", reason) from None
     after = whole if at + 1 == len(messages) else render(messages[: at + 1], False).text
-    for longer, shorter in ((after, before), (whole, after)):
-        if not longer.startswith(shorter):
-            reason = f"the text changes when turn {at + 1} or a later one is added, so no mask is certain"
-            raise RefusedError(CHANGES, reason, [shorter, longer])
-    return len(before), len(after)
+    reason = f"the text changes when turn {at + 1} or a later one is added, so no mask is certain"
+    if not whole.startswith(after):
+        raise RefusedError(CHANGES, reason, [after, whole])
+    if after.startswith(before):
+        return len(before), len(after)
+    without = render(messages[:at], False).text
+    shared = zip(before, after, strict=False)
+    first = next((i for i, (a, b) in enumerate(shared) if a != b), min(len(before), len(after)))
+    if not after.startswith(without) or first <= len(without):
+        raise RefusedError(CHANGES, reason, [before, after])
+    return first, len(after)
 
 
 def require_parts(messages: list[Message], text: str) -> None:
@@ -216,15 +271,18 @@ def head_of(render: Render, messages: list[Message], text: str) -> int:
     return len(head) if text.startswith(head) else -1
 
 
-def _answer(render: Render, turns: list[Message], loss_on: str, marked: bool) -> Answer:
+def _answer(
+    render: Render, turns: list[Message], loss_on: str, marked: bool, untrained: Sequence[int]
+) -> Answer:
     try:
-        text, spans = counted(render, turns, loss_on, marked)
-        require_parts(turns, text)
-        return {"text": text, "spans": spans, "head": head_of(render, turns, text)}
+        found = counted(render, turns, loss_on, marked, untrained)
+        require_parts(turns, found.text)
+        head = head_of(render, turns, found.text)
+        return {"text": found.text, "spans": found.spans, "head": head, "changed": found.changed}
     except RefusedError as error:
         return {"kind": error.kind, "reason": error.reason, "texts": error.texts}
     except MemoryError:
-        return {"kind": "too long a text", "reason": "the template needs too much memory for it", "texts": []}
+        return {"kind": "too much memory", "reason": "the template needs too much memory for it", "texts": []}
 
 
 def has_marks(source: str) -> bool:
@@ -258,8 +316,10 @@ def main() -> int:
         request = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         which = int(bool(request["tools"]))
-        render = renderer(templates[which], head["variables"], request["tools"])
-        answer = _answer(render, request["messages"], head["loss_on"], has_marks(sources[which]))
+        render = renderer(templates[which], head["variables"], request["tools"], head["longest"])
+        answer = _answer(
+            render, request["messages"], head["loss_on"], has_marks(sources[which]), request["untrained"]
+        )
         signal.setitimer(signal.ITIMER_PROF, 0)
         _say(answer)
     return 0

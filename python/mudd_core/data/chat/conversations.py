@@ -19,6 +19,8 @@ _OTHER_ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot"
 _PAIR = ("prompt", "completion")
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 _ALPACA = ("instruction", "input", "output")
+_COLUMNAR = ("parquet", "arrow")
+_WEIGHTS = ("weight", "train")
 
 
 _SHAREGPT = "as ShareGPT's; docs/data.md (chat data) has the lines that rename them"
@@ -37,14 +39,21 @@ class NoLayoutError(RefusedError):
 
 @dataclass(frozen=True)
 class Conversation:
-    """The turns of a conversation, and the tools that its template may describe."""
+    """The turns of a conversation, and the tools that its template may describe.
+
+    untrained: numbers of the answers that the data exclude from the loss. parsed: tool calls whose arguments were JSON
+    text.
+    """
 
     messages: list[JsonObject]
     tools: list[Json] | None
+    untrained: tuple[int, ...] = ()
+    parsed: int = 0
 
     def digest(self) -> bytes:
         """SHA-256 of what it says; RefusedError for half a surrogate, which no text has."""
-        text = json.dumps([self.messages, self.tools], ensure_ascii=False, sort_keys=True)
+        excluded = [[*self.untrained]] if self.untrained else []
+        text = json.dumps([self.messages, self.tools, *excluded], ensure_ascii=False, sort_keys=True)
         try:
             return hashlib.sha256(text.encode()).digest()
         except UnicodeEncodeError:
@@ -66,14 +75,24 @@ def records(file: Path, one: Format, bad: BadRecords = FAIL) -> Iterator[JsonObj
             f"[data.path] data.pipeline=chat reads jsonl, Parquet and Arrow, got {file} ({one.name}); write one JSON "
             "object a line"
         )
-    yield from one.objects(file, bad)
+    found = one.objects(file, bad)
+    # A column of objects has the members of all rows: those that a row lacks are null.
+    yield from (_without_nulls(record) for record in found) if one.name in _COLUMNAR else found
+
+
+def _without_nulls(value: JsonObject) -> JsonObject:
+    """Return an object without members that are null, at any depth."""
+    return {name: _complete(member) for name, member in value.items() if member is not None}
+
+
+def _complete(value: Json) -> Json:
+    if isinstance(value, dict):
+        return _without_nulls(value)
+    return [_complete(one) for one in value] if isinstance(value, list) else value
 
 
 def conversation_of(record: JsonObject, column: str) -> Conversation:
     """The conversation of a record; RefusedError where it is none, NoLayoutError without any known members."""
-    tools = record.get("tools")
-    if isinstance(tools, str):  # as some data sets keep them
-        tools = _json(tools)
     if column in record:
         turns = _turns(record[column], column)
     elif all(name in record for name in _PAIR):
@@ -83,8 +102,86 @@ def conversation_of(record: JsonObject, column: str) -> Conversation:
         turns = _alpaca(record)
     else:
         raise NoLayoutError(record, column)
+    turns = [*_system_of(record, turns), *_history_of(record), *turns]
+    untrained = tuple(number for number, turn in enumerate(turns) if _is_untrained(turn, number + 1))
+    turns = [{name: value for name, value in turn.items() if name not in _WEIGHTS} for turn in turns]
+    parsed = sum(map(_parse_arguments, turns))
     _require_turns(turns)
-    return Conversation(turns, tools if isinstance(tools, list) and tools else None)
+    if len(untrained) == sum(turn["role"] == "assistant" for turn in turns):
+        raise RefusedError("no answer", "each turn of the assistant has weight 0 or train false")
+    return Conversation(turns, tools_of(record), untrained, parsed)
+
+
+def tools_of(record: JsonObject) -> list[Json] | None:
+    """Return the tools of a record: `tools`, or the older `functions`; JSON text is read, one object is a list."""
+    for name in ("tools", "functions"):
+        value = record.get(name)
+        if isinstance(value, str) and value.strip():  # as some data sets keep them
+            value = _json(value, name)
+        if isinstance(value, dict):
+            value = [value] if value else []
+        if value is None or value in ("", []):
+            continue
+        if not isinstance(value, list):
+            raise RefusedError("no conversation", f"{name}: expected a list, got {_kind(value)}")
+        return value if name == "tools" else [{"type": "function", "function": one} for one in value]
+    return None
+
+
+def _system_of(record: JsonObject, turns: list[JsonObject]) -> list[JsonObject]:
+    """Return the system turn of a record that has it next to its turns, if it does."""
+    system = record.get("system", "")
+    if system is None or system == "":
+        return []
+    if not isinstance(system, str):
+        raise RefusedError("no conversation", f"system: expected a text, got {_kind(system)}")
+    if turns and turns[0].get("role") == "system":
+        raise RefusedError("two system turns", "it has a system turn and a member system; remove one of them")
+    return [{"role": "system", "content": system}]
+
+
+def _history_of(record: JsonObject) -> list[JsonObject]:
+    """Return the earlier turns in `history`: pairs of a question and an answer."""
+    history = record.get("history")
+    if history is None or history == []:
+        return []
+    pairs = history if isinstance(history, list) else [history]
+    turns: list[JsonObject] = []
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+            raise RefusedError("no conversation", "history: expected pairs of a question and an answer")
+        turns += [{"role": "user", "content": pair[0]}, {"role": "assistant", "content": pair[1]}]
+    return turns
+
+
+def _is_untrained(turn: JsonObject, number: int) -> bool:
+    """Return whether weight 0 or train false excludes an answer from the loss; RefusedError for another weight."""
+    weight, train = turn.get("weight", 1), turn.get("train", True)
+    if weight not in (0, 1) or not isinstance(train, bool):
+        name, value = ("weight", weight) if weight not in (0, 1) else ("train", train)
+        wanted = "0 or 1" if name == "weight" else "true or false"
+        raise RefusedError(
+            "a weight that is none", f"turn {number}: expected {wanted} as {name}, got {value!r:.80}"
+        )
+    return turn.get("role") == "assistant" and (weight == 0 or not train)
+
+
+def _parse_arguments(turn: JsonObject) -> int:
+    """Read the arguments of tool calls that are JSON text, as templates expect objects; return their number."""
+    calls, count = turn.get("tool_calls"), 0
+    for call in calls if isinstance(calls, list) else []:
+        function = call.get("function", call) if isinstance(call, dict) else None
+        text = function.get("arguments") if isinstance(function, dict) else None
+        if not isinstance(function, dict) or not isinstance(text, str):
+            continue
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            continue  # a text that is no object stays
+        if isinstance(value, dict):
+            function["arguments"] = value
+            count += 1
+    return count
 
 
 def _way_out(record: JsonObject) -> str:
@@ -98,11 +195,13 @@ def _way_out(record: JsonObject) -> str:
     return "rename them, or name the member that holds the messages by data.column"
 
 
-def _json(text: str) -> Json:
+def _json(text: str, name: str) -> Json:
     try:
         value: Json = json.loads(text)
     except (ValueError, RecursionError):
-        raise RefusedError("no conversation", "tools: expected a list, got a text that is not JSON") from None
+        raise RefusedError(
+            "no conversation", f"{name}: expected a list, got a text that is not JSON"
+        ) from None
     return value
 
 

@@ -19,23 +19,30 @@ from mudd_core.data.chat.templates import ChatTemplate
 SCRIPT = Path(__file__).with_name("child.py")
 MEMORY = 1 << 29  # bytes of address space beyond Python's own
 SECONDS = 10.0  # of processor time for a conversation
+SHORTEST_BOUND = 1 << 20  # characters of a text that are read in any case
+_CHARACTERS_A_TOKEN = 64
 _ARGUMENT = "[data.template]"
 _SAFE = (3, 1, 6)  # earlier versions let templates out of the sandbox
 
 
 @dataclass(frozen=True)
 class RenderedChat:
-    """The text of a conversation; spans [first, end) of its characters that count; head: of its system turn, or -1."""
+    """The text of a conversation; spans [first, end) of its characters that count; head: of its system turn, or -1.
+
+    changed: earlier answers that the template changes once later turns follow; they do not count.
+    """
 
     text: str
     spans: list[tuple[int, int]]
     head: int
+    changed: int = 0
 
 
 class Renderer:
     """A process that renders by one template. UserError where jinja2 is missing or the template is none."""
 
-    def __init__(self, template: ChatTemplate, loss_on: str) -> None:
+    def __init__(self, template: ChatTemplate, loss_on: str, longest: int = SHORTEST_BOUND) -> None:
+        """longest: characters of a rendered conversation; a longer one is refused as TOO_LONG."""
         _require_jinja()
         self._template, self._seconds = template, SECONDS
         self._child = subprocess.Popen(
@@ -50,6 +57,7 @@ class Renderer:
             "tool_use": template.tool_use,
             "variables": template.variables,
             "loss_on": loss_on,
+            "longest": longest,
         }
         answer = self._ask(json.dumps(head), "")
         if "error" in answer:
@@ -61,10 +69,12 @@ class Renderer:
 
         example: its number, for messages. UserError where the template takes too long.
         """
-        answer = self._ask(json.dumps({"messages": chat.messages, "tools": chat.tools}), f" with {example}")
+        request = {"messages": chat.messages, "tools": chat.tools, "untrained": [*chat.untrained]}
+        answer = self._ask(json.dumps(request), f" with {example}")
         if "kind" in answer:
             raise RefusedError(answer["kind"], answer["reason"], answer["texts"])
-        return RenderedChat(answer["text"], [(a, b) for a, b in answer["spans"]], answer["head"])
+        spans = [(a, b) for a, b in answer["spans"]]
+        return RenderedChat(answer["text"], spans, answer["head"], answer["changed"])
 
     def _ask(self, request: str, example: str) -> Answer:
         child = self._child
@@ -98,6 +108,11 @@ class Renderer:
                 continue
         self._child.kill()
         self._child.wait()
+
+
+def bound_for(seq_len: int) -> int:
+    """Return the most characters of a conversation that may fit train.seq_len tokens."""
+    return max(SHORTEST_BOUND, _CHARACTERS_A_TOKEN * seq_len)
 
 
 def _require_jinja() -> None:

@@ -42,10 +42,20 @@ def require_length(length: int, path: Path, offset: int) -> None:
 def _object(line: bytes, path: Path, place: str, offset: int) -> JsonObject:
     try:
         value = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        reason = f"{place} is not UTF-8 ({error.reason}){_conversion(path)}"
+        raise FormatError(str(path), offset + error.start, reason) from None
     except (ValueError, RecursionError) as error:
-        reason = error.reason if isinstance(error, UnicodeDecodeError) else str(error)
-        raise FormatError(str(path), offset, f"{place} is not JSON: {reason}") from None
+        raise FormatError(str(path), offset, f"{place} is not JSON: {error}") from None
     return _only_object(value, path, place, offset)
+
+
+def _conversion(path: Path) -> str:
+    """Return the command that converts a plain file of Latin-1; empty for a compressed one."""
+    if is_packed(path):
+        return ""
+    name, new = shlex.quote(str(path)), shlex.quote(f"{path.with_suffix('')}.utf8{path.suffix}")
+    return f"; if the file is Latin-1, `iconv -f LATIN1 -t UTF-8 {name} > {new}` and name the new file"
 
 
 def _first_line(line: bytes, path: Path) -> bytes:

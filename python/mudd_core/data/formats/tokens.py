@@ -13,6 +13,7 @@ from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import Columns, Format, Record, require_columns
 from mudd_core.data.formats.npy import MAGIC, header_of
+from mudd_core.data.formats.packed import packing_of
 
 _U16, _U32 = np.dtype("<u2"), np.dtype("<u4")
 _WIDTHS: dict[str, np.dtype[np.generic]] = {".u16": _U16, ".u32": _U32}
@@ -20,6 +21,7 @@ _WIDTHS: dict[str, np.dtype[np.generic]] = {".u16": _U16, ".u32": _U32}
 _LLM_C_HEAD = 1024
 _LLM_C: dict[int, np.dtype[np.generic]] = {20240520: _U16, 20240801: _U32}
 _PROBED = 1 << 16  # bytes
+_HEAD = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,26 @@ def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Re
         yield {"input_ids": place.read(file, 0, place.count)}
 
 
+def _has_ids(path: Path) -> bool:
+    """Return whether a file may hold ids: a .bin may be compressed, or text, which ids are not by chance."""
+    if path.suffix.lower() != ".bin":
+        return True
+    with BoundedFile(path) as file:
+        head = file.read(0, min(file.size, _HEAD), "the head")
+    if packing_of(head) is not None:
+        return False
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start < len(head) - 3  # else a character that the head cuts
+    return b"\0" in head or len(head) < 64
+
+
 FORMAT = Format(
-    "tokens", (".u16", ".u32", ".npy", ".bin"), lambda head: head.startswith(MAGIC), records, holds="ids"
+    "tokens",
+    (".u16", ".u32", ".npy", ".bin"),
+    lambda head: head.startswith(MAGIC),
+    records,
+    holds="ids",
+    has=_has_ids,
 )

@@ -17,6 +17,7 @@ from mudd_core.data.access import Access, local_root
 from mudd_core.data.cache_folder import locked
 from mudd_core.data.chat.build import Build
 from mudd_core.data.chat.kept import MANIFEST, Kept, open_kept, write_kept
+from mudd_core.data.chat.renderer import SHORTEST_BOUND, bound_for
 from mudd_core.data.chat.show import marked
 from mudd_core.data.chat.templates import ChatTemplate, find_template
 from mudd_core.data.chat.turn_end import turn_end
@@ -90,6 +91,7 @@ class ChatData:
             refused = self.kept.facts.get("refused")
             raise UserError(
                 f"[data.path] expected conversations in {self.config.data.path}, got none"
+                + "".join(f"; {note}" for note in self._notes())
                 + (
                     f" that can be trained on: {refused}; data.bad_examples=fail shows them"
                     if refused
@@ -102,6 +104,10 @@ class ChatData:
                 f"{found.dropped:,} longer ones alone; raise train.seq_len or set data.too_long=cut"
             )
         return made
+
+    def _notes(self) -> list[str]:
+        notes = self.kept.facts.get("notes")
+        return [str(note) for note in notes] if isinstance(notes, list) else []
 
     def describe(self) -> list[str]:
         train, valid = self.train, self.valid
@@ -116,6 +122,7 @@ class ChatData:
             lines += [f"warning     {note}" for note in end.notes(template.name)]
         if facts.get("refused"):
             lines.append(f"warning     left out: {facts['refused']} (data.bad_examples=drop)")
+        lines += [f"note        {note}" for note in self._notes()]
         if facts.get("dropped"):
             lines.append(f"warning     {facts['dropped']}")
         if train.dropped or valid.dropped:
@@ -159,6 +166,9 @@ def prepare(config: Config, how: Preparation) -> ChatData:
     }
     if config.data.bad_records == "drop":
         rule["bad_records"] = "drop"
+    longest = bound_for(config.train.seq_len)
+    if longest > SHORTEST_BOUND:
+        rule["longest"] = longest
     folder = root / f"chat-{fingerprint_of(files, rule, how.fingerprint)}"
     progress = how.progress or ConsoleProgress(what=f"rendering conversations into {folder}")
     if folder.is_dir():
@@ -168,7 +178,7 @@ def prepare(config: Config, how: Preparation) -> ChatData:
             how.before_build()
         with locked(root, f"{folder.name}.lock", progress):
             if not folder.is_dir():
-                build = Build(config.data, found, template, tokenizer, progress)
+                build = Build(config.data, found, template, tokenizer, progress, longest=longest)
                 _write(folder, build, source)
     return _checked(_opened(config, folder))
 
@@ -188,6 +198,7 @@ def _write(folder: Path, build: Build, source: TokenizerSource) -> None:
             "template": Path(name).name if build.settings.template == "auto" else name,
             "variables": {**build.template.variables},
             "refused": build.faults.text(),
+            "notes": [*build.notes()],
             "dropped": dropped_note(build.bad.count, build.bad.first),
             "examples": build.total,
         }

@@ -1,0 +1,195 @@
+"""Members of conversations that data sets have: nulls of tables, arguments as text, weights, thoughts, long texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chat_cases import chat_config, write_folder, write_jsonl
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.types import Json, JsonObject
+from mudd_core.data.chat.child import RefusedError
+from mudd_core.data.chat.conversations import Conversation, conversation_of, records, tools_of
+from mudd_core.data.chat.show import marked
+from mudd_core.data.formats import format_of
+from mudd_core.data.pipelines import RowShape, prepare
+from mudd_core.data.pipelines.chat import ChatData
+
+ASKS = {"role": "user", "content": "Why?"}
+SAYS = {"role": "assistant", "content": "So."}
+
+
+def call(arguments: Json) -> JsonObject:
+    return {"type": "function", "function": {"name": "weather", "arguments": arguments}}
+
+
+def talk(*calls: JsonObject) -> JsonObject:
+    turn: JsonObject = {"role": "assistant", "content": "", "tool_calls": [*calls]}
+    return {"messages": [ASKS, turn]}
+
+
+def conversations(file: Path) -> list[Conversation]:
+    return [conversation_of(record, "messages") for record in records(file, format_of(file))]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "datasets"])
+def test_nulls_of_tables_are_not_members(kind: str, tmp_path: Path) -> None:
+    """The oracle is the same record without the nulls; jsonl keeps a null that is written there."""
+    import datasets
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wanted = [talk(call({"city": "Rome"})), talk(call({"day": 3}), call({"city": "Oslo", "day": 4}))]
+    table = pa.Table.from_pylist(wanted)
+    file = tmp_path / f"a.{'arrow' if kind == 'arrow' else 'parquet'}"
+    if kind == "parquet":
+        pq.write_table(table, file)
+    elif kind == "arrow":
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    else:
+        datasets.Dataset.from_list(wanted).to_parquet(str(file))
+    assert conversations(file) == [conversation_of(record, "messages") for record in wanted]
+    lines = write_jsonl(tmp_path / "a.jsonl", [talk(call({"city": None}))])
+    (one,) = conversations(lines)
+    assert one.messages[1]["tool_calls"] == [call({"city": None})]
+
+
+def test_arguments_that_are_json_text_become_objects() -> None:
+    found = conversation_of(talk(call('{"city": "Rome"}'), call("not JSON"), call("[1]")), "messages")
+    assert found.parsed == 1
+    assert found.messages[1]["tool_calls"] == [call({"city": "Rome"}), call("not JSON"), call("[1]")]
+
+
+def test_members_next_to_the_turns_are_read() -> None:
+    record: JsonObject = {"messages": [ASKS, SAYS], "system": "Be kind.", "history": [["a", "b"]]}
+    found = conversation_of(record, "messages")
+    assert [turn["content"] for turn in found.messages] == ["Be kind.", "a", "b", "Why?", "So."]
+    alpaca = {
+        "instruction": "Why?",
+        "output": "So.",
+        "system": "Be kind.",
+        "history": [["a", "b"], ["c", "d"]],
+    }
+    assert [turn["role"] for turn in conversation_of(alpaca, "messages").messages] == [
+        "system",
+        *["user", "assistant"] * 3,
+    ]
+    weather: JsonObject = {"name": "weather"}
+    wrapped = [{"type": "function", "function": weather}]
+    assert tools_of({"functions": [weather]}) == tools_of({"functions": json.dumps(weather)}) == wrapped
+    assert tools_of({"tools": wrapped[0]}) == tools_of({"tools": json.dumps(wrapped)}) == wrapped
+    assert tools_of({"tools": None}) is tools_of({"tools": []}) is tools_of({"tools": ""}) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"system": ["a"]}, "system: expected a text, got a list"),
+        ({"history": ["a"]}, "history: expected pairs"),
+        ({"tools": 3}, "tools: expected a list, got a number"),
+        ({"functions": "{"}, "functions: expected a list, got a text that is not JSON"),
+        ({"system": "b", "messages": [{"role": "system", "content": "a"}, ASKS, SAYS]}, "a member system"),
+        ({"messages": [ASKS, {**SAYS, "weight": 0.5}]}, "turn 2: expected 0 or 1 as weight, got 0.5"),
+        ({"messages": [ASKS, {**SAYS, "train": "no"}]}, "turn 2: expected true or false as train"),
+        ({"messages": [ASKS, {**SAYS, "weight": 0}]}, "each turn of the assistant has weight 0"),
+    ],
+)
+def test_members_that_cannot_be_read_are_refused_by_name(more: JsonObject, said: str) -> None:
+    with pytest.raises(RefusedError, match=said):
+        conversation_of({"messages": [ASKS, SAYS], **more}, "messages")
+
+
+def data_of(folder: Path, found: list[Any], template: str = "", *words: str) -> ChatData:
+    write_folder(folder / "tokenizer", "chatml")
+    if template:
+        (folder / "t.jinja").write_text(template)
+        words = (*words, f"data.template={folder}/t.jinja")
+    made = prepare(chat_config(folder, write_jsonl(folder / "chat.jsonl", found), *words))
+    assert isinstance(made, ChatData)
+    return made
+
+
+def shown(data: ChatData) -> list[str]:
+    splits = data.rows("train", RowShape(256, 1, 0)), data.rows("valid", RowShape(256, 1, 0))
+    ones = [one for split in splits for row in range(split.rows) for one in split.examples(row)]
+    return sorted(marked(one.ids.tolist(), one.counts.tolist(), data.tokenizer.decode) for one in ones)
+
+
+@pytest.mark.parametrize("without", [{"weight": 0}, {"train": False}])
+@pytest.mark.parametrize("marks", [False, True])
+def test_an_answer_of_weight_0_is_not_trained(marks: bool, without: JsonObject, tmp_path: Path) -> None:
+    answers = [{**SAYS, **without}, ASKS, {**SAYS, "content": "Yes.", "weight": 1}]
+    folder = tmp_path / "tokenizer"
+    write_folder(folder, "chatml", marks=marks)
+    config = chat_config(tmp_path, write_jsonl(tmp_path / "chat.jsonl", [{"messages": [ASKS, *answers]}]))
+    (text,) = shown(prepare(config))  # type: ignore[arg-type]
+    assert text.count("{+") == 1 and "{+Yes." in text and "weight" not in text
+    every = chat_config(tmp_path, tmp_path / "chat.jsonl", "data.loss_on=all")
+    with pytest.raises(UserError, match="loss_on=all counts every token"):
+        prepare(every)
+
+
+# As Qwen3's: thoughts of answers before the last question are taken out.
+STRIPS = (
+    "{%- set last = namespace(at=0) %}{%- for m in messages %}{%- if m.role == 'user' %}"
+    "{%- set last.at = loop.index0 %}{%- endif %}{%- endfor %}"
+    "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}"
+    "{%- if m.role == 'assistant' and m.reasoning_content and loop.index0 > last.at %}"
+    "{{ '<think>' + m.reasoning_content + '</think>' }}{%- endif %}{{ m.content + '<|im_end|>\\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+# As DeepSeek-R1-Distill's: the generation prompt opens thoughts that no answer in the text has.
+OPENS = (
+    "{%- for m in messages %}{{ '<|im_start|>' + m.role }}{{ m.content.split('</think>')[-1] + '<|im_end|>' }}"
+    "{%- endfor %}{%- if add_generation_prompt %}{{ '<|im_start|>assistant<think>\\n' }}{%- endif %}"
+)
+
+
+def thinking(text: str) -> JsonObject:
+    return {"role": "assistant", "content": text, "reasoning_content": "hm"}
+
+
+def test_an_answer_whose_thoughts_are_taken_out_later_does_not_count(tmp_path: Path) -> None:
+    messages = [ASKS, thinking("So."), ASKS, SAYS, ASKS, thinking("Yes.")]
+    data = data_of(tmp_path, [{"messages": messages}], STRIPS)
+    (text,) = shown(data)
+    assert (
+        text.count("{+") == 2 and "{+So." in text and text.endswith("{+<think>hm</think>Yes.<|im_end|>\\n+}")
+    )
+    assert any("1 earlier answers are changed by the template" in line for line in data.describe())
+
+
+def test_a_trailing_question_is_left_out(tmp_path: Path) -> None:
+    (text,) = shown(data_of(tmp_path, [{"messages": [ASKS, thinking("So."), ASKS]}], STRIPS))
+    assert text.endswith("{+<think>hm</think>So.<|im_end|>\\n+}")
+
+
+def test_thoughts_that_the_prompt_alone_opens_are_no_fault(tmp_path: Path) -> None:
+    said = {"role": "assistant", "content": "<think>hm</think>So."}
+    (text,) = shown(data_of(tmp_path, [{"messages": [ASKS, said, ASKS, SAYS]}], OPENS))
+    assert text.count("{+So.<|im_end|>+}") == 2
+
+
+def test_a_text_far_above_the_sequences_is_dropped_and_counted(tmp_path: Path) -> None:
+    """16 million characters took 5 GB of the parent."""
+    template = (
+        "{%- for m in messages %}{{ m.content * (16000000 if m.content == 'big' else 1) }}{%- endfor %}"
+    )
+    big = {"messages": [ASKS, {**SAYS, "content": "big"}]}
+    data = data_of(tmp_path, [big, {"messages": [ASKS, SAYS]}, big], template)
+    assert len(shown(data)) == 1
+    assert any("2 conversations are far longer than train.seq_len" in line for line in data.describe())
+    with pytest.raises(UserError, match="more than 1,048,576 characters"):
+        data_of(tmp_path / "fails", [big], template, "data.too_long=fail")
+
+
+def test_a_template_in_a_config_is_bounded_as_a_file_is(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "tokenizer", "chatml")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": "x" * (2 << 20)}))
+    with pytest.raises(FormatError, match="a chat template has at most 1,048,576 bytes"):
+        prepare(chat_config(tmp_path, write_jsonl(tmp_path / "chat.jsonl", [{"messages": [ASKS, SAYS]}])))
