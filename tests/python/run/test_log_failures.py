@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+import mudd_core as mc
 from mudd_core import checkpoint
 from mudd_core.base import regular_files
+from mudd_core.base.errors import UserError
 from mudd_core.cli import log_text, main
 from mudd_core.run.store import event_file, logs, metrics
+from mudd_core.run.store.logs import require_metrics_file
 from tiny_run import CONFIG
 
 
@@ -123,3 +126,17 @@ def test_a_metrics_file_may_be_in_the_folder_that_the_run_makes(tmp_path: Path, 
     more = tmp_path / "run" / "more.jsonl"
     assert main([*words, f"log.metrics_file={more}"]) == 0
     assert more.read_bytes() == (tmp_path / "run" / "metrics.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("foreign", ['{"a": 1}\n', '{"a": 1, "step": 3}\n', '{"st', "text", "[1]\n"])
+def test_a_foreign_file_is_not_emptied_by_a_copy_of_the_metrics(foreign: str, tmp_path: Path) -> None:
+    """Rows of a copy are cut back by their steps, and an object without one is none."""
+    file = tmp_path / "mine.json"
+    file.write_text(foreign)
+    config = mc.load_config("tiny.py", {"log.metrics_file": str(file)})
+    if '{"step": '.startswith(foreign):  # a torn row
+        require_metrics_file(config)
+        return
+    with pytest.raises(UserError, match="expected a new file or one of metrics rows"):
+        require_metrics_file(config)
+    assert file.read_text() == foreign

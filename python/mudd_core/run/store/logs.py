@@ -17,7 +17,7 @@ from mudd_core.config import Config
 from mudd_core.run.records.events import Sample
 from mudd_core.run.store.event_file import EventFiles
 from mudd_core.run.store.metrics import LineFile, MetricsLog, Row, SampleLog, event_lines
-from mudd_core.run.store.metrics_file import MetricsFile, is_folder, lines_file
+from mudd_core.run.store.metrics_file import MetricsFile, has_objects, is_folder, lines_file
 from mudd_core.run.store.run_folder import BOARD, EVENTS, METRICS, SAMPLES, RunFolder
 
 _COPY = "log.metrics_file"
@@ -157,6 +157,9 @@ class Logs:
             self._warn(name, text)
 
 
+_ROW_BEGIN = b'{"step": '  # of each row of metrics.jsonl
+
+
 def require_metrics_file(config: Config, folder: RunFolder | None = None) -> None:
     """SaveError if log.metrics_file cannot be written; UserError for a file of something else; leaves nothing behind.
 
@@ -174,8 +177,10 @@ def require_metrics_file(config: Config, folder: RunFolder | None = None) -> Non
     try:
         if not is_new:
             with open_binary(path, links=False) as file:
-                begin = file.read(1)
-            if begin not in (b"", b"{"):
+                begin = file.read(len(_ROW_BEGIN))
+            # Rows of a copy are cut back by their steps, which would empty a file of other objects.
+            wanted = b"{" if has_objects(config) else _ROW_BEGIN
+            if not (begin.startswith(wanted) or wanted.startswith(begin)):
                 raise UserError(f"[log] metrics_file: expected a new file or one of metrics rows, got {path}")
         open_to_append(path).close()
         if is_new:
