@@ -208,3 +208,12 @@ def test_a_base_in_bf16_stays_in_bf16_and_trains_as_its_values_in_fp32(
         assert all(name.endswith((".gain", "count")) for name in tensors if "/" in name)
     assert "frozen parameters are stored in bfloat16" in capsys.readouterr().out
     assert hashes[0] == hashes[1]
+
+
+def test_a_foreign_metrics_file_is_refused_before_the_base_is_imported(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "mine.json").write_text('{"a": 1}\n')
+    assert tune("log.metrics_file=mine.json") == 2
+    assert "expected a new file or one of metrics rows" in capsys.readouterr().err
+    assert not (here / "runs").exists() and (here / "mine.json").read_text() == '{"a": 1}\n'

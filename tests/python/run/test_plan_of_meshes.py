@@ -127,3 +127,26 @@ def test_a_plan_that_does_not_fit_prints_a_command_that_does(
     assert "--node-memory: expected --plan" in capsys.readouterr().err
     assert main(["--config=tiny.py", "--plan", "--node-memory=0"]) == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_a_plan_of_one_process_names_the_mesh_that_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "t.txt"
+    text.write_text("some text\n" * 500)
+    words = [
+        "--config=small.py",
+        "--plan",
+        f"data.path={text}",
+        "data.tokenizer=bytes",
+        f"--workdir={tmp_path}/run",
+    ]
+    assert main([*words, "train.batch_size=64", "train.seq_len=256", "--node-memory=1"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    (at,) = [
+        number for number, line in enumerate(lines) if line.startswith("the nearest mesh that fits is mesh.")
+    ]
+    assert lines.index(next(line for line in lines if line.startswith("DOES NOT FIT: "))) < at
+    assert "--ranks=" in lines[at + 1] and "--config=small.py" in lines[at + 1]
+    disk = next((number for number, line in enumerate(lines) if line.startswith("disk ")), len(lines))
+    assert at < disk

@@ -29,7 +29,7 @@ from mudd_core.cli.tune.adapter import adapter_of, require_same_adapter
 from mudd_core.cli.tune.base import Base, base_of, base_sha256, require_elsewhere, require_same_base
 from mudd_core.cli.tune.before_after import print_answers
 from mudd_core.cli.tune.recipe import recipe_of
-from mudd_core.config import Config
+from mudd_core.config import Config, load_config
 from mudd_core.config.saved import to_json
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.config.values import whole
@@ -40,6 +40,7 @@ from mudd_core.run.loop import signals
 from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.json_files import read_facts, read_saved_config
+from mudd_core.run.store.logs import require_metrics_file
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.tune_arguments import TuneArguments
 
@@ -55,11 +56,16 @@ class _Start:
     place: list[str]
 
 
+_METRICS_FILE = "log.metrics_file="
+
+
 def main(words: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     asked, rest = _parser().read(words)
     run = RunFolder(local(asked.workdir, "[tune] --workdir"))
     require_elsewhere(asked.base, run)
+    if named := [word for word in rest if _METRICS_FILE in word]:  # before a base is imported for it
+        require_metrics_file(load_config("tiny.py", named), run)
     # A plan of a run that has begun writes nothing, so it may be printed while the run trains.
     with nullcontext() if asked.plan and run.holds_run else FolderLock(run):
         start = _prepared(asked, rest, run)

@@ -205,6 +205,8 @@ def _memory_lines(
     fits = ranks * peak - programs <= have(plan.place)
     if not fits and plan.place.world == 1:
         lines += _indented(f"DOES NOT FIT: {plan.advice(kinds, have(plan.place))}")
+        if (found := plan.nearest(have)) is not None:
+            lines += _mesh_that_fits(found, command, "the nearest mesh that fits is")
     lines += [
         f"    {bytes_text(kinds[kind]):>14}  {text}" for kind, text in _KINDS.items() if kinds.get(kind)
     ]
@@ -237,14 +239,14 @@ def _mesh_lines(
         return lines + _indented(
             f"DOES NOT FIT on any mesh of this batch: {plan.advice(kinds, have(plan.place))}"
         )
+    return lines + _mesh_that_fits(found, command, "DOES NOT FIT; the nearest mesh that fits is")
+
+
+def _mesh_that_fits(found: Choice, command: Callable[[Choice], str], begin: str) -> list[str]:
+    """Return the lines about a mesh that fits, with the command that trains on it."""
     world, nodes = found.place.world, found.place.nodes
-    return [
-        *lines,
-        f"                DOES NOT FIT; the nearest mesh that fits is {found.words} on "
-        f"{world} rank{'s' * (world > 1)}, "
-        f"{nodes} node{'s' * (nodes > 1)}:",
-        f"                {command(found)}",
-    ]
+    ranks = f"{world} rank{'s' * (world > 1)}, {nodes} node{'s' * (nodes > 1)}"
+    return [f"                {begin} {found.words} on {ranks}:", f"                {command(found)}"]
 
 
 def _indented(text: str) -> list[str]:
