@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -15,7 +16,7 @@ from mudd_core.data.chat.child import RefusedError
 from mudd_core.data.chat.conversations import Conversation, conversation_of, records, tools_of
 from mudd_core.data.chat.show import marked
 from mudd_core.data.formats import format_of
-from mudd_core.data.pipelines import RowShape, prepare
+from mudd_core.data.pipelines import RowShape, chat, prepare
 from mudd_core.data.pipelines.chat import ChatData
 
 ASKS = {"role": "user", "content": "Why?"}
@@ -193,3 +194,16 @@ def test_a_template_in_a_config_is_bounded_as_a_file_is(tmp_path: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": "x" * (2 << 20)}))
     with pytest.raises(FormatError, match="a chat template has at most 1,048,576 bytes"):
         prepare(chat_config(tmp_path, write_jsonl(tmp_path / "chat.jsonl", [{"messages": [ASKS, SAYS]}])))
+
+
+def test_a_cache_of_an_earlier_version_serves_its_own_runs_alone(tmp_path: Path) -> None:
+    """It may have nulls and texts that are read otherwise today."""
+    data = data_of(tmp_path, [{"messages": [ASKS, SAYS]}])
+    config = chat_config(tmp_path, tmp_path / "chat.jsonl")
+    with mock.patch.object(chat, "fingerprint_of", wraps=chat.fingerprint_of) as named:
+        prepare(config)
+    files, rule, _ = named.call_args.args
+    kept = {name: value for name, value in rule.items() if name != "longest"}
+    earlier = chat.fingerprint_of(files, {**kept, "chat": 1}, None)
+    assert data.fingerprint != earlier
+    assert prepare(config, fingerprint=earlier).fingerprint == earlier

@@ -17,7 +17,7 @@ from mudd_core.data.access import Access, local_root
 from mudd_core.data.cache_folder import locked
 from mudd_core.data.chat.build import Build
 from mudd_core.data.chat.kept import MANIFEST, Kept, open_kept, write_kept
-from mudd_core.data.chat.renderer import SHORTEST_BOUND, bound_for
+from mudd_core.data.chat.renderer import bound_for
 from mudd_core.data.chat.show import marked
 from mudd_core.data.chat.templates import ChatTemplate, find_template
 from mudd_core.data.chat.turn_end import turn_end
@@ -167,8 +167,9 @@ def prepare(config: Config, how: Preparation) -> ChatData:
     if config.data.bad_records == "drop":
         rule["bad_records"] = "drop"
     longest = bound_for(config.train.seq_len)
-    if longest > SHORTEST_BOUND:
-        rule["longest"] = longest
+    # Earlier versions kept nulls of tables and arguments as text: new runs do not use their caches.
+    if how.fingerprint is None or how.fingerprint != fingerprint_of(files, rule, None):
+        rule |= {"chat": 2, "longest": longest}
     folder = root / f"chat-{fingerprint_of(files, rule, how.fingerprint)}"
     progress = how.progress or ConsoleProgress(what=f"rendering conversations into {folder}")
     if folder.is_dir():
