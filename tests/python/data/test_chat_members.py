@@ -92,6 +92,11 @@ def test_members_next_to_the_turns_are_read() -> None:
         ({"system": ["a"]}, "system: expected a text, got a list"),
         ({"history": ["a"]}, "history: expected pairs"),
         ({"tools": 3}, "tools: expected a list, got a number"),
+        (
+            {"tools": {"weather": {}, "time": {}}},
+            "tools: expected a list or one tool, got an object with time, weather",
+        ),
+        ({"tools": [{"name": "a"}], "functions": [{"name": "b"}]}, "it has tools and functions"),
         ({"functions": "{"}, "functions: expected a list, got a text that is not JSON"),
         ({"system": "b", "messages": [{"role": "system", "content": "a"}, ASKS, SAYS]}, "a member system"),
         ({"messages": [ASKS, {**SAYS, "weight": 0.5}]}, "turn 2: expected 0 or 1 as weight, got 0.5"),
@@ -175,6 +180,22 @@ def test_thoughts_that_the_prompt_alone_opens_are_no_fault(tmp_path: Path) -> No
     assert text.count("{+So.<|im_end|>+}") == 2
 
 
+@pytest.mark.parametrize("said", ["<b>x</b>", "<t>", "<think>"])
+def test_an_answer_may_begin_as_the_prompt_ends(said: str, tmp_path: Path) -> None:
+    """The generation prompt ends with <think>; the characters that both share are the answer's."""
+    (text,) = shown(data_of(tmp_path, [{"messages": [ASKS, {**SAYS, "content": said}]}], OPENS))
+    assert text.endswith(f"assistant{{+{said}<|im_end|>+}}")
+
+
+@pytest.mark.parametrize(
+    "source", ["{{ 'x' * 9000000 }}{{ messages[0].content }}", "{{ messages[0].content * 900000000 }}"]
+)
+def test_a_template_that_makes_every_text_too_large_is_refused_early(source: str, tmp_path: Path) -> None:
+    """2,000 conversations would take minutes."""
+    with pytest.raises(UserError, match=r"t\.jinja: each of the first 20 conversations fails"):
+        data_of(tmp_path, [{"messages": [ASKS, SAYS]}] * 50, source)
+
+
 def test_a_text_far_above_the_sequences_is_dropped_and_counted(tmp_path: Path) -> None:
     """16 million characters took 5 GB of the parent."""
     template = (
@@ -203,7 +224,7 @@ def test_a_cache_of_an_earlier_version_serves_its_own_runs_alone(tmp_path: Path)
     with mock.patch.object(chat, "fingerprint_of", wraps=chat.fingerprint_of) as named:
         prepare(config)
     files, rule, _ = named.call_args.args
-    kept = {name: value for name, value in rule.items() if name != "longest"}
+    kept = {name: value for name, value in rule.items() if name not in ("longest", "fails")}
     earlier = chat.fingerprint_of(files, {**kept, "chat": 1}, None)
     assert data.fingerprint != earlier
     assert prepare(config, fingerprint=earlier).fingerprint == earlier

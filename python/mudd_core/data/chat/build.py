@@ -11,7 +11,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int64
 from mudd_core.config.data import DataConfig
-from mudd_core.data.chat.child import TOO_LONG, RefusedError
+from mudd_core.data.chat.child import TOO_LONG, TOO_MUCH_MEMORY, RefusedError
 from mudd_core.data.chat.conversations import NoLayoutError, conversation_of, messages_column, records
 from mudd_core.data.chat.faults import Faults
 from mudd_core.data.chat.kept import Entry
@@ -26,6 +26,7 @@ from mudd_core.data.sources import Sources
 from mudd_core.data.tokenize import Tokenizer, WithPlaces
 
 _AT_ONCE = 64  # texts that are tokenized in one call
+_TRIED = 20  # conversations after which a template that makes all of them too large is refused
 _PARSED = "tool calls have arguments as JSON text; they are read as objects"
 _CHANGED = "earlier answers are changed by the template when later turns follow; they are not trained on"
 _LONG = "conversations are far longer than train.seq_len and are dropped (data.too_long)"
@@ -82,6 +83,7 @@ class Build:
                     self.counts[_CHANGED] += rendered.changed
                     yield rendered, number, place, digest, bool(held)
                 except RefusedError as error:
+                    self._require_some(error)
                     if error.kind == TOO_LONG and self.settings.too_long != "fail":
                         self.counts[_LONG] += 1
                         continue
@@ -89,6 +91,15 @@ class Build:
                         raise _of_another_layout(place, error) from None
                     self.faults.add(place, error)
         self.progress("rendering conversations", len(files), len(files))
+
+    def _require_some(self, error: RefusedError) -> None:
+        """Raise UserError if the template makes each of the first conversations too large: all would take minutes."""
+        large = self.counts[_LONG] + self.faults.counts.get(TOO_MUCH_MEMORY, 0) + 1
+        if error.kind in (TOO_LONG, TOO_MUCH_MEMORY) and large == self.total == _TRIED:
+            raise UserError(
+                f"[data.template] {self.template.name}: each of the first {_TRIED} conversations fails: "
+                f"{error.reason}; name another template"
+            )
 
     def notes(self) -> list[str]:
         """Return lines about what was read otherwise than it is written, or not trained on."""

@@ -26,10 +26,12 @@ Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | 
 Message: TypeAlias = "dict[str, Plain]"
 
 TOO_LONG = "too long a text"
+TOO_MUCH_MEMORY = "too much memory"
 FIXED_DATE = (2024, 7, 26)  # for templates that ask for today's: a run has the same text on every day
 REFUSES = "a text that the template refuses"
 CHANGES = "a turn that changes the text before it"
 CHANGES_EARLIER = "an earlier answer that later turns change"  # the last one has a mask
+_PROBE = "\ue0f2"  # an answer that no data set has
 _OPEN, _CLOSE = "\ue0f0\ue0f1\ue0f0", "\ue0f1\ue0f0\ue0f1"  # private characters around what a mark holds
 
 
@@ -240,11 +242,18 @@ def _span_of(render: Render, messages: list[Message], at: int, whole: str) -> tu
     if after.startswith(before):
         return len(before), len(after)
     without = render(messages[:at], False).text
-    shared = zip(before, after, strict=False)
-    first = next((i for i, (a, b) in enumerate(shared) if a != b), min(len(before), len(after)))
+    # The answer may begin as the prompt ends: another answer shows where answers begin.
+    other: Message = {**messages[at], "content": _PROBE}
+    first = min(_shared(before, after), _shared(after, render([*messages[:at], other], False).text))
     if not after.startswith(without) or first <= len(without):
         raise RefusedError(CHANGES, reason, [before, after])
     return first, len(after)
+
+
+def _shared(first: str, second: str) -> int:
+    """Return the number of characters in which two texts begin alike."""
+    pairs = zip(first, second, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 
 
 def require_parts(messages: list[Message], text: str) -> None:
@@ -282,7 +291,7 @@ def _answer(
     except RefusedError as error:
         return {"kind": error.kind, "reason": error.reason, "texts": error.texts}
     except MemoryError:
-        return {"kind": "too much memory", "reason": "the template needs too much memory for it", "texts": []}
+        return {"kind": TOO_MUCH_MEMORY, "reason": "the template needs too much memory for it", "texts": []}
 
 
 def has_marks(source: str) -> bool:

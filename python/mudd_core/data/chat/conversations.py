@@ -102,7 +102,9 @@ def conversation_of(record: JsonObject, column: str) -> Conversation:
         turns = _alpaca(record)
     else:
         raise NoLayoutError(record, column)
-    turns = [*_system_of(record, turns), *_history_of(record), *turns]
+    turns = [*_system_of(record, turns), *turns]
+    head = int(bool(turns) and turns[0].get("role") == "system")
+    turns = [*turns[:head], *_history_of(record), *turns[head:]]
     untrained = tuple(number for number, turn in enumerate(turns) if _is_untrained(turn, number + 1))
     turns = [{name: value for name, value in turn.items() if name not in _WEIGHTS} for turn in turns]
     parsed = sum(map(_parse_arguments, turns))
@@ -114,11 +116,18 @@ def conversation_of(record: JsonObject, column: str) -> Conversation:
 
 def tools_of(record: JsonObject) -> list[Json] | None:
     """Return the tools of a record: `tools`, or the older `functions`; JSON text is read, one object is a list."""
+    if record.get("tools") and record.get("functions"):
+        raise RefusedError("tools twice", "it has tools and functions; remove one of them")
     for name in ("tools", "functions"):
         value = record.get(name)
         if isinstance(value, str) and value.strip():  # as some data sets keep them
             value = _json(value, name)
         if isinstance(value, dict):
+            if value and not {"type", "function", "name"} & value.keys():
+                reason = (
+                    f"{name}: expected a list or one tool, got an object with {', '.join(sorted(value))[:80]}"
+                )
+                raise RefusedError("no conversation", reason)
             value = [value] if value else []
         if value is None or value in ("", []):
             continue

@@ -111,7 +111,7 @@ def _of_config(value: Json, file: Path) -> dict[str, str]:
     texts = {}
     for name in ("default", TOOL_USE):
         text = named.get(name)
-        if isinstance(text, str) and len(text) > _LONGEST:
+        if isinstance(text, str) and len(text.encode("utf-8", "surrogatepass")) > _LONGEST:
             raise FormatError(str(file), _LONGEST, f"a chat template has at most {_LONGEST:,} bytes")
         if isinstance(text, str):
             texts[name] = text

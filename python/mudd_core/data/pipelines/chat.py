@@ -169,7 +169,7 @@ def prepare(config: Config, how: Preparation) -> ChatData:
     longest = bound_for(config.train.seq_len)
     # Earlier versions kept nulls of tables and arguments as text: new runs do not use their caches.
     if how.fingerprint is None or how.fingerprint != fingerprint_of(files, rule, None):
-        rule |= {"chat": 2, "longest": longest}
+        rule |= {"chat": 2, "longest": longest, "fails": config.data.too_long == "fail"}
     folder = root / f"chat-{fingerprint_of(files, rule, how.fingerprint)}"
     progress = how.progress or ConsoleProgress(what=f"rendering conversations into {folder}")
     if folder.is_dir():
