@@ -36,7 +36,7 @@ def conversations(file: Path) -> list[Conversation]:
     return [conversation_of(record, "messages") for record in records(file, format_of(file))]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "arrow", "datasets"])
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "datasets", "datasets.jsonl"])
 def test_nulls_of_tables_are_not_members(kind: str, tmp_path: Path) -> None:
     """The oracle is the same record without the nulls; jsonl keeps a null that is written there."""
     import datasets
@@ -45,18 +45,22 @@ def test_nulls_of_tables_are_not_members(kind: str, tmp_path: Path) -> None:
 
     wanted = [talk(call({"city": "Rome"})), talk(call({"day": 3}), call({"city": "Oslo", "day": 4}))]
     table = pa.Table.from_pylist(wanted)
-    file = tmp_path / f"a.{'arrow' if kind == 'arrow' else 'parquet'}"
+    file = tmp_path / f"a.{'arrow' if kind == 'arrow' else 'jsonl' if 'jsonl' in kind else 'parquet'}"
     if kind == "parquet":
         pq.write_table(table, file)
     elif kind == "arrow":
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
-    else:
+    elif kind == "datasets":
         datasets.Dataset.from_list(wanted).to_parquet(str(file))
+    else:
+        datasets.Dataset.from_list(wanted).to_json(str(file))
     assert conversations(file) == [conversation_of(record, "messages") for record in wanted]
     lines = write_jsonl(tmp_path / "a.jsonl", [talk(call({"city": None}))])
     (one,) = conversations(lines)
     assert one.messages[1]["tool_calls"] == [call({"city": None})]
+    lines = write_jsonl(tmp_path / "b.jsonl", [talk(call({"city": None})), *wanted])
+    assert conversations(lines)[0].messages[1]["tool_calls"] == [call({"city": None})]
 
 
 def test_arguments_that_are_json_text_become_objects() -> None:

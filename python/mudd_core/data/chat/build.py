@@ -126,7 +126,7 @@ def _of_another_layout(place: str, error: NoLayoutError) -> UserError:
 
 def require_conversation(path: Path, one: Format, column: str) -> None:
     """UserError or FormatError where the first record of a file is no conversation. column: as data.column."""
-    if (record := next(records(path, one), None)) is not None:
+    if (record := next(records(path, one, filled=False), None)) is not None:
         try:
             conversation_of(record, messages_column(column))
         except NoLayoutError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.chat.child import RefusedError
+from mudd_core.data.chat.filled_nulls import FilledNulls
 from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.format import Format
 
@@ -19,7 +20,6 @@ _OTHER_ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot"
 _PAIR = ("prompt", "completion")
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 _ALPACA = ("instruction", "input", "output")
-_COLUMNAR = ("parquet", "arrow")
 _WEIGHTS = ("weight", "train")
 
 
@@ -65,8 +65,8 @@ def messages_column(column: str) -> str:
     return "messages" if column == "text" else column
 
 
-def records(file: Path, one: Format, bad: BadRecords = FAIL) -> Iterator[JsonObject]:
-    """Yield the records of a file.
+def records(file: Path, one: Format, bad: BadRecords = FAIL, *, filled: bool = True) -> Iterator[JsonObject]:
+    """Yield the records of a file. filled: without nulls that a table filled in, for which jsonl is read twice.
 
     UserError for a format whose records are no objects.
     """
@@ -76,19 +76,7 @@ def records(file: Path, one: Format, bad: BadRecords = FAIL) -> Iterator[JsonObj
             "object a line"
         )
     found = one.objects(file, bad)
-    # A column of objects has the members of all rows: those that a row lacks are null.
-    yield from (_without_nulls(record) for record in found) if one.name in _COLUMNAR else found
-
-
-def _without_nulls(value: JsonObject) -> JsonObject:
-    """Return an object without members that are null, at any depth."""
-    return {name: _complete(member) for name, member in value.items() if member is not None}
-
-
-def _complete(value: Json) -> Json:
-    if isinstance(value, dict):
-        return _without_nulls(value)
-    return [_complete(one) for one in value] if isinstance(value, list) else value
+    yield from map(FilledNulls(file, one).removed, found) if filled else found
 
 
 def conversation_of(record: JsonObject, column: str) -> Conversation:

@@ -1,0 +1,65 @@
+"""Nulls that tables put into objects which lack a member: Parquet, Arrow, and jsonl files that `datasets` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mudd_core.base.types import Json, JsonObject
+from mudd_core.data.formats.bad_records import BadRecords
+from mudd_core.data.formats.format import Format
+
+_COLUMNAR = ("parquet", "arrow")
+Place = tuple[str, ...]  # names of the members that lead to an object; lists add none
+
+
+class FilledNulls:
+    """The places of a file whose objects have nulls instead of absent members."""
+
+    def __init__(self, file: Path, one: Format) -> None:
+        """Read a file of JSON: a place is a table's if all of its objects have the same members, some of them null.
+
+        A null that single objects have, while others lack the member, is the author's.
+        """
+        self._everywhere = one.name in _COLUMNAR
+        self._places: set[Place] = set()
+        if self._everywhere or one.objects is None:
+            return
+        members: dict[Place, set[frozenset[str]]] = {}
+        counts: dict[Place, int] = {}
+        nulls: set[Place] = set()
+        for record in one.objects(file, BadRecords(drops=True)):
+            for place, found in _objects(record, ()):
+                members.setdefault(place, set()).add(frozenset(found))
+                counts[place] = counts.get(place, 0) + 1
+                if None in found.values():
+                    nulls.add(place)
+        self._places = {place for place in nulls if len(members[place]) == 1 and counts[place] > 1}
+
+    def removed(self, record: JsonObject) -> JsonObject:
+        """Return a record without these nulls."""
+        return self._object(record, ()) if self._everywhere or self._places else record
+
+    def _object(self, value: JsonObject, place: Place) -> JsonObject:
+        drops = self._everywhere or place in self._places
+        return {
+            name: self._value(member, (*place, name))
+            for name, member in value.items()
+            if member is not None or not drops
+        }
+
+    def _value(self, value: Json, place: Place) -> Json:
+        if isinstance(value, dict):
+            return self._object(value, place)
+        return [self._value(one, place) for one in value] if isinstance(value, list) else value
+
+
+def _objects(value: Json, place: Place) -> Iterator[tuple[Place, JsonObject]]:
+    """Yield the objects inside a value with their places."""
+    if isinstance(value, dict):
+        yield place, value
+        for name, member in value.items():
+            yield from _objects(member, (*place, name))
+    elif isinstance(value, list):
+        for one in value:
+            yield from _objects(one, place)
