@@ -55,7 +55,7 @@ def save(
     own = job.plan.files[comm.rank if comm else 0]
     writer: list[_core.AtomicFolder] = []  # of rank 0
     try:
-        there = on_first(comm, job.prepare)
+        there, job.others = on_first(comm, job.prepare)  # all ranks say the same of a save that fails
         if there and _already_saved(job, own, arrays, (run_id, config_hash, state), comm):
             return job.final
         try:
@@ -96,23 +96,22 @@ class _Job:
     def __init__(self, directory: Path, step: int, plan: WritePlan) -> None:
         self.directory, self.plan = directory, plan
         self._step, self.final = step, step_folder(directory, step)
-        self._others = False
+        self.others = False
 
-    def prepare(self) -> bool:
-        """Whether the step is there already."""
+    def prepare(self) -> tuple[bool, bool]:
+        """Return whether the step is there already, and whether there are others."""
         _core.make_folders(str(self.directory))
         _core.restore_set_aside(str(self.directory))
         steps, strange = scan(self.directory)
         if self._step in strange:
             what = strange[self._step]
             raise SaveError(f"{self.final} is {what}, expected a folder or nothing; move it away")
-        self._others = any(other != self._step for other in steps)
-        return self._step in steps
+        return self._step in steps, any(other != self._step for other in steps)
 
     @property
     def older(self) -> str:
         """The end of a message about a save that failed: what is true of the steps that are there."""
-        return "; older steps are intact" if self._others else ""
+        return "; older steps are intact" if self.others else ""
 
     def begin(self, writer: list[_core.AtomicFolder]) -> str:
         """Make the temporary folder; its path."""
@@ -122,7 +121,7 @@ class _Job:
         if have < need:
             raise SaveError(
                 f"a checkpoint needs {need:,} bytes and {self.directory} has {have:,} free{self.older}. "
-                f"Free some space{', or keep fewer steps with train.keep_last' if self._others else ''}"
+                f"Free some space{', or keep fewer steps with train.keep_last' if self.others else ''}"
             )
         writer.append(_core.AtomicFolder(str(self.directory), self.final.name, new_id()))
         return str(writer[0].temporary)

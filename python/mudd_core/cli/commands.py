@@ -177,7 +177,7 @@ def _tokenizer(request: Request, config: Config, text: Prepared, model: Model) -
             "[sample] --tokenizer: expected the tokenizer of the ids that this run was trained on, got none; give "
             "--tokenizer=PATH: a folder, a tokenizer.json, a *.model of sentencepiece, or bytes"
         )
-    return for_prompts(text.tokenizer, config, request.folder)
+    return for_prompts(text.tokenizer, config, saved_run(request)[1])
 
 
 def _write_continuations(

@@ -47,7 +47,7 @@ def resolve(asked: CommandLine) -> Resolved:
             f"the run in {workdir} goes on from its newest checkpoint without {keys.flag(keys.RESTORED)}"
         )
     applied = apply(_GRAMMAR, rows, config, settings, lambda row: row.name in skipped)
-    _add_model_origins(applied, file, settings[keys.MODEL])
+    _add_model_origins(applied, file)
     applied = with_own_words(_GRAMMAR, applied, own)
     notes += _follow_rows(applied, settings[_ROWS])
     return Resolved(
@@ -62,11 +62,11 @@ def resolve(asked: CommandLine) -> Resolved:
     )
 
 
-def _add_model_origins(applied: Applied, file: str, named: Setting) -> None:
+def _add_model_origins(applied: Applied, file: str) -> None:
     """Note that the fields of the model come from a file that the command names."""
     for info in walk(applied.config):
         if info.path.startswith("model."):
-            applied.origins.setdefault(info.path, Origin(None, file, named.word))
+            applied.origins.setdefault(info.path, Origin(None, file, ""))
 
 
 def _inside(checkpoint: Value, workdir: str) -> bool:

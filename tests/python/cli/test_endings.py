@@ -51,7 +51,7 @@ def test_a_sample_that_fails_is_a_warning(capsys: pytest.CaptureFixture[str]) ->
     trainer = SimpleNamespace(
         engine=SimpleNamespace(executor=SimpleNamespace(release=lambda: None)),
         model=SimpleNamespace(config=SimpleNamespace(max_seq_len=1)),
-        tokenizer=SimpleNamespace(eos_id=0),
+        tokenizer=SimpleNamespace(eos_id=0, encode=lambda text, **_: []),
     )
     ending.show_sample(trainer, Config())
     assert "warning: no sample: [sample] prompt: expected at most 0 tokens" in capsys.readouterr().out

@@ -106,7 +106,7 @@ def test_sampling_is_repeatable_and_greedy_needs_no_seed(finished: TinyRun) -> N
 
 def test_the_printed_sample_command_works(finished: TinyRun) -> None:
     (line,) = [line for line in finished.output.splitlines() if line.startswith("sample ")]
-    words = line.split(None, 3)[3]
+    words = "sample " + line.partition(" sample ")[2]
     env = {**os.environ, "PYTHONPATH": str(CONFIG.parents[2] / "python")}
     command = f"{finished.command()[0]} {finished.command()[1]} {words}"
     done = subprocess.run(

@@ -144,7 +144,11 @@ def test_a_ring_needs_rotary_positions_and_room() -> None:
 
 def test_a_sample_that_the_window_ends_says_so() -> None:
     tokenizer = SimpleNamespace(
-        encode=lambda prompt: [ord(c) % 61 for c in prompt], eos_id=-1, vocab_size=61, stream=lambda: chr
+        encode=lambda prompt, **_: [ord(c) % 61 for c in prompt],
+        eos_id=-1,
+        stop_ids=frozenset(),
+        vocab_size=61,
+        stream=lambda after: chr,
     )
     model, _, _ = make("gpt2")
     for asked, written in ((10, 4), (4, 4), (3, 3)):

@@ -9,7 +9,6 @@ from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.formats.bad_records import BadRecords
 from mudd_core.data.formats.format import Format
 
-_COLUMNAR = ("parquet", "arrow")
 Place = tuple[str, ...]  # names of the members that lead to an object; lists add none
 
 
@@ -21,7 +20,7 @@ class FilledNulls:
 
         A null that single objects have, while others lack the member, is the author's.
         """
-        self._everywhere = one.name in _COLUMNAR
+        self._everywhere = one.by_number is not None and one.by_number.in_groups  # a table of columns
         self._places: set[Place] = set()
         if self._everywhere or one.objects is None:
             return

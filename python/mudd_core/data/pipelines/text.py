@@ -19,6 +19,7 @@ from mudd_core.data.corpus import Split
 from mudd_core.data.documents.plain_text import PlainText, text_cache
 from mudd_core.data.documents.round_trip import loss_note
 from mudd_core.data.documents.source import Frame
+from mudd_core.data.listing import data_files
 from mudd_core.data.pipelines.document_data import DocumentData, documents_of
 from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.preparation import Preparation
@@ -143,6 +144,10 @@ def in_records(settings: DataConfig) -> bool:
         return "*" in settings.path or "," in settings.path
     if path.is_file():
         return holds_records(path, settings.column)
+    try:
+        data_files(settings.path)
+    except UserError:  # the listing of the text reports it
+        return False
     return chosen_files(settings, "path").records
 
 
