@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,7 @@ def test_a_first_start_takes_the_memory_of_its_plan(tmp_path: Path) -> None:
     text.mkdir()
     for number, file in enumerate(sorted((ROOT / "python").rglob("*.py"))[:250]):
         (text / f"{number}.txt").write_text(file.read_text())
+    time.sleep(2.1)  # a text of the last two seconds is read again, so its cache would not be known
     words = [sys.executable, str(ROOT / "launch.py"), "--config=tiny.py", f"data.path={text}"]
     words += [f"--workdir={tmp_path / 'run'}", f"data.cache_dir={tmp_path / 'cache'}", "train.steps=2"]
     words += ["train.eval_every=0", "eval.max_batches=1", "optim.warmup_steps=1"]
