@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from typing import IO, Literal, TypeAlias, TypedDict
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import IO, BinaryIO, Literal, TypeAlias, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Array
@@ -85,6 +88,12 @@ def receive(pipe: IO[bytes]) -> Message | None:
     return head, arrays
 
 
+def joined(rows: Sequence[Array], dtype: npt.DTypeLike) -> list[Array]:
+    """Return the lengths of rows and all their values in one array."""
+    lengths = np.array([row.size for row in rows], np.int64)
+    return [lengths, np.concatenate([np.empty(0, dtype), *rows])]
+
+
 def fault_of(error: BaseException) -> Head:
     """Return an error as the head of an answer, from which the run raises it again."""
     if isinstance(error, FormatError):
@@ -95,3 +104,27 @@ def fault_of(error: BaseException) -> Head:
         file = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
         return {"error": "lost", "errno": error.errno, "text": error.strerror or str(error), "path": file}
     return {"error": "other", "text": f"{type(error).__name__}: {error}"}
+
+
+def error_of(head: Head, failed: str) -> Exception:
+    """Return the error of an answer. failed: the work of the process, for an error that is not expected there."""
+    if head["error"] == "format":
+        return FormatError(head["path"], head["offset"], head["text"])
+    if head["error"] == "user":
+        return UserError(head["text"])
+    return RuntimeError(f"[data] {failed}: {head['text']}")
+
+
+def answer_parent(serve: Callable[[BinaryIO, BinaryIO], None], ignored: Iterable[int]) -> None:
+    """Serve through standard input and output until the parent is gone.
+
+    ignored: signals for the parent, which ends this process.
+    """
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # output of a library is no answer
+    try:
+        serve(sys.stdin.buffer, out)
+    except BrokenPipeError:
+        os._exit(0)

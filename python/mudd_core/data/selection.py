@@ -57,15 +57,19 @@ def selected(
     roots = folders_in(path)
     found = _saved([file for file in files if file not in typed], roots)
     kinds = {file: _kind(file, column, ids) for file in found if not _is_card(file)}
-    records = _records(kinds, named)
+    records = set(_records(kinds, named))
     about_links = (f"{len(links):,} links left out, {links[0]} first",) if links else ()
     if not records or named == "text":
         whole = {*found, *typed}
         return Selection(tuple(file for file in files if file in whole), False, about_links)
-    prose = [file for file, kind in kinds.items() if kind in _PROSE and file not in set(records)]
-    if prose and named == "auto":
-        raise UserError(_mixed(path, records, prose, argument))
-    left = [file for file in found if file not in set(records)]
+    prose = [
+        file
+        for file, kind in kinds.items()
+        if named == "auto" and file not in records and kind in _PROSE and not _is_binary(file)
+    ]
+    if prose:
+        raise UserError(_mixed(path, [file for file in found if file in records], prose, argument))
+    left = [file for file in found if file not in records]
     notes = (f"left out, no records: {shown(left, roots)}",) if left else ()
     kept = {*records, *(file for file in files if file in typed)}
     return Selection(tuple(file for file in files if file in kept), True, (*notes, *about_links))
@@ -91,17 +95,19 @@ def _records(kinds: dict[Path, str], named: str) -> list[Path]:
         return [file for file in kinds if format_of(file).name == named] or list(kinds)
     records = [file for file, kind in kinds.items() if kind == "records"]
     others = [file for file, kind in kinds.items() if kind == "other json"]
+    if records or not others:
+        return records
     # Nothing but JSON: a column that it lacks is named by its readers.
-    return others if not records and "text" not in kinds.values() else records
+    return [] if any(kind == "text" and not _is_binary(file) for file, kind in kinds.items()) else others
 
 
 def _kind(file: Path, column: str, ids: bool) -> str:
-    """Return `records`, `text`, `other json` (without the column) or `binary`."""
+    """Return `records`, `text`, `other json` (without the column) or `ids`."""
     one = format_of(file)
     if one.holds == "ids":
-        return "records" if ids else "binary"
+        return "records" if ids else "ids"
     if one.holds == "text":
-        return "binary" if _is_binary(file) else "text"
+        return "text"  # or another file that no reader knows; selected() looks at its bytes if it matters
     if (
         one.name == "jsonl"
         and file.suffix.lower() in _BY_CONTENT

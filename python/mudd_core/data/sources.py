@@ -145,16 +145,19 @@ def _by_split(settings: DataConfig, files: tuple[Path, ...]) -> _Splits:
                 f"{settings.split!r}"
             )
         named = True
-        train = [file for file in train if file not in inside or file in splits[settings.split]]
+        dropped = set(inside).difference(splits[settings.split])
+        train = [file for file in train if file not in dropped]
         valid += splits.get("validation", ())
     kept = () if settings.split == "validation" or settings.eval_path or settings.eval_match else tuple(valid)
-    left = tuple(file for file in files if file not in {*train, *kept})
+    taken = {*train, *kept}
+    left = tuple(file for file in files if file not in taken)
     return _Splits(tuple(train), kept, left, named)
 
 
 def _note_of(splits: _Splits, settings: DataConfig, valid: tuple[Path, ...]) -> list[str]:
     """Return the line about the splits, or none if nothing was chosen. valid: the files that validate."""
-    left = [file for file in splits.left if file not in set(valid)]
+    validating = set(valid)
+    left = [file for file in splits.left if file not in validating]
     if not splits.named or not (left or splits.valid):
         return []
     parts = [f"{settings.split}: {len(splits.train):,} files train"]

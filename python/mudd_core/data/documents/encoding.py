@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from mudd_core.base.errors import FormatError, UserError
-from mudd_core.data.documents.encoding_child import joined, parted
-from mudd_core.data.messages import Head, Message, receive, send
+from mudd_core.base.errors import UserError
+from mudd_core.data.documents.encoding_child import parted
+from mudd_core.data.messages import Message, error_of, joined, receive, send
 from mudd_core.data.tokenize import Ids, Tokenizer
 from mudd_core.data.tokenizer_source import TokenizerSource
 
@@ -65,7 +65,7 @@ class ChildTokenizer:
         """As Tokenizer.encode_documents; UserError if the process is gone."""
         child = self._child = self._child or self._started()
         assert child.stdin is not None and child.stdout is not None
-        arrays = joined([np.frombuffer(text, np.uint8) for text in texts], np.dtype(np.uint8))
+        arrays = joined([np.frombuffer(text, np.uint8) for text in texts], np.uint8)
         try:
             send(child.stdin, {"template": template}, arrays)
         except OSError:
@@ -77,7 +77,7 @@ class ChildTokenizer:
             raise self._died(child)
         head, found = answer
         if "error" in head:
-            raise _error_of(head)
+            raise error_of(head, "the process that encodes the text failed")
         return [row.astype(np.int64) for row in parted(*found)]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -125,11 +125,3 @@ class ChildTokenizer:
         return UserError(
             f"[data] the process that encodes the text ended with {how}; the same command continues"
         )
-
-
-def _error_of(head: Head) -> Exception:
-    if head["error"] == "format":
-        return FormatError(head["path"], head["offset"], head["text"])
-    if head["error"] == "user":
-        return UserError(head["text"])
-    return RuntimeError(f"[data] the process that encodes the text failed: {head['text']}")

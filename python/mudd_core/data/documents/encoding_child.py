@@ -6,28 +6,19 @@ and ids of these. The process ends with its parent. A stop is the business of th
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from typing import BinaryIO
 
 import numpy as np
 
 from mudd_core import _core
 from mudd_core.base.types import Array
-from mudd_core.data.messages import fault_of, receive, send
+from mudd_core.data.messages import answer_parent, fault_of, joined, receive, send
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_source import stored_tokenizer
 
 
-def joined(rows: list[Array], dtype: np.dtype[np.generic]) -> list[Array]:
-    """Return the lengths of rows and all their values in one array."""
-    lengths = np.array([row.size for row in rows], np.int64)
-    return [lengths, np.concatenate([np.empty(0, dtype), *rows])]
-
-
 def parted(lengths: Array, values: Array) -> list[Array]:
-    """Return the rows of `joined`."""
+    """Return the rows of messages.joined."""
     return np.split(values, np.cumsum(lengths[:-1])) if lengths.size else []
 
 
@@ -47,19 +38,12 @@ def serve(source: BinaryIO, out: BinaryIO) -> None:
         except Exception as error:
             send(out, fault_of(error))
             continue
-        send(out, {}, joined([row.astype(np.int32) for row in rows], np.dtype(np.int32)))
+        send(out, {}, joined([row.astype(np.int32) for row in rows], np.int32))
 
 
 def main() -> None:
     """The process."""
-    for number in (*_core.stop_signals(), _core.save_signal()):
-        signal.signal(number, signal.SIG_IGN)
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
-    try:
-        serve(sys.stdin.buffer, out)
-    except BrokenPipeError:
-        os._exit(0)
+    answer_parent(serve, (*_core.stop_signals(), _core.save_signal()))
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import IO
 
-from mudd_core.base.errors import FormatError, StopRequestedError, UserError
+from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.types import Array
 from mudd_core.data.corpus import Progress
 from mudd_core.data.formats.bad_records import dropped_note
-from mudd_core.data.messages import Head, Message, receive, send
+from mudd_core.data.messages import Head, Message, error_of, receive, send
 from mudd_core.data.streaming.recipe import Recipe
 from mudd_core.data.streaming.stopped import end_stopped
 
@@ -182,12 +182,8 @@ _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mudd_core.data.streamin
 
 
 def _error_of(head: Head, file: str, what: str) -> Exception:
-    if head["error"] == "format":
-        return FormatError(head["path"], head["offset"], head["text"])
-    if head["error"] == "user":
-        return UserError(head["text"])
     if head["error"] == "lost":
         if head["errno"] in (errno.ENOENT, errno.EIO, errno.ESTALE):  # as run/loop/lost_source.py waits for
             return OSError(head["errno"], head["text"], head["path"])
         return UserError(f"[data.path] cannot read {head['path']}: {head['text']}")
-    return RuntimeError(f"[data] {file}, {what}: a process that tokenizes failed: {head['text']}")
+    return error_of(head, f"{file}, {what}: a process that tokenizes failed")

@@ -7,8 +7,6 @@ is the run's own business, so its signals are passed over here.
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -18,9 +16,9 @@ import numpy as np
 from mudd_core import _core
 from mudd_core.base.errors import FormatError
 from mudd_core.base.regular_files import open_regular
-from mudd_core.base.types import Array, Int32
+from mudd_core.base.types import Array
 from mudd_core.data.formats.format import Reader, text_of
-from mudd_core.data.messages import Head, Message, fault_of, receive, send
+from mudd_core.data.messages import Head, Message, answer_parent, fault_of, joined, receive, send
 from mudd_core.data.streaming.by_number import places_of, reader_of
 from mudd_core.data.streaming.recipe import Encoder
 
@@ -78,7 +76,7 @@ class Worker:
         head: Head = {"read": len(texts), "bytes": sum(map(len, texts)), "ended": len(texts) < count}
         if dropped:
             head |= {"dropped": dropped, "first_dropped": bad.first}
-        return head, [*_joined(rows), np.array(kept, np.int64) + first]
+        return head, [*joined(rows, np.int32), np.array(kept, np.int64) + first]
 
     def _at(self, file: int, first: int) -> _Reading:
         reading = self._reading
@@ -104,7 +102,7 @@ class Worker:
                 }
             for slot, value in zip(at, self._readers[file].read(places[at], numbers[at]), strict=True):
                 texts[slot] = text_of(value, path, int(numbers[slot]), wanted).encode()
-        return {}, _joined(encoder.ids(texts))
+        return {}, joined(encoder.ids(texts), np.int32)
 
     def _places(self, file: int) -> Array:
         """Where the kept documents of a file are."""
@@ -118,11 +116,6 @@ class Worker:
             raise FormatError(str(path), 0, f"expected {len(places)} documents, got {mask.size}: it changed")
         kept: Array = places[mask]
         return kept
-
-
-def _joined(rows: list[Int32]) -> list[Array]:
-    lengths = np.array([row.size for row in rows], np.int64)
-    return [lengths, np.concatenate([np.empty(0, np.int32), *rows])]
 
 
 def _require(path: Path) -> None:
@@ -148,14 +141,7 @@ def serve(source: BinaryIO, out: BinaryIO) -> None:
 
 def main() -> None:
     """The process."""
-    for number in (*_core.stop_signals(), _core.save_signal()):
-        signal.signal(number, signal.SIG_IGN)
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
-    try:
-        serve(sys.stdin.buffer, out)
-    except BrokenPipeError:
-        os._exit(0)
+    answer_parent(serve, (*_core.stop_signals(), _core.save_signal()))
 
 
 if __name__ == "__main__":
