@@ -28,6 +28,7 @@ os.environ["RAYON_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 
+import row_json
 from bench_step import make_engine
 from shapes import SHAPES, commit, cpu_name
 from workload import LR, batch_tokens
@@ -260,7 +261,7 @@ def main() -> int:
         numbers = ", ".join(f"{v:.1f} {k}" for k, v in row.items() if k not in ("name", "ratio", "bar"))
         print(f"{row['name']:10} {row['ratio']:8.2f} (bar {row['bar']}, {met}): {numbers}")
     if a.out:
-        a.out.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")
+        a.out.write_text(row_json.text({**facts, "rows": rows}, 2))
     return int(any(row["ratio"] < row["bar"] for row in rows))
 
 

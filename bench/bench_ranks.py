@@ -32,6 +32,7 @@ import numpy as np
 
 import rank_programs
 import ranks_page
+import row_json
 from same_step import another_computation, compare
 from shapes import SHAPES, baseline_caps, commit, cpu_levels, cpu_name
 from turns import Program, take_turns
@@ -295,7 +296,7 @@ def main() -> int:
                 "seconds": round(time.perf_counter() - start),
             }
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(kept, indent=1) + "\n")
+            file.write_text(row_json.text(kept, 3))
             file.with_suffix(".md").write_text(ranks_page.page(kept))
     print(ranks_page.page(kept))
     other = [row for name, *_ in cases(a) for row in kept[name]["rows"] if row.get("other_steps")]

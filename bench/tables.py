@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import bench_baselines
+import row_json
 import tables_page
 import tables_summary
 from same_step import another_computation
@@ -183,7 +184,7 @@ def main() -> int:
                 kept.setdefault(name, {})[key] = row | conditions(a)
             measured |= fresh
             a.results.mkdir(parents=True, exist_ok=True)
-            data.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+            data.write_text(row_json.text(json.loads(json.dumps(kept, sort_keys=True)), 2))
     machines = {f: json.loads(f.read_text()) for f in sorted(a.results.glob("tables_*.json"))}
     for file, machine in machines.items():
         file.with_suffix(".md").write_text(tables_page.page(machine))

@@ -91,12 +91,14 @@ def measure(tree: str = "") -> Iterator[tuple[str, str]]:
 
 def keep(tree: str, hashes: dict[str, dict[str, str]]) -> None:
     """Write the row of this CPU and compiler into the record."""
+    import row_json
+
     compiler = build_trees.compiler_of(build_trees.BUILD / (tree or build_trees.OWN))
     row: Row = {"cpu": cpu(), "compiler": compiler, "date": time.strftime("%Y-%m-%d"), "hashes": hashes}
     # Rows of an earlier version with other bits go.
     current = [r for r in rows() if all(found == committed() for found in r["hashes"].values())]
     others = [r for r in current if (r["cpu"], r["compiler"]) != (row["cpu"], row["compiler"])]
-    RECORD.write_text(json.dumps([*others, row], indent=1) + "\n", encoding="utf-8")
+    RECORD.write_text(row_json.text([*others, row], 3), encoding="utf-8")
 
 
 def table() -> str:
