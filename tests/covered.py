@@ -1,6 +1,6 @@
 """The items of the five originals and of the project (`card`), each with a command and its tests.
 
-tests/data/covered/PROGRAM.txt is the one list.
+They are at the end of tests/data/commands/PROGRAM.txt, after `=== items` (document_commands.py has the rest).
 
 A line is `ITEM | COMMAND | TESTS`; `\\|` is a bar. TESTS are `FILE::TEST`, after `refused` where the
 program rejects the command by name, or `pending` where no test holds the item yet.
@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from document_commands import FOLDER, ITEMS
+
 TESTS = Path(__file__).resolve().parent
-FOLDER = TESTS / "data" / "covered"
 _TABLE = re.compile(r"<!-- covered: (\w+) -->\n.*?<!-- end of the covered -->", re.DOTALL)
 _BAR = re.compile(r"(?<!\\)\|")
 
@@ -34,8 +35,11 @@ class Item:
 
 def items(program: str) -> list[Item]:
     """The items of a program, in the order of its file."""
-    lines = (FOLDER / f"{program}.txt").read_text(encoding="utf-8").splitlines()
-    return [_item(line) for line in lines if line and not line.startswith("#")]
+    text = (FOLDER / f"{program}.txt").read_text(encoding="utf-8")
+    _, found, lines = text.partition(f"{ITEMS}\n")
+    if not found:
+        raise ValueError(f"[covered] {program}.txt: expected a line {ITEMS!r}, found none")
+    return [_item(line) for line in lines.splitlines() if line and not line.startswith("#")]
 
 
 def programs() -> list[str]:

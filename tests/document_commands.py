@@ -7,14 +7,20 @@ A file has parts. Each begins with notes (lines with `=== `) and continues with 
     === option of the first command   the piece is an option that the document's text adds to that command
     === python                     the piece is Python, not shell
 
+After the piece, a line with `==> ` and lines with `--> ` say what each new command comes to: the work directory and
+the notes, then the fields of the config that differ from the family's defaults (python tests/documents.py).
+At the end of a file, `=== items` starts the table of tests/covered.py. `card.txt` has that table alone.
+
 This is the one list of the commands: pages in docs/coming-from and tests derive from it. A test that runs a command
 adds `M_` variables or files, and no arguments.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,14 +39,19 @@ PROGRAMS = {
 _ASSIGNMENT = re.compile(r"^(?:export )?([A-Z_]+)=([^\s#]*)", re.MULTILINE)
 _END = re.compile(r";|\s*2>&1|\n")  # of a command
 _VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)\}")
+ITEMS = "=== items"
+_OUTCOME, _FIELDS = "==> ", "--> "
+_WIDTH = 116
+_CONFIG = "config"
 
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a document with its notes."""
+    """A piece of a document with its notes, and the outcomes of its new commands that train."""
 
     notes: tuple[str, ...]
     text: str
+    outcomes: tuple[dict[str, object], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,20 +70,71 @@ class Command:
 def parts(name: str) -> list[Part]:
     """The pieces of a document, in its order."""
     found: list[tuple[list[str], list[str]]] = []
-    for line in (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines():
+    text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8").partition(ITEMS)[0]
+    for line in text.splitlines():
         if line.startswith("=== "):
             if not found or found[-1][1]:
                 found.append(([], []))
             found[-1][0].append(line.removeprefix("=== "))
         elif found:
             found[-1][1].append(line)
-    return [Part(tuple(notes), "\n".join(lines).strip("\n")) for notes, lines in found]
+    return [_part(notes, lines) for notes, lines in found]
+
+
+def _part(notes: list[str], lines: list[str]) -> Part:
+    piece = [line for line in lines if not line.startswith((_OUTCOME, _FIELDS))]
+    outcomes: list[dict[str, object]] = []
+    for line in lines:
+        if line.startswith(_OUTCOME):
+            outcomes.append({**_values(line.removeprefix(_OUTCOME)), _CONFIG: {}})
+        elif line.startswith(_FIELDS):
+            config = outcomes[-1][_CONFIG]
+            assert isinstance(config, dict)
+            config |= _values(line.removeprefix(_FIELDS))
+    return Part(tuple(notes), "\n".join(piece).strip("\n"), tuple(outcomes))
+
+
+def _values(line: str) -> dict[str, object]:
+    """Read `NAME=JSON NAME=JSON ...`."""
+    found: dict[str, object] = {}
+    at = 0
+    while at < len(line):
+        name, _, _ = line[at:].partition("=")
+        found[name], at = json.JSONDecoder().raw_decode(line, at + len(name) + 1)
+        at += 1
+    return found
+
+
+def outcome_lines(outcome: Mapping[str, object]) -> Iterator[str]:
+    """Write an outcome as the lines that `parts` reads."""
+    config = outcome[_CONFIG]
+    assert isinstance(config, Mapping)
+    rest = {name: value for name, value in outcome.items() if name != _CONFIG}
+    yield _OUTCOME + " ".join(_written(rest))
+    line = _FIELDS.rstrip()
+    for pair in _written(config):
+        if len(line) + len(pair) > _WIDTH and line != _FIELDS.rstrip():
+            yield line
+            line = _FIELDS.rstrip()
+        line += f" {pair}"
+    yield line
+
+
+def _written(values: Mapping[str, object]) -> list[str]:
+    return [f"{name}={json.dumps(value)}" for name, value in values.items()]
 
 
 def commands(name: str) -> list[Command]:
     """The commands that the program takes, each once."""
+    return [command for _, new in new_commands(name) for command in new]
+
+
+def new_commands(name: str) -> list[tuple[Part, list[Command]]]:
+    """Return each piece with the commands that no earlier piece has."""
     found: list[Command] = []
+    by_part = []
     for part in parts(name):
+        known = len(found)
         for note in part.notes:
             if note.split()[0] == "program":
                 found += _of_program(name, part.text, dict(_ASSIGNMENT.findall(note.replace(" ", "\n"))))
@@ -86,7 +148,9 @@ def commands(name: str) -> list[Command]:
                         (*first.theirs, part.text),
                     )
                 )
-    return list(dict.fromkeys(found))
+        found = list(dict.fromkeys(found))
+        by_part.append((part, found[known:]))
+    return by_part
 
 
 def others(name: str) -> list[tuple[str, str]]:

@@ -1,9 +1,9 @@
 """What the commands of the original programs' documents (document_commands.py) come to.
 
-    python tests/documents.py [NAME ...]     write tests/data/documents/NAME.json anew
+    python tests/documents.py [NAME ...]     write the outcomes in tests/data/commands/NAME.txt again
 
-Of each command the JSON has work directory, notes and the fields of the config that differ from the family's defaults.
-A test compares the JSON files with what the code resolves; look through their changes before a commit.
+An outcome has the work directory, the notes and the fields of the config that differ from the family's defaults.
+A test compares them with what the code resolves; look through their changes before a commit.
 """
 
 from __future__ import annotations
@@ -19,15 +19,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from document_commands import PROGRAMS, Command, commands, others, parts, printed_commands
+import document_commands
+from document_commands import (
+    ITEMS,
+    PROGRAMS,
+    Command,
+    commands,
+    new_commands,
+    others,
+    outcome_lines,
+    parts,
+    printed_commands,
+)
 from mudd_core.config import Config
 from mudd_core.config.fields import walk
 from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.detect import COMMANDS, is_yml, resolve
 
 FOLDER = Path(__file__).resolve().parent / "data" / "documents"
+_PREPROCESS = "mudd_core.preprocess"  # trains nothing, so it has no outcome
 _SHAPE = FOLDER.parents[2] / "configs" / "clm" / "gpt2.json"
-__all__ = ["PROGRAMS", "Command", "commands", "others", "outcomes", "parts", "printed_commands"]
+__all__ = ["PROGRAMS", "Command", "commands", "kept", "others", "outcomes", "parts", "printed_commands"]
 _OPTIONS = ("--workdir", "--mode")
 
 
@@ -74,10 +86,20 @@ def outcome(command: Command) -> dict[str, Any]:
     }
 
 
+def kept(name: str) -> list[dict[str, Any]]:
+    """Return the committed outcomes of a document, each with the arguments of its command."""
+    found = []
+    for part, new in new_commands(name):
+        trained = [command for command in new if command.program != _PREPROCESS]
+        for command, outcome in zip(trained, part.outcomes, strict=True):
+            found.append({"words": [command.program, *command.words], **outcome})
+    return found
+
+
 def outcomes(name: str) -> list[dict[str, Any]]:
     """What the command lines of a document come to, as JSON has it."""
     with hub():
-        found = [outcome(command) for command in commands(name) if command.program != "mudd_core.preprocess"]
+        found = [outcome(command) for command in commands(name) if command.program != _PREPROCESS]
     # The name of imported weights holds a hash of where they are.
     text = re.sub(r"(runs/imported/\w+)-[0-9a-f]{12}", r"\1", json.dumps(found))
     plain: list[dict[str, Any]] = json.loads(text)
@@ -103,8 +125,23 @@ def hub() -> Iterator[None]:
 
 
 def main() -> None:
-    for name in sys.argv[1:] or sorted(path.stem for path in FOLDER.glob("*.json")):
-        (FOLDER / f"{name}.json").write_text(json.dumps(outcomes(name), indent=1) + "\n")
+    for name in sys.argv[1:] or PROGRAMS:
+        file = document_commands.FOLDER / f"{name}.txt"
+        file.write_text(rewritten(name, file.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def rewritten(name: str, text: str) -> str:
+    """Return the text of a document's file with the outcomes that the code resolves now."""
+    resolved = iter(outcomes(name))
+    blocks = [text.partition("\n\n")[0]]
+    for part, new in new_commands(name):
+        lines = [*(f"=== {note}" for note in part.notes), *part.text.splitlines()]
+        for _ in (command for command in new if command.program != _PREPROCESS):
+            found = next(resolved)
+            lines += outcome_lines({key: value for key, value in found.items() if key != "words"})
+        blocks.append("\n".join(lines))
+    items = text[text.index(ITEMS) :].rstrip("\n")
+    return "\n\n".join([*blocks, items]) + "\n"
 
 
 if __name__ == "__main__":

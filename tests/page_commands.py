@@ -3,7 +3,8 @@
     python tests/page_commands.py    print the table; `./run docs` writes it into tests/data/page_commands.txt
 
 The commands are read from the sources; page_command_rules.py has what a test does with them. Each command is executed
-as typed unless a rule there names it. CHANGELOG.md and bench/results record what was typed at a date, and are left out.
+as typed unless a rule there names it. The table leaves out the commands that docs/coming-from has from
+tests/data/commands. CHANGELOG.md and bench/results record what was typed at a date, and are left out.
 """
 
 from __future__ import annotations
@@ -175,12 +176,14 @@ def _spans(name: str, text: str) -> Iterator[tuple[int, Typed]]:
 
 
 def text() -> str:
-    """The table: place, what a test does, command."""
+    """The table: place, what a test does, command; commands of the programs' documents are in tests/data/commands."""
     from page_command_rules import answer
 
     lines = []
     place = ""
     for typed in commands():
+        if typed.form == "original":
+            continue
         if typed.place != place:
             place = typed.place
             lines.append(f"\n{place}")

@@ -53,7 +53,7 @@ def test_every_page_has_its_table() -> None:
 def test_a_wrong_line_or_test_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(covered, "FOLDER", tmp_path)
     (tmp_path / "some.txt").write_text(
-        "# a comment\nA | x \\| y | test_covered.py::test_named_tests_exist test_covered.py::test_none\n"
+        "=== items\n# a comment\nA | x \\| y | test_covered.py::test_named_tests_exist test_covered.py::test_none\n"
         "B | z | refused test_no_file.py::test_none\nC | w | pending\n"
     )
     first, second, third = covered.items("some")
@@ -61,6 +61,9 @@ def test_a_wrong_line_or_test_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     assert covered.missing(first) == ["test_covered.py::test_none"]
     assert covered.missing(second) == ["test_no_file.py::test_none"]
     assert covered.missing(third) == [] and covered.pending() == ["some: C"]
-    (tmp_path / "some.txt").write_text("A | x\n")
+    (tmp_path / "some.txt").write_text("=== items\nA | x\n")
     with pytest.raises(ValueError, match=r"expected ITEM \| COMMAND \| TESTS, got 'A \| x'"):
+        covered.items("some")
+    (tmp_path / "some.txt").write_text("A | x | y\n")
+    with pytest.raises(ValueError, match=r"some.txt: expected a line '=== items', found none"):
         covered.items("some")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+import document_commands
+import documents
 from document_commands import PROGRAMS, Part, commands, others, parts, printed_commands
 
 COUNTS = {"muddformer": 5, "tokenformer": 3, "mu_transformer": 4, "jax_lm": 2, "mlperf_moe": 5}
@@ -55,3 +58,16 @@ def test_values_that_a_document_leaves_open_and_its_own_variables() -> None:
     assert commands("mlperf_moe")[0].words == ("clm", "+experiment=gbs256_tpu")
     assert commands("mu_transformer")[0].theirs[0] == "mu_transformer/jax_impl/launch.py"
     assert commands("jax_lm")[1].theirs[:3] == ("-m", "jax_lm.train", "--model-config-name")
+
+
+def test_a_command_without_an_outcome_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (document_commands.FOLDER / "jax_lm.txt").read_text()
+    assert documents.rewritten("jax_lm", text) == text
+    monkeypatch.setattr(document_commands, "FOLDER", tmp_path)
+    more = "=== program\npython -m jax_lm.train --model-config-name gpt2\n\n=== items"
+    (tmp_path / "jax_lm.txt").write_text(text.replace("=== items", more))
+    assert [len(new) for _, new in document_commands.new_commands("jax_lm")] == [1, 0, 1, 1]
+    with pytest.raises(ValueError, match="zip"):
+        documents.kept("jax_lm")
+    found = documents.rewritten("jax_lm", (tmp_path / "jax_lm.txt").read_text())
+    assert found.count("==> ") == 2 and found.replace("\n==> ", "\n=== ").count("=== program") == 3

@@ -33,7 +33,7 @@ def resolved(*words: str, **options: str) -> Resolved:
 
 
 def test_the_documents_commands_come_to_the_committed_configs() -> None:
-    assert documents.outcomes("jax_lm") == json.loads((documents.FOLDER / "jax_lm.json").read_text())
+    assert documents.outcomes("jax_lm") == documents.kept("jax_lm")
 
 
 def test_the_flags_of_the_documents_preprocessing_are_known() -> None:
