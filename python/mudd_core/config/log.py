@@ -39,7 +39,11 @@ class LogConfig:
         "a second file of metrics rows; with style=maxtext the file or folder of that program; empty = none",
         free=True,
     )
-    mllog: bool = opt(False, "write an MLPerf log", free=True)
+    mllog: bool = opt(
+        False,
+        "write an MLPerf log; it and eval.target_loss use validations at steps that train.log_every divides",
+        free=True,
+    )
     mllog_config: str = opt(
         "", "config file that the MLPerf log names; empty = the name of the run", free=True
     )

@@ -20,7 +20,7 @@ RULES = TESTS / "data" / "mllog" / "closed_mixture-of-expert.yaml"
 CONFIG = Config(
     name="trial",
     model=MixtralConfig(aux_coef=0.02),
-    train=TrainConfig(steps=4, batch_size=2, seq_len=8, precision="bf16"),
+    train=TrainConfig(steps=4, batch_size=2, seq_len=8, precision="bf16", log_every=1),
     optim=OptimConfig(lr=2e-5, beta2=0.999, schedule="constant", warmup_steps=1, warmup="between"),
     eval=EvalConfig(target_loss=1.8),
 )

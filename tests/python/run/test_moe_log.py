@@ -22,6 +22,9 @@ def events(folder: Path) -> list[dict]:
     return [json.loads(line.removeprefix(TOKEN)) for line in text.splitlines()]
 
 
+KEYS = ("block_start", "block_stop", "train_loss", "eval_start", "eval_accuracy", "eval_stop", "run_stop")
+
+
 def shown(folder: Path) -> list[tuple]:
     return [(line["key"], line["metadata"].get("samples_count")) for line in events(folder)]
 
@@ -44,7 +47,7 @@ def test_a_run_leaves_the_log_on_stdout_and_in_a_file(
 
 
 def test_a_resumed_run_has_the_log_of_an_unbroken_one(tmp_path: Path) -> None:
-    words = ("log.mllog=true", "train.eval_every=5", "train.save_every=5")
+    words = ("log.mllog=true", "train.eval_every=5", "train.save_every=5", "train.log_every=1")
     with fake_runs.make(tmp_path / "one", None, *words) as trainer:
         trainer.fit()
     with fake_runs.make(tmp_path / "two", None, *words, "train.stop_at=7") as trainer:
@@ -53,6 +56,25 @@ def test_a_resumed_run_has_the_log_of_an_unbroken_one(tmp_path: Path) -> None:
     with fake_runs.make(tmp_path / "two", None, *words) as trainer:
         trainer.fit()
     assert shown(tmp_path / "two") == shown(tmp_path / "one")
+
+
+@pytest.mark.parametrize(("every", "stops"), [(1, 2), (2, 2), (3, 6), (8, 8), (7, 9)])
+def test_the_log_and_the_target_use_steps_that_log_every_divides(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], every: int, stops: int
+) -> None:
+    words = ("log.mllog=true", "log.style=moe", "train.eval_every=2", "eval.target_loss=99", "train.steps=9")
+    config = fake_runs.config_of(*words, f"train.log_every={every}")
+    with Trainer(config, tmp_path, progress=Progress(), assemble=fake_assembly(FakeEngine())) as trainer:
+        summary = trainer.fit()
+    tokens = config.train.batch_size * config.train.seq_len
+    counts = {key: [n // tokens for name, n in shown(tmp_path) if name == key] for key in KEYS}
+    counted = [] if every == 7 else [stops]
+    assert counts == {"block_start": [0], "block_stop": [stops], **dict.fromkeys(KEYS[2:-1], counted)} | {
+        "run_stop": [stops]
+    }
+    assert summary.step == stops and summary.reached == bool(counted)
+    said = f"; the MLPerf log and the target use one every {stops} steps (log_frequency={every})"
+    assert (said in capsys.readouterr().out) == (every in (3, 8))  # 7 and 2 meet after the run
 
 
 def test_a_run_that_diverges_ends_its_log(tmp_path: Path) -> None:

@@ -28,7 +28,12 @@ _RUN = (
     ),
     mapped(_G, "seed", 0, "train.seed", "data.seed", convert=values.seeds),
     mapped(
-        _G, "log_frequency", 1, "train.log_every", convert=values.whole("log_frequency", "train.log_every")
+        _G,
+        "log_frequency",
+        1,
+        "train.log_every",
+        text="the MLPerf log and the target use validations at steps that it divides",
+        convert=values.whole("log_frequency", "train.log_every"),
     ),
     mapped(_G, "xla_profile_step", -1, "train.profile", text="n: n:n+1", convert=values.profile),
     mapped(

@@ -133,9 +133,11 @@ class RunState:
         return now > before or self.due(0)
 
     def reached(self) -> bool:
-        """Whether this step's validation is at or below eval.target_loss."""
+        """Return whether this step's validation counts for the target and is at or below eval.target_loss."""
         target, last = self._config.eval.target_loss, self.last_validation
         if not target or last is None or last.step != self.step_done:
+            return False
+        if not self._config.target_counts_at(last.step):
             return False
         return last.targets > 0 and last.val_loss <= target
 

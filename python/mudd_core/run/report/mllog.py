@@ -82,6 +82,8 @@ class BenchmarkLog:
     def evaluating(self, step: int) -> None:
         """A validation comes next."""
         self._step = step
+        if not self._config.target_counts_at(step):
+            return
         if self._in_block:
             if step:
                 self._emit("train_loss", self._loss, samples=step)
@@ -92,6 +94,8 @@ class BenchmarkLog:
     def validated(self, result: Validation) -> None:
         """A validation that was due has ended."""
         self._step = result.step
+        if not self._config.target_counts_at(result.step):
+            return
         self._emit("eval_accuracy", result.val_loss, samples=result.step)
         self._emit("eval_stop", None, _STOP, samples=result.step)
         target = self._config.eval.target_loss

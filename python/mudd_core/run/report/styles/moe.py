@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from mudd_core.config import mixture_of
 from mudd_core.run.records.events import StepRecord, Validation
 from mudd_core.run.report.styles.style import Style
@@ -21,7 +23,11 @@ class MoeStyle(Style):
         every = train.eval_every or train.steps
         tokens = every * train.batch_size * train.seq_len
         wanted = f"target validation loss {target:g}" if target > 0 else "no target validation loss"
-        return [f"{wanted}; a validation every {every:,} steps ({tokens:,} tokens)"]
+        text = f"{wanted}; a validation every {every:,} steps ({tokens:,} tokens)"
+        counted = math.lcm(every, train.log_every) if config.log.mllog else every
+        if counted != every:
+            text += f"; the MLPerf log and the target use one every {counted:,} steps (log_frequency={train.log_every})"
+        return [text]
 
     def scalars(self, record: StepRecord) -> dict[str, float]:
         """The tags of an update that is logged."""
