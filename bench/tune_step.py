@@ -31,10 +31,10 @@ BASE, ADAPTER, IMPORTED, BEGUN = "base", "adapter", "imported", "begun"
 def prepare(folder: Path) -> None:
     """Read the folders of transformers and PEFT into those that a run starts from, as `tune` does."""
     from mudd_core.checkpoint.weights_folder import write_folder
-    from mudd_core.interop import import_command
     from mudd_core.interop.peft_folder import read_adapter
     from mudd_core.run.store.json_files import read_saved_config
     from mudd_core.run.store.run_folder import RunFolder
+    from mudd_core.tools.import_weights import command as import_command
 
     words = [str(folder / BASE), f"--workdir={folder / IMPORTED}", "--tokenizer=bytes"]
     import_command.main(words, is_base=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from mudd_core import _core
 from mudd_core.base.errors import SaveError
-from mudd_core.interop import import_command
+from mudd_core.tools.import_weights import command as import_command
 
 _EVENTS = {"os.mkdir", "os.rename", "os.remove", "os.rmdir"}
 _WRITES = os.O_WRONLY | os.O_RDWR

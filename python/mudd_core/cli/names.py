@@ -12,16 +12,16 @@ COMMANDS = {
 # Commands that are not about one run: module with main(words) -> exit code, and what it does.
 TOOLS: dict[str, tuple[str, str]] = {
     "import": (
-        "mudd_core.interop.import_command",
+        "mudd_core.tools.import_weights.command",
         "a run out of a Hugging Face folder or another program's weights",
     ),
     "tune": (
         "mudd_core.cli.tune.command",
         "train a model of Hugging Face further on conversations",
     ),
-    "export": ("mudd_core.interop.export_command", "a run's weights as a Hugging Face folder"),
+    "export": ("mudd_core.tools.export_weights.command", "a run's weights as a Hugging Face folder"),
     "mup": (
-        "mudd_core.tools.scaling.command",
+        "mudd_core.tools.mup_checks.command",
         "check a parametrisation over widths, find the rate that transfers",
     ),
     "preprocess": ("mudd_core.tools.preprocess.command", "Parquet files of training rows out of documents"),

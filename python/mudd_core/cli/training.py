@@ -81,7 +81,7 @@ def import_weights(resolved: Resolved | None, ranks: Ranks) -> None:
         return
     source, folder = resolved.imports
     if not RunFolder(Path(folder)).holds_run:
-        from mudd_core.interop import import_command
+        from mudd_core.tools.import_weights import command as import_command
 
         # Only the weights are taken from it: its tokenizer is never used.
         import_command.main([source, f"--workdir={folder}", "--tokenizer=bytes"])

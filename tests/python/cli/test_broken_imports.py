@@ -15,9 +15,9 @@ from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
 from mudd_core.cli.entry import main
 from mudd_core.cli.tune import before_after
-from mudd_core.interop import import_command
 from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.tools.import_weights import command as import_command
 from tune_folders import write_given
 
 DRIVER = Path(__file__).parents[1] / "killed_imports.py"

@@ -18,9 +18,9 @@ from exported_files import exported_files
 from mpi_ranks import ENVIRONMENT, needs_mpi
 from mudd_core.cli import main
 from mudd_core.engine.model import Model
-from mudd_core.interop import export_forms
 from mudd_core.run.loop import signals
 from mudd_core.run.report import sample as sample_texts
+from mudd_core.tools.export_weights import forms as export_forms
 from places import ROOT
 from rank_runs import by_threads, without_time
 from tiny_run import TinyRun

@@ -14,8 +14,8 @@ import pytest
 from mudd_core import cli
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint.steps import step_name
-from mudd_core.interop import export_command
 from mudd_core.tools import mix_weights
+from mudd_core.tools.export_weights import command as export_command
 from places import ROOT
 from tiny_run import CONFIG, TinyRun
 

@@ -13,8 +13,8 @@ import mudd_core as mc
 from hf_models import SHARED, transformers
 from mudd_core.checkpoint.stored import StoredTensor, made_tensor
 from mudd_core.cli import main
-from mudd_core.interop import export_forms
-from mudd_core.interop.probe import NEAR, probe_logits, surely_routed
+from mudd_core.tools.export_weights import forms as export_forms
+from mudd_core.tools.export_weights.probe import NEAR, probe_logits, surely_routed
 from tune_folders import write_given
 
 Told = pytest.CaptureFixture[str]

@@ -17,7 +17,8 @@ from mudd_core.cli import main
 from mudd_core.config import MixtralConfig
 from mudd_core.data.bpe_training import train_bpe
 from mudd_core.data.tokenizer_source import find_tokenizer
-from mudd_core.interop import export_folder, export_original
+from mudd_core.interop import export_original
+from mudd_core.tools.export_weights import folder as export_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 FAMILIES = {  # of a tiny config: the programs that `export` tries without --system, and the one that has the model

@@ -20,8 +20,9 @@ from mudd_core.base.errors import SaveError, UserError
 from mudd_core.checkpoint import dtypes, weights_folder
 from mudd_core.cli import main
 from mudd_core.config import TransformerPPConfig
-from mudd_core.interop import export_command, import_command
 from mudd_core.interop.layout import TheirTensors
+from mudd_core.tools.export_weights import command as export_command
+from mudd_core.tools.import_weights import command as import_command
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
 

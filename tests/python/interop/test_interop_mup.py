@@ -17,9 +17,10 @@ import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, LossConfig, OptimConfig, TrainConfig
 from mudd_core.engine.model import Model
-from mudd_core.interop import export_original, import_command, load_original
+from mudd_core.interop import export_original, load_original
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.tools.import_weights import command as import_command
 
 V, L, M, H, D, T = 31, 2, 24, 3, 8, 12
 PLAIN: dict[str, Any] = {

@@ -17,11 +17,11 @@ from mudd_core.config import Config, LoraConfig, OptimConfig, TrainConfig, TuneC
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.lora import is_adapter, merged_tensors
 from mudd_core.interop import export_original
-from mudd_core.interop.export_adapter import adapted_model, base_tensors, write_adapter
-from mudd_core.interop.held_model import held_model
 from mudd_core.interop.peft_folder import SETTINGS, TENSORS, adapter_tensors, read_adapter
-from mudd_core.interop.probe import difference, probe_logits
 from mudd_core.run.build.base import Base
+from mudd_core.tools.export_weights.adapter import adapted_model, base_tensors, write_adapter
+from mudd_core.tools.export_weights.held_model import held_model
+from mudd_core.tools.export_weights.probe import difference, probe_logits
 from rank_runs import batch_of
 from reference import bounds
 

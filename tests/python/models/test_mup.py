@@ -23,8 +23,8 @@ from mudd_core.engine.optimizer_groups import optimizer_groups
 from mudd_core.engine.rates import assign_scales
 from mudd_core.run.build.plan_report import plan_text
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.tools.scaling.check import Coordinates, Wider, coordinates
-from mudd_core.tools.scaling.family import at_widths, checked_family
+from mudd_core.tools.mup_checks.check import Coordinates, Wider, coordinates
+from mudd_core.tools.mup_checks.family import at_widths, checked_family
 
 SIZES = {"small": 128, "medium": 512, "base": 1024, "large": 2048, "huge": 8192}
 SIZES |= {f"dm{128 << i}": 128 << i for i in range(7)}

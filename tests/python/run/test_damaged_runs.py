@@ -25,7 +25,7 @@ from mudd_core.run.store.json_files import finished_summary, read_facts, read_ob
 from mudd_core.run.store.metrics import read_rows
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
-from mudd_core.tools.scaling.transfer import run_once
+from mudd_core.tools.mup_checks.transfer import run_once
 
 DEEP = "[" * 200_000
 

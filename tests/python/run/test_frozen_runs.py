@@ -88,9 +88,9 @@ def test_a_resume_keeps_types_and_bits(started: tuple[str, str, TinyRun], tmp_pa
 
 def test_the_commands_read_such_a_run(started: tuple[str, str, TinyRun], tmp_path: Path) -> None:
     from mudd_core.cli import main
-    from mudd_core.interop import export_command
     from mudd_core.run.build.saved_model import load_run
     from mudd_core.run.store.saved_run import named_run
+    from mudd_core.tools.export_weights import command as export_command
 
     _, _, run = started
     cfg, path = named_run({"--workdir": str(run.workdir)}, [])

@@ -15,13 +15,13 @@ from hf_models import make
 from mudd_core.checkpoint import whole_parts
 from mudd_core.config import Config, LoraConfig, StartConfig, TrainConfig, TuneConfig
 from mudd_core.engine.lora import is_adapter
-from mudd_core.interop import import_command
 from mudd_core.run.build.base import load_base
 from mudd_core.run.build.planned_model import plan_model
 from mudd_core.run.build.stored_types import StoredTypes
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import read_saved_config
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.tools.import_weights import command as import_command
 from rank_runs import batch_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")

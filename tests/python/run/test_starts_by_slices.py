@@ -21,10 +21,10 @@ from mudd_core.config.fields import replace_path
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.lora import base_names
 from mudd_core.engine.state import weight_parts
-from mudd_core.interop import import_command
 from mudd_core.run.build.base import load_base
 from mudd_core.run.build.grow import start_from
 from mudd_core.run.build.planned_model import cut_of
+from mudd_core.tools.import_weights import command as import_command
 from rank_runs import config_of, on_ranks
 
 WORLD = 4

@@ -17,7 +17,6 @@ from mudd_core.config import Config, ModelConfig
 from mudd_core.config.fields import replace_path
 from mudd_core.data.tokenizer_files import VOCABULARIES
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
-from mudd_core.interop import import_command
 from mudd_core.interop.imported import changed_since, source_facts
 from mudd_core.run.build.base import BASE_FACT, weights_sha256
 from mudd_core.run.build.start_source import read_source
@@ -35,6 +34,7 @@ from mudd_core.run.store.run_folder import (
     RunFolder,
 )
 from mudd_core.run.store.tune_arguments import TuneArguments
+from mudd_core.tools.import_weights import command as import_command
 
 # Entries of a folder that an import has made, finished or not.
 _OF_IMPORT = {

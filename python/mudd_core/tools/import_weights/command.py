@@ -28,7 +28,6 @@ from mudd_core.config import (
 )
 from mudd_core.config.fields import replace_path, with_fields
 from mudd_core.config.tool_arguments import ToolArguments
-from mudd_core.interop.import_tokenizer import given_tokenizer, require_own_tokenizer
 from mudd_core.interop.imported import imported_files, keep_imported
 from mudd_core.interop.settings import Settings
 from mudd_core.run.build.recipe import printable, recipe_note
@@ -39,6 +38,7 @@ from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.run_folder import UNFINISHED, RunFolder
 from mudd_core.run.store.saved_run import fetch_run
 from mudd_core.run.store.unfinished_import import TRAINED_ON, is_unfinished_import
+from mudd_core.tools.import_weights.tokenizer import given_tokenizer, require_own_tokenizer
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -60,7 +60,7 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     _require_free(run)
     from mudd_core import interop
     from mudd_core.engine.model import Model
-    from mudd_core.interop.import_state import first_parts, fits, narrow_kind
+    from mudd_core.tools.import_weights.state import first_parts, fits, narrow_kind
 
     with warnings.catch_warnings(), interop.what_fits():
         warnings.simplefilter(

@@ -18,7 +18,6 @@ from mudd_core.engine.cut import Spread
 from mudd_core.engine.lora import base_names, low_rank
 from mudd_core.engine.model import Model
 from mudd_core.graph.adapters import Adapters, Store
-from mudd_core.interop.held_model import Alive, held_model, nothing
 from mudd_core.interop.imported import base_source
 from mudd_core.interop.peft_folder import (
     SETTINGS,
@@ -28,6 +27,7 @@ from mudd_core.interop.peft_folder import (
     read_adapter,
 )
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.tools.export_weights.held_model import Alive, held_model, nothing
 
 _PLACE = "[export] --adapter"
 

@@ -16,12 +16,6 @@ from mudd_core.engine.frozen import weight_view
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_folder import read_model, write_weights
 from mudd_core.engine.state import weight_parts
-from mudd_core.interop.export_adapter import base_name
-from mudd_core.interop.export_asked import Asked
-from mudd_core.interop.export_folder import OWN, systems_of
-from mudd_core.interop.export_forms import Export, run_tokenizer
-from mudd_core.interop.held_model import Held
-from mudd_core.interop.probe import difference, probe_logits
 from mudd_core.run.build.base import tensors_with_base
 from mudd_core.run.ranks.hang_watch import reader_watch
 from mudd_core.run.ranks.rank_levels import hold_machine
@@ -29,6 +23,12 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.best_step import step_asked
 from mudd_core.run.store.readers import require_readers
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.tools.export_weights.adapter import base_name
+from mudd_core.tools.export_weights.asked import Asked
+from mudd_core.tools.export_weights.folder import OWN, systems_of
+from mudd_core.tools.export_weights.forms import Export, run_tokenizer
+from mudd_core.tools.export_weights.held_model import Held
+from mudd_core.tools.export_weights.probe import difference, probe_logits
 
 
 def main(words: Sequence[str]) -> int:

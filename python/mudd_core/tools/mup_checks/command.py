@@ -11,7 +11,7 @@ from mudd_core.config import Config, load_config
 from mudd_core.config.suggest import nearest
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.config.values import wholes
-from mudd_core.tools.scaling.family import at_widths, checked_family
+from mudd_core.tools.mup_checks.family import at_widths, checked_family
 
 MOST_THREADS = 256
 _LOWEST, _HIGHEST = -126, 127  # exponents of the rates that fp32 has
@@ -72,8 +72,8 @@ def _members(args: argparse.Namespace, overrides: list[str], what: str) -> list[
 def check(words: Sequence[str]) -> int:
     """`mup check`: 0 if both parts hold, 1 if not."""
     from mudd_core import _core
-    from mudd_core.tools.scaling import check as parts
-    from mudd_core.tools.scaling.check_report import report
+    from mudd_core.tools.mup_checks import check as parts
+    from mudd_core.tools.mup_checks.check_report import report
 
     parser = _parser("check", parts.__doc__ or "", "mup/check.py", "32,64,128,256")
     parser.add_argument(
@@ -121,7 +121,7 @@ def check(words: Sequence[str]) -> int:
 
 def transfer(words: Sequence[str]) -> int:
     """`mup transfer`: 0 when the table is complete, whatever it says."""
-    from mudd_core.tools.scaling import transfer as grid
+    from mudd_core.tools.mup_checks import transfer as grid
 
     parser = _parser("transfer", grid.__doc__ or "", "mup/tiny.py", "128,256,512")
     parser.add_argument(

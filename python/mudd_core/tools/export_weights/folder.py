@@ -21,14 +21,14 @@ from mudd_core.config.families import own_family
 from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
 from mudd_core.engine.cut import Spread
-from mudd_core.interop.export_template import Trained, with_trained
-from mudd_core.interop.held_model import Alive, nothing
 from mudd_core.interop.imported import imported_settings, imported_tokenizer, of_type
 from mudd_core.interop.layout import TheirTensors
-from mudd_core.interop.model_card import NAME as CARD
-from mudd_core.interop.probe import probe_logits
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.tools.export_weights.held_model import Alive, nothing
+from mudd_core.tools.export_weights.model_card import NAME as CARD
+from mudd_core.tools.export_weights.probe import probe_logits
+from mudd_core.tools.export_weights.template import Trained, with_trained
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model

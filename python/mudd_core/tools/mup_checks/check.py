@@ -21,7 +21,7 @@ from mudd_core import _core
 from mudd_core.base.types import Array
 from mudd_core.config import Config
 from mudd_core.engine.mup_probe import Probe
-from mudd_core.tools.scaling.family import chain, train
+from mudd_core.tools.mup_checks.family import chain, train
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model

@@ -18,20 +18,20 @@ from mudd_core.data.tokenize import Tokenizer
 from mudd_core.data.tokenizer_files import name_of
 from mudd_core.engine.lora import merged_tensors
 from mudd_core.engine.model import Model
-from mudd_core.interop.export_adapter import adapted_model, base_tensors, write_adapter
-from mudd_core.interop.export_asked import Asked
-from mudd_core.interop.export_folder import Beside, carried_files, loaded_logits, write_theirs
-from mudd_core.interop.export_template import Trained
-from mudd_core.interop.held_model import Alive, Held, held_model, take_weights
 from mudd_core.interop.imported import base_source, carrier, changed_since
-from mudd_core.interop.merged import base_types, rounded_weights
-from mudd_core.interop.model_card import NAME as CARD
-from mudd_core.interop.model_card import model_card
-from mudd_core.interop.probe import NEAR, difference, probe_logits, surely_routed
 from mudd_core.run.build.planned_model import spread_of
 from mudd_core.run.build.run_template import run_template
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.tools.export_weights.adapter import adapted_model, base_tensors, write_adapter
+from mudd_core.tools.export_weights.asked import Asked
+from mudd_core.tools.export_weights.folder import Beside, carried_files, loaded_logits, write_theirs
+from mudd_core.tools.export_weights.held_model import Alive, Held, held_model, take_weights
+from mudd_core.tools.export_weights.merged import base_types, rounded_weights
+from mudd_core.tools.export_weights.model_card import NAME as CARD
+from mudd_core.tools.export_weights.model_card import model_card
+from mudd_core.tools.export_weights.probe import NEAR, difference, probe_logits, surely_routed
+from mudd_core.tools.export_weights.template import Trained
 
 
 @dataclass(frozen=True)

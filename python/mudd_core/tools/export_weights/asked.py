@@ -12,11 +12,11 @@ from mudd_core.base.paths import local
 from mudd_core.config import Config, apply_overrides, split_words
 from mudd_core.config.arguments import argument
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
-from mudd_core.interop.export_folder import OWN
 from mudd_core.run.store.best_step import BEST
 from mudd_core.run.store.own_code import check_saved
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run, run_and_step
+from mudd_core.tools.export_weights.folder import OWN
 
 _TEXT = """Writes a run's weights as a folder of an original program: settings, safetensors, tokenizer.
 

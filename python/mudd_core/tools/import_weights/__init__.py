@@ -1,0 +1,1 @@
+"""The command import: makes another program's weights a run."""
