@@ -13,8 +13,9 @@ from chat_cases import chat_config, write_folder, write_jsonl
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.chat.child import RefusedError
-from mudd_core.data.chat.conversations import Conversation, conversation_of, records, tools_of
+from mudd_core.data.chat.conversations import Conversation, conversation_of, records
 from mudd_core.data.chat.show import marked
+from mudd_core.data.chat.tools import tools_of
 from mudd_core.data.formats import format_of
 from mudd_core.data.pipelines import RowShape, chat, prepare
 from mudd_core.data.pipelines.chat import ChatData
@@ -105,12 +106,61 @@ def test_members_next_to_the_turns_are_read() -> None:
         ({"system": "b", "messages": [{"role": "system", "content": "a"}, ASKS, SAYS]}, "a member system"),
         ({"messages": [ASKS, {**SAYS, "weight": 0.5}]}, "turn 2: expected 0 or 1 as weight, got 0.5"),
         ({"messages": [ASKS, {**SAYS, "train": "no"}]}, "turn 2: expected true or false as train"),
-        ({"messages": [ASKS, {**SAYS, "weight": 0}]}, "each turn of the assistant has weight 0"),
+        ({"messages": [ASKS, {**SAYS, "weight": 0}]}, "each turn of the assistant is excluded by weight 0"),
+        ({"messages": [ASKS, {**SAYS, "loss": 0.3}]}, "turn 2: expected true or false as loss, got 0.3"),
+        ({"messages": [ASKS, {**SAYS, "masked": "x"}]}, "turn 2: expected true or false as masked"),
+        ({"messages": [ASKS, {**SAYS, "mask": 1}]}, "turn 2: expected weight, train or masked, got mask"),
+        ({"weight": 0}, "weight: expected none next to the turns, or 1, got 0; write it into the turns"),
+        ({"weight": 0.5}, "weight: expected none next to the turns, or 1, got 0.5"),
+        ({"train": False}, "train: expected none next to the turns, or true, got False"),
+        ({"masked": True}, "masked: expected none next to the turns, or false, got True"),
+        ({"system": "a", "system_prompt": "b"}, "a member system_prompt and a member system"),
+        ({"chat_template_kwargs": "x"}, "chat_template_kwargs: expected an object, got a text"),
+        ({"chat_template_kwargs": {"tools": []}}, "expected variables of the template, got tools"),
+        (
+            {"messages": [ASKS, {**SAYS, "function_call": {}, "tool_calls": [{"function": {}}]}]},
+            "function_call: expected one object and no tool_calls",
+        ),
     ],
 )
 def test_members_that_cannot_be_read_are_refused_by_name(more: JsonObject, said: str) -> None:
     with pytest.raises(RefusedError, match=said):
         conversation_of({"messages": [ASKS, SAYS], **more}, "messages")
+
+
+@pytest.mark.parametrize("more", [{"weight": 1}, {"train": True, "masked": False}, {"weight": None}])
+def test_a_record_with_a_weight_of_1_is_trained(more: JsonObject) -> None:
+    turn = {**SAYS, **more}
+    found = conversation_of({"messages": [ASKS, turn], **more}, "messages")
+    assert found.messages == [ASKS, SAYS] and not found.untrained
+
+
+def test_older_forms_of_calls_are_read() -> None:
+    function: JsonObject = {"name": "weather", "arguments": '{"city": "Rome"}'}
+    older: JsonObject = {"role": "assistant", "content": None, "function_call": function}
+    found = conversation_of({"messages": [ASKS, older]}, "messages")
+    assert found.messages[1]["tool_calls"] == [call({"city": "Rome"})]
+    text: JsonObject = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": json.dumps([call({"city": "Rome"})]),
+    }
+    assert conversation_of({"messages": [ASKS, text]}, "messages").messages[1]["tool_calls"] == [
+        call({"city": "Rome"})
+    ]
+
+
+def test_variables_of_a_record_reach_the_template(tmp_path: Path) -> None:
+    """As chat_template_kwargs of trl."""
+    template = (
+        "{%- for m in messages %}{{ m.role + ('!' if loud else '') + m.content + '<|im_end|>' }}{%- endfor %}"
+    )
+    record = {"messages": [ASKS, SAYS]}
+    kept = {**record, "system_prompt": "Hm.", "chat_template_kwargs": {"loud": True}}
+    assert len(conversation_of(kept, "messages").digest()) == 32
+    texts = shown(data_of(tmp_path, [record, kept], template))
+    assert any("system!Hm." in text and "user!Why?" in text for text in texts)
+    assert any("userWhy?" in text for text in texts)
 
 
 def data_of(folder: Path, found: list[Any], template: str = "", *words: str) -> ChatData:
@@ -129,7 +179,9 @@ def shown(data: ChatData) -> list[str]:
     return sorted(marked(one.ids.tolist(), one.counts.tolist(), data.tokenizer.decode) for one in ones)
 
 
-@pytest.mark.parametrize("without", [{"weight": 0}, {"train": False}])
+@pytest.mark.parametrize(
+    "without", [{"weight": 0}, {"train": False}, {"loss": False}, {"trainable": 0}, {"masked": True}]
+)
 @pytest.mark.parametrize("marks", [False, True])
 def test_an_answer_of_weight_0_is_not_trained(marks: bool, without: JsonObject, tmp_path: Path) -> None:
     answers = [{**SAYS, **without}, ASKS, {**SAYS, "content": "Yes.", "weight": 1}]

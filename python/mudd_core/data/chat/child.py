@@ -130,7 +130,7 @@ def compiled(source: str) -> Template:
 
 
 def renderer(
-    template: Template, variables: dict[str, str], tools: Plain = None, longest: int = 1 << 24
+    template: Template, variables: dict[str, Plain], tools: Plain = None, longest: int = 1 << 24
 ) -> Render:
     """The function that renders by a template; RefusedError where the template refuses a conversation.
 
@@ -325,7 +325,8 @@ def main() -> int:
         request = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         which = int(bool(request["tools"]))
-        render = renderer(templates[which], head["variables"], request["tools"], head["longest"])
+        variables = {**head["variables"], **request["variables"]}
+        render = renderer(templates[which], variables, request["tools"], head["longest"])
         answer = _answer(
             render, request["messages"], head["loss_on"], has_marks(sources[which]), request["untrained"]
         )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.chat.child import RefusedError
 from mudd_core.data.chat.filled_nulls import FilledNulls
+from mudd_core.data.chat.kinds import kind_of
+from mudd_core.data.chat.loss_marks import require_trained, untrained_turns, without_marks
+from mudd_core.data.chat.tools import parse_arguments, tools_of, with_calls
 from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.format import Format
 
@@ -19,8 +22,10 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 _OTHER_ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "assistant"}
 _PAIR = ("prompt", "completion")
 _THOUGHTS = ("reasoning_content", "thinking", "reasoning")
+_SYSTEM = ("system", "system_prompt")
+_VARIABLES = "chat_template_kwargs"
+_OWN_VARIABLES = {"messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize"}
 _ALPACA = ("instruction", "input", "output")
-_WEIGHTS = ("weight", "train")
 
 
 _SHAREGPT = "as ShareGPT's; docs/data.md (chat data) has the lines that rename them"
@@ -42,18 +47,23 @@ class Conversation:
     """The turns of a conversation, and the tools that its template may describe.
 
     untrained: numbers of the answers that the data exclude from the loss. parsed: tool calls whose arguments were JSON
-    text.
+    text. variables: further ones of the template, such as enable_thinking.
     """
 
     messages: list[JsonObject]
     tools: list[Json] | None
     untrained: tuple[int, ...] = ()
     parsed: int = 0
+    variables: JsonObject = field(default_factory=dict)
 
     def digest(self) -> bytes:
         """SHA-256 of what it says; RefusedError for half a surrogate, which no text has."""
-        excluded = [[*self.untrained]] if self.untrained else []
-        text = json.dumps([self.messages, self.tools, *excluded], ensure_ascii=False, sort_keys=True)
+        more = [[*self.untrained]] if self.untrained else []
+        text = json.dumps(
+            [self.messages, self.tools, *more, *([self.variables] if self.variables else [])],
+            ensure_ascii=False,
+            sort_keys=True,
+        )
         try:
             return hashlib.sha256(text.encode()).digest()
         except UnicodeEncodeError:
@@ -93,47 +103,42 @@ def conversation_of(record: JsonObject, column: str) -> Conversation:
     turns = [*_system_of(record, turns), *turns]
     head = int(bool(turns) and turns[0].get("role") == "system")
     turns = [*turns[:head], *_history_of(record), *turns[head:]]
-    untrained = tuple(number for number, turn in enumerate(turns) if _is_untrained(turn, number + 1))
-    turns = [{name: value for name, value in turn.items() if name not in _WEIGHTS} for turn in turns]
-    parsed = sum(map(_parse_arguments, turns))
+    require_trained(record)
+    untrained = untrained_turns(turns)
+    turns = [with_calls(without_marks(turn)) for turn in turns]
+    parsed = sum(map(parse_arguments, turns))
     _require_turns(turns)
     if len(untrained) == sum(turn["role"] == "assistant" for turn in turns):
-        raise RefusedError("no answer", "each turn of the assistant has weight 0 or train false")
-    return Conversation(turns, tools_of(record), untrained, parsed)
+        raise RefusedError(
+            "no answer", "each turn of the assistant is excluded by weight 0, train false or the like"
+        )
+    return Conversation(turns, tools_of(record), untrained, parsed, _variables_of(record))
 
 
-def tools_of(record: JsonObject) -> list[Json] | None:
-    """Return the tools of a record: `tools`, or the older `functions`; JSON text is read, one object is a list."""
-    if record.get("tools") and record.get("functions"):
-        raise RefusedError("tools twice", "it has tools and functions; remove one of them")
-    for name in ("tools", "functions"):
-        value = record.get(name)
-        if isinstance(value, str) and value.strip():  # as some data sets keep them
-            value = _json(value, name)
-        if isinstance(value, dict):
-            if value and not {"type", "function", "name"} & value.keys():
-                reason = (
-                    f"{name}: expected a list or one tool, got an object with {', '.join(sorted(value))[:80]}"
-                )
-                raise RefusedError("no conversation", reason)
-            value = [value] if value else []
-        if value is None or value in ("", []):
-            continue
-        if not isinstance(value, list):
-            raise RefusedError("no conversation", f"{name}: expected a list, got {_kind(value)}")
-        return value if name == "tools" else [{"type": "function", "function": one} for one in value]
-    return None
+def _variables_of(record: JsonObject) -> JsonObject:
+    """Return the variables of the template in `chat_template_kwargs`, which trl reads too."""
+    found = record.get(_VARIABLES)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise RefusedError("no conversation", f"{_VARIABLES}: expected an object, got {kind_of(found)}")
+    if own := sorted(_OWN_VARIABLES & found.keys()):
+        reason = f"{_VARIABLES}: expected variables of the template, got {', '.join(own)}; remove them"
+        raise RefusedError("no conversation", reason)
+    return found
 
 
 def _system_of(record: JsonObject, turns: list[JsonObject]) -> list[JsonObject]:
     """Return the system turn of a record that has it next to its turns, if it does."""
-    system = record.get("system", "")
-    if system is None or system == "":
+    named = [name for name in _SYSTEM if record.get(name)]
+    if not named:
         return []
+    system = record[named[0]]
     if not isinstance(system, str):
-        raise RefusedError("no conversation", f"system: expected a text, got {_kind(system)}")
-    if turns and turns[0].get("role") == "system":
-        raise RefusedError("two system turns", "it has a system turn and a member system; remove one of them")
+        raise RefusedError("no conversation", f"{named[0]}: expected a text, got {kind_of(system)}")
+    if len(named) > 1 or (turns and turns[0].get("role") == "system"):
+        other = f"a member {named[1]}" if len(named) > 1 else "a system turn"
+        raise RefusedError("two system turns", f"it has {other} and a member {named[0]}; remove one of them")
     return [{"role": "system", "content": system}]
 
 
@@ -151,36 +156,6 @@ def _history_of(record: JsonObject) -> list[JsonObject]:
     return turns
 
 
-def _is_untrained(turn: JsonObject, number: int) -> bool:
-    """Return whether weight 0 or train false excludes an answer from the loss; RefusedError for another weight."""
-    weight, train = turn.get("weight", 1), turn.get("train", True)
-    if weight not in (0, 1) or not isinstance(train, bool):
-        name, value = ("weight", weight) if weight not in (0, 1) else ("train", train)
-        wanted = "0 or 1" if name == "weight" else "true or false"
-        raise RefusedError(
-            "a weight that is none", f"turn {number}: expected {wanted} as {name}, got {value!r:.80}"
-        )
-    return turn.get("role") == "assistant" and (weight == 0 or not train)
-
-
-def _parse_arguments(turn: JsonObject) -> int:
-    """Read the arguments of tool calls that are JSON text, as templates expect objects; return their number."""
-    calls, count = turn.get("tool_calls"), 0
-    for call in calls if isinstance(calls, list) else []:
-        function = call.get("function", call) if isinstance(call, dict) else None
-        text = function.get("arguments") if isinstance(function, dict) else None
-        if not isinstance(function, dict) or not isinstance(text, str):
-            continue
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            continue  # a text that is no object stays
-        if isinstance(value, dict):
-            function["arguments"] = value
-            count += 1
-    return count
-
-
 def _way_out(record: JsonObject) -> str:
     """What to do with a record of another layout: by a member that holds turns, where there is one."""
     for name, value in record.items():
@@ -192,23 +167,13 @@ def _way_out(record: JsonObject) -> str:
     return "rename them, or name the member that holds the messages by data.column"
 
 
-def _json(text: str, name: str) -> Json:
-    try:
-        value: Json = json.loads(text)
-    except (ValueError, RecursionError):
-        raise RefusedError(
-            "no conversation", f"{name}: expected a list, got a text that is not JSON"
-        ) from None
-    return value
-
-
 def _turns(value: Json, name: str, role: str = "") -> list[JsonObject]:
     """The messages in a member, without members that are null. role: of a text in place of messages."""
     if isinstance(value, str) and role:
         return [{"role": role, "content": value}]
     if not isinstance(value, list) or not all(isinstance(turn, dict) for turn in value):
         wanted = "a list of messages" if not role else "a text or a list of messages"
-        raise RefusedError("no conversation", f"{name}: expected {wanted}, got {_kind(value)}")
+        raise RefusedError("no conversation", f"{name}: expected {wanted}, got {kind_of(value)}")
     return [
         _with_thoughts({k: v for k, v in turn.items() if v is not None})
         for turn in value
@@ -258,15 +223,10 @@ def _said(content: Json, place: str) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise RefusedError("no conversation", f"{place}: expected a text as content, got {_kind(content)}")
+        raise RefusedError("no conversation", f"{place}: expected a text as content, got {kind_of(content)}")
     texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
     said = [text for text in texts if isinstance(text, str)]
     if len(said) != len(content):
         reason = f'{place}: expected parts {{"type": "text", "text": ...}}, got another; models here read text alone'
         raise RefusedError("a part that is no text", reason)
     return "".join(said)
-
-
-def _kind(value: Json) -> str:
-    names = {str: "a text", list: "a list", dict: "an object", bool: "true or false", type(None): "nothing"}
-    return names.get(type(value), "a number")

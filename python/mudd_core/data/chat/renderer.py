@@ -69,7 +69,12 @@ class Renderer:
 
         example: its number, for messages. UserError where the template takes too long.
         """
-        request = {"messages": chat.messages, "tools": chat.tools, "untrained": [*chat.untrained]}
+        request = {
+            "messages": chat.messages,
+            "tools": chat.tools,
+            "untrained": [*chat.untrained],
+            "variables": chat.variables,
+        }
         answer = self._ask(json.dumps(request), f" with {example}")
         if "kind" in answer:
             raise RefusedError(answer["kind"], answer["reason"], answer["texts"])
