@@ -139,8 +139,9 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
     if summary is not None and not sweep:
         store.settle()
         said = ending(summary, store.folder, request, "" if has_text(config) and not is_chat else None)
+        longer = "data.epochs trains longer" if summary.data_end else "train.steps says how to train longer"
         progress.say(
-            f"{store.folder} holds a finished run; a larger train.steps says how to train longer, another "
+            f"{store.folder} holds a finished run; a larger {longer}, another "
             f"--workdir starts a new one\n{said}"
         )
         return _code(summary, ranks.first)

@@ -19,10 +19,11 @@ class PipelineSpec:
 
     protocol: of its validation, a name of config.protocols. earlier_protocol: what `auto` meant in earlier versions;
     their runs keep it. ids_alone: needs no tokenizer. shuffles: with data.shuffle=auto. cursor_members: of the place of
-    a stream in a checkpoint; empty where data.cache=stream is not supported. by_number: a stream reads documents in an
-    order of its own. endless: has no end of an epoch. plain_text: reads plain files of text in one place too.
-    conversations: records hold messages, not a text. folder: which files of a folder are taken. leaves_out: rows may
-    have targets that do not count. has_records: data.bad_records=drop leaves out those that cannot be read.
+    a stream in a checkpoint; empty where data.cache=stream is not supported. by_number: a stream reads documents in its
+    own order. endless: has no end of an epoch. mixes_epochs: its order depends on data.epochs. plain_text: reads plain
+    files of text in one place too. conversations: records hold messages, not a text. folder: which files of a folder
+    are taken. leaves_out: rows may have targets that do not count. has_records: data.bad_records=drop leaves out those
+    that cannot be read.
     """
 
     name: str
@@ -33,6 +34,7 @@ class PipelineSpec:
     cursor_members: frozenset[str] = frozenset()
     by_number: bool = False
     endless: bool = False
+    mixes_epochs: bool = False
     plain_text: bool = False
     needs_validation: bool = True
     conversations: bool = False
@@ -57,7 +59,7 @@ _ALL = (
         folder="tfrecord",
         leaves_out=True,
     ),
-    PipelineSpec("megatron", ids_alone=True, shuffles=True, has_records=False),
+    PipelineSpec("megatron", ids_alone=True, shuffles=True, mixes_epochs=True, has_records=False),
     PipelineSpec("ids", protocol="text", ids_alone=True, shuffles=True, has_records=False),
     PipelineSpec(
         "pack",

@@ -23,6 +23,7 @@ class CursorMembers(TypedDict, total=False):
 
     turn: int
     places: list[int]
+    before_end: list[int]
     epoch: int
     file: int
     number: int

@@ -17,8 +17,13 @@ from document_sizes import (
     write_lines,
     write_records,
 )
+from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import list_steps
 from mudd_core.cli import main
+from mudd_core.config import Config, DataConfig, TrainConfig
+from mudd_core.config.fields import replace_path
+from mudd_core.run.store.resumed_config import resumed_config
+from mudd_core.run.store.run_store import RunStore
 
 STEPS = 9  # of 18 records in batches of 2
 
@@ -92,6 +97,52 @@ def test_data_without_a_whole_batch_are_refused(words: list[str], capsys: pytest
     assert "expected a batch of 64 rows" in capsys.readouterr().err
 
 
+def test_a_larger_epoch_continues_a_run_that_ended_with_its_data(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To the bits of an unbroken run, since a pass of whole batches ends at a batch of the longer order."""
+    other = [word.replace("run_name=mudd", "run_name=whole") for word in words]
+    assert main([*other, "epoch=2"]) == 0 and summary(tmp_path / "whole")["step"] == 2 * STEPS
+    assert main(words) == 0 and summary(tmp_path / "mudd")["data_epochs"] == 1
+    capsys.readouterr()
+    assert main([*words, "epoch=2"]) == 0
+    assert "resumed from step 9 " in (printed := capsys.readouterr().out) and "data.epochs=2" in printed
+    hashes = {summary(tmp_path / name)["final_hash"] for name in ("whole", "mudd")}
+    assert len(hashes) == 1 and summary(tmp_path / "mudd")["step"] == 2 * STEPS
+    assert main([*words, "epoch=2"]) == 0
+    assert "holds a finished run; a larger data.epochs trains longer" in capsys.readouterr().out
+    assert main(words) == 2  # fewer are refused
+    assert "data.epochs: saved 2, asked 1" in capsys.readouterr().err
+
+
+def test_a_summary_of_an_earlier_version_ended_with_the_saved_epochs(
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert main(words) == 0
+    file = tmp_path / "mudd/summary.json"
+    earlier = {name: value for name, value in summary(tmp_path / "mudd").items() if name != "data_epochs"}
+    file.write_text(json.dumps(earlier))
+    capsys.readouterr()
+    assert main(words) == 0 and "holds a finished run" in capsys.readouterr().out
+    with monkeypatch.context() as patched:  # a killed run writes no summary
+        patched.setattr(RunStore, "finish", lambda *_: None)
+        assert main([*words, "epoch=2", "train.stop_at=9"]) == 75
+    assert summary(tmp_path / "mudd") == {**earlier, "data_epochs": 1}
+    assert main([*words, "epoch=2", "train.stop_at=0"]) == 0
+    assert summary(tmp_path / "mudd")["step"] == 2 * STEPS
+
+
+def test_an_order_of_all_epochs_is_not_extended() -> None:
+    saved = Config(data=DataConfig(epochs=1), train=TrainConfig(to_data_end=True))
+    asked = replace_path(saved, "data.epochs", 2)
+    assert resumed_config(saved, asked, 9)[0].data.epochs == 2
+    with pytest.raises(UserError, match=r"data\.epochs: saved 1, asked 2"):
+        resumed_config(*(replace_path(one, "data.pipeline", "megatron") for one in (saved, asked)), 9)
+
+
 def test_a_stream_ends_the_run_where_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,3 +158,9 @@ def test_a_stream_ends_the_run_where_it_ends(
     found = [summary(tmp_path / name) for name in ("cached", "streamed")]
     assert found[0]["final_hash"] == found[1]["final_hash"] and found[0]["step"] == found[1]["step"]
     assert all(one["data_end"] is True and one["steps"] == one["step"] for one in found)
+    for name, cache in (("cached", "full"), ("streamed", "stream")):
+        typed = with_keys(first, f"{keys.replace('epoch=1', 'epoch=2')} run_name={name}")
+        assert main([*typed, f"data.cache={cache}"]) == 0, capsys.readouterr().err
+    longer = [summary(tmp_path / name) for name in ("cached", "streamed")]
+    assert longer[0]["final_hash"] == longer[1]["final_hash"] != found[0]["final_hash"]
+    assert longer[0]["step"] == longer[1]["step"] == 32

@@ -78,6 +78,7 @@ class PackStream:
         self._workers, self._epochs, self._seed, self._shuffled = workers, epochs, seed, shuffled
         self.batch = cursor["batch"] if cursor is not None else 0
         self._turn = self.batch  # of the next batch; more than its number once a stream has ended
+        self._places_before_end = cursor.get("before_end", []) if cursor is not None else []
         places = [0] * workers
         if cursor is not None:  # places in the order of the next turns
             if len(cursor["places"]) != workers:
@@ -87,6 +88,10 @@ class PackStream:
             )  # earlier checkpoints have none: they end before the first stream
             for turn, place in enumerate(cursor["places"], self._turn):
                 places[turn % workers] = place
+            if self._places_before_end and not self._has_ended(places):
+                # data.epochs is larger now: other documents complete the batches that ended short.
+                self.batch, *places = self._places_before_end
+                self._turn = self.batch
         self._streams = [_Ahead(self._asker(number), processes, place) for number, place in enumerate(places)]
         self._taken = 2 * batch_size  # documents of a batch, as the last one had
         self._ask_ahead()
@@ -115,13 +120,27 @@ class PackStream:
 
     def cursor(self) -> Cursor:
         """The turn of the next batch, and the place of the first document of it and of the following turns."""
+        places = [stream.place for stream in self._streams]
         turns = range(self._turn, self._turn + self._workers)
-        places = [self._streams[turn % self._workers].place for turn in turns]
-        return made("pack", self.batch, turn=self._turn, places=places)
+        found = made(
+            "pack", self.batch, turn=self._turn, places=[places[turn % self._workers] for turn in turns]
+        )
+        if not self._has_ended(places):
+            self._places_before_end = [self.batch, *places]
+        elif self._places_before_end:
+            found["before_end"] = self._places_before_end
+        return found
 
     def close(self) -> None:
         """End the processes."""
         self._processes.close()
+
+    def _has_ended(self, places: list[int]) -> bool:
+        """Return whether one of the streams, at these places, is at the end of the data."""
+        records = self._records.count * self._epochs
+        return records > 0 and any(
+            number + place * self._workers >= records for number, place in enumerate(places)
+        )
 
     def _next_stream(self) -> _Ahead:
         """The stream of the next turn that has a document. UserError where all have ended."""

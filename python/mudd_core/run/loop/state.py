@@ -243,6 +243,7 @@ class RunState:
             rewinds=len(self.guard.rewinds),
             reached=stopped is None and self.reached(),
             data_end=data_end and stopped is None,
+            data_epochs=self._config.data.epochs,
             validates=validates,
             best_val_loss=best[0] if best else None,
             best_step=best[1] if best else None,

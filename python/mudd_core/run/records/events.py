@@ -141,6 +141,7 @@ class Summary:
 
     skipped_steps: of the path to this step. rewinds: how often the run went back to a checkpoint. reached: the run
     ended early because a validation loss was at or below eval.target_loss. data_end: it ended early with its data.
+    data_epochs: data.epochs of the run.
     validates: whether it has rows for validation. best_val_loss, best_step: of its best validation; since_best:
     validations after it. out_of_patience: the run ended early because these were train.patience. warnings: of a run
     that has diverged or had nothing to learn from (run/loop/learning_watch.py).
@@ -160,6 +161,7 @@ class Summary:
     rewinds: int = 0
     reached: bool = False
     data_end: bool = False
+    data_epochs: int = 0
     validates: bool = True
     best_val_loss: float | None = None
     best_step: int | None = None

@@ -1,4 +1,7 @@
-"""More steps for a run that exists: in place where its schedule allows it, else as a new run from its weights."""
+"""More steps or epochs for a run that exists.
+
+Steps are added in place if the schedule allows it, else in a new run from the weights.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Sequence
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, differences
 from mudd_core.config.fields import replace_path
+from mudd_core.config.pipelines import spec_of
 from mudd_core.engine.rates import learning_rate
 
 
@@ -29,6 +33,20 @@ def extended(saved: Config, asked: Config, done: int) -> Config:
             f"{saved.train.steps} steps"
         )
     longer: Config = replace_path(saved, "train.steps", steps)
+    return longer
+
+
+def with_more_epochs(saved: Config, asked: Config) -> Config:
+    """Return the saved config with the requested data.epochs if the run ends with its data and the value is larger.
+
+    The learning rates do not depend on data.epochs, so no schedule is checked.
+    """
+    epochs = asked.data.epochs
+    if not (saved.train.to_data_end and epochs > saved.data.epochs > 0):
+        return saved
+    if spec_of(saved.data.pipeline).mixes_epochs:
+        return saved
+    longer: Config = replace_path(saved, "data.epochs", epochs)
     return longer
 
 

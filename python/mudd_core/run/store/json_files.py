@@ -22,6 +22,8 @@ from mudd_core.run.store.moved_places import with_own_places
 from mudd_core.run.store.original_run import original_run_text, reader_state_of
 from mudd_core.run.store.run_folder import RunFolder
 
+_EPOCHS = "data_epochs"  # a field of Summary
+
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON so that a crash leaves the old file or the new one, never half of it. Raises SaveError.
@@ -112,6 +114,19 @@ def read_config_file(folder: RunFolder) -> Config:
     return config
 
 
+def keep_epochs(folder: RunFolder) -> None:
+    """Add the saved config's data.epochs to a summary of an earlier version, which has none; SaveError."""
+    file = folder.summary_file
+    if folder.config_file.is_file() and file.exists() and _EPOCHS not in (raw := read_object(file)):
+        write_json(file, {**raw, _EPOCHS: _epochs_of(raw, folder)})
+
+
+def _epochs_of(summary: JsonObject, folder: RunFolder) -> int:
+    """Return data.epochs of the run that a summary is of; a summary of an earlier version has none."""
+    found = summary.get(_EPOCHS)
+    return found if isinstance(found, int) else read_config_file(folder).data.epochs
+
+
 def finished_summary(folder: RunFolder, config: Config) -> Summary | None:
     """The summary of a finished run; None while there is something left to do, by the config as it is now."""
     file = folder.summary_file
@@ -121,6 +136,7 @@ def finished_summary(folder: RunFolder, config: Config) -> Summary | None:
     loss = raw.get("val_loss")
     reached = raw.get("reached") is True and isinstance(loss, float) and loss <= config.eval.target_loss
     data_end = raw.get("data_end") is True and config.train.to_data_end
+    data_end = data_end and config.data.epochs <= _epochs_of(raw, folder)
     since_best, patience = raw.get("since_best"), config.train.patience
     counted = isinstance(since_best, int) and 0 < patience <= since_best
     impatient = counted and raw.get("out_of_patience") is True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mudd_core.config import Config, Difference, differences, merge_for_resume
 from mudd_core.config.fields import replace_path
-from mudd_core.run.store.extension import extended
+from mudd_core.run.store.extension import extended, with_more_epochs
 
 TRAINED = "bpe"  # data.tokenizer that names no vocabulary: it is trained on the text
 
@@ -22,7 +22,7 @@ def resumed_config(saved: Config, asked: Config, done: int) -> tuple[Config, lis
     ):  # its hash is compared, not its place
         path = asked.start.load_parameters_path
         saved = replace_path(saved, "start.load_parameters_path", path)
-    longer = extended(saved, asked, done)
+    longer = with_more_epochs(extended(saved, asked, done), asked)
     config, changed = merge_for_resume(longer, asked)
     return config, changed if longer is saved else [*differences(saved, longer), *changed]
 

@@ -24,6 +24,7 @@ from mudd_core.run.store.identity import identity
 from mudd_core.run.store.json_files import (
     facts_of,
     finished_summary,
+    keep_epochs,
     read_config_file,
     read_saved_config,
     run_id_of,
@@ -141,6 +142,7 @@ class RunStore:
             facts |= bound_facts(self.config)
         run = identity(self.folder, saved, facts, self.source)
         self.run_id = run_id_of(self.folder, run)
+        keep_epochs(self.folder)  # before config.json may have more
         # The config first: it is what makes the folder ours, should the run be killed before the next line.
         write_config(self.folder, self.config)
         self.keep_files(own_code.copies_of(self.config))
