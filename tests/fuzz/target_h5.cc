@@ -111,7 +111,7 @@ void make_file(Cursor& cursor, const std::string& scratch) {
   H5Fclose(file);
 }
 
-// The wrapper's answers to all questions that cache.py asks.
+// The wrapper's answers to all questions that token_cache.py asks.
 void ask(const DatasetFile& file) {
   const auto refusing = [](const auto& question) {
     try {

@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 
 from mudd_core.config import Config, load_config
-from mudd_core.data.bpe_training import train_bpe
+from mudd_core.data.tokenizers.bpe_training import train_bpe
 
 Turn = dict[str, str]
 

@@ -16,8 +16,8 @@ from mudd_core.data.chat.conversations import conversation_of
 from mudd_core.data.chat.masks import example_of
 from mudd_core.data.chat.renderer import Renderer
 from mudd_core.data.chat.templates import find_template
-from mudd_core.data.tokenize import JsonTokenizer
-from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.data.tokenizers.source import find_tokenizer
+from mudd_core.data.tokenizers.tokenizer import JsonTokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -13,7 +13,7 @@ from document_sizes import MIXTRAL, texts, write_lines, write_records
 from hf_models import make
 from hub_cache import put_tokenizer
 from id_cases import write_indexed
-from mudd_core.data.bpe_training import train_bpe
+from mudd_core.data.tokenizers.bpe_training import train_bpe
 from tiny_run import write_text
 
 VARIABLES = {"RUN_NAME": "named", "DATASET_PATH": "DATA"}  # that a page leaves to the reader

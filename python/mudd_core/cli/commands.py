@@ -29,7 +29,7 @@ from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
     from mudd_core.run.build.place import Place
 

@@ -24,7 +24,7 @@ from mudd_core.config.values import whole
 from mudd_core.run.ranks.ranks import Ranks
 
 if TYPE_CHECKING:
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
 
 INTERACTIVE, STOP = "--interactive", "--stop"

@@ -11,7 +11,7 @@ from mudd_core.cli.ending import silent, write_now
 from mudd_core.config import SampleConfig
 
 if TYPE_CHECKING:
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
 
 _BETWEEN = "---\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mudd_core.data.batcher import Batcher
-from mudd_core.data.cache import TokenCache, open_cache
+from mudd_core.data.cache.token_cache import TokenCache, open_cache
 from mudd_core.data.documents.plain_text import prepare
 from mudd_core.data.pipelines import register
 

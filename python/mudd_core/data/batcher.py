@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.data.cache import TokenCache, way_out
-from mudd_core.data.corpus import Split
+from mudd_core.data.cache.token_cache import TokenCache, way_out
+from mudd_core.data.sources.corpus import Split
 
 Int32 = npt.NDArray[np.int32]
 

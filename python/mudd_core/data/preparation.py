@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mudd_core.data.corpus import Progress
+from mudd_core.data.sources.corpus import Progress
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
 import numpy as np
 
 from mudd_core.base.types import Int32
-from mudd_core.data.corpus import Split
-from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.sources.corpus import Split
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from mudd_core import _core

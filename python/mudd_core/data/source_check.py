@@ -12,11 +12,11 @@ from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.chat.build import require_conversation
-from mudd_core.data.corpus import require_text, scan_listing
 from mudd_core.data.formats import documents, format_of
-from mudd_core.data.listing import Listing, list_files
 from mudd_core.data.pipelines.text import in_records
-from mudd_core.data.sources import chosen_files
+from mudd_core.data.sources.corpus import require_text, scan_listing
+from mudd_core.data.sources.listing import Listing, list_files
+from mudd_core.data.sources.splits import chosen_files
 
 _READ_BYTES = 256 << 20
 

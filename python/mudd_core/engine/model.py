@@ -36,7 +36,7 @@ from mudd_core.graph import scopes
 from mudd_core.graph.adapters import Store
 
 if TYPE_CHECKING:
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 
 class Model(Parameters, InnerValues, Hinted):

@@ -24,7 +24,7 @@ from mudd_core.engine.frozen import NARROW, set_weight, weight_view
 if TYPE_CHECKING:
     from mudd_core import _core
     from mudd_core.config import LoraConfig, ModelConfig
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
 
 FORMAT = "mudd_core model 1"  # the member "format" of config.json
@@ -71,7 +71,7 @@ def write_weights(
     model: Model, path: Path, tokenizer: Tokenizer | None, weights: Mapping[str, Later], digest: str
 ) -> None:
     """Write the folder of a model with these weights, made one at a time, and with their final hash."""
-    from mudd_core.data.tokenizer_files import tokenizer_files
+    from mudd_core.data.tokenizers.files import tokenizer_files
 
     settings: JsonObject = {
         "format": FORMAT,

@@ -27,7 +27,7 @@ def expected_vocabulary(config: Config, *, copied: bool = False) -> int:
     copied: the tokenizer of a URL is on this machine already.
     """
     from mudd_core.data.pipelines import reads_ids
-    from mudd_core.data.tokenize import LOWEST_BPE_SIZE
+    from mudd_core.data.tokenizers.tokenizer import LOWEST_BPE_SIZE
 
     asked = config.model.vocab_size
     tokenizer = config.data.tokenizer
@@ -43,8 +43,8 @@ def _tokenizer_size(config: Config, copied: bool) -> int:
         return config.data.vocab_size
     if config.data.tokenizer == "bytes":
         return 257
-    from mudd_core.data.access import Access
-    from mudd_core.data.tokenizer_source import find_tokenizer
+    from mudd_core.data.sources.access import Access
+    from mudd_core.data.tokenizers.source import find_tokenizer
 
     access = Access.of(config, again=copied)
     return find_tokenizer(config.data.tokenizer, config.data.vocab_size, access).make().vocab_size

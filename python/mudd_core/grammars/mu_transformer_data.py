@@ -71,7 +71,7 @@ def _is_default(rows: Mapping[str, Row], values: Mapping[str, object], names: tu
 
 
 def _look_for_dataset(data: DefaultData, name: str, variant: str, run: Config | None) -> None:
-    from mudd_core.data.hub_datasets import is_here
+    from mudd_core.data.sources.hub_datasets import is_here
 
     here = is_here(name, variant) if run is None else run.data.dataset == name
     data.judge(
@@ -85,7 +85,7 @@ def _look_for_dataset(data: DefaultData, name: str, variant: str, run: Config | 
 
 
 def _look_for_tokenizer(data: DefaultData, name: str, run: Config | None) -> None:
-    from mudd_core.data.tokenizer_source import is_here
+    from mudd_core.data.tokenizers.source import is_here
 
     here = is_here(name) if run is None else run.data.tokenizer == name
     data.judge(

@@ -16,7 +16,7 @@ from mudd_core.run.opened.run import Run, Source
 from mudd_core.run.store.original_run import original_run_text, reader_state_of
 
 if TYPE_CHECKING:
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
 
 _WHAT = "a work directory, a checkpoint of one, a folder of model.save() or one of Hugging Face"

@@ -18,7 +18,7 @@ from mudd_core.config.tool_arguments import ToolArguments, whole_number
 from mudd_core.tools.named_config import add_config_or_run, fingerprint_of_run, named_config
 
 if TYPE_CHECKING:
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 _LAST_STEP = 2**31 - 1
 

@@ -84,8 +84,8 @@ def run_json(data: bytes, folder: Path) -> None:
 
 def run_tokenizer(data: bytes, _folder: Path) -> None:
     """tokenizer.json: the check, and for the form that needs no trial the library itself."""
-    from mudd_core.data.tokenize import JsonTokenizer
-    from mudd_core.data.tokenizer_trial import has_own_form
+    from mudd_core.data.tokenizers.tokenizer import JsonTokenizer
+    from mudd_core.data.tokenizers.trial import has_own_form
 
     tokenizer = JsonTokenizer(data, "tokenizer.json")
     require(0 <= tokenizer.eos_id < tokenizer.vocab_size, "the end of a document is in the vocabulary")
@@ -97,7 +97,7 @@ def run_tokenizer(data: bytes, _folder: Path) -> None:
 
 def run_tokenizer_folder(data: bytes, folder: Path) -> None:
     """vocab.json, merges.txt, added_tokens.json and tokenizer_config.json, as the members of one object."""
-    from mudd_core.data.tokenizer_source import find_tokenizer, stored_tokenizer
+    from mudd_core.data.tokenizers.source import find_tokenizer, stored_tokenizer
 
     try:
         members = {str(name): json.dumps(value) for name, value in json.loads(data).items()}
@@ -118,7 +118,7 @@ def run_tokenizer_folder(data: bytes, folder: Path) -> None:
 
 def run_sentencepiece(data: bytes, _folder: Path) -> None:
     """tokenizer.model: what its library takes gives ids of the vocabulary, and text back."""
-    from mudd_core.data.sentencepiece_tokenizer import SentencePieceTokenizer
+    from mudd_core.data.tokenizers.sentencepiece import SentencePieceTokenizer
 
     tokenizer = SentencePieceTokenizer(data, "tokenizer.model")
     ids = tokenizer.encode("the river é\n\t x_1 = 2")
@@ -128,13 +128,13 @@ def run_sentencepiece(data: bytes, _folder: Path) -> None:
 
 def run_cache(data: bytes, folder: Path) -> None:
     """tokens.h5 through the wrapper of HDF5, and all that is asked of an opened cache."""
-    from mudd_core.data.cache import fingerprint_of
+    from mudd_core.data.cache.token_cache import fingerprint_of
 
     _open_cache(data, folder / fingerprint_of("corpus", "bytes"))
 
 
 def _open_cache(data: bytes, cache: Path) -> None:
-    from mudd_core.data.cache import SPLITS, open_cache
+    from mudd_core.data.cache.token_cache import SPLITS, open_cache
 
     cache.mkdir(exist_ok=True)
     (cache / "tokens.h5").write_bytes(data)
@@ -148,8 +148,8 @@ def _open_cache(data: bytes, cache: Path) -> None:
 def run_cache_fields(data: bytes, folder: Path) -> None:
     """A cache whose attributes and arrays come from JSON: what is right for HDF5 and wrong for us."""
     from mudd_core import _h5
-    from mudd_core.data.cache import fingerprint_of
-    from mudd_core.data.cache_seal import seal_of
+    from mudd_core.data.cache.seal import seal_of
+    from mudd_core.data.cache.token_cache import fingerprint_of
 
     file = folder / "made.h5"
     file.unlink(missing_ok=True)

@@ -118,7 +118,7 @@ def test_script_prints_hashes_and_bits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_script_reads_a_token_cache(tmp_path: Path, damaged: bool) -> None:
-    """The layout of data/cache.py; ids that are not those of its content hash are refused."""
+    """The layout of data/cache/token_cache.py; ids that are not those of its content hash are refused."""
     train, valid = flat(documents(1, 60)), flat(documents(2, 6))
     with h5py.File(tmp_path / "tokens.h5", "w") as f:
         f["train/ids"], f["valid/ids"] = train, valid

@@ -18,13 +18,13 @@ from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.data import prepare, synthetic
-from mudd_core.data.bpe_pieces import LONGEST_PIECE, LONGEST_TOKEN, has_long_piece
-from mudd_core.data.bpe_training import train_bpe
-from mudd_core.data.cache import fingerprint_of
+from mudd_core.data.cache.token_cache import fingerprint_of
 from mudd_core.data.pipelines import prepare as prepare_data
-from mudd_core.data.special_tokens import END_OF_TEXT
-from mudd_core.data.tokenize import JsonTokenizer, byte_alphabet
-from mudd_core.data.tokenizer_source import TokenizerSource
+from mudd_core.data.tokenizers.bpe_pieces import LONGEST_PIECE, LONGEST_TOKEN, has_long_piece
+from mudd_core.data.tokenizers.bpe_training import train_bpe
+from mudd_core.data.tokenizers.source import TokenizerSource
+from mudd_core.data.tokenizers.special_tokens import END_OF_TEXT
+from mudd_core.data.tokenizers.tokenizer import JsonTokenizer, byte_alphabet
 from text_settings import Settings, quiet
 
 PROSE = synthetic.text(3000, 1)

@@ -16,9 +16,10 @@ import pytest
 
 from mudd_core import _core, _h5
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.data import Batcher, TokenCache, corpus, open_cache, prepare, synthetic
+from mudd_core.data import Batcher, TokenCache, open_cache, prepare, synthetic
 from mudd_core.data.documents import plain_text
-from mudd_core.data.listing import list_files
+from mudd_core.data.sources import corpus
+from mudd_core.data.sources.listing import list_files
 from text_settings import Settings, age, quiet, watched_opens
 
 
@@ -125,7 +126,7 @@ def test_damaged_ids_are_found_when_the_cache_is_opened(
     (copy / "tokens.h5").write_bytes(raw)
     with pytest.raises(FormatError, match="block 0 of token ids is damaged"):
         open_cache(copy)
-    monkeypatch.setattr("mudd_core.data.cache.EAGER_BYTES", 0)  # as for a large cache
+    monkeypatch.setattr("mudd_core.data.cache.token_cache.EAGER_BYTES", 0)  # as for a large cache
     batches = Batcher(open_cache(copy), "valid", 16)
     with pytest.raises(FormatError, match=r"block 0 of token ids is damaged.*delete the folder"):
         batches.batch(0, 1)
@@ -168,7 +169,7 @@ def test_unchanged_text_is_not_read_again_and_changed_text_is(
 ) -> None:
     text = Path(shutil.copytree(folder, tmp_path / "text"))
     settings = Settings(str(text), str(tmp_path / "cache"))
-    monkeypatch.setattr("mudd_core.data.listing.SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("mudd_core.data.sources.listing.SETTLE_SECONDS", 0.0)
     first = prepare(settings, progress=quiet)
     reads: list[str] = []
     real = plain_text.scan_listing
@@ -212,7 +213,7 @@ def test_a_cache_in_a_folder_nobody_may_write_is_opened(
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(_core, "replace_file", refuse)
-    monkeypatch.setattr("mudd_core.data.listing.SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr("mudd_core.data.sources.listing.SETTLE_SECONDS", 0.0)
     assert prepare(Settings(str(folder), str(tmp_path / "shared")), progress=quiet) == replace(
         cache, path=tmp_path / "shared" / cache.fingerprint
     )

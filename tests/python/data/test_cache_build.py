@@ -30,7 +30,8 @@ def test_equal_text_gives_equal_bytes(cache: TokenCache, folder: Path, tmp_path:
 
 KILLED = """
 import os, signal, sys
-from mudd_core.data import cache_file, prepare
+from mudd_core.data import prepare
+from mudd_core.data.cache import file as cache_file
 from mudd_core.data.documents import build, spool
 where, n = sys.argv[3], int(sys.argv[4])
 count = 0

@@ -17,8 +17,8 @@ from fake_runs import make
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import load_config
 from mudd_core.data import TokenCache, open_cache, prepare
-from mudd_core.data.cache import FORMAT_UNSEALED, fingerprint_of
-from mudd_core.data.cache_seal import seal_of
+from mudd_core.data.cache.seal import seal_of
+from mudd_core.data.cache.token_cache import FORMAT_UNSEALED, fingerprint_of
 from mudd_core.run.build.saved_model import load_run
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.store.run_folder import RunFolder
@@ -150,7 +150,7 @@ def test_an_old_cache_that_nobody_may_replace_is_used(
         raise PermissionError(13, "Permission denied")
 
     unseal(copy)
-    monkeypatch.setattr("mudd_core.data.cache_folder.open_to_append", refuse)
+    monkeypatch.setattr("mudd_core.data.cache.folder.open_to_append", refuse)
     found = prepare(Settings(str(folder), str(copy.parent)), progress=quiet)
     assert found == replace(cache, path=copy, seal=None)
     assert "cannot write in" in capsys.readouterr().err

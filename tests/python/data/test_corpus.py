@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from mudd_core.base.errors import UserError
-from mudd_core.data import corpus, prepare, synthetic
+from mudd_core.data import prepare, synthetic
+from mudd_core.data.sources import corpus
 from text_settings import Settings, quiet
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from mudd_core.base.errors import StopRequestedError, UserError
-from mudd_core.data.bpe_training import train_bpe
 from mudd_core.data.documents.encoding import ChildTokenizer
-from mudd_core.data.tokenizer_source import TokenizerSource
+from mudd_core.data.tokenizers.bpe_training import train_bpe
+from mudd_core.data.tokenizers.source import TokenizerSource
 from places import ROOT
 
 TEXTS = [b"one text", "zwölf Wörter".encode(), b"", b"a b c " * 50]

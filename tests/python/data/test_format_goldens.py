@@ -7,8 +7,8 @@ import json
 import pytest
 
 from mudd_core.data.formats import documents, format_of, rows
-from mudd_core.data.listing import data_files
-from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.data.sources.listing import data_files
+from mudd_core.data.tokenizers.source import find_tokenizer
 from places import TESTS
 
 GOLDENS = TESTS / "goldens" / "formats"

@@ -15,9 +15,9 @@ import mudd_core as mc
 from hub_cache import put_dataset
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig
-from mudd_core.data.access import LOCAL, Access
-from mudd_core.data.hub_datasets import is_here, with_dataset
-from mudd_core.data.sources import sources_of
+from mudd_core.data.sources.access import LOCAL, Access
+from mudd_core.data.sources.hub_datasets import is_here, with_dataset
+from mudd_core.data.sources.splits import sources_of
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ import pytest
 from mudd_core import data as mudd_data
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config, load_config
-from mudd_core.data.bpe_training import train_bpe
-from mudd_core.data.cache import fingerprint_of
+from mudd_core.data.cache.token_cache import fingerprint_of
 from mudd_core.data.documents import source as documents_source
 from mudd_core.data.documents import spool
 from mudd_core.data.pipelines import RowShape, parts_of, prepare, user_readers
 from mudd_core.data.pipelines.document_data import DocumentData
-from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.data.tokenizers.bpe_training import train_bpe
+from mudd_core.data.tokenizers.source import find_tokenizer
 from mudd_core.run.loop.trainer import Trainer
 from rank_runs import on_ranks
 from text_settings import quiet

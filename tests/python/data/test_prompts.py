@@ -10,9 +10,9 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from mudd_core.data.bpe_training import train_bpe
-from mudd_core.data.tokenize import Growing, Tokenizer
-from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.data.tokenizers.bpe_training import train_bpe
+from mudd_core.data.tokenizers.source import find_tokenizer
+from mudd_core.data.tokenizers.tokenizer import Growing, Tokenizer
 from mudd_core.run.opened.folders import folder_tokenizer
 
 TEXTS = ["the cat sat on the mat", "hello world of text", "def read(self):\n    return 1\n"] * 20

@@ -16,8 +16,8 @@ import mudd_core as mc
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config import StorageConfig
 from mudd_core.data import synthetic
-from mudd_core.data.access import Access
 from mudd_core.data.pipelines import prepare
+from mudd_core.data.sources.access import Access
 from mudd_core.run.loop.trainer import Trainer
 from places import TESTS
 from text_settings import quiet
@@ -160,8 +160,8 @@ def test_a_text_at_a_url_gives_the_cache_of_the_text(storage: Any, folder: Path,
 
 
 def test_a_tokenizer_at_a_url(storage: Any, tmp_path: Path) -> None:
-    from mudd_core.data.bpe_training import train_bpe
-    from mudd_core.data.tokenizer_source import find_tokenizer
+    from mudd_core.data.tokenizers.bpe_training import train_bpe
+    from mudd_core.data.tokenizers.source import find_tokenizer
 
     data = train_bpe([synthetic.text(2000, 1).encode()], 1, 300)
     storage.pipe_file("/bucket/t/tokenizer.json", data)

@@ -15,12 +15,12 @@ import pytest
 from mudd_core.base.errors import UserError
 from mudd_core.config import load_config
 from mudd_core.config.data import DataConfig
-from mudd_core.data.corpus import scan
 from mudd_core.data.formats import documents
 from mudd_core.data.pipelines import prepare
 from mudd_core.data.pipelines.text import in_records
-from mudd_core.data.selection import selected
-from mudd_core.data.sources import sources_of
+from mudd_core.data.sources.corpus import scan
+from mudd_core.data.sources.selection import selected
+from mudd_core.data.sources.splits import sources_of
 
 TEXTS = [f"text {n}" for n in range(12)]
 PNG = b"\x89PNG\r\n\x1a\n\0\0"

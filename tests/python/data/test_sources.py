@@ -10,8 +10,8 @@ import pytest
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig
-from mudd_core.data.listing import data_files
-from mudd_core.data.sources import sources_of
+from mudd_core.data.sources.listing import data_files
+from mudd_core.data.sources.splits import sources_of
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data import open_cache, prepare, synthetic
-from mudd_core.data.access import Access
-from mudd_core.data.bpe_training import train_bpe
-from mudd_core.data.hub_names import without_token
-from mudd_core.data.tokenize import JsonTokenizer
-from mudd_core.data.tokenizer_source import find_tokenizer, stored_tokenizer
+from mudd_core.data.sources.access import Access
+from mudd_core.data.sources.hub_names import without_token
+from mudd_core.data.tokenizers.bpe_training import train_bpe
+from mudd_core.data.tokenizers.source import find_tokenizer, stored_tokenizer
+from mudd_core.data.tokenizers.tokenizer import JsonTokenizer
 from text_settings import Settings, quiet
 
 TEXTS = [synthetic.text(3000, seed).encode() for seed in range(8)]

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from mudd_core.base.errors import FormatError
-from mudd_core.data import synthetic, tokenizer_trial
-from mudd_core.data.bpe_training import train_bpe
-from mudd_core.data.tokenize import JsonTokenizer
-from mudd_core.data.tokenizer_trial import has_own_form, try_in_child
+from mudd_core.data import synthetic
+from mudd_core.data.tokenizers import trial as tokenizer_trial
+from mudd_core.data.tokenizers.bpe_training import train_bpe
+from mudd_core.data.tokenizers.tokenizer import JsonTokenizer
+from mudd_core.data.tokenizers.trial import has_own_form, try_in_child
 
 TEXTS = [synthetic.text(2000, seed).encode() for seed in range(4)]
 OWN: dict[str, Any] = json.loads(train_bpe(TEXTS, len(TEXTS), 300))

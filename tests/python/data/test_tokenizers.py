@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data import synthetic
-from mudd_core.data.bpe_training import train_bpe
-from mudd_core.data.tokenize import (
+from mudd_core.data.tokenizers.bpe_training import train_bpe
+from mudd_core.data.tokenizers.source import read_tokenizer_json
+from mudd_core.data.tokenizers.tokenizer import (
     END_OF_TEXT,
     ByteTokenizer,
     JsonTokenizer,
     Tokenizer,
     byte_alphabet,
 )
-from mudd_core.data.tokenizer_source import read_tokenizer_json
 from places import ROOT
 
 TEXTS = [synthetic.text(3000, seed).encode() for seed in range(8)]
@@ -46,7 +46,8 @@ def test_alphabet_is_that_of_the_library() -> None:
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_training_gives_the_same_bytes_with_any_number_of_threads(threads: str) -> None:
     code = (
-        "import sys; from mudd_core.data import synthetic; from mudd_core.data.bpe_training import train_bpe;"
+        "import sys; from mudd_core.data import synthetic;"
+        "from mudd_core.data.tokenizers.bpe_training import train_bpe;"
         "t = [synthetic.text(3000, s).encode() for s in range(8)];"
         "sys.stdout.buffer.write(train_bpe(t, 8, 400))"
     )

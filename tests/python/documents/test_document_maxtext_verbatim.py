@@ -18,7 +18,7 @@ import document_commands
 from document_sizes import texts, write_lines, write_records
 from hub_cache import put_tokenizer
 from mudd_core.checkpoint import list_steps
-from mudd_core.data.bpe_training import train_bpe
+from mudd_core.data.tokenizers.bpe_training import train_bpe
 from test_maxtext_evaluation import TINY
 from tiny_run import ROOT
 

@@ -21,7 +21,7 @@ from mpi_ranks import ENVIRONMENT, needs_mpi
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config import Config, MixtralConfig, from_dict
-from mudd_core.data.sources import sources_of
+from mudd_core.data.sources.splits import sources_of
 from mudd_core.engine import memory
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.grammars.command_line import CommandLine

@@ -18,7 +18,7 @@ from document_sizes import GPT2, MIXTRAL, texts
 from memory_bucket import Bucket, open_bucket
 from mudd_core.checkpoint.weights import SHARDED
 from mudd_core.cli import main
-from mudd_core.data.bpe_training import train_bpe
+from mudd_core.data.tokenizers.bpe_training import train_bpe
 from places import ROOT
 
 COMMANDS = [command.words for command in document_commands.commands("mlperf_moe")]

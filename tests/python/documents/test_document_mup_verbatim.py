@@ -17,7 +17,7 @@ import pytest
 import document_commands
 from document_sizes import OF_MU_TRANSFORMER
 from hub_cache import put_dataset, put_tokenizer
-from mudd_core.data.bpe_training import train_bpe
+from mudd_core.data.tokenizers.bpe_training import train_bpe
 from tiny_run import ROOT
 
 COMMANDS = document_commands.commands("mu_transformer")

@@ -13,7 +13,7 @@ import pytest
 from document_sizes import OF_MU_TRANSFORMER
 from hub_cache import put_dataset, put_tokenizer
 from mu_commands import resolved
-from mudd_core.data.bpe_training import train_bpe
+from mudd_core.data.tokenizers.bpe_training import train_bpe
 from places import ROOT
 
 FIRST = ("--config=mu_transformer/configs/small.py", "--mode=train")

@@ -14,7 +14,7 @@ import pytest
 import mudd_core as mc
 from mudd_core.base.errors import FormatError
 from mudd_core.config import FAMILIES
-from mudd_core.data.tokenize import ByteTokenizer
+from mudd_core.data.tokenizers.tokenizer import ByteTokenizer
 from small_models import CASES
 
 SHAPE = mc.TransformerPPConfig(vocab_size=8, max_seq_len=8, d_model=4, n_layer=1, n_head=2, d_ff=6)

@@ -17,7 +17,7 @@ from mudd_core.config.fields import walk
 from mudd_core.config.keys import WORKDIR, rows_of
 from mudd_core.config.keys.jax_lm import PREPROCESS, PREPROCESS_GRAMMAR
 from mudd_core.config.protocols import protocol_of
-from mudd_core.data.bpe_training import train_bpe
+from mudd_core.data.tokenizers.bpe_training import train_bpe
 from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.detect import grammar_of, resolve
 from mudd_core.grammars.resolved import Resolved

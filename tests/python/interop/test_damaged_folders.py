@@ -15,8 +15,8 @@ import mudd_core as mc
 from hf_models import make
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Json
-from mudd_core.data.tokenize import ByteTokenizer
-from mudd_core.data.tokenizer_files import tokenizer_files
+from mudd_core.data.tokenizers.files import tokenizer_files
+from mudd_core.data.tokenizers.tokenizer import ByteTokenizer
 
 VALUES: list[Json] = [
     None,

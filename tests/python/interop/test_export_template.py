@@ -14,7 +14,7 @@ from hf_models import transformers
 from mudd_core.cli import main
 from mudd_core.data.chat.templates import BUILT_IN, ChatTemplate
 from mudd_core.data.chat.turn_end import turn_end
-from mudd_core.data.tokenize import JsonTokenizer
+from mudd_core.data.tokenizers.tokenizer import JsonTokenizer
 from tune_folders import write_given
 
 pytest.importorskip("jinja2")

@@ -15,8 +15,8 @@ from hf_models import make, transformers
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config import MixtralConfig
-from mudd_core.data.bpe_training import train_bpe
-from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.data.tokenizers.bpe_training import train_bpe
+from mudd_core.data.tokenizers.source import find_tokenizer
 from mudd_core.interop import export_original
 from mudd_core.tools.export_weights import folder as export_folder
 

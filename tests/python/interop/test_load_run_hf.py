@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 import mudd_core as mc
 from hf_models import MODELS, make
-from mudd_core.data.tokenize import ByteTokenizer
-from mudd_core.data.tokenizer_files import tokenizer_files
+from mudd_core.data.tokenizers.files import tokenizer_files
+from mudd_core.data.tokenizers.tokenizer import ByteTokenizer
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral_plain"])

@@ -9,7 +9,7 @@ import pytest
 import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config import GPT2Config, SampleConfig
-from mudd_core.data.tokenize import ByteTokenizer
+from mudd_core.data.tokenizers.tokenizer import ByteTokenizer
 from mudd_core.run.report.sample import write_text
 from mudd_core.run.report.stop_texts import StopTexts
 

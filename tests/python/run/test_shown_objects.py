@@ -10,7 +10,7 @@ import pytest
 
 import mudd_core as mc
 from mudd_core.base.html_table import html_table
-from mudd_core.data.tokenize import ByteTokenizer
+from mudd_core.data.tokenizers.tokenizer import ByteTokenizer
 
 SIZES = [
     "model.n_layer=3",

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mudd_core.cli.entry import main
-from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.data.tokenizers.source import find_tokenizer
 from mudd_core.run.build.start_tokenizer import same_ids
 from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.run_folder import SOURCE_TOKENIZER, RunFolder
@@ -51,7 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
     place.text.write_text("".join(f"the {n} quick brown foxes jump over lazy dogs\n" for n in range(900)))
     place.other.write_text("".join(f"zwölf {n} Boxkämpfer jagen Viktor quer\n" for n in range(900)))
     with pytest.MonkeyPatch.context() as patch:  # the text is new, and its hash is noted all the same
-        patch.setattr("mudd_core.data.listing.SETTLE_SECONDS", 0.0)
+        patch.setattr("mudd_core.data.sources.listing.SETTLE_SECONDS", 0.0)
         assert place.run("source") == 0
     return place
 

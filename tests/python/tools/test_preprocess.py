@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.cli import main as cli
-from mudd_core.data.bpe_training import train_bpe
+from mudd_core.data.tokenizers.bpe_training import train_bpe
 from mudd_core.tools.preprocess import command, parquet
 from mudd_core.tools.preprocess.documents import find
 from mudd_core.tools.preprocess.rows import Shape, rows_of
@@ -342,7 +342,7 @@ def test_fields_of_the_hub_and_buckets_are_taken(
     """What is not on this machine is looked up over the network only with hub.online=true."""
     asked = []
     monkeypatch.setattr(
-        "mudd_core.data.hub_datasets._of_hub",
+        "mudd_core.data.sources.hub_datasets._of_hub",
         lambda settings, access: asked.append((settings.dataset, access.online)) or {"train": "", "test": ""},
     )
     words = flags(source, tmp_path, "--dataset-name", "wikitext", "--runner", "DirectRunner")

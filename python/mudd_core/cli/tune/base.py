@@ -15,7 +15,7 @@ from mudd_core.base.members import object_in
 from mudd_core.base.paths import IMPORTED, local
 from mudd_core.config import Config, ModelConfig
 from mudd_core.config.fields import replace_path
-from mudd_core.data.tokenizer_files import VOCABULARIES
+from mudd_core.data.tokenizers.files import VOCABULARIES
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.interop.imported import changed_since, source_facts
 from mudd_core.run.build.base import BASE_FACT, weights_sha256

@@ -16,7 +16,7 @@ from mudd_core.config import Config
 from mudd_core.data.pipelines import prepare
 from mudd_core.data.pipelines.chat import ChatData
 from mudd_core.data.rows import RowShape
-from mudd_core.data.tokenize import JsonTokenizer, Tokenizer
+from mudd_core.data.tokenizers.tokenizer import JsonTokenizer, Tokenizer
 from mudd_core.engine.model import Model
 from mudd_core.interop.load_run import load_run
 from mudd_core.run.build.base import load_base

@@ -33,9 +33,9 @@ from mudd_core.config import Config, load_config
 from mudd_core.config.saved import to_json
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.config.values import whole
-from mudd_core.data.access import local_root
-from mudd_core.data.source_notes import are_changed
-from mudd_core.data.sources import sources_of
+from mudd_core.data.sources.access import local_root
+from mudd_core.data.sources.notes import are_changed
+from mudd_core.data.sources.splits import sources_of
 from mudd_core.run.loop import signals
 from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.folder_lock import FolderLock

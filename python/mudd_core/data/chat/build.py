@@ -18,12 +18,12 @@ from mudd_core.data.chat.kept import Entry
 from mudd_core.data.chat.masks import example_of
 from mudd_core.data.chat.renderer import SHORTEST_BOUND, RenderedChat, Renderer
 from mudd_core.data.chat.templates import ChatTemplate
-from mudd_core.data.corpus import Progress
 from mudd_core.data.formats.bad_records import BadRecords
 from mudd_core.data.formats.format import Format
 from mudd_core.data.progress import end_on_request
-from mudd_core.data.sources import Sources
-from mudd_core.data.tokenize import Tokenizer, WithPlaces
+from mudd_core.data.sources.corpus import Progress
+from mudd_core.data.sources.splits import Sources
+from mudd_core.data.tokenizers.tokenizer import Tokenizer, WithPlaces
 
 _AT_ONCE = 64  # texts that are tokenized in one call
 _TRIED = 20  # conversations after which a template that makes all of them too large is refused

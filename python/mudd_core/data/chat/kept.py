@@ -17,8 +17,8 @@ from mudd_core.base.members import object_in
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Array, Int64, JsonObject
 from mudd_core.data.chat.masks import Example
-from mudd_core.data.corpus import HELD_OUT_MODULUS, HELD_OUT_REMAINDER
 from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.sources.corpus import HELD_OUT_MODULUS, HELD_OUT_REMAINDER
 
 IDS = "ids.bin"  # int32, one example after the other; an id that counts is stored as its complement
 TABLE = "examples.bin"  # int32, a row of _COLUMNS numbers for each example
@@ -122,7 +122,7 @@ def write_kept(
 
 
 def held_out(digests: list[bytes]) -> list[bool]:
-    """Which conversations validate: the rule of documents (data/corpus.py), by the digests of what they say."""
+    """Which conversations validate: the rule of documents (data/sources/corpus.py), by the digests of what they say."""
     found = [int.from_bytes(digest, "big") % HELD_OUT_MODULUS == HELD_OUT_REMAINDER for digest in digests]
     if any(found) and not all(found):
         return found

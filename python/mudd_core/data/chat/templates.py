@@ -12,9 +12,9 @@ from mudd_core.base.paths import IMPORTED
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.data import DataConfig
-from mudd_core.data.special_tokens import read_config
-from mudd_core.data.tokenize import JsonTokenizer, Tokenizer
-from mudd_core.data.tokenizer_folder import CONFIG
+from mudd_core.data.tokenizers.folder import CONFIG
+from mudd_core.data.tokenizers.special_tokens import read_config
+from mudd_core.data.tokenizers.tokenizer import JsonTokenizer, Tokenizer
 
 _CHATML = (
     "{%- for turn in messages %}{{ '<|im_start|>' + turn['role'] + '\\n' + turn['content'] + '<|im_end|>\\n' }}"

@@ -11,7 +11,7 @@ from mudd_core.data.chat.child import RefusedError
 from mudd_core.data.chat.conversations import Conversation
 from mudd_core.data.chat.renderer import Renderer
 from mudd_core.data.chat.templates import ChatTemplate
-from mudd_core.data.tokenize import JsonTokenizer, Tokenizer, WithPlaces
+from mudd_core.data.tokenizers.tokenizer import JsonTokenizer, Tokenizer, WithPlaces
 
 _QUESTION, _ANSWER = "Xq", "Yz"  # in no template
 _MARK = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?(?:start|end)_of_(?:turn|text)>")

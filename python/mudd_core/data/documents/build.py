@@ -1,4 +1,4 @@
-"""Building a token cache (cache.py says what is in one), part by part.
+"""Building a token cache (cache/token_cache.py says what is in one), part by part.
 
 A build works in `<fingerprint>.parts` (spool.py). The next start continues a killed build after its complete parts, and
 ends with the bytes of an undisturbed one.
@@ -16,18 +16,18 @@ from pathlib import Path
 import numpy as np
 
 from mudd_core.base.errors import FormatError, SaveError, UserError
-from mudd_core.data.bpe_training import PHASE, train_bpe
-from mudd_core.data.cache import SPLITS, TokenCache
-from mudd_core.data.cache_file import SplitIds, write_h5
-from mudd_core.data.cache_folder import build_locked
-from mudd_core.data.corpus import Progress, Split
+from mudd_core.data.cache.file import SplitIds, write_h5
+from mudd_core.data.cache.folder import build_locked
+from mudd_core.data.cache.token_cache import SPLITS, TokenCache
 from mudd_core.data.documents.encoding import ChildTokenizer
 from mudd_core.data.documents.source import DocumentSource
 from mudd_core.data.documents.spool import Encoding, Spool
 from mudd_core.data.progress import end_on_request
-from mudd_core.data.source_notes import drop_notes, keep_notes, require_unchanged
-from mudd_core.data.tokenize import ByteTokenizer, Tokenizer
-from mudd_core.data.tokenizer_source import TokenizerSource, stored_file, stored_tokenizer
+from mudd_core.data.sources.corpus import Progress, Split
+from mudd_core.data.sources.notes import drop_notes, keep_notes, require_unchanged
+from mudd_core.data.tokenizers.bpe_training import PHASE, train_bpe
+from mudd_core.data.tokenizers.source import TokenizerSource, stored_file, stored_tokenizer
+from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, Tokenizer
 
 _PHASES = {"train": "encoding training text", "valid": "encoding validation text"}
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mudd_core.data.bpe_pieces import has_long_piece
-from mudd_core.data.cache import TokenCache, fingerprint_of, open_cache
-from mudd_core.data.cache_folder import is_current, require_name
-from mudd_core.data.corpus import Progress
+from mudd_core.data.cache.folder import is_current, require_name
+from mudd_core.data.cache.token_cache import TokenCache, fingerprint_of, open_cache
 from mudd_core.data.documents.build import build_cache
 from mudd_core.data.documents.source import DocumentSource
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.progress import ConsoleProgress, end_on_request
-from mudd_core.data.source_notes import require_unchanged
-from mudd_core.data.tokenizer_source import TokenizerSource
+from mudd_core.data.sources.corpus import Progress
+from mudd_core.data.sources.notes import require_unchanged
+from mudd_core.data.tokenizers.bpe_pieces import has_long_piece
+from mudd_core.data.tokenizers.source import TokenizerSource
 
 
 class Origin(Protocol):
@@ -26,7 +26,7 @@ class Origin(Protocol):
         """The name of the documents; None where only reading tells it."""
 
     def whole_files(self) -> Sequence[Path]:
-        """Files whose edits the name may miss; see source_notes.py."""
+        """Files whose edits the name may miss; see sources/notes.py."""
 
     def read(self, progress: Progress) -> DocumentSource:
         """The documents. UserError where there are none."""

@@ -17,8 +17,8 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.data.documents.encoding_child import parted
 from mudd_core.data.messages import Message, error_of, joined, receive, send
-from mudd_core.data.tokenize import Ids, Tokenizer
-from mudd_core.data.tokenizer_source import TokenizerSource
+from mudd_core.data.tokenizers.source import TokenizerSource
+from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer
 
 # With these, the process takes half of the memory: freed blocks go back to the system at once.
 _ENVIRONMENT = {

@@ -13,8 +13,8 @@ import numpy as np
 from mudd_core import _core
 from mudd_core.base.types import Array
 from mudd_core.data.messages import answer_parent, fault_of, joined, receive, send
-from mudd_core.data.tokenize import Tokenizer
-from mudd_core.data.tokenizer_source import stored_tokenizer
+from mudd_core.data.tokenizers.source import stored_tokenizer
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 
 def parted(lengths: Array, values: Array) -> list[Array]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from mudd_core.base.regular_files import read_bytes
-from mudd_core.data.cache import TokenCache
-from mudd_core.data.corpus import Split
+from mudd_core.data.cache.token_cache import TokenCache
 from mudd_core.data.documents.source import Frame
-from mudd_core.data.tokenize import ByteTokenizer, Ids, JsonTokenizer, Tokenizer
+from mudd_core.data.sources.corpus import Split
+from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, Ids, JsonTokenizer, Tokenizer
 
 _MOST_BYTES = 8 << 20  # of the documents of a split that one process decodes
 _EACH_OF = 256  # the first documents, which are all checked; then one of _STRIDE

@@ -16,13 +16,13 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.data import DataConfig
-from mudd_core.data.cache import FORMAT, TokenCache
-from mudd_core.data.corpus import Progress, Split, cut_text
+from mudd_core.data.cache.token_cache import FORMAT, TokenCache
 from mudd_core.data.formats import FORMATS, Format, documents
 from mudd_core.data.formats.bad_records import FAIL, BadRecords, dropped_note
 from mudd_core.data.messages import Frame as Frame
-from mudd_core.data.sources import Sources, sources_of
-from mudd_core.data.tokenize import Ids, Tokenizer
+from mudd_core.data.sources.corpus import Progress, Split, cut_text
+from mudd_core.data.sources.splits import Sources, sources_of
+from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer
 
 GROUP_BYTES = 32 << 20  # files that are tokenized as one part of a build
 _EDGE_BYTES = 1 << 16

@@ -20,13 +20,13 @@ from typing import NotRequired, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.data.cache import BLOCK_BYTES, SPLITS
-from mudd_core.data.corpus import Split, is_held_out
+from mudd_core.data.cache.token_cache import BLOCK_BYTES, SPLITS
 from mudd_core.data.documents.encoding import ChildTokenizer
 from mudd_core.data.documents.round_trip import RoundTrip
 from mudd_core.data.documents.source import GROUP_BYTES, Frame, TextFiles, Texts, framed
-from mudd_core.data.source_notes import SourceNote, note_of
-from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.sources.corpus import Split, is_held_out
+from mudd_core.data.sources.notes import SourceNote, note_of
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 # Text given to the tokenizer at once: 128 KiB a core, because its results take 30 times the memory of the text.
 ENCODE_BYTES = min(2**22, max(2**18, 2**17 * (os.cpu_count() or 1)))

@@ -16,16 +16,16 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import PIPELINES
-from mudd_core.data.access import Access
-from mudd_core.data.corpus import Progress
-from mudd_core.data.hub_datasets import with_test
-from mudd_core.data.local_sources import with_local_sources
 from mudd_core.data.pipelines import user_readers
 from mudd_core.data.pipelines.document_data import DocumentData
 from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.pipelines.user_readers import register
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import PARTS, Prepared, Rows, RowShape, Tested
+from mudd_core.data.sources.access import Access
+from mudd_core.data.sources.corpus import Progress
+from mudd_core.data.sources.hub_datasets import with_test
+from mudd_core.data.sources.local import with_local_sources
 
 __all__ = [
     "PARTS",

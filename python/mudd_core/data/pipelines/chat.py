@@ -13,15 +13,13 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import JsonObject
 from mudd_core.config import Config
-from mudd_core.data.access import Access, local_root
-from mudd_core.data.cache_folder import locked
+from mudd_core.data.cache.folder import locked
 from mudd_core.data.chat.build import Build
 from mudd_core.data.chat.kept import MANIFEST, Kept, open_kept, write_kept
 from mudd_core.data.chat.renderer import bound_for
 from mudd_core.data.chat.show import marked
 from mudd_core.data.chat.templates import ChatTemplate, find_template
 from mudd_core.data.chat.turn_end import turn_end
-from mudd_core.data.corpus import Split
 from mudd_core.data.formats.bad_records import dropped_note
 from mudd_core.data.pipelines.chat_rows import PARTS, ChatRows, Chosen, chosen
 from mudd_core.data.pipelines.ids_data import fingerprint_of
@@ -29,10 +27,12 @@ from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.rows import RowShape
-from mudd_core.data.source_notes import drop_notes, keep_notes, note_of, require_unchanged
-from mudd_core.data.sources import sources_of
-from mudd_core.data.tokenize import Tokenizer
-from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer, stored_file, stored_tokenizer
+from mudd_core.data.sources.access import Access, local_root
+from mudd_core.data.sources.corpus import Split
+from mudd_core.data.sources.notes import drop_notes, keep_notes, note_of, require_unchanged
+from mudd_core.data.sources.splits import sources_of
+from mudd_core.data.tokenizers.source import TokenizerSource, find_tokenizer, stored_file, stored_tokenizer
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 _TEMPLATE, _TOOL_USE = "template.jinja", "tool_use.jinja"
 

@@ -12,9 +12,9 @@ from mudd_core.base.types import Int32, Int64
 from mudd_core.data.chat.best_fit import best_fit, falling
 from mudd_core.data.chat.kept import IDS, Kept
 from mudd_core.data.chat.masks import Example
-from mudd_core.data.corpus import Split
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.rows import RowShape
+from mudd_core.data.sources.corpus import Split
 
 PARTS = ("positions", "segments")
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import FormatError
 from mudd_core.base.types import Int32
-from mudd_core.data.cache import TokenCache, way_out
-from mudd_core.data.corpus import Split
+from mudd_core.data.cache.token_cache import TokenCache, way_out
 from mudd_core.data.rows import Cursor, RowShape, filled
+from mudd_core.data.sources.corpus import Split
 from mudd_core.data.streaming.cursor import made
 
 if TYPE_CHECKING:

@@ -20,8 +20,6 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Int32, JsonObject
 from mudd_core.config import Config, DataConfig
 from mudd_core.config.protocols import PROTOCOLS, protocol_of, validation_batch
-from mudd_core.data.access import local_root
-from mudd_core.data.corpus import Split
 from mudd_core.data.formats import only
 from mudd_core.data.formats.bad_records import BadRecords, dropped_note
 from mudd_core.data.formats.bounded import BoundedFile
@@ -37,8 +35,10 @@ from mudd_core.data.pipelines.ids_data import (
 from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import RowShape
-from mudd_core.data.source_notes import drop_notes, keep_notes, note_of, require_unchanged
-from mudd_core.data.sources import Sources, chosen_files, sources_of
+from mudd_core.data.sources.access import local_root
+from mudd_core.data.sources.corpus import Split
+from mudd_core.data.sources.notes import drop_notes, keep_notes, note_of, require_unchanged
+from mudd_core.data.sources.splits import Sources, chosen_files, sources_of
 
 PARTS = ("key_mask",)
 _DROPPED = "dropped.txt"  # the note about bad records, if there were some

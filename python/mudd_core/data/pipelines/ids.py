@@ -15,7 +15,6 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32, Int64
 from mudd_core.config import Config
-from mudd_core.data.corpus import Split
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import require_ids
 from mudd_core.data.formats.tokens import TokenPlace, place_of
@@ -23,7 +22,8 @@ from mudd_core.data.pipelines.ids_data import IdData, fingerprint_of, vocabulary
 from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import RowShape
-from mudd_core.data.sources import sources_of
+from mudd_core.data.sources.corpus import Split
+from mudd_core.data.sources.splits import sources_of
 
 _HELD_OUT = 20  # without validation files, one of so many ids validates: those at the end
 _OPEN_FILES = 16

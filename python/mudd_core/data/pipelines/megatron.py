@@ -17,8 +17,6 @@ from mudd_core.base.storage import is_url
 from mudd_core.base.types import Int64, JsonObject
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
-from mudd_core.data.access import cache_root
-from mudd_core.data.corpus import Progress, Split
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import require_ids
 from mudd_core.data.formats.megatron import Index, pair_of, read_index
@@ -35,7 +33,9 @@ from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.rows import RowShape
-from mudd_core.data.sources import sources_of
+from mudd_core.data.sources.access import cache_root
+from mudd_core.data.sources.corpus import Progress, Split
+from mudd_core.data.sources.splits import sources_of
 
 _PARTS_OF_1000 = (969, 30, 1)  # GPT-NeoX's default of documents for training, validation and test
 

@@ -17,12 +17,12 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.base.types import Array, Int32, Int64
-from mudd_core.data.cache_folder import locked
-from mudd_core.data.corpus import Progress
+from mudd_core.data.cache.folder import locked
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.megatron import Index
 from mudd_core.data.formats.npy import header_of
 from mudd_core.data.pipelines.kept_numbers import Held, Numbers, opened, write
+from mudd_core.data.sources.corpus import Progress
 
 _NAME = re.compile(r"_indexmap_(\d+)ns_(\d+)sl_(\d+)s_doc_idx\.npy$")
 

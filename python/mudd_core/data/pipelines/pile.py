@@ -21,8 +21,6 @@ from mudd_core.base.framing import HEADER_BYTES
 from mudd_core.base.types import Int64, JsonObject
 from mudd_core.config import Config
 from mudd_core.config.protocols import WHOLE_BATCHES, protocol_of, validation_batch
-from mudd_core.data.access import local_root
-from mudd_core.data.corpus import Split
 from mudd_core.data.formats.bad_records import BadRecords, dropped_note
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import ids_of, require_ids
@@ -33,7 +31,9 @@ from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.pipelines.record_index import record_offsets
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import RowShape
-from mudd_core.data.sources import sources_of
+from mudd_core.data.sources.access import local_root
+from mudd_core.data.sources.corpus import Split
+from mudd_core.data.sources.splits import sources_of
 
 _NUMBER = re.compile(r"pile\.tfrecord\.b(\d+)")
 _OPEN_FILES = 16

@@ -10,11 +10,11 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32
 from mudd_core.config import Config
-from mudd_core.data.corpus import Split
 from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import RowShape
-from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.sources.corpus import Split
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 PARTS: tuple[str, ...] = ()
 _VALID_ROWS = 64

@@ -11,22 +11,22 @@ from mudd_core.base.storage import is_url
 from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import spec_of
-from mudd_core.data.access import Access, cache_root, local_root
 from mudd_core.data.batcher import Batcher
-from mudd_core.data.cache import fingerprint_of
-from mudd_core.data.cache_folder import is_current, saved_cache
-from mudd_core.data.corpus import Split
+from mudd_core.data.cache.folder import is_current, saved_cache
+from mudd_core.data.cache.token_cache import fingerprint_of
 from mudd_core.data.documents.plain_text import PlainText, text_cache
 from mudd_core.data.documents.round_trip import loss_note
 from mudd_core.data.documents.source import Frame
-from mudd_core.data.listing import data_files
 from mudd_core.data.pipelines.document_data import DocumentData, documents_of
 from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import RowShape
-from mudd_core.data.selection import holds_records
-from mudd_core.data.sources import chosen_files
-from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.data.sources.access import Access, cache_root, local_root
+from mudd_core.data.sources.corpus import Split
+from mudd_core.data.sources.listing import data_files
+from mudd_core.data.sources.selection import holds_records
+from mudd_core.data.sources.splits import chosen_files
+from mudd_core.data.tokenizers.source import find_tokenizer
 
 _TEXT_BYTES_A_TOKEN = 3  # of BPE, rather too few: for estimates
 # Memory of the processes of a build, as seen with 10 MB and 100 MB of Python sources.

@@ -20,7 +20,6 @@ from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
 from mudd_core.config.own_files import file_of, split_name
 from mudd_core.config.pipelines import KEY, PIPELINES
-from mudd_core.data.corpus import Split
 from mudd_core.data.documents.source import DocumentSource, Frame, file_digest
 from mudd_core.data.formats.not_text import fault_in
 from mudd_core.data.pipelines import pack
@@ -28,8 +27,9 @@ from mudd_core.data.pipelines.core_rows import CoreRows, token_file
 from mudd_core.data.pipelines.document_data import DocumentData, cached
 from mudd_core.data.preparation import Preparation
 from mudd_core.data.rows import RowShape
-from mudd_core.data.tokenize import Tokenizer
-from mudd_core.data.tokenizer_source import TokenizerSource
+from mudd_core.data.sources.corpus import Split
+from mudd_core.data.tokenizers.source import TokenizerSource
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 Item: TypeAlias = "str | bytes | list[int] | Array"
 Reader = Callable[[str], Iterable[Item]]

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from mudd_core.base.types import Int64
-from mudd_core.data.corpus import cut_text
 from mudd_core.data.documents.source import TextFiles
 from mudd_core.data.formats import text
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import ByNumber, Reader, Value
+from mudd_core.data.sources.corpus import cut_text
 
 
 def places_of(texts: TextFiles, path: Path) -> Int64:

@@ -15,18 +15,18 @@ from mudd_core.base.surroundings import notes_stream
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
 from mudd_core.config.pipelines import spec_of
-from mudd_core.data.cache import TokenCache
-from mudd_core.data.corpus import Progress, Split
+from mudd_core.data.cache.token_cache import TokenCache
 from mudd_core.data.documents.source import DocumentSource, TextFiles
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.rows import Cursor, Rows, RowShape
+from mudd_core.data.sources.corpus import Progress, Split
 from mudd_core.data.streaming.cursor import BatchStream
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Kept, Recipe
 from mudd_core.data.streaming.rows import StreamRows
 from mudd_core.data.streaming.validation import validation_cache
-from mudd_core.data.tokenize import Tokenizer
-from mudd_core.data.tokenizer_source import TokenizerSource
+from mudd_core.data.tokenizers.source import TokenizerSource
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

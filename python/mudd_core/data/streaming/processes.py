@@ -16,9 +16,9 @@ from typing import IO
 
 from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.types import Array
-from mudd_core.data.corpus import Progress
 from mudd_core.data.formats.bad_records import dropped_note
 from mudd_core.data.messages import Head, Message, error_of, receive, send
+from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.streaming.recipe import Recipe
 from mudd_core.data.streaming.stopped import end_stopped
 

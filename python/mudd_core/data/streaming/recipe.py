@@ -11,13 +11,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.data.corpus import is_held_out
 from mudd_core.data.documents.source import Frame, TextFiles, framed
 from mudd_core.data.formats.bad_records import BadRecords
 from mudd_core.data.messages import Head, Message
-from mudd_core.data.tokenize import Ids, Tokenizer
-from mudd_core.data.tokenizer_source import TokenizerSource, stored_tokenizer
-from mudd_core.data.tokenizer_trial import mark_as_tried
+from mudd_core.data.sources.corpus import is_held_out
+from mudd_core.data.tokenizers.source import TokenizerSource, stored_tokenizer
+from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer
+from mudd_core.data.tokenizers.trial import mark_as_tried
 
 Int32 = npt.NDArray[np.int32]
 # all; train: those that are not held out by their hash; held: the others.

@@ -18,8 +18,8 @@ import numpy as np
 
 from mudd_core.base.regular_files import open_binary, write_file
 from mudd_core.base.types import Int64
-from mudd_core.data.corpus import Progress
 from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Recipe
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from mudd_core.base.errors import StopRequestedError
 from mudd_core.base.types import Int32
-from mudd_core.data.corpus import Progress
 from mudd_core.data.rows import Cursor, RowShape
+from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.streaming.cursor import BatchStream, is_known
 
 KEPT_BATCHES = 2  # that may be asked for again, as a step that lost its source does

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.types import Json
-from mudd_core.data.cache import SplitPlace, TokenCache
-from mudd_core.data.corpus import Progress, Split
+from mudd_core.data.cache.token_cache import SplitPlace, TokenCache
 from mudd_core.data.documents.cache_request import CacheRequest
 from mudd_core.data.documents.source import DocumentSource, Frame, TextFiles
 from mudd_core.data.preparation import Preparation
+from mudd_core.data.sources.corpus import Progress, Split
 from mudd_core.data.streaming.in_order import InOrder
 from mudd_core.data.streaming.processes import Processes
-from mudd_core.data.tokenizer_source import TokenizerSource
+from mudd_core.data.tokenizers.source import TokenizerSource
 
 _NONE = SplitPlace(0, 0, 2, (), 0, 0)
 

@@ -17,8 +17,8 @@ from mudd_core.config.keys.hydra_model import NAME, RANDOM, SHAPE
 from mudd_core.config.keys.hydra_values import flag_of, text_of
 from mudd_core.config.keys.row import Values
 from mudd_core.config.suggest import nearest
-from mudd_core.data.access import Access
-from mudd_core.data.hub_names import hub_folder
+from mudd_core.data.sources.access import Access
+from mudd_core.data.sources.hub_names import hub_folder
 from mudd_core.interop.hf_settings import model_config
 
 # Shapes that are known without a file of their own: below configs/clm.

@@ -18,7 +18,7 @@ from mudd_core.config.keys.hydra_model import NAME, SHAPE
 from mudd_core.config.keys.hydra_values import text_of
 from mudd_core.config.keys.row import Value
 from mudd_core.config.schema import fields_of_all
-from mudd_core.data.access import Access
+from mudd_core.data.sources.access import Access
 from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.devices import devices_of, ranks_of
 from mudd_core.grammars.hydra.batch_notes import batch_notes, with_scope

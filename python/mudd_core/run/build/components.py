@@ -15,7 +15,7 @@ from mudd_core.run.records.peak import Peak
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Rows
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
 
 
@@ -54,7 +54,7 @@ class Components:
 
     def tokenizer_files(self) -> dict[str, bytes]:
         """The tokenizer for the run's folder; none for raw bytes and for data that are ids."""
-        from mudd_core.data.tokenizer_files import OF_FILES, tokenizer_files
+        from mudd_core.data.tokenizers.files import OF_FILES, tokenizer_files
 
         return tokenizer_files(self.tokenizer) if isinstance(self.tokenizer, OF_FILES) else {}
 

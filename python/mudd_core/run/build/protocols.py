@@ -17,7 +17,7 @@ from mudd_core.config.protocols import PROTOCOLS, protocol_of, validation_batch
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Rows
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 Sums = tuple[float, int]  # of a batch: nats, and targets that count
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config
 from mudd_core.config.pipelines import spec_of
-from mudd_core.data.access import cache_root
 from mudd_core.data.chat.templates import ChatTemplate, find_template
 from mudd_core.data.chat.turn_end import TurnEnd, turn_end
 from mudd_core.data.pipelines.chat import kept_template
-from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.sources.access import cache_root
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
 from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.json_files import read_facts
 from mudd_core.run.store.run_folder import RunFolder

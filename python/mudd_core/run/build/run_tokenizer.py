@@ -13,10 +13,10 @@ from mudd_core.base.members import object_in
 from mudd_core.base.paths import IMPORTED
 from mudd_core.config import Config
 from mudd_core.config.pipelines import spec_of
-from mudd_core.data.access import Access, cache_root
-from mudd_core.data.tokenize import Tokenizer
-from mudd_core.data.tokenizer_files import VOCABULARIES
-from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.data.sources.access import Access, cache_root
+from mudd_core.data.tokenizers.files import VOCABULARIES
+from mudd_core.data.tokenizers.source import find_tokenizer
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
 from mudd_core.run.build.run_template import run_turn_end
 from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.json_files import read_facts

@@ -15,11 +15,11 @@ from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data import pipelines
-from mudd_core.data.access import Access, cache_root
-from mudd_core.data.cache import open_cache
+from mudd_core.data.cache.token_cache import open_cache
 from mudd_core.data.pipelines import Prepared
 from mudd_core.data.pipelines.document_data import DocumentData
-from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer
+from mudd_core.data.sources.access import Access, cache_root
+from mudd_core.data.tokenizers.source import TokenizerSource, find_tokenizer
 from mudd_core.run.build.start_source import run_and_step, start_path
 from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.json_files import facts_of, read_saved_config

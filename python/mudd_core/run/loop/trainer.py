@@ -41,7 +41,7 @@ from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.store import Store
 
 if TYPE_CHECKING:
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
 
 

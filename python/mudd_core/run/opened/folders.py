@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, TrainConfig
-from mudd_core.data.tokenizer_files import VOCABULARIES
-from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.data.tokenizers.files import VOCABULARIES
+from mudd_core.data.tokenizers.source import find_tokenizer
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_folder import is_model_folder
 from mudd_core.run.build.run_tokenizer import end_ids, own_tokenizer
@@ -22,7 +22,7 @@ from mudd_core.run.store.own_code import MODEL, run_copies
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 
 def own_source(path: Path, step: int | str | None, *, trust_code: bool = False) -> Source | None:

@@ -23,7 +23,7 @@ from mudd_core.run.store.metrics import Row, rows_of, samples_of
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
 
 

@@ -9,7 +9,7 @@ from mudd_core.base.types import Array
 from mudd_core.config import SampleConfig
 
 if TYPE_CHECKING:
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
 
 

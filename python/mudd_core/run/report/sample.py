@@ -11,7 +11,7 @@ from mudd_core.engine.generate import ring_positions
 from mudd_core.run.report.stop_texts import StopTexts
 
 if TYPE_CHECKING:
-    from mudd_core.data.tokenize import Tokenizer
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
 
 

@@ -10,7 +10,7 @@ from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.field_table import shown
 from mudd_core.config.fields import FieldInfo, walk
-from mudd_core.data.tokenizer_files import VOCABULARIES
+from mudd_core.data.tokenizers.files import VOCABULARIES
 from mudd_core.run.records.bits import bits_text
 from mudd_core.run.records.data_facts import DATA_FACT, SEAL_FACT
 from mudd_core.run.store.bound_values import MEMBER as BOUND

@@ -21,11 +21,11 @@ from typing import TypeVar
 
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config.tool_arguments import ToolArguments, fraction, whole_number
-from mudd_core.data.access import Access
 from mudd_core.data.formats import FORMATS, only
 from mudd_core.data.progress import ConsoleProgress
-from mudd_core.data.selection import selected
-from mudd_core.data.tokenizer_source import find_tokenizer
+from mudd_core.data.sources.access import Access
+from mudd_core.data.sources.selection import selected
+from mudd_core.data.tokenizers.source import find_tokenizer
 from mudd_core.tools.convert.items import TARGETS, Reading, other_columns, payloads, texts, token_ids
 from mudd_core.tools.convert.writers import (
     ArrayRecordWriter,

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
-from mudd_core.data import c4
 from mudd_core.data.formats import format_of
 from mudd_core.data.formats.megatron import read_index
-from mudd_core.data.selection import selected
+from mudd_core.data.sources import c4
+from mudd_core.data.sources.selection import selected
 
 _SHOWN = 72
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Int64
-from mudd_core.data.corpus import cut
 from mudd_core.data.formats import FORMATS, documents, rows
 from mudd_core.data.formats.bounded import BoundedFile, opened
 from mudd_core.data.formats.example import encoded
 from mudd_core.data.formats.tfrecord import offsets, payload_at
-from mudd_core.data.tokenize import Tokenizer
+from mudd_core.data.sources.corpus import cut
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 TARGETS = ("tfrecord", "arrayrecord", "megatron", "c4")
 

@@ -18,8 +18,8 @@ from mudd_core.checkpoint.stored import AnyTensor, StoredTensor
 from mudd_core.checkpoint.weights_folder import Later, write_folder
 from mudd_core.config import Config, ModelConfig
 from mudd_core.config.families import own_family
-from mudd_core.data.tokenize import Tokenizer
-from mudd_core.data.tokenizer_files import special_ids, tokenizer_files
+from mudd_core.data.tokenizers.files import special_ids, tokenizer_files
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
 from mudd_core.engine.cut import Spread
 from mudd_core.interop.imported import imported_settings, imported_tokenizer, of_type
 from mudd_core.interop.layout import TheirTensors

@@ -14,8 +14,8 @@ from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.config import Config, ModelConfig
 from mudd_core.config.fields import replace_path
 from mudd_core.data.chat.turn_end import turn_end
-from mudd_core.data.tokenize import Tokenizer
-from mudd_core.data.tokenizer_files import name_of
+from mudd_core.data.tokenizers.files import name_of
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
 from mudd_core.engine.lora import merged_tensors
 from mudd_core.engine.model import Model
 from mudd_core.interop.imported import base_source, carrier, changed_since

@@ -10,8 +10,8 @@ from pathlib import Path
 from mudd_core.base.surroundings import program
 from mudd_core.config import Config
 from mudd_core.config.fields import walk
-from mudd_core.data.access import local_root
-from mudd_core.data.source_notes import hashes_of
+from mudd_core.data.sources.access import local_root
+from mudd_core.data.sources.notes import hashes_of
 from mudd_core.run.build.base import BASE_FACT
 from mudd_core.run.records.data_facts import DATA_FACT, data_fingerprint
 from mudd_core.run.store.json_files import facts_of

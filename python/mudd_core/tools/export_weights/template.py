@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.chat.templates import TEMPLATE, TEMPLATES, TOOL_USE, ChatTemplate
-from mudd_core.data.tokenizer_folder import CONFIG
+from mudd_core.data.tokenizers.folder import CONFIG
 
 _GENERATION = "generation_config.json"
 _MAP = "special_tokens_map.json"

@@ -7,8 +7,8 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.config import Config
-from mudd_core.data.access import Access
-from mudd_core.data.tokenizer_source import find_tokenizer, read_tokenizer_json
+from mudd_core.data.sources.access import Access
+from mudd_core.data.tokenizers.source import find_tokenizer, read_tokenizer_json
 from mudd_core.run.build.start_tokenizer import SourceTokenizer, require_same_ids
 from mudd_core.run.store.resumed_config import TRAINED
 
@@ -21,7 +21,7 @@ def given_tokenizer(
     asked: of --tokenizer. is_base: for `tune`, which has no such option. Text through another tokenizer would be noise
     to the model, so nothing is assumed.
     """
-    from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer
+    from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, JsonTokenizer
 
     file = local(asked, "[import] --tokenizer") if asked else source / "tokenizer.json"
     if asked == "bytes" or (not asked and not file.is_file() and vocab_size == ByteTokenizer.vocab_size):

@@ -18,7 +18,7 @@ from mudd_core.config import Config, apply_overrides, split_words
 from mudd_core.config.arguments import argument
 from mudd_core.config.keys.jax_lm import PREPROCESS
 from mudd_core.config.tool_arguments import ToolArguments, whole_number
-from mudd_core.data.access import Access
+from mudd_core.data.sources.access import Access
 from mudd_core.tools.preprocess.documents import Source, find
 from mudd_core.tools.preprocess.parquet import Shards
 from mudd_core.tools.preprocess.pool import chunks_of, cores, rows_in_order

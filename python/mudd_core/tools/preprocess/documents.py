@@ -11,8 +11,8 @@ from mudd_core.base.paths import local
 from mudd_core.base.regular_files import open_binary
 from mudd_core.config.data import DataConfig
 from mudd_core.data import formats
-from mudd_core.data.access import LOCAL, Access
-from mudd_core.data.hub_datasets import with_dataset
+from mudd_core.data.sources.access import LOCAL, Access
+from mudd_core.data.sources.hub_datasets import with_dataset
 
 COLUMN = "text"
 _TEXT = (".txt", ".text", ".tokens", ".raw")

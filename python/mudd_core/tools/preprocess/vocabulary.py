@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.data.access import LOCAL, Access
-from mudd_core.data.tokenizer_source import TokenizerSource, find_tokenizer
+from mudd_core.data.sources.access import LOCAL, Access
+from mudd_core.data.tokenizers.source import TokenizerSource, find_tokenizer
 
 _TRIED = "a"  # a text that any tokenizer takes: what it cannot do shows before the work begins
 

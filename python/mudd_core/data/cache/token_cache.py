@@ -5,7 +5,7 @@
                      {train,valid}/document_starts   uint64, position of the first id of each document
                      {train,valid}/{ids,document_starts}_crc32c   uint32, one for each 1 MiB of their bytes
                      attributes, written last: format, tokenizer, vocabulary, totals, hashes, and the
-                                              seal, a SHA-256 over all of these (cache_seal.py)
+                                              seal, a SHA-256 over all of these (seal.py)
     tokenizer.json   unless the tokenizer is `bytes`; tokenizer.model for one of sentencepiece
     cache.json       the same totals for people; its commit is what makes the folder appear
 
@@ -27,10 +27,10 @@ import numpy.typing as npt
 from mudd_core.base.errors import FormatError
 from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.base.types import Array
-from mudd_core.data.cache_seal import block_crcs, seal_of
-from mudd_core.data.corpus import Split
-from mudd_core.data.tokenize import Tokenizer
-from mudd_core.data.tokenizer_source import stored_file, stored_tokenizer
+from mudd_core.data.cache.seal import block_crcs, seal_of
+from mudd_core.data.sources.corpus import Split
+from mudd_core.data.tokenizers.source import stored_file, stored_tokenizer
+from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from mudd_core import _h5
@@ -60,7 +60,7 @@ class SplitPlace:
 class TokenCache:
     """An opened cache. `path` is its folder, `content_hash` the SHA-256 of all ids, train before valid.
 
-    seal: of everything numbers depend on (cache_seal.py); None for a cache of an earlier version.
+    seal: of everything numbers depend on (seal.py); None for a cache of an earlier version.
     """
 
     path: Path

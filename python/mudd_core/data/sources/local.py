@@ -8,8 +8,8 @@ from mudd_core.base.storage import is_url
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.config.pipelines import spec_of
-from mudd_core.data.access import Access, cache_root
-from mudd_core.data.hub_datasets import with_dataset
+from mudd_core.data.sources.access import Access, cache_root
+from mudd_core.data.sources.hub_datasets import with_dataset
 
 _FIELDS = ("path", "eval_path", "tokenizer")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.data.formats import FORMATS, format_of
-from mudd_core.data.listing import data_files, parts_of
+from mudd_core.data.sources.listing import data_files, parts_of
 
 _CARD = re.compile(
     r"readme.*|licen[sc]e.*|_.*|.*\.(png|jpe?g|gif|webp|svg|bmp|tiff?|ico)|(dataset_infos|config)\.json",

@@ -18,9 +18,9 @@ from mudd_core.base.packages import needed
 from mudd_core.base.paths import hub_cache, hub_place
 from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import spec_of
-from mudd_core.data import c4
-from mudd_core.data.access import Access
-from mudd_core.data.hub_names import without_token
+from mudd_core.data.sources import c4
+from mudd_core.data.sources.access import Access
+from mudd_core.data.sources.hub_names import without_token
 
 _SPLITS = {"train", "validation", "test"}
 _OWNERS = {"c4": "allenai"}  # of names that the hub has moved

@@ -1,4 +1,4 @@
-"""Writing tokens.h5 of a token cache (cache.py says what is in it)."""
+"""Writing tokens.h5 of a token cache (token_cache.py says what is in it)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.types import Array
-from mudd_core.data.cache import BLOCK_BYTES, FORMAT, SPLITS
-from mudd_core.data.cache_seal import seal_of
-from mudd_core.data.corpus import Split
+from mudd_core.data.cache.seal import seal_of
+from mudd_core.data.cache.token_cache import BLOCK_BYTES, FORMAT, SPLITS
+from mudd_core.data.sources.corpus import Split
 
 if TYPE_CHECKING:
     from mudd_core import _h5

@@ -10,8 +10,8 @@ from pathlib import Path
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.regular_files import open_to_append
 from mudd_core.base.surroundings import notes_stream
-from mudd_core.data.cache import TokenCache, is_unsealed, open_cache
-from mudd_core.data.corpus import Progress
+from mudd_core.data.cache.token_cache import TokenCache, is_unsealed, open_cache
+from mudd_core.data.sources.corpus import Progress
 
 
 def as_it_is(folder: Path, obstacle: Exception) -> TokenCache:

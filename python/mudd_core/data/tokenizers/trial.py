@@ -15,10 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.data.bpe_form import BYTE_LEVEL, MODEL, SPECIAL_TOKEN
-from mudd_core.data.tokenizer_check import TokenizerJson
+from mudd_core.data.tokenizers.bpe_form import BYTE_LEVEL, MODEL, SPECIAL_TOKEN
+from mudd_core.data.tokenizers.check import TokenizerJson
 
-PROBE = Path(__file__).with_name("tokenizer_probe.py")
+PROBE = Path(__file__).with_name("probe.py")
 BASE_MEMORY = 2**29  # bytes of address space, for Python and the library
 MEMORY_PER_BYTE = 40  # of the file; the vocabularies of Llama 3 and GPT-2 take about 12
 BASE_SECONDS = 20

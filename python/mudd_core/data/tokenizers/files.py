@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from mudd_core.base.types import JsonObject
-from mudd_core.data.bpe_form import MODEL
-from mudd_core.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from mudd_core.data.special_tokens import END_OF_TEXT
-from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer, byte_alphabet
-from mudd_core.data.tokenizer_folder import CONFIG
+from mudd_core.data.tokenizers.bpe_form import MODEL
+from mudd_core.data.tokenizers.folder import CONFIG
+from mudd_core.data.tokenizers.sentencepiece import SentencePieceTokenizer
+from mudd_core.data.tokenizers.special_tokens import END_OF_TEXT
+from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, JsonTokenizer, Tokenizer, byte_alphabet
 
 VOCABULARIES = ("tokenizer.json", "tokenizer.model")
 OF_FILES = (JsonTokenizer, SentencePieceTokenizer)  # tokenizers that a file decides

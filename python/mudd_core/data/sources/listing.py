@@ -1,7 +1,7 @@
 """Which files a corpus is made of, found by looking at folders only (no file is opened).
 
 A `Listing` names the files in their final order and carries one digest over (name, size, mtime, ctime, inode)
-of each. An unchanged digest means that the corpus need not be read again: `cache.py` keeps the pair
+of each. An unchanged digest means that the corpus need not be read again: `cache/token_cache.py` keeps the pair
 (digest, corpus hash) beside the caches. A file rewritten with its old size and modification time still
 changes its ctime, which no user call can set back; a file touched within the last two seconds is never
 trusted (`is_settled`), because a second write could fall into the same clock tick.

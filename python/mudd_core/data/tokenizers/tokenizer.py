@@ -1,7 +1,7 @@
-"""Tokenizers: text to ids and back. Kinds behind one face; tokenizer_source.py finds the one that a config names.
+"""Tokenizers: text to ids and back. Kinds behind one face; source.py finds the one that a config names.
 
 `bytes`: ids 0..255 are the bytes, 256 ends a document. `bpe`: a byte-level BPE trained once on the training
-documents (end of document is id 0). A tokenizer.json: any other, checked first. sentencepiece_tokenizer.py has a
+documents (end of document is id 0). A tokenizer.json: any other, checked first. sentencepiece.py has a
 fourth. bpe_training.py trains a `bpe`. The `tokenizers` library is imported only when text is encoded; decoding a
 byte-level vocabulary needs no library.
 
@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.data.special_tokens import (
+from mudd_core.data.tokenizers.check import TokenizerJson, check_tokenizer_json
+from mudd_core.data.tokenizers.special_tokens import (
     END_NAMES,
     END_OF_TEXT,
     ShownByIds,
@@ -29,8 +30,7 @@ from mudd_core.data.special_tokens import (
     usual_begin,
     usual_end,
 )
-from mudd_core.data.tokenizer_check import TokenizerJson, check_tokenizer_json
-from mudd_core.data.tokenizer_trial import has_own_form, try_in_child
+from mudd_core.data.tokenizers.trial import has_own_form, try_in_child
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library

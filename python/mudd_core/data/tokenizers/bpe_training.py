@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import IO
 
 from mudd_core.base.errors import UserError
-from mudd_core.data.bpe_child import END
-from mudd_core.data.bpe_pieces import LONGEST_PIECE, LONGEST_TOKEN
-from mudd_core.data.special_tokens import END_OF_TEXT
-from mudd_core.data.tokenize import LOWEST_BPE_SIZE, byte_alphabet
+from mudd_core.data.tokenizers.bpe_child import END
+from mudd_core.data.tokenizers.bpe_pieces import LONGEST_PIECE, LONGEST_TOKEN
+from mudd_core.data.tokenizers.special_tokens import END_OF_TEXT
+from mudd_core.data.tokenizers.tokenizer import LOWEST_BPE_SIZE, byte_alphabet
 
 PHASE = "training the tokenizer"
 Report = Callable[[str, int, int], None]

@@ -1,6 +1,6 @@
-"""Child process of tokenizer_trial: loads a tokenizer.json from stdin, encodes and decodes with it.
+"""Child process of trial.py: loads a tokenizer.json from stdin, encodes and decodes with it.
 
-Run as a script, without mudd_core: `<python> -I -S tokenizer_probe.py <memory limit> <seconds> <sys.path...>`.
+Run as a script, without mudd_core: `<python> -I -S probe.py <memory limit> <seconds> <sys.path...>`.
 Exits with code 0 if the library did all of it; else with code 1 and the reason on stdout, or by a signal.
 """
 

@@ -11,12 +11,12 @@ from typing import Literal
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import spec_of
-from mudd_core.data import c4
 from mudd_core.data.formats import Format, only
 from mudd_core.data.formats.packed import lacks_checksum
-from mudd_core.data.listing import data_files
-from mudd_core.data.selection import Selection, folders_in, selected, shown
-from mudd_core.data.split_names import splits_of
+from mudd_core.data.sources import c4
+from mudd_core.data.sources.listing import data_files
+from mudd_core.data.sources.selection import Selection, folders_in, selected, shown
+from mudd_core.data.sources.split_names import splits_of
 
 TAKES_ALL = "data.split=all takes all of them"
 

@@ -9,7 +9,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.base.storage import mapped
 from mudd_core.config import Config
-from mudd_core.data.remote_sources import local_copy
+from mudd_core.data.sources.remote import local_copy
 
 
 def require_local(name: str, value: str) -> None:

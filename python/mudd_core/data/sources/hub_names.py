@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import hub_cache, hub_place
-from mudd_core.data.access import Access
+from mudd_core.data.sources.access import Access
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 # Short names that the hub has moved below their owners.

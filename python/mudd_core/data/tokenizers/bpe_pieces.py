@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from mudd_core.data.tokenizer_check import MAX_TOKEN_BYTES
+from mudd_core.data.tokenizers.check import MAX_TOKEN_BYTES
 
 LONGEST_PIECE = 4096  # bytes of text
 # Bytes of text. Each is a character of the byte alphabet, which takes up to two bytes in a tokenizer.json.

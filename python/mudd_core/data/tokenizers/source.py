@@ -1,6 +1,6 @@
 """Finding the tokenizer that data.tokenizer names, and keeping it in a token cache.
 
-bpe | bytes | a tokenizer.json | a *.model of sentencepiece | a folder (tokenizer_folder.py) | a name of the hub.
+bpe | bytes | a tokenizer.json | a *.model of sentencepiece | a folder (folder.py) | a name of the hub.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import JsonObject
-from mudd_core.data import tokenizer_folder
-from mudd_core.data.access import LOCAL, Access
-from mudd_core.data.bpe_pieces import LONGEST_PIECE
-from mudd_core.data.hub_names import hub_folder, is_hub_name
-from mudd_core.data.special_tokens import SpecialIds
-from mudd_core.data.tokenize import ByteTokenizer, JsonTokenizer, Tokenizer
-from mudd_core.data.tokenizer_folder import read_limited
+from mudd_core.data.sources.access import LOCAL, Access
+from mudd_core.data.sources.hub_names import hub_folder, is_hub_name
+from mudd_core.data.tokenizers import folder as tokenizer_folder
+from mudd_core.data.tokenizers.bpe_pieces import LONGEST_PIECE
+from mudd_core.data.tokenizers.folder import read_limited
+from mudd_core.data.tokenizers.special_tokens import SpecialIds
+from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, JsonTokenizer, Tokenizer
 
 _WANTED = "bpe, bytes or the path of a tokenizer.json"
 _NAMED = "bpe, bytes, a tokenizer.json, a *.model, a folder with one of them"
@@ -71,7 +71,7 @@ def _made(kind: str, data: bytes, file: str, special: SpecialIds) -> Tokenizer:
     if kind == "bytes":
         return ByteTokenizer()
     if kind == "sentencepiece":
-        from mudd_core.data.sentencepiece_tokenizer import SentencePieceTokenizer
+        from mudd_core.data.tokenizers.sentencepiece import SentencePieceTokenizer
 
         return SentencePieceTokenizer(data, file, special)
     return JsonTokenizer(data, file, special)
@@ -128,7 +128,7 @@ def _in_folder(folder: Path) -> TokenizerSource:
 
 
 def _of_model(data: bytes, file: str, config: JsonObject, config_file: str) -> TokenizerSource:
-    from mudd_core.data.sentencepiece_tokenizer import special_of_model
+    from mudd_core.data.tokenizers.sentencepiece import special_of_model
 
     return TokenizerSource("sentencepiece", data, file, special_of_model(data, file, config, config_file))
 

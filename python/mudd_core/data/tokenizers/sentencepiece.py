@@ -11,8 +11,8 @@ import numpy as np
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.packages import needed
 from mudd_core.base.types import Json
-from mudd_core.data.special_tokens import END_OF_TEXT, ShownByIds, SpecialIds, flag_of, named_ids
-from mudd_core.data.tokenize import Growing, Ids
+from mudd_core.data.tokenizers.special_tokens import END_OF_TEXT, ShownByIds, SpecialIds, flag_of, named_ids
+from mudd_core.data.tokenizers.tokenizer import Growing, Ids
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
