@@ -27,8 +27,7 @@ from mudd_core.config.families import (
     kv_heads,
 )
 from mudd_core.interop import hf_settings
-from mudd_core.interop.hf_original import original_config
-from mudd_core.interop.hf_settings import HfModel
+from mudd_core.interop.hf_rows import HfModel
 from mudd_core.interop.hf_sizes import require_sizes
 from mudd_core.interop.layout import Entry
 from mudd_core.interop.settings import Settings
@@ -204,7 +203,7 @@ class HuggingFace(System[HfModel]):
 
     def original_config(self, model: HfModel) -> JsonObject:
         """config.json for a config of ours."""
-        return original_config(model)
+        return hf_settings.original_config(model)
 
     def entries(self, model: HfModel, config: Settings) -> Sequence[Entry]:
         """Every parameter of ours and its place in theirs."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict
+from dataclasses import dataclass
 
 from mudd_core.base.types import JsonObject
-from mudd_core.config.families import MixtralConfig, TransformerPPConfig
+from mudd_core.config.families import GPT2Config, TransformerPPConfig
+from mudd_core.interop.hf_rows import HfModel, Row, size_of
 from mudd_core.interop.settings import Reader, Settings
 
 _NAMES = {  # of theirs by ours, for each kind
@@ -22,23 +23,51 @@ _NAMES = {  # of theirs by ours, for each kind
 _ALWAYS = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
 
 
-class RopeFields(TypedDict, total=False):
-    """Fields of ours that scale the frequencies."""
+@dataclass(frozen=True)
+class Rope(Row):
+    """Base and scaling of the frequencies. base: transformers' default. is_scaled: whether we scale this kind's."""
 
-    rope_scaling: str
-    rope_factor: float
-    rope_low_freq: float
-    rope_high_freq: float
-    rope_original_len: int
+    base: float
+    is_scaled: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (
+            "rope_parameters",
+            "rope_scaling",
+            "rope_theta",
+            "partial_rotary_factor",
+            "original_max_position_embeddings",
+        )
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        base = _base(read.config, self.base)
+        scaling = _scaling(read.config, size_of(found, "max_seq_len"))
+        if scaling and not self.is_scaled:
+            given = read.config.get("rope_scaling", "a scaling in rope_parameters")
+            raise read.refusal("rope_scaling", "null", given)
+        return {"rope_base": base, **scaling}
+
+    def write(self, model: HfModel) -> JsonObject:
+        """Return base and scaling under the names of version 4 and of version 5."""
+        assert not isinstance(model, GPT2Config)
+        scaling = model.rope_scaling if isinstance(model, TransformerPPConfig) else "none"
+        values = {theirs: getattr(model, ours) for ours, theirs in _NAMES[scaling].items()}
+        table = {"rope_type": "default" if scaling == "none" else scaling, **values}
+        both: JsonObject = {
+            "rope_theta": model.rope_base,
+            "rope_parameters": {"rope_theta": model.rope_base, **table},
+        }
+        return both if scaling == "none" else {**both, "rope_scaling": table}
 
 
-def rope_base(settings: Settings, default: float) -> float:
+def _base(settings: Settings, default: float) -> float:
     """The base of the wavelengths: beside the scaling, or a setting of its own."""
     _, table = _table(settings)
     return Reader("hf", table).number("rope_theta", Reader("hf", settings).number("rope_theta", default))
 
 
-def rope_scaling(settings: Settings, longest: int) -> RopeFields:
+def _scaling(settings: Settings, longest: int) -> JsonObject:
     """How the frequencies are scaled; ValueError for another kind. longest: the model's longest sequence."""
     name, table = _table(settings)
     read = Reader("hf", {f"{name}.{key}": value for key, value in table.items()})
@@ -61,7 +90,7 @@ def rope_scaling(settings: Settings, longest: int) -> RopeFields:
     for key in names.values():
         if table.get(key) is None and key != "original_max_position_embeddings":
             raise ValueError(f"[hf] {name}.{key} is missing")
-    found = RopeFields(rope_scaling=kind, rope_factor=read.number(f"{name}.factor", 1.0))
+    found: JsonObject = {"rope_scaling": kind, "rope_factor": read.number(f"{name}.factor", 1.0)}
     if kind == "llama3":
         found["rope_low_freq"] = read.number(f"{name}.low_freq_factor", 1.0)
         found["rope_high_freq"] = read.number(f"{name}.high_freq_factor", 4.0)
@@ -71,18 +100,6 @@ def rope_scaling(settings: Settings, longest: int) -> RopeFields:
             "original_max_position_embeddings", original
         )
     return found
-
-
-def rope_settings(model: TransformerPPConfig | MixtralConfig) -> JsonObject:
-    """Base and scaling under the names of version 4 and of version 5."""
-    scaling = model.rope_scaling if isinstance(model, TransformerPPConfig) else "none"
-    values = {theirs: getattr(model, ours) for ours, theirs in _NAMES[scaling].items()}
-    table = {"rope_type": "default" if scaling == "none" else scaling, **values}
-    both: JsonObject = {
-        "rope_theta": model.rope_base,
-        "rope_parameters": {"rope_theta": model.rope_base, **table},
-    }
-    return both if scaling == "none" else {**both, "rope_scaling": table}
 
 
 def _table(settings: Settings) -> tuple[str, Settings]:

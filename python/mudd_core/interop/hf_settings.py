@@ -1,171 +1,122 @@
-"""config.json of transformers' Llama, Mistral, Qwen2, Qwen3, GPT-2 and Mixtral as our model configs.
+"""config.json of transformers' Llama, Mistral, Qwen2, Qwen3, GPT-2 and Mixtral, in a row for each setting and kind.
 
-Written by transformers 4 (rope_theta, torch_dtype) or 5 (rope_parameters, dtype); absent fields take transformers'
-defaults. What our models do not compute is refused by name (hf_fields.py).
+A row reads its setting and writes it. Files are of transformers 4 (rope_theta, torch_dtype) or 5 (rope_parameters,
+dtype); absent settings take transformers' defaults. transformers reads a config.json without complaint about names
+that no class has. Here such a name is refused with its value, since nobody can say whether the model needs it.
+tests/python/interop/test_interop_hf_fields.py compares the rows with the config classes of the installed transformers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.families import (
     GPT2Config,
     MixtralConfig,
+    ModelConfig,
     TransformerPPConfig,
+    head_width,
+    kv_heads,
 )
-from mudd_core.config.families.windows import spans_of
-from mudd_core.interop.hf_fields import refuse_others, require_known
-from mudd_core.interop.hf_rope import rope_base, rope_scaling
-from mudd_core.interop.settings import Reader, Settings, TransformerFields
+from mudd_core.config.fields import with_fields
+from mudd_core.interop.hf_rope import Rope
+from mudd_core.interop.hf_rows import (
+    BalanceLoss,
+    Fixed,
+    Flag,
+    HfModel,
+    Inert,
+    Multiple,
+    Number,
+    Row,
+    Whole,
+    Word,
+)
+from mudd_core.interop.hf_windows import MistralWindow, NoWindow, QwenWindows
+from mudd_core.interop.settings import Reader, Settings
 
-HfModel = TransformerPPConfig | GPT2Config | MixtralConfig
 FAMILIES = ("transformer_pp", "gpt2", "mixtral")
-SLIDING, FULL = "sliding_attention", "full_attention"
 
 
-class _Defaults(NamedTuple):
-    """What transformers takes for a setting that is not there."""
+@dataclass(frozen=True)
+class Kind:
+    """One model type. title: of its classes, <title>Config and others. always: fields that all its models share."""
 
-    max_position_embeddings: int
-    num_key_value_heads: int | None
-    intermediate_size: int
-    vocab_size: int = 32000
-    head_dim: int = 0
-    rope_theta: float = 1e4
-    rms_norm_eps: float = 1e-6
+    model_type: str
+    title: str
+    family: type[HfModel]
+    own: tuple[Row, ...]
+    always: Mapping[str, Json] = field(default_factory=dict)
 
-
-_DEFAULTS = {
-    "llama": _Defaults(2048, None, 11008),
-    "mistral": _Defaults(131072, 8, 14336),
-    "qwen2": _Defaults(32768, 32, 22016, vocab_size=151936),
-    "qwen3": _Defaults(32768, 32, 22016, vocab_size=151936, head_dim=128),
-    "mixtral": _Defaults(131072, 8, 14336, rope_theta=1e6, rms_norm_eps=1e-5),
-}
-
-
-def model_config(settings: Settings) -> HfModel:
-    """Our model config; ValueError names a setting that we cannot express."""
-    kind = settings.get("model_type")
-    makers: dict[str, Callable[[Reader], HfModel]] = {
-        "llama": _llama,
-        "mistral": _mistral,
-        "qwen2": _qwen2,
-        "qwen3": _qwen3,
-        "gpt2": _gpt2,
-        "mixtral": _mixtral,
-    }
-    if not isinstance(kind, str) or kind not in makers:
-        raise Reader("hf", settings).refusal("model_type", f"one of {', '.join(makers)}", kind)
-    require_known(settings, kind)
-    return makers[kind](Reader("hf", settings))
-
-
-def size_names(settings: Settings) -> tuple[str, str]:
-    """What this kind of model calls the number of its layers and its width."""
-    return (
-        ("n_layer", "n_embd")
-        if settings.get("model_type") == "gpt2"
-        else ("num_hidden_layers", "hidden_size")
-    )
-
-
-def _shared(read: Reader, defaults: _Defaults) -> TransformerFields:
-    """What all models with rotary positions say alike."""
-    refuse_others(read.config, hidden_act=("silu", "swish"))
-    heads = read.whole("num_attention_heads", 32)
-    groups = defaults.num_key_value_heads if "num_key_value_heads" not in read.config else None
-    width = defaults.head_dim if "head_dim" not in read.config else 0
-    return {
-        "vocab_size": read.whole("vocab_size", defaults.vocab_size),
-        "max_seq_len": read.whole("max_position_embeddings", defaults.max_position_embeddings),
-        "d_model": read.whole("hidden_size", 4096),
-        "n_layer": read.whole("num_hidden_layers", 32),
-        "n_head": heads,
-        "n_kv_head": read.whole("num_key_value_heads", groups or heads),
-        "d_head": read.whole("head_dim", width, low=0),
-        "d_ff": read.whole("intermediate_size", defaults.intermediate_size),
-        "rope_base": rope_base(read.config, defaults.rope_theta),
-        "norm_eps": read.number("rms_norm_eps", defaults.rms_norm_eps),
-        "tie_embeddings": read.flag("tie_word_embeddings"),
-        "init_std": read.number("initializer_range", 0.02),
-    }
-
-
-def _rotary(read: Reader, kind: str) -> TransformerPPConfig:
-    """The fields that Llama, Mistral, Qwen2 and Qwen3 say alike."""
-    shared = _shared(read, _DEFAULTS[kind])
-    return TransformerPPConfig(**shared, **rope_scaling(read.config, shared["max_seq_len"]))
-
-
-def _llama(read: Reader) -> TransformerPPConfig:
-    model = _rotary(read, "llama")
-    return replace(model, attn_bias=read.flag("attention_bias"), mlp_bias=read.flag("mlp_bias"))
-
-
-def _mistral(read: Reader) -> TransformerPPConfig:
-    """Every layer has the window, if there is one."""
-    model = _rotary(read, "mistral")
-    has_window = read.config.get("sliding_window", 0) is not None
-    types = read.config.get("layer_types")
-    if types is not None and types != [SLIDING if has_window else FULL] * model.n_layer:
-        raise read.refusal("layer_types", "null: all layers of a Mistral are alike", types)
-    return replace(model, sliding_window=read.whole("sliding_window", 4096) if has_window else 0)
-
-
-def _qwen2(read: Reader) -> TransformerPPConfig:
-    return replace(_with_windows(read, _rotary(read, "qwen2")), qkv_bias=True)
-
-
-def _qwen3(read: Reader) -> TransformerPPConfig:
-    model = _with_windows(read, _rotary(read, "qwen3"))
-    return replace(model, qk_norm=True, attn_bias=read.flag("attention_bias"))
-
-
-def _with_windows(read: Reader, model: TransformerPPConfig) -> TransformerPPConfig:
-    """The model with the windows of Qwen: in layers that layer_types names, or from max_window_layers on."""
-    has_window = read.flag("use_sliding_window") and read.config.get("sliding_window", 0) is not None
-    types, names = read.config.get("layer_types"), (SLIDING, FULL)
-    if types is None:
-        first = read.whole("max_window_layers", 28, low=0)
-        windowed = list(range(first, model.n_layer)) if has_window else []
-    else:
-        if not isinstance(types, list) or len(types) != model.n_layer or not all(t in names for t in types):
-            raise read.refusal("layer_types", f"{model.n_layer} of {' and '.join(names)}", types)
-        windowed = [layer for layer, kind in enumerate(types) if kind == SLIDING]
-        if windowed and not has_window:
-            raise read.refusal("use_sliding_window", "true, as layer_types has sliding_attention", False)
-    if not windowed:
-        return model
-    spans = spans_of(windowed, model.n_layer)
-    return replace(model, sliding_window=read.whole("sliding_window", 4096), sliding_layers=spans)
-
-
-def _mixtral(read: Reader) -> MixtralConfig:
-    shared = _shared(read, _DEFAULTS["mixtral"])
-    if rope_scaling(read.config, shared["max_seq_len"]):
-        raise read.refusal(
-            "rope_scaling", "null", read.config.get("rope_scaling", "a scaling in rope_parameters")
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Return all rows in the order in which they are written."""
+        head = "LMHeadModel" if self.family is GPT2Config else "ForCausalLM"
+        return (
+            *_EVERYWHERE,
+            Inert("architectures", ([self.title + head],)),
+            Inert("model_type", (self.model_type,)),
+            *self.own,
+            Inert("dtype", ("float32",)),
+            Inert("use_cache", (True,)),
+            Flag("tie_word_embeddings", "tie_embeddings", self.family is GPT2Config),
         )
-    window = read.whole("sliding_window", shared["max_seq_len"])
-    if window < shared["max_seq_len"]:
-        raise ValueError(f"[hf] sliding_window: expected null, got {window!r}")
-    aux = read.number("router_aux_loss_coef", 0.001)
-    return MixtralConfig(
-        **shared,
-        n_expert=read.whole("num_local_experts", read.whole("num_experts", 8)),
-        top_k=read.whole("num_experts_per_tok", 2),
-        capacity_factor=read.number("capacity_factor", 0.0),
-        aux_coef=aux if read.flag("output_router_logits") else 0.0,
-        aux_scope="batch",
-        jitter=read.number("router_jitter_noise", 0.0),
-    )
+
+    def read(self, settings: Settings) -> HfModel:
+        """Return our config; ValueError for a setting that no row knows, or that its row refuses."""
+        known = {name for row in self.rows for name in row.names}
+        read = Reader("hf", settings)
+        for name, value in settings.items():
+            if value is not None and name not in known:
+                wanted = f"a setting of transformers' {self.title}Config (leave it out if the model works without it)"
+                raise read.refusal(name, wanted, value)
+        found: JsonObject = {}
+        for row in self.rows:
+            found |= row.read(read, found)
+        return with_fields(self.family(), {**found, **self.always})
+
+    def write(self, model: HfModel) -> JsonObject:
+        """Return the settings of a model of this type."""
+        return {name: value for row in self.rows for name, value in row.write(model).items()}
+
+    def name_of(self, ours: str) -> str:
+        """Return the name of a size of our model in transformers."""
+        return next(row.theirs for row in self.rows if isinstance(row, Whole) and row.ours == ours)
 
 
-# transformers' names of GPT-2's activations -> ours; of equal ones the first is written.
-ACTIVATIONS = {
+# Saving, generation, heads of other tasks, memory, and arithmetic of equal value.
+_WITHOUT_EFFECT = """
+    _attn_implementation _attn_implementation_autoset _name_or_path attn_implementation bad_words_ids
+    begin_suppress_tokens chunk_size_feed_forward decoder_start_token_id diversity_penalty do_sample early_stopping
+    encoder_no_repeat_ngram_size exponential_decay_length_penalty experts_implementation finetuning_task
+    forced_bos_token_id forced_eos_token_id id2label is_decoder is_llama_config label2id length_penalty max_length
+    min_length no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions
+    output_hidden_states output_scores pad_token_id prefix pretraining_tp problem_type remove_invalid_values
+    reorder_and_upcast_attn repetition_penalty return_dict return_dict_in_generate sep_token_id
+    summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+    suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder tokenizer_class top_k
+    top_p torch_dtype torchscript transformers.js_config transformers_version typical_p unsloth_fixed
+    unsloth_version use_bfloat16
+"""
+# Of all kinds.
+_EVERYWHERE: tuple[Row, ...] = (
+    Fixed("add_cross_attention", (False,)),
+    Fixed("auto_map"),
+    Fixed("cross_attention_hidden_size"),
+    Fixed("is_encoder_decoder", (False,)),
+    Fixed("per_layer_config", ({},)),
+    Fixed("pruned_heads", ({},)),
+    Fixed("quantization_config"),
+    Fixed("rope_interleaved", (False,)),
+    Fixed("tie_last_hidden_states", (True,)),
+    Fixed("use_mrope", (False,)),
+    *map(Inert, _WITHOUT_EFFECT.split()),
+)
+_NO_BIASES = (Fixed("attention_bias", (False,)), Fixed("mlp_bias", (False,)))
+# transformers' names of GPT-2's activations -> our names.
+_ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu": "gelu_erf",
@@ -175,28 +126,124 @@ ACTIVATIONS = {
 }
 
 
-def _gpt2(read: Reader) -> GPT2Config:
-    refuse_others(
-        read.config,
-        activation_function=tuple(ACTIVATIONS),
-        scale_attn_weights=(True, False),
-        scale_attn_by_inverse_layer_idx=(True, False),
+def _rotary(
+    longest: int,
+    inner: int,
+    *,
+    groups: int | None = None,
+    vocab: int = 32000,
+    width: int | None = None,
+    base: float = 1e4,
+    eps: float = 1e-6,
+    is_scaled: bool = True,
+) -> tuple[Row, ...]:
+    """The rows of all kinds with rotary positions; the arguments are transformers' defaults."""
+    return (
+        Whole("vocab_size", "vocab_size", vocab),
+        Whole("max_position_embeddings", "max_seq_len", longest),
+        Whole("hidden_size", "d_model", 4096),
+        Whole("num_hidden_layers", "n_layer", 32),
+        Whole("num_attention_heads", "n_head", 32),
+        Whole("num_key_value_heads", "n_kv_head", Multiple("n_head"), absent=groups, written=kv_heads),
+        Whole("head_dim", "d_head", 0, absent=width, low=0, written=head_width),
+        Whole("intermediate_size", "d_ff", inner),
+        Word("hidden_act", "", "silu", {"silu": "silu", "swish": "silu"}),
+        Number("rms_norm_eps", "norm_eps", eps),
+        Rope(base, is_scaled),
+        Number("initializer_range", "init_std", 0.02),
+        Inert("attention_dropout", (0.0,)),  # our families have none: `import` notes it
+        Inert("bos_token_id", (None,)),
+        Inert("eos_token_id", (None,)),
     )
-    width = read.whole("n_embd", 768)
-    return GPT2Config(
-        vocab_size=read.whole("vocab_size", 50257),
-        max_seq_len=read.whole("n_positions", 1024),
-        d_model=width,
-        n_layer=read.whole("n_layer", 12),
-        n_head=read.whole("n_head", 12),
-        d_ff=read.whole("n_inner", 4 * width),
-        activation=ACTIVATIONS[str(read.config.get("activation_function", "gelu_new"))],
-        scale_scores=read.flag("scale_attn_weights", True),
-        scale_by_layer=read.flag("scale_attn_by_inverse_layer_idx"),
-        norm_eps=read.number("layer_norm_epsilon", 1e-5),
-        tie_embeddings=read.flag("tie_word_embeddings", True),
-        init_std=read.number("initializer_range", 0.02),
-        embd_dropout=read.number("embd_pdrop", 0.1),
-        attn_dropout=read.number("attn_pdrop", 0.1),
-        resid_dropout=read.number("resid_pdrop", 0.1),
+
+
+_ATTENTION_BIAS, _MLP_BIAS = Flag("attention_bias", "attn_bias"), Flag("mlp_bias", "mlp_bias")
+_QWEN = (*_rotary(32768, 22016, groups=32, vocab=151936), QwenWindows())
+_QWEN3 = (*_rotary(32768, 22016, groups=32, vocab=151936, width=128), QwenWindows(), _ATTENTION_BIAS)
+_MIXTURE = (
+    Whole("num_local_experts", "n_expert", 8, older="num_experts"),
+    Whole("num_experts_per_tok", "top_k", 2),
+    Number("capacity_factor", "capacity_factor", 0.0, is_written=False),
+    BalanceLoss(),
+    Number("router_jitter_noise", "jitter", 0.0),
+    NoWindow(),
+)
+_GPT2 = (
+    Whole("vocab_size", "vocab_size", 50257),
+    Whole("n_positions", "max_seq_len", 1024),
+    Inert("n_ctx"),  # an older name of n_positions
+    Whole("n_embd", "d_model", 768),
+    Whole("n_layer", "n_layer", 12),
+    Whole("n_head", "n_head", 12),
+    Whole("n_inner", "d_ff", Multiple("d_model", 4)),
+    Word("activation_function", "activation", "gelu_new", _ACTIVATIONS),
+    Flag("scale_attn_weights", "scale_scores", True, is_strict=True),
+    Flag("scale_attn_by_inverse_layer_idx", "scale_by_layer", is_strict=True),
+    Number("layer_norm_epsilon", "norm_eps", 1e-5),
+    Number("initializer_range", "init_std", 0.02),
+    Number("resid_pdrop", "resid_dropout", 0.1),
+    Number("embd_pdrop", "embd_dropout", 0.1),
+    Number("attn_pdrop", "attn_dropout", 0.1),
+    Inert("bos_token_id", (None,)),
+    Inert("eos_token_id", (None,)),
+)
+
+KINDS: Mapping[str, Kind] = {
+    kind.model_type: kind
+    for kind in (
+        Kind("llama", "Llama", TransformerPPConfig, (*_rotary(2048, 11008), _ATTENTION_BIAS, _MLP_BIAS)),
+        Kind(
+            "mistral",
+            "Mistral",
+            TransformerPPConfig,
+            (*_NO_BIASES, *_rotary(131072, 14336, groups=8), MistralWindow()),
+        ),
+        Kind("qwen2", "Qwen2", TransformerPPConfig, _QWEN, {"qkv_bias": True}),
+        Kind("qwen3", "Qwen3", TransformerPPConfig, _QWEN3, {"qk_norm": True}),
+        Kind("gpt2", "GPT2", GPT2Config, _GPT2),
+        Kind(
+            "mixtral",
+            "Mixtral",
+            MixtralConfig,
+            (
+                *_NO_BIASES,
+                *_rotary(131072, 14336, groups=8, base=1e6, eps=1e-5, is_scaled=False),
+                *_MIXTURE,
+            ),
+            {"aux_scope": "batch"},
+        ),
     )
+}
+
+
+def kind_of(settings: Settings) -> Kind:
+    """Return the kind of a config.json; ValueError for one that is not read."""
+    name = settings.get("model_type")
+    if not isinstance(name, str) or name not in KINDS:
+        raise Reader("hf", settings).refusal("model_type", f"one of {', '.join(KINDS)}", name)
+    return KINDS[name]
+
+
+def model_config(settings: Settings) -> HfModel:
+    """Our model config; ValueError names a setting that we cannot express."""
+    return kind_of(settings).read(settings)
+
+
+def original_config(model: ModelConfig) -> JsonObject:
+    """Return the config.json of our model; ValueError for a family or a feature that transformers does not have."""
+    if isinstance(model, TransformerPPConfig):
+        return KINDS[_rotary_kind(model)].write(model)
+    if isinstance(model, MixtralConfig):
+        return KINDS["mixtral"].write(model)
+    if isinstance(model, GPT2Config):
+        return KINDS["gpt2"].write(model)
+    raise ValueError(f"[hf] family: expected one of {', '.join(FAMILIES)}, got '{model.family}'")
+
+
+def _rotary_kind(model: TransformerPPConfig) -> str:
+    """The type that has what the model has; lost_fields refuses what that type lacks."""
+    if model.qk_norm:
+        return "qwen3"
+    if model.qkv_bias and not model.attn_bias:
+        return "qwen2"
+    return "mistral" if model.sliding_window else "llama"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from mudd_core.config.families import MixtralConfig
-from mudd_core.interop.hf_settings import HfModel, size_names
+from mudd_core.interop.hf_rows import HfModel
+from mudd_core.interop.hf_settings import kind_of
 from mudd_core.interop.settings import Settings
 from mudd_core.interop.system import Shapes
 
@@ -16,18 +17,18 @@ _ROUTERS = ("layers.0.block_sparse_moe.gate.weight", "layers.0.mlp.gate.weight")
 
 def require_sizes(config: Settings, model: HfModel, shapes: Shapes) -> None:
     """ValueError where the sizes that decide how many tensors there are, and how wide, are not those of the tensors."""
-    layers, width = size_names(config)
+    kind = kind_of(config)
     numbers = [int(match[1]) for match in map(_LAYER.match, shapes) if match]
     if not numbers:
         raise ValueError(
             f"[hf] weights: expected names as 'model.layers.0.' begins, got '{next(iter(shapes), 'none')}'; the files "
             "are of another kind of model than config.json"
         )
-    sizes = [(layers, model.n_layer, 1 + max(numbers))]
+    sizes = [(kind.name_of("n_layer"), model.n_layer, 1 + max(numbers))]
     for name in _EMBEDDINGS:
         if len(shapes.get(name, ())) == 2:
             sizes.append(("vocab_size", model.vocab_size, shapes[name][0]))
-            sizes.append((width, model.d_model, shapes[name][1]))
+            sizes.append((kind.name_of("d_model"), model.d_model, shapes[name][1]))
     if isinstance(model, MixtralConfig):
         names = [f"{prefix}{name}" for prefix in ("model.", "") for name in _ROUTERS]
         router = next((shapes[name] for name in names if name in shapes), None)

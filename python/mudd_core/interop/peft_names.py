@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mudd_core.config import ModelConfig
 from mudd_core.interop.hf import SYSTEM
-from mudd_core.interop.hf_settings import HfModel
+from mudd_core.interop.hf_rows import HfModel
 
 FACTORS = {"lora_a": "lora_A", "lora_b": "lora_B"}  # ours [in, rank] and [rank, out], theirs transposed
 _PREFIX = "base_model.model."

@@ -16,7 +16,6 @@ from mudd_core import interop
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config, OptimConfig, TrainConfig
 from mudd_core.interop import hf_settings
-from mudd_core.interop.hf_original import original_config
 
 safetensors = pytest.importorskip("safetensors.torch")
 pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core")
@@ -182,7 +181,7 @@ def test_old_and_new_config_files_say_the_same() -> None:
     config = hf_settings.model_config(new)
     assert config == hf_settings.model_config(old)
     assert config.rope_base == 7e4 and config.aux_coef == 0 and config.d_head == 0
-    back = original_config(config)
+    back = hf_settings.original_config(config)
     again = hf_settings.model_config(back)
     assert again.d_model == config.d_model and again.n_expert == config.n_expert and again.rope_base == 7e4
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
 
 from hf_models import transformers
-from mudd_core.interop import hf_fields, hf_settings
+from mudd_core.interop.hf_rows import Fixed, Inert
+from mudd_core.interop.hf_settings import KINDS, model_config, original_config
 
-KINDS = hf_fields.FIELDS
 # Another value of each computed setting, where it is not twice the default or the other flag.
 OTHERS: dict[str, Any] = {
     "activation_function": "gelu",
@@ -40,12 +41,24 @@ BESIDE: dict[str, dict[str, Any]] = {
 }
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 BESIDE["original_max_position_embeddings"] = {"rope_scaling": LLAMA3}
-ALIASES = ("n_ctx", "attention_dropout")  # an older name of n_positions; noted by `import`
 
 
 def defaults(kind: str) -> dict[str, Any]:
     values: dict[str, Any] = getattr(transformers, f"{KINDS[kind].title}Config")().to_dict()
     return values
+
+
+def computed(kind: str) -> set[str]:
+    """The settings that decide fields of our model."""
+    return {name for row in KINDS[kind].rows if not isinstance(row, Fixed | Inert) for name in row.names}
+
+
+def fixed(kind: str) -> dict[str, tuple[Any, ...]]:
+    return {row.theirs: row.values for row in KINDS[kind].rows if isinstance(row, Fixed)}
+
+
+def read(kind: str, settings: dict[str, Any]) -> None:
+    model_config({"model_type": kind, **settings})
 
 
 def other(given: Any) -> Any:
@@ -57,31 +70,49 @@ def test_no_setting_of_a_config_class_is_unknown(kind: str) -> None:
     cls = getattr(transformers, f"{KINDS[kind].title}Config")
     names = {field.name for field in dataclasses.fields(cls)} | set(defaults(kind)) | set(cls.attribute_map)
     for name in names - set(cls.attribute_map):
-        hf_fields.require_known({name: defaults(kind).get(name)}, kind)
-    hf_fields.require_known(defaults(kind), kind)
-    unknown = names - set(cls.attribute_map) - KINDS[kind].computed - set(KINDS[kind].fixed)
-    for name in sorted(unknown):  # each of these is on the list of settings without effect
-        hf_fields.require_known({name: "a value"}, kind)
+        read(kind, {name: defaults(kind).get(name)})
+    read(kind, defaults(kind))
+    unknown = names - set(cls.attribute_map) - computed(kind) - set(fixed(kind))
+    for name in sorted(unknown - {"model_type"}):  # each of these has a row without effect
+        read(kind, {name: "a value"})
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_absent_settings_take_the_defaults_of_transformers(kind: str) -> None:
-    bare = hf_settings.model_config({"model_type": kind})
-    assert bare.settled() == hf_settings.model_config(defaults(kind)).settled()
+    bare = model_config({"model_type": kind})
+    assert bare.settled() == model_config(defaults(kind)).settled()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_writes_what_it_reads_of_every_setting(kind: str) -> None:
+    for name in sorted(computed(kind) - {"capacity_factor"}):  # which no class of transformers has
+        beside = {k: v for k, v in BESIDE.get(name, {}).items() if k in computed(kind)}
+        value = OTHERS[name] if name in OTHERS else other(defaults(kind).get(name))
+        try:
+            first = model_config({"model_type": kind, **beside, name: value})
+        except ValueError:
+            continue
+        written = KINDS[kind].write(first)
+        again = model_config(written)
+        assert again.settled() == first.settled(), (name, value)
+        assert json.dumps(original_config(again)) == json.dumps(written)
+        rows = [(row, set(row.write(first))) for row in KINDS[kind].rows]
+        assert all(names <= set(row.names) for row, names in rows)
+        assert sum(len(names) for _, names in rows) == len(written)  # no setting is written twice
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_computed_setting_is_never_ignored(kind: str) -> None:
     base = {"model_type": kind}
-    for name in sorted(KINDS[kind].computed - set(ALIASES)):
-        beside = {k: v for k, v in BESIDE.get(name, {}).items() if k in KINDS[kind].computed}
+    for name in sorted(computed(kind)):
+        beside = {k: v for k, v in BESIDE.get(name, {}).items() if k in computed(kind)}
         if kind == "mixtral" and "rope_scaling" in beside:
             continue  # refused itself
-        before = hf_settings.model_config({**base, **beside}).settled()
+        before = model_config({**base, **beside}).settled()
         given = defaults(kind).get(name)
         value = OTHERS[name] if name in OTHERS else other(given)
         try:
-            after = hf_settings.model_config({**base, **beside, name: value}).settled()
+            after = model_config({**base, **beside, name: value}).settled()
         except ValueError as error:
             assert name.split("_")[0] in str(error)
             continue
@@ -90,14 +121,14 @@ def test_a_computed_setting_is_never_ignored(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_computed_is_refused_with_its_value(kind: str) -> None:
-    for name, allowed in KINDS[kind].fixed.items():
+    for name, allowed in fixed(kind).items():
         for value in allowed:
-            hf_fields.require_known({name: value}, kind)
+            read(kind, {name: value})
         with pytest.raises(ValueError, match=f"{name}.*'other'"):
-            hf_settings.model_config({"model_type": kind, name: "other"})
+            model_config({"model_type": kind, name: "other"})
     with pytest.raises(ValueError, match=r"attention_sink: expected a setting of transformers.*got 4"):
-        hf_settings.model_config({"model_type": kind, "attention_sink": 4})
-    assert hf_settings.model_config({"model_type": kind, "attention_sink": None})
+        model_config({"model_type": kind, "attention_sink": 4})
+    assert model_config({"model_type": kind, "attention_sink": None})
 
 
 @pytest.mark.parametrize(
@@ -121,11 +152,11 @@ def test_what_is_not_computed_is_refused_with_its_value(kind: str) -> None:
 )
 def test_settings_of_qwen_that_we_do_not_compute(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        hf_settings.model_config({"model_type": "qwen3", **change})
+        model_config({"model_type": "qwen3", **change})
 
 
 def test_an_unknown_type_is_answered_with_those_that_are_read() -> None:
     with pytest.raises(ValueError, match="llama, mistral, qwen2, qwen3, gpt2, mixtral, got 'phi3'"):
-        hf_settings.model_config({"model_type": "phi3"})
+        model_config({"model_type": "phi3"})
     with pytest.raises(ValueError, match="layer_types: expected null: all layers of a Mistral are alike"):
-        hf_settings.model_config({"model_type": "mistral", "layer_types": ["full_attention"] * 32})
+        model_config({"model_type": "mistral", "layer_types": ["full_attention"] * 32})

@@ -13,7 +13,7 @@ from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.stored import StoredTensor, float32_of, made_tensor
 from mudd_core.config import ModelConfig
 from mudd_core.interop.hf import SYSTEM
-from mudd_core.interop.hf_settings import HfModel
+from mudd_core.interop.hf_rows import HfModel
 from mudd_core.interop.imported import imported_types
 from mudd_core.run.store.run_folder import RunFolder
 

@@ -1,0 +1,197 @@
+"""Kinds of rows of the table in hf_settings.py: each reads settings of transformers and writes them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mudd_core.base.types import Json, JsonObject
+from mudd_core.config.families import GPT2Config, MixtralConfig, TransformerPPConfig
+from mudd_core.interop.lost_fields import spelled
+from mudd_core.interop.settings import Reader
+
+HfModel = TransformerPPConfig | GPT2Config | MixtralConfig
+
+
+class Row(ABC):
+    """A setting of a config.json, or a few that decide the same fields of our model, in both directions."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the settings."""
+
+    @abstractmethod
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        """Return the fields of our model; ValueError names a setting that we cannot express.
+
+        found: the fields of the rows above.
+        """
+
+    @abstractmethod
+    def write(self, model: HfModel) -> JsonObject:
+        """Return the settings for one of our models."""
+
+
+@dataclass(frozen=True)
+class _OneSetting(Row):
+    theirs: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.theirs,)
+
+    def _require_one_of(self, read: Reader, values: tuple[Json, ...]) -> None:
+        """Raise ValueError unless the setting is absent or has one of the values; null is another value."""
+        given = read.config.get(self.theirs)
+        if self.theirs in read.config and given not in values:
+            raise ValueError(f"[hf] {self.theirs}: expected {' or '.join(map(repr, values))}, got {given!r}")
+
+
+class Multiple(NamedTuple):
+    """A default: a multiple of a field of a row above."""
+
+    field: str
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Whole(_OneSetting):
+    """A whole number.
+
+    default: of a setting that is null. absent: of one that is not there; None if the default counts for it too.
+    written: computes the number from the model; without it the field is written. older: another name of the setting.
+    """
+
+    ours: str
+    default: int | Multiple
+    absent: int | None = None
+    low: int = 1
+    written: Callable[[HfModel], int] | None = None
+    older: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.theirs, self.older) if self.older else (self.theirs,)
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        default = self.default
+        number = default if isinstance(default, int) else default.times * size_of(found, default.field)
+        if self.absent is not None and self.theirs not in read.config:
+            number = self.absent
+        if self.older:
+            number = read.whole(self.older, number)
+        return {self.ours: read.whole(self.theirs, number, low=self.low)}
+
+    def write(self, model: HfModel) -> JsonObject:
+        return {self.theirs: self.written(model) if self.written else getattr(model, self.ours)}
+
+
+@dataclass(frozen=True)
+class Number(_OneSetting):
+    """A number. is_written: whether a config class of transformers has it."""
+
+    ours: str
+    default: float
+    is_written: bool = True
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        return {self.ours: read.number(self.theirs, self.default)}
+
+    def write(self, model: HfModel) -> JsonObject:
+        return {self.theirs: getattr(model, self.ours)} if self.is_written else {}
+
+
+@dataclass(frozen=True)
+class Flag(_OneSetting):
+    """True or false. is_strict: null is refused, as transformers takes it for false."""
+
+    ours: str
+    default: bool = False
+    is_strict: bool = False
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        if self.is_strict:
+            self._require_one_of(read, (True, False))
+        return {self.ours: read.flag(self.theirs, self.default)}
+
+    def write(self, model: HfModel) -> JsonObject:
+        return {self.theirs: getattr(model, self.ours)}
+
+
+@dataclass(frozen=True)
+class Word(_OneSetting):
+    """One of a few words. spellings: the word of transformers -> our value; of equal ones the first is written.
+
+    ours: the field, empty if all models of the kind have the first of the spellings.
+    """
+
+    ours: str
+    default: str
+    spellings: Mapping[str, str]
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        self._require_one_of(read, tuple(self.spellings))
+        word = str(read.config.get(self.theirs, self.default))
+        return {self.ours: self.spellings[word]} if self.ours else {}
+
+    def write(self, model: HfModel) -> JsonObject:
+        if not self.ours:
+            return {self.theirs: next(iter(self.spellings))}
+        return {self.theirs: spelled("hf", self.ours, self.spellings, getattr(model, self.ours))}
+
+
+@dataclass(frozen=True)
+class Fixed(_OneSetting):
+    """A setting that is read with these values alone, or null, which sets nothing; it is not written."""
+
+    values: tuple[Json, ...] = ()
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        given = read.config.get(self.theirs)
+        if given is not None and given not in self.values:
+            raise read.refusal(self.theirs, repr(self.values[0]) if self.values else "no value", given)
+        return {}
+
+    def write(self, model: HfModel) -> JsonObject:
+        return {}
+
+
+@dataclass(frozen=True)
+class Inert(_OneSetting):
+    """A setting without effect on the model. written: its value in a config.json that we write."""
+
+    written: tuple[Json, ...] = ()
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        return {}
+
+    def write(self, model: HfModel) -> JsonObject:
+        return {self.theirs: self.written[0]} if self.written else {}
+
+
+@dataclass(frozen=True)
+class BalanceLoss(Row):
+    """The weight of Mixtral's balance loss, and whether it is added at all."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("router_aux_loss_coef", "output_router_logits")
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        weight, switch = self.names
+        coefficient = read.number(weight, 0.001)
+        return {"aux_coef": coefficient if read.flag(switch) else 0.0}
+
+    def write(self, model: HfModel) -> JsonObject:
+        assert isinstance(model, MixtralConfig)
+        return dict(zip(self.names, (model.aux_coef, model.aux_coef > 0), strict=True))
+
+
+def size_of(found: JsonObject, field: str) -> int:
+    """Return a size that a row above has read."""
+    size = found[field]
+    assert isinstance(size, int)
+    return size

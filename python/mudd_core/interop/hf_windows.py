@@ -1,0 +1,89 @@
+"""Sliding windows in a config.json of transformers: of all layers, of some, or of none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mudd_core.base.types import JsonObject
+from mudd_core.config.families import TransformerPPConfig
+from mudd_core.config.families.windows import layers_of, spans_of
+from mudd_core.interop.hf_rows import HfModel, Row, size_of
+from mudd_core.interop.settings import Reader
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+
+
+@dataclass(frozen=True)
+class MistralWindow(Row):
+    """The window of every layer, if there is one."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("sliding_window", "layer_types")
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        has_window = read.config.get("sliding_window", 0) is not None
+        types = read.config.get("layer_types")
+        if types is not None and types != [SLIDING if has_window else FULL] * size_of(found, "n_layer"):
+            raise read.refusal("layer_types", "null: all layers of a Mistral are alike", types)
+        return {"sliding_window": read.whole("sliding_window", 4096) if has_window else 0}
+
+    def write(self, model: HfModel) -> JsonObject:
+        assert isinstance(model, TransformerPPConfig)
+        return {"sliding_window": model.sliding_window}
+
+
+@dataclass(frozen=True)
+class QwenWindows(Row):
+    """The windows of Qwen: in the layers that layer_types names, or from max_window_layers on."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("use_sliding_window", "sliding_window", "max_window_layers", "layer_types")
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        n_layer = size_of(found, "n_layer")
+        has_window = read.flag("use_sliding_window") and read.config.get("sliding_window", 0) is not None
+        types, names = read.config.get("layer_types"), (SLIDING, FULL)
+        if types is None:
+            first = read.whole("max_window_layers", 28, low=0)
+            windowed = list(range(first, n_layer)) if has_window else []
+        else:
+            if not isinstance(types, list) or len(types) != n_layer or not all(t in names for t in types):
+                raise read.refusal("layer_types", f"{n_layer} of {' and '.join(names)}", types)
+            windowed = [layer for layer, kind in enumerate(types) if kind == SLIDING]
+            if windowed and not has_window:
+                raise read.refusal("use_sliding_window", "true, as layer_types has sliding_attention", False)
+        if not windowed:
+            return {}
+        spans = spans_of(windowed, n_layer)
+        return {"sliding_window": read.whole("sliding_window", 4096), "sliding_layers": spans}
+
+    def write(self, model: HfModel) -> JsonObject:
+        assert isinstance(model, TransformerPPConfig)
+        windowed = layers_of(model.sliding_layers, model.n_layer) if model.sliding_window else ()
+        return {
+            "use_sliding_window": bool(windowed),
+            "sliding_window": model.sliding_window or None,
+            "max_window_layers": min(windowed, default=model.n_layer),
+            "layer_types": [SLIDING if layer in windowed else FULL for layer in range(model.n_layer)],
+        }
+
+
+@dataclass(frozen=True)
+class NoWindow(Row):
+    """A window that no sequence of the model reaches, as Mixtral's."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("sliding_window",)
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        longest = size_of(found, "max_seq_len")
+        window = read.whole("sliding_window", longest)
+        if window < longest:
+            raise ValueError(f"[hf] sliding_window: expected null, got {window!r}")
+        return {}
+
+    def write(self, model: HfModel) -> JsonObject:
+        return {"sliding_window": None}
