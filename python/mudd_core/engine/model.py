@@ -98,29 +98,37 @@ class Model(Parameters, InnerValues, Hinted):
         self._value_names: dict[str, str] = {}
         self._patches: list[watched.Patches] = []
         declare_parameters(config, self.store, stored)
-        names = self.store.names()
-        trained = tuple(trained_of(names) if lora else [name for name in names if name not in (stored or ())])
-        if lora is not None:
-            self.store.train_only(list(trained))
-        self._trained = () if len(trained) == len(names) else trained  # names; empty: all
-        self.comm = comm
-        for name, (begin, end) in (held or {}).items():
-            self.store.hold(name, begin, end)
-        self.experts = experts
-        if experts is not None:
-            self.store.deal_experts(experts)
-        self.cut = cut
-        if cut is not None:
-            cut.apply(self.store)
-        self.store.lent = lent or {}
-        for name, array in self.store.lent.items():
-            self.store.lend(name, array)
+        self._trained = self._chosen_to_train(stored or {})  # names; empty: all
+        self.comm, self.experts, self.cut = comm, experts, cut
+        self._deal_parts(held or {}, lent or {})
         shared = comm is not None and comm.node_size > 1 and not booked_only
         self.store.allocate(booked_only, _core.NodeMemory(comm.core) if comm and shared else None)
         if cut is not None and cut.holds_slices and comm is not None and not booked_only:
             self._source = _core.CutWeights(self.store, comm.core)
         if initialize and not booked_only:
             self.store.initialize(seed)
+
+    def _chosen_to_train(self, stored: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the names of the parameters that train, and let adapters train alone. Empty: all train."""
+        names = self.store.names()
+        if self.lora is not None:
+            trained = tuple(trained_of(names))
+            self.store.train_only(list(trained))
+        else:
+            trained = tuple(name for name in names if name not in stored)
+        return () if len(trained) == len(names) else trained
+
+    def _deal_parts(self, held: Mapping[str, tuple[int, int]], lent: Mapping[str, Array]) -> None:
+        """Tell the store which parts of the weights this rank has, and which are arrays of the caller."""
+        for name, (begin, end) in held.items():
+            self.store.hold(name, begin, end)
+        if self.experts is not None:
+            self.store.deal_experts(self.experts)
+        if self.cut is not None:
+            self.cut.apply(self.store)
+        self.store.lent = lent
+        for name, array in lent.items():
+            self.store.lend(name, array)
 
     # ---- files ----------------------------------------------------------------------------------------------
 

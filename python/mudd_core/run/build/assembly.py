@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
@@ -13,7 +14,7 @@ from mudd_core.engine import memory
 from mudd_core.engine.flops import peak_flops
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.run.build import start_warnings
-from mudd_core.run.build.base import load_base
+from mudd_core.run.build.base import Base, load_base
 from mudd_core.run.build.components import Components
 from mudd_core.run.build.disk_space import checkpoint_bytes, refuse_full_disk, shortage
 from mudd_core.run.build.memory_plan import MemoryPlan
@@ -28,6 +29,8 @@ from mudd_core.run.records.peak import TRIES, Peak
 from mudd_core.run.store.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
+    from mudd_core.data.pipelines import Prepared
+    from mudd_core.engine.engine import Engine
     from mudd_core.engine.model import Model
 
 
@@ -45,84 +48,122 @@ def assemble(
     checkpoints: of the run.
     """
     from mudd_core import _core
+
+    ranks = ranks or Ranks()
+    _core.set_num_threads(ranks.threads(config.train.threads))
+    if model is not None:
+        parts = _with_model(config, model, ranks, checkpoints)
+    else:
+        parts = _with_data(config, fingerprint, ranks, checkpoints)
+    components = _components(parts, ranks, checkpoints)
+    return with_text(components, parts.config, parts.text) if parts.text else components
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Model, engine and data of a run, before they are components.
+
+    config: with the steps that the data have. warnings: of memory and disk space. ends: a note if the data end before
+    train.steps, and then steps is the count that they have. base: of adapters.
+    """
+
+    config: Config
+    model: Model
+    engine: Engine
+    text: Prepared | None
+    warnings: tuple[str, ...]
+    steps: int = 0
+    ends: str = ""
+    base: Base | None = None
+
+
+def _with_model(config: Config, model: Model, ranks: Ranks, checkpoints: Checkpoints | None) -> _Parts:
+    """Return a given model with its engine, and no data."""
+    _refuse_adapters(model, config)
+    require_types(model, config)
+    model, engine, report = plan_model(model.config, config, model)
+    memory.require(sum(report.values()) - report["weights"] - report["packed"], "training")
+    disk = ranks.together(lambda: _disk_warning(config, ranks, checkpoints, checkpoint_bytes(report)))
+    return _Parts(config, model, engine, None, (disk,))
+
+
+def _with_data(
+    config: Config, fingerprint: str | None, ranks: Ranks, checkpoints: Checkpoints | None
+) -> _Parts:
+    """Return the model of a config with its initial weights, its engine and its data."""
     from mudd_core.data import pipelines
+
+    place, stored = _place(ranks), stored_in(config, checkpoints)
+
+    def check() -> None:  # of the vocabulary that was asked for: a trained one is at most that large
+        shape = resolved_model(config, expected_vocabulary(config, copied=True))
+        plan = MemoryPlan(shape, config, place, stored)
+        _disk_warning(config, ranks, checkpoints, plan.checkpoint_bytes(plan.require()))
+
+    text = shared_data(pipelines.prepare, config, fingerprint, ranks, check)
+    shape = resolved_model(config, text.vocab_size)
+    plan = MemoryPlan(shape, config, place, stored)
+    report = ranks.together(plan.require)
+    memory_warning = fit_node(plan, ranks)
+    batcher = training_rows(config, text)
+    ended, steps, ends = ended_by_data(config, batcher), 0, ""
+    if ended is not config:
+        steps, ends = ended.train.steps, data_end_note(config, ended.train.steps)
+    disk = ranks.together(lambda: _disk_warning(ended, ranks, checkpoints, plan.checkpoint_bytes(report)))
+    model, engine, _ = plan_model(shape, ended, batcher=batcher, comm=ranks.comm, stored=stored)
+    engine.limit_experts(memory.available_bytes()[0] // place.on_a_node - sum(report.values()))
+    model.store.initialize(ended.train.seed)
+    ranks.barrier()  # ranks of a node may share the weights
+    base = None
+    if ended.tune.method == "lora":
+        base = load_base(ended, model, checkpoints.run if checkpoints is not None else None)
+        ranks.barrier()
+    return _Parts(ended, model, engine, text, (memory_warning, disk), steps, ends, base)
+
+
+def _disk_warning(config: Config, ranks: Ranks, checkpoints: Checkpoints | None, each: int) -> str:
+    """Return a warning if disk space is short for checkpoints of `each` bytes, on the rank that saves."""
+    if not ranks.first:
+        return ""
+    refuse_full_disk(config, checkpoints, each)
+    return shortage(config, checkpoints, each)
+
+
+def _components(parts: _Parts, ranks: Ranks, checkpoints: Checkpoints | None) -> Components:
+    """Return what the loop works on, without the text."""
+    from mudd_core import _core
     from mudd_core.engine.trainable import trained_note
 
-    train, ranks = config.train, ranks or Ranks()
-    place, memory_warning = _place(ranks), ""
-
-    def check_disk(each: int) -> str:  # by the rank that saves
-        if not ranks.first:
-            return ""
-        refuse_full_disk(config, checkpoints, each)
-        return shortage(config, checkpoints, each)
-
-    steps, ends, base = 0, "", None
-    _core.set_num_threads(ranks.threads(train.threads))
-    if model is not None:
-        shape, text = model.config, None
-        _refuse_adapters(model, config)
-        require_types(model, config)
-        model, engine, report = plan_model(shape, config, model)
-        memory.require(sum(report.values()) - report["weights"] - report["packed"], "training")
-        disk_warning = ranks.together(lambda: check_disk(checkpoint_bytes(report)))
-    else:
-        stored = stored_in(config, checkpoints)
-
-        def check() -> None:  # of the vocabulary that was asked for: a trained one is at most that large
-            shape = resolved_model(config, expected_vocabulary(config, copied=True))
-            plan = MemoryPlan(shape, config, place, stored)
-            check_disk(plan.checkpoint_bytes(plan.require()))
-
-        text = shared_data(pipelines.prepare, config, fingerprint, ranks, check)
-        shape = resolved_model(config, text.vocab_size)
-        plan = MemoryPlan(shape, config, place, stored)
-        report = ranks.together(plan.require)
-        memory_warning = fit_node(plan, ranks)
-        batcher = training_rows(config, text)
-        whole, config = config, ended_by_data(config, batcher)
-        if config is not whole:
-            steps, ends = config.train.steps, data_end_note(whole, config.train.steps)
-        disk_warning = ranks.together(lambda: check_disk(plan.checkpoint_bytes(report)))
-        model, engine, _ = plan_model(shape, config, batcher=batcher, comm=ranks.comm, stored=stored)
-        engine.limit_experts(memory.available_bytes()[0] // place.on_a_node - sum(report.values()))
-        model.store.initialize(train.seed)
-        ranks.barrier()  # ranks of a node may share the weights
-        if config.tune.method == "lora":
-            base = load_base(config, model, checkpoints.run if checkpoints is not None else None)
-            ranks.barrier()
-    components = Components(
-        model=model,
+    config, text = parts.config, parts.text
+    precision, base = config.train.precision, parts.base
+    warnings = [
+        *parts.warnings,
+        *start_warnings.of_level(_core.detected_isa(), platform.machine()),
+        *start_warnings.of_threads(_core.num_threads()),
+        *start_warnings.of_saving(config),
+        *start_warnings.of_warm_up(config),
+    ]
+    notes = [
+        slow_note(config.optim.name),
+        trained_note(parts.model, config.tune),
+        types_note(parts.model, config, checkpoints),
+        parts.ends,
+    ]
+    return Components(
+        model=parts.model,
         tokenizer=None,
-        engine=engine,
+        engine=parts.engine,
         facts=base.facts if base is not None else {},
         validated_slots=0,
         bytes_per_target=0.0,
-        flops_per_token=engine.flops_per_token(text.counted_share if isinstance(text, Masked) else 1.0),
-        peak=Peak(lambda: ranks.world * peak_flops(train.precision, TRIES)),
+        flops_per_token=parts.engine.flops_per_token(text.counted_share if isinstance(text, Masked) else 1.0),
+        peak=Peak(lambda: ranks.world * peak_flops(precision, TRIES)),
         validation_batches=lambda: (),
-        warnings=(
-            *filter(None, [memory_warning, disk_warning]),
-            *start_warnings.of_level(_core.detected_isa(), platform.machine()),
-            *start_warnings.of_threads(_core.num_threads()),
-            *start_warnings.of_saving(config),
-            *start_warnings.of_warm_up(config),
-        ),
-        notes=tuple(
-            filter(
-                None,
-                [
-                    slow_note(config.optim.name),
-                    trained_note(model, config.tune),
-                    types_note(model, config, checkpoints),
-                    ends,
-                ],
-            )
-        ),
-        steps=steps,
+        warnings=tuple(filter(None, warnings)),
+        notes=tuple(filter(None, notes)),
+        steps=parts.steps,
         base=base,
     )
-    return with_text(components, config, text) if text else components
 
 
 def _refuse_adapters(model: Model, config: Config) -> None:

@@ -38,7 +38,7 @@ from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.run_folder import UNFINISHED, RunFolder
 from mudd_core.run.store.saved_run import fetch_run
 from mudd_core.run.store.unfinished_import import TRAINED_ON, is_unfinished_import
-from mudd_core.tools.import_weights.tokenizer import given_tokenizer, require_own_tokenizer
+from mudd_core.tools.import_weights.tokenizer import with_tokenizer
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -74,35 +74,14 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
         weights = theirs.ours(model.store)
         kind = narrow_kind(source) if config.train.trainable else ""
         found = {name: kind for name, tensor in weights.items() if fits(tensor, kind)}
-    tokenizer = None
-    if config.data.tokenizer:
-        require_own_tokenizer(config, args.tokenizer, source)
-    else:
-        tokenizer = given_tokenizer(args.tokenizer, source, theirs.config.vocab_size, is_base=is_base)
-        name = str((workdir / "tokenizer.json").resolve()) if tokenizer else "bytes"
-        config = replace_path(config, "data.tokenizer", name)
-        if tokenizer is None and not args.tokenizer:  # its ids are bytes
-            config = replace_path(config, "data.recipe_tokenizer", "")
+    config, tokenizer = with_tokenizer(config, args.tokenizer, source, workdir, is_base=is_base)
     check_config(config)
     kept = {}
     if args.system == "hf":
         own = not args.tokenizer and (source / "tokenizer.json").is_file()
         kept = imported_files(source, settings, tokenizer=own)
     _save(config, first_parts(config, weights, found), run, tokenizer, kept)
-    print(f"{config.model.family}, {model.n_parameters:,} parameters: {run.step_folder(0)}")
-    rate = theirs.settings.get("attention_dropout")
-    if isinstance(rate, int | float) and rate:
-        print(
-            f"note: attention_dropout of {rate:g} is left out: the {config.model.family} family has no dropout; "
-            "training differs",
-            file=sys.stderr,
-        )
-    if note := theirs.note():
-        print(f"note: {note}", file=sys.stderr)
-    if note := recipe_note(config):
-        print(note)
-    print(f"  {shlex.join([*typed_program(), 'sample', f'--workdir={workdir}', '--prompt', '...'])}")
-    print(f"  {shlex.join([*typed_program(), f'--config={workdir}/config.json', f'--workdir={workdir}'])}")
+    _say_imported(config, theirs, run, model.n_parameters)
     return 0
 
 
@@ -278,3 +257,21 @@ def _copy(file: Path, to: Path) -> None:
         _core.replace_file(str(to), read_bytes(file))
     except OSError as error:
         raise SaveError(f"[import] {file} to {to}: {error.strerror}") from error
+
+
+def _say_imported(config: Config, theirs: Theirs, run: RunFolder, parameters: int) -> None:
+    """Print what was imported, notes on what differs from the original, and commands that use the run."""
+    print(f"{config.model.family}, {parameters:,} parameters: {run.step_folder(0)}")
+    rate = theirs.settings.get("attention_dropout")
+    if isinstance(rate, int | float) and rate:
+        print(
+            f"note: attention_dropout of {rate:g} is left out: the {config.model.family} family has no dropout; "
+            "training differs",
+            file=sys.stderr,
+        )
+    if note := theirs.note():
+        print(f"note: {note}", file=sys.stderr)
+    if note := recipe_note(config):
+        print(note)
+    print(f"  {shlex.join([*typed_program(), 'sample', f'--workdir={run.path}', '--prompt', '...'])}")
+    print(f"  {shlex.join([*typed_program(), f'--config={run.path}/config.json', f'--workdir={run.path}'])}")

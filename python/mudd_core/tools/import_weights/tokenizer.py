@@ -7,13 +7,32 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.config import Config
+from mudd_core.config.fields import replace_path
 from mudd_core.data.sources.access import Access
 from mudd_core.data.tokenizers.source import find_tokenizer, read_tokenizer_json
 from mudd_core.run.build.start_tokenizer import SourceTokenizer, require_same_ids
 from mudd_core.run.store.resumed_config import TRAINED
 
 
-def given_tokenizer(
+def with_tokenizer(
+    config: Config, asked: str | None, source: Path, workdir: Path, *, is_base: bool
+) -> tuple[Config, Path | None]:
+    """Return the config of an import with its tokenizer, and the file to copy into the run.
+
+    asked: the value of --tokenizer. source: the folder of the weights. is_base: the import is a part of `tune`.
+    """
+    if config.data.tokenizer:
+        _require_own_tokenizer(config, asked, source)
+        return config, None
+    file = _given_tokenizer(asked, source, config.model.vocab_size, is_base=is_base)
+    name = str((workdir / "tokenizer.json").resolve()) if file else "bytes"
+    config = replace_path(config, "data.tokenizer", name)
+    if file is None and not asked:  # its ids are bytes
+        config = replace_path(config, "data.recipe_tokenizer", "")
+    return config, file
+
+
+def _given_tokenizer(
     asked: str | None, source: Path, vocab_size: int, *, is_base: bool = False
 ) -> Path | None:
     """The tokenizer.json that goes with the weights, None for bytes; UserError where there is none, or too large a one.
@@ -44,7 +63,7 @@ def given_tokenizer(
     return found
 
 
-def require_own_tokenizer(config: Config, asked: str | None, source: Path) -> None:
+def _require_own_tokenizer(config: Config, asked: str | None, source: Path) -> None:
     """UserError if data.tokenizer, which the arguments set, has other ids than the tokenizer of the weights."""
     name = config.data.tokenizer
     file = str(local(asked, "[import] --tokenizer") if asked else source / "tokenizer.json")
