@@ -1,12 +1,14 @@
-"""Arguments in the grammar of an original program, as a Request."""
+"""Commands in the grammar of an original program: their arguments as a Request, the weights and files of their runs."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mudd_core.base.errors import UserError
+from mudd_core.base.errors import UserError, write_error
+from mudd_core.base.storage import is_url, mapped, mirror_folder
 from mudd_core.cli.names import ALIASES, COMMANDS, OPTIONS, READING
 from mudd_core.cli.request import Request
 from mudd_core.config import check_config
@@ -15,6 +17,10 @@ from mudd_core.grammars import detect
 from mudd_core.grammars.command_line import CommandLine
 from mudd_core.grammars.resolved import Resolved
 from mudd_core.run.store.config_source import recorded
+from mudd_core.run.store.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from mudd_core.run.ranks.ranks import Ranks
 
 
 def check_takers(request: Request) -> None:
@@ -81,3 +87,33 @@ def _free_words(resolved: Resolved) -> list[str]:
         for info in walk(resolved.config)
         if info.path in typed and info.free_on_resume and info.path != "name"
     ]
+
+
+def import_weights(resolved: Resolved | None, ranks: Ranks) -> None:
+    """Make a work directory out of the weights that a run of another grammar starts from, unless there is one."""
+    if resolved is None or resolved.imports is None or not ranks.first:
+        return
+    source, folder = resolved.imports
+    if not RunFolder(Path(folder)).holds_run:
+        from mudd_core.tools.import_weights import command as import_command
+
+        # Only the weights are taken from it: its tokenizer is never used.
+        import_command.main([source, f"--workdir={folder}", "--tokenizer=bytes"])
+
+
+def write_files(resolved: Resolved | None, ranks: Ranks) -> None:
+    """Leave the files that a run of another grammar writes beside its own; SaveError where that fails."""
+    from mudd_core import _core
+
+    if resolved is None or not ranks.first:
+        return
+    for asked, text in resolved.writes.items():
+        path = mapped(asked, resolved.config.storage.map)
+        path = (
+            str(mirror_folder(path)) if is_url(path) else path
+        )  # below the work directory, which goes there
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            _core.replace_file(path, text.encode())
+        except OSError as error:
+            raise write_error(path, error) from error

@@ -8,28 +8,26 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mudd_core.base.errors import DivergedError, SaveError, UserError, write_error
-from mudd_core.base.storage import is_url, mapped, mirror_folder
+from mudd_core.base.errors import DivergedError, SaveError, UserError
 from mudd_core.base.surroundings import environment_text, typed_program
 from mudd_core.cli.ending import ending, prompt_of, show_sample
 from mudd_core.cli.log_text import Tee, copied_output
+from mudd_core.cli.originals import import_weights, write_files
 from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line, to_go_on
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.config.pipelines import spec_of
 from mudd_core.grammars.explain import origin_text
-from mudd_core.grammars.resolved import Resolved
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.records.events import Summary
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.styles import has_own_start
-from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from mudd_core.run.loop.trainer import Trainer
     from mudd_core.run.ranks.ranks import Ranks
     from mudd_core.run.store.run_store import RunStore
     from mudd_core.run.store.store import Store
@@ -75,36 +73,6 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
     return code
 
 
-def import_weights(resolved: Resolved | None, ranks: Ranks) -> None:
-    """Make a work directory out of the weights that a run of another grammar starts from, unless there is one."""
-    if resolved is None or resolved.imports is None or not ranks.first:
-        return
-    source, folder = resolved.imports
-    if not RunFolder(Path(folder)).holds_run:
-        from mudd_core.tools.import_weights import command as import_command
-
-        # Only the weights are taken from it: its tokenizer is never used.
-        import_command.main([source, f"--workdir={folder}", "--tokenizer=bytes"])
-
-
-def write_files(resolved: Resolved | None, ranks: Ranks) -> None:
-    """Leave the files that a run of another grammar writes beside its own; SaveError where that fails."""
-    from mudd_core import _core
-
-    if resolved is None or not ranks.first:
-        return
-    for asked, text in resolved.writes.items():
-        path = mapped(asked, resolved.config.storage.map)
-        path = (
-            str(mirror_folder(path)) if is_url(path) else path
-        )  # below the work directory, which goes there
-        try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            _core.replace_file(path, text.encode())
-        except OSError as error:
-            raise write_error(path, error) from error
-
-
 def say_notes(request: Request) -> None:
     """Print what the grammar of an original program has to say about the arguments."""
     for note in request.notes:
@@ -121,48 +89,22 @@ def _store(request: Request, ranks: Ranks) -> Store:
 
 
 def _train(request: Request, store: Store, ranks: Ranks) -> int:
-    from mudd_core.run.build.run_tokenizer import has_text
+    """Train or resume in a locked work directory, and return the exit code."""
     from mudd_core.run.loop.sweep import finish, is_done
-    from mudd_core.run.loop.trainer import Trainer
 
     config = store.adopt_by(lambda writer: _adopted(writer, request.required_config(), request))
     # mpirun gives its first rank a terminal, whatever its own output is.
     progress = Progress(
         quiet=not ranks.first, live=ranks.world == 1, details=_details("--verbose" in request.options)
     )
-    own_start, is_chat = has_own_start(config), spec_of(config.data.pipeline).conversations
     sweep = {} if request.resolved is None else request.resolved.sweep
     if sweep and ranks.from_first(lambda: is_done(store.folder)):
         progress.say(f"{store.folder} is a run of a sweep that is done (done.txt); it is skipped")
         return 0
     summary = store.summary()
     if summary is not None and not sweep:
-        store.settle()
-        said = ending(summary, store.folder, request, "" if has_text(config) and not is_chat else None)
-        longer = "data.epochs trains longer" if summary.data_end else "train.steps says how to train longer"
-        progress.say(
-            f"{store.folder} holds a finished run; a larger {longer}, another "
-            f"--workdir starts a new one\n{said}"
-        )
-        return _code(summary, ranks.first)
-    note, origins = recipe_note(config), "" if request.resolved is None else origin_text(request.resolved)
-    if not own_start:
-        text = f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.folder}"
-        progress.say("\n".join(filter(None, (origins, text, note))))
-    of_original = ranks.any(request.resolved is not None)  # the first rank alone has resolved it
-    if of_original and not store.has_checkpoint():
-        ranks.together(lambda: import_weights(request.resolved, ranks))
-    fields = request.resolved.fields if request.resolved is not None else {}
-    trainer = Trainer(config, store, progress=progress, comm=ranks.comm, fields=fields)
-    if of_original:
-        ranks.together(lambda: write_files(request.resolved, ranks))
-    if own_start:
-        if origins:
-            progress.detail(origins)
-        if note:
-            progress.say(note)
-    else:
-        progress.say(environment_text(config.train.precision) + ranks.text)
+        return _finished_before(summary, config, request, store, progress, ranks)
+    trainer = _opened(config, request, store, progress, ranks)
     try:
         summary = trainer.fit()
     finally:
@@ -178,12 +120,58 @@ def _train(request: Request, store: Store, ranks: Ranks) -> int:
         progress.say(finish(trainer.engine, config, store.folder, summary.step, sweep, ranks).rstrip())
         store.settle()
     # An answer needs a question: conversations have neither a sample nor a command for one.
-    if not is_chat and (ranks.first or config.mesh.runs_together(ranks.world)):
+    if not _is_chat(config) and (ranks.first or config.mesh.runs_together(ranks.world)):
         show_sample(trainer, config, shown=ranks.first)
     if ranks.first:
-        print(ending(summary, store.folder, request, None if is_chat else prompt_of(trainer)))
+        print(ending(summary, store.folder, request, None if _is_chat(config) else prompt_of(trainer)))
     ranks.barrier()  # the first rank has read weights that all share
     return _code(summary, ranks.first)
+
+
+def _is_chat(config: Config) -> bool:
+    """Return whether the run trains on conversations."""
+    return spec_of(config.data.pipeline).conversations
+
+
+def _finished_before(
+    summary: Summary, config: Config, request: Request, store: Store, progress: Progress, ranks: Ranks
+) -> int:
+    """Say that the work directory has a finished run, and return its exit code."""
+    from mudd_core.run.build.run_tokenizer import has_text
+
+    store.settle()
+    said = ending(summary, store.folder, request, "" if has_text(config) and not _is_chat(config) else None)
+    longer = "data.epochs trains longer" if summary.data_end else "train.steps says how to train longer"
+    progress.say(
+        f"{store.folder} holds a finished run; a larger {longer}, another --workdir starts a new one\n{said}"
+    )
+    return _code(summary, ranks.first)
+
+
+def _opened(config: Config, request: Request, store: Store, progress: Progress, ranks: Ranks) -> Trainer:
+    """Return the Trainer of a run; print what it trains, and write the files that an original program would."""
+    from mudd_core.run.loop.trainer import Trainer
+
+    resolved, own_start = request.resolved, has_own_start(config)
+    note, origins = recipe_note(config), "" if resolved is None else origin_text(resolved)
+    if not own_start:
+        text = f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.folder}"
+        progress.say("\n".join(filter(None, (origins, text, note))))
+    of_original = ranks.any(resolved is not None)  # the first rank alone has resolved it
+    if of_original and not store.has_checkpoint():
+        ranks.together(lambda: import_weights(resolved, ranks))
+    fields = resolved.fields if resolved is not None else {}
+    trainer = Trainer(config, store, progress=progress, comm=ranks.comm, fields=fields)
+    if of_original:
+        ranks.together(lambda: write_files(resolved, ranks))
+    if own_start:
+        if origins:
+            progress.detail(origins)
+        if note:
+            progress.say(note)
+    else:
+        progress.say(environment_text(config.train.precision) + ranks.text)
+    return trainer
 
 
 def _details(shown: bool) -> Callable[[str], int | None]:
