@@ -59,7 +59,7 @@ def evaluate_split(
     try:
         return evaluate(
             model,
-            batches_of(whole, rows, text.tokenizer),
+            batches_of(whole, rows, text.tokenizer, text.documents[1]),
             step=step,
             bytes_per_target=text.valid_bytes_per_target,
             stop=asked_to_stop(ranks, step),

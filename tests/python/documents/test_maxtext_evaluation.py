@@ -106,14 +106,26 @@ def test_what_needs_a_validation_is_refused_without_files(typed: Typed) -> None:
 
 
 def test_the_incomplete_last_batch_is_not_evaluated(typed: Typed, tmp_path: Path) -> None:
-    """Of 4 records in batches of 3; a batch of 5 has none, as the program's 0 batches."""
+    """Of 4 records in batches of 3."""
     ended = typed("run_name=output", M_EVAL_PER_DEVICE_BATCH_SIZE="3")
     assert ended.returncode == 0, ended.stderr
     assert {row["targets"] for row in rows(tmp_path / "output", "val_loss")} == {3 * 32}
     measured = typed("run_name=output", "only_eval=True", M_EVAL_PER_DEVICE_BATCH_SIZE="3")
     assert " 96 targets" in measured.stdout
-    large = typed("run_name=large", M_EVAL_PER_DEVICE_BATCH_SIZE="5")
-    assert large.returncode == 2 and "lower eval.batch_size (eval_per_device_batch_size" in large.stderr
+
+
+def test_fewer_records_than_a_batch_train_without_validation(typed: Typed, tmp_path: Path) -> None:
+    """The program has 0 batches then, and trains up to its first evaluation."""
+    large, run = {"M_EVAL_PER_DEVICE_BATCH_SIZE": "5"}, tmp_path / "output"
+    ended = typed("run_name=output", **large)
+    assert ended.returncode == 0, ended.stderr
+    said = "a whole batch of 5 records in a group of validation files, got 4 records in all; lower eval.batch_size"
+    assert f"warning: the run trains without validation: expected {said}" in ended.stderr
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["step"], summary["validates"]) == (4, False) and not rows(run, "val_loss")
+    for name, word in (("output", "only_eval=True"), ("other", "target_eval_loss=3")):
+        refused = typed(f"run_name={name}", word, **large)
+        assert refused.returncode == 2 and said in refused.stderr
 
 
 def test_each_group_of_evaluation_files_leaves_its_rest_out(typed: Typed, tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_fields_that_compare_validations_need_some() -> None:
         with pytest.raises(UserError, match=rf"{name}: needs validations on the way; set train\.eval_every"):
             config_of(field, "train.eval_every=0")
         with pytest.raises(UserError, match=f"{name} needs validation files, got none"):
-            no_validation(config_of(field))
+            no_validation(config_of(field), 0)
         config_of(field, "train.eval_every=0", "train.epochs=2")
         config_of(field, "train.eval_every=0", "eval.every_tokens=5000")
     with pytest.raises(UserError, match=r"train\.keep_best: needs checkpoints"):

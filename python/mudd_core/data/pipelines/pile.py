@@ -97,7 +97,12 @@ class PileRows(IdRows):
     """Rows of one split."""
 
     def __init__(
-        self, shape: RowShape, files: RecordFiles, groups: Groups | None, zero_loss: bool, end: int = 0
+        self,
+        shape: RowShape,
+        files: RecordFiles,
+        groups: Groups | None,
+        zero_loss: bool,
+        end: int | None = None,
     ) -> None:
         """groups: the order of the records; None for all of them as they are. end: rows of a validation by groups."""
         super().__init__(shape)
@@ -106,7 +111,9 @@ class PileRows(IdRows):
 
     @property
     def rows(self) -> int:
-        return self._end or (self._ends[-1] if self._ends else 0)
+        if self._end is not None:
+            return self._end
+        return self._ends[-1] if self._ends else 0
 
     def batches(self, epochs: int) -> int:
         return self._groups.batches(epochs) if self._groups else 0
@@ -115,7 +122,7 @@ class PileRows(IdRows):
         return targets >= (0 if self._zero_loss else 1)
 
     def ids(self, sample: int) -> Int64 | None:
-        if self._end and sample >= self._end:
+        if self._end is not None and sample >= self._end:
             return None
         if self._groups is not None:
             found = self._files.read(*self._groups.place(sample))
@@ -159,20 +166,13 @@ class PileData(IdData):
         return PileRows(shape, files, groups, settings.zero_loss)
 
     def _validation_rows(self, shape: RowShape, files: RecordFiles) -> PileRows:
-        """Whole batches of each group of files, or all records by eval.protocol=pile."""
+        """Return whole batches of each group of files, perhaps none, or all records by eval.protocol=pile."""
         settings, batch = self.config.data, validation_batch(self.config)
         if not files.counts or protocol_of(self.config) != WHOLE_BATCHES:
             return PileRows(shape, files, None, settings.zero_loss)
         epochs = max(1, settings.epochs) if self.config.eval.max_batches else 1
         groups = Groups(files.counts, settings.files_per_group, batch, 0, shape.seed, epochs)
-        whole = groups.batches(epochs)
-        if not whole:
-            raise UserError(
-                f"[eval.batch_size] expected at least a batch of {batch} records in a group of validation files, got "
-                f"{sum(files.counts)} records in {len(files.counts)} files: lower eval.batch_size "
-                "(eval_per_device_batch_size in MaxText's commands), or take eval.protocol=pile for part-batches too"
-            )
-        return PileRows(shape, files, groups, settings.zero_loss, whole * batch)
+        return PileRows(shape, files, groups, settings.zero_loss, groups.batches(epochs) * batch)
 
 
 def in_order(files: tuple[Path, ...]) -> tuple[Path, ...]:

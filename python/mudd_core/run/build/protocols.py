@@ -60,10 +60,17 @@ def whole_split(config: Config) -> Config:
     return dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_batches=0))
 
 
-def batches_of(config: Config, rows: Rows, tokenizer: Tokenizer | None) -> Iterator[Mapping[str, Array]]:
-    """Batches (arrays by name) of the held-out rows: of eval.documents at most, and eval.max_batches."""
+def batches_of(
+    config: Config, rows: Rows, tokenizer: Tokenizer | None, records: int = 0
+) -> Iterator[Mapping[str, Array]]:
+    """Batches (arrays by name) of the held-out rows: of eval.documents at most, and eval.max_batches.
+
+    records: of the files that the rows are from, for a message.
+    """
     protocol, size, limit = protocol_of(config), validation_batch(config), config.eval.documents
     if not rows.rows:
+        if records:
+            raise UserError(f"[eval.batch_size] {fewer_than_a_batch(config, records)}")
         raise UserError(
             "[data.eval_path] expected validation files, got none; give data.eval_path, or data.eval_match=TEXT "
             "(eval_split=TEXT in MaxText's commands) for those of data.path whose path holds it"
@@ -74,6 +81,16 @@ def batches_of(config: Config, rows: Rows, tokenizer: Tokenizer | None) -> Itera
     if limit and PROTOCOLS[protocol].counts == "ends" and tokenizer is not None:
         return _first_documents(batches, limit, tokenizer.eos_id)
     return batches
+
+
+def fewer_than_a_batch(config: Config, records: int) -> str:
+    """Explain that no group of validation files has a whole batch. records: in all files."""
+    return (
+        f"expected a whole batch of {validation_batch(config)} records in a group of validation files, got "
+        f"{records:,} records in all; "
+        "lower eval.batch_size (eval_per_device_batch_size in MaxText's commands), or set eval.protocol=pile, which "
+        "validates part-batches too"
+    )
 
 
 def batch_count(config: Config, rows: int) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array
 from mudd_core.config import Config
-from mudd_core.run.build.protocols import batches_of
+from mudd_core.run.build.protocols import batches_of, fewer_than_a_batch
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared, Rows, RowShape
@@ -76,7 +76,7 @@ def held_out_rows(config: Config, text: Prepared, split: str = "valid") -> Rows:
 
 def validation_batches(config: Config, text: Prepared) -> Iterator[Mapping[str, Array]]:
     """Batches (arrays by name) of the held-out rows, by the protocol of the pipeline."""
-    return batches_of(config, held_out_rows(config, text), text.tokenizer)
+    return batches_of(config, held_out_rows(config, text), text.tokenizer, text.documents[1])
 
 
 _MATCH = (
@@ -84,8 +84,11 @@ _MATCH = (
 )
 
 
-def no_validation(config: Config) -> str:
-    """What is said of a run whose data have no rows for validation; UserError where one of its fields needs them."""
+def no_validation(config: Config, records: int) -> str:
+    """Return a note that a run validates nothing. UserError if one of its fields needs validations.
+
+    records: of its validation files, which have no whole batch.
+    """
     data, needs = config.data, ""
     if config.train.save_policy == "best":
         needs = "train.save_policy=best"
@@ -95,9 +98,13 @@ def no_validation(config: Config) -> str:
         needs = "train.patience"
     elif config.train.keep_best:
         needs = "train.keep_best"
+    if needs and records:
+        raise UserError(f"[eval.batch_size] {needs} needs validations: {fewer_than_a_batch(config, records)}")
     if needs:
         raise UserError(
             f"[data.eval_path] {needs} needs validation files, got none; give data.eval_path, or {_MATCH}"
         )
+    if records:
+        return f"the run trains without validation: {fewer_than_a_batch(config, records)}"
     why = f"no path of {data.path} holds {data.eval_match!r} (data.eval_match)" if data.eval_match else ""
     return f"the run trains without validation: {why or 'neither data.eval_path nor data.eval_match is set'}"

@@ -59,8 +59,9 @@ def with_text(components: Components, config: Config, text: Prepared) -> Compone
     from mudd_core.data.rows import Shown
 
     held = text.rows("valid", row_shape(config)).rows
-    missing = "" if held else no_validation(config)
-    warned = bool(missing and config.data.eval_match)
+    records = text.documents[1]
+    missing = "" if held else no_validation(config, records)
+    warned = bool(missing and (config.data.eval_match or records))
     vocabulary = vocabulary_facts(components.model.config.vocab_size, text.vocab_size)
     return dataclasses.replace(
         components,
@@ -74,7 +75,7 @@ def with_text(components: Components, config: Config, text: Prepared) -> Compone
             **seal_fact(text),
             **vocabulary,
         },
-        validated_slots=validated_slots(config, held, text.documents[1]) if held else 0,
+        validated_slots=validated_slots(config, held, records) if held else 0,
         bytes_per_target=text.valid_bytes_per_target,
         validation_batches=lambda: validation_batches(config, text),
         reopened_rows=lambda: training_rows(config, text),
