@@ -7,14 +7,17 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
+from mudd_core.cli import dispatch
 from mudd_core.cli.entry import main
-from mudd_core.cli.tune import before_after
+from mudd_core.cli.tune import before_after, command
 from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.import_weights import command as import_command
@@ -51,10 +54,9 @@ def weights_of(folder: Path) -> bytes:
     return (folder / "checkpoints/step-0/model-00001-of-00001.safetensors").read_bytes().split(b"}}", 1)[1]
 
 
-def tune(given: Path, run: Path) -> int:
-    return main(
-        ["tune", f"--base={given / 'base'}", f"--data={given / 'chat.jsonl'}", f"--workdir={run}", *EPOCH]
-    )
+def tune(given: Path, run: Path, *words: str) -> int:
+    places = [f"--base={given / 'base'}", f"--data={given / 'chat.jsonl'}", f"--workdir={run}"]
+    return main(["tune", *places, *(words or EPOCH)])
 
 
 def test_a_kill_before_each_write_leaves_a_whole_run_or_none(
@@ -139,6 +141,27 @@ def test_a_second_tune_waits_for_nothing_and_removes_nothing(
         assert tune(given, run) == 2
     assert "base is in use" in capsys.readouterr().err
     assert half.is_dir()
+
+
+def test_a_second_tune_before_the_training_replaces_nothing(
+    given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run's lock is free between the preparation and the training."""
+    run, train = tmp_path / "run", dispatch.run
+    names = ("tune.json", "tune-arguments.json", "base/config.json")
+
+    def between(words: Sequence[str], again: Callable[[Sequence[str]], int]) -> int:
+        monkeypatch.undo()
+        kept = [(run / name).read_bytes() for name in names]
+        FolderLock(RunFolder(run)).close()
+        assert tune(given, run, "train.steps=1") == 2
+        assert "in use by another tune command, which is about to train" in capsys.readouterr().err
+        assert [(run / name).read_bytes() for name in names] == kept
+        return train(words, again)
+
+    monkeypatch.setattr(command, "dispatch", SimpleNamespace(run=between))
+    assert tune(given, run) == 0
+    assert tune(given, run) == 0  # nothing is claimed after the training
 
 
 def test_a_half_base_is_made_again_and_a_stop_in_the_answers_is_a_stop(

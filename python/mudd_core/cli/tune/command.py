@@ -12,7 +12,7 @@ from __future__ import annotations
 import shlex
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from mudd_core.data.sources.notes import are_changed
 from mudd_core.data.sources.splits import sources_of
 from mudd_core.run.loop import signals
 from mudd_core.run.records.data_facts import data_fingerprint
+from mudd_core.run.store.claim import claimed
 from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.logs import require_metrics_file
@@ -66,20 +67,14 @@ def main(words: Sequence[str]) -> int:
     require_elsewhere(asked.base, run)
     if named := [word for word in rest if _METRICS_FILE in word]:  # before a base is imported for it
         require_metrics_file(load_config("tiny.py", named), run)
-    # A plan of a run that has begun writes nothing, so it may be printed while the run trains.
-    with nullcontext() if asked.plan and run.holds_run else FolderLock(run):
-        start = _prepared(asked, rest, run)
-    print("\n".join(start.lines), flush=True)
-    given = {name: getattr(asked, name[2:].replace("-", "_")) for name in JOB_OPTIONS}
-    job = {name: value for name, value in given.items() if value}
-    if asked.plan:
-        print(plan(start.config, run, job, [*typed_program(), "tune", *words], start.counted))
-        return 0
-    options = [f"{name}={value}" for name, value in job.items()]
-    train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *options, *start.place, *rest]
-    with typed(["tune", *words]):
-        code = dispatch.run([*train, *(["--verbose"] if asked.verbose else [])], main)
-    if code != 0:
+    with ExitStack() as claim:
+        # A plan of a run that has begun writes nothing, so it may be printed while the run trains.
+        with nullcontext() if asked.plan and run.holds_run else FolderLock(run):
+            start = _prepared(asked, rest, run)
+            if not asked.plan:
+                claim.enter_context(claimed(run))  # no other tune replaces the config before the training
+        code = _planned_or_trained(asked, words, rest, run, start)
+    if asked.plan or code != 0:
         return code
     try:
         signals.take_for_good()  # with ranks, the training took them in other processes
@@ -92,8 +87,27 @@ def main(words: Sequence[str]) -> int:
     return code
 
 
+def _planned_or_trained(
+    asked: Namespace, words: Sequence[str], rest: list[str], run: RunFolder, start: _Start
+) -> int:
+    """Print the choices, then the plan, or train; return the exit code."""
+    print("\n".join(start.lines), flush=True)
+    given = {name: getattr(asked, name[2:].replace("-", "_")) for name in JOB_OPTIONS}
+    job = {name: value for name, value in given.items() if value}
+    if asked.plan:
+        print(plan(start.config, run, job, [*typed_program(), "tune", *words], start.counted))
+        return 0
+    options = [f"{name}={value}" for name, value in job.items()]
+    train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *options, *start.place, *rest]
+    with typed(["tune", *words]):
+        return dispatch.run([*train, *(["--verbose"] if asked.verbose else [])], main)
+
+
 def _prepared(asked: Namespace, rest: list[str], run: RunFolder) -> _Start:
     """Return the base and the config, and keep those of a new run; the folder of the run is locked."""
+    if not run.holds_run:
+        with claimed(run):  # before an import replaces the base of another tune
+            pass
     base = base_of(asked.base, run)
     if run.holds_run:
         config = _resumed(run, base, asked.data)
