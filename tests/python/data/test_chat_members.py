@@ -243,6 +243,65 @@ def test_an_answer_may_begin_as_the_prompt_ends(said: str, tmp_path: Path) -> No
     assert text.endswith(f"assistant{{+{said}<|im_end|>+}}")
 
 
+# As Phi-3's: EOS follows the last turn alone.
+ENDS = (
+    "{%- for m in messages %}{{ m.role + m.content + '<|im_end|>' }}{%- endfor %}"
+    "{{ 'assistant' if add_generation_prompt else eos_token }}"
+)
+# As gpt-oss': an answer removes the thoughts of the call before it, and the prompt opens no channel.
+CHANNELS = (
+    "{%- for m in messages %}{%- set final = loop.index0 > 0 and not messages[-1].tool_calls and loop.last %}"
+    "{%- if m.role == 'assistant' %}{%- if m.reasoning_content and not (m.tool_calls and messages[-1].content and "
+    "messages[-1].role == 'assistant') %}{{ '<s>assistant/think:' + m.reasoning_content + '<|im_end|>' }}{%- endif %}"
+    "{{ '<s>assistant/say:' + (m.tool_calls[0].function.name if m.tool_calls else m.content) + '<|im_end|>' }}"
+    "{%- else %}{{ '<s>' + m.role + m.content + '<|im_end|>' }}{%- endif %}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{ '<s>assistant' }}{%- endif %}"
+)
+# As DeepSeek's: arguments are joined as text, and a call is a turn whose content is null.
+JOINS = (
+    "{%- for m in messages %}{%- if m.content is none %}{%- for c in m.tool_calls %}"
+    "{{ m.role + '<call>' + c.function.name + c.function.arguments }}{%- endfor %}{{ '<|im_end|>' }}"
+    "{%- else %}{{ m.role + m.content + '<|im_end|>' }}{%- endif %}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{ 'assistant' }}{%- endif %}"
+)
+ANSWER = {"role": "tool", "name": "weather", "content": "6"}
+
+
+def test_eos_after_the_last_turn_alone_leaves_the_earlier_answers(tmp_path: Path) -> None:
+    (text,) = shown(data_of(tmp_path, [{"messages": [ASKS, SAYS, ASKS, {**SAYS, "content": "Yes."}]}], ENDS))
+    assert "{+So.<|im_end|>+}user" in text and text.endswith("{+Yes.<|im_end|></s>+}")
+
+
+def test_an_answer_that_takes_thoughts_out_of_the_text_before_it_has_a_mask(tmp_path: Path) -> None:
+    calls: JsonObject = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [call({})],
+        "reasoning_content": "look",
+    }
+    (text,) = shown(data_of(tmp_path, [{"messages": [ASKS, calls, ANSWER, thinking("So.")]}], CHANNELS))
+    assert "look" not in text and text.count("{+") == 1
+    assert text.endswith("<s>assistant{+/think:hm<|im_end|><s>assistant/say:So.<|im_end|>+}")
+
+
+@pytest.mark.parametrize("arguments", ['{"city":"Rome"}', {"city": "Rome"}])
+@pytest.mark.parametrize("content", [None, ""])
+def test_calls_are_written_as_text_for_templates_that_join_text(
+    arguments: Json, content: Json, tmp_path: Path
+) -> None:
+    """An empty content would lose the call."""
+    calls: JsonObject = {"role": "assistant", "content": content, "tool_calls": [call(arguments)]}
+    (text,) = shown(data_of(tmp_path, [{"messages": [ASKS, calls, ANSWER, SAYS]}], JOINS))
+    said = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    assert f"{{+<call>weather{said}<|im_end|>+}}" in text and text.endswith("{+So.<|im_end|>+}")
+
+
+def test_a_template_that_drops_a_call_is_refused(tmp_path: Path) -> None:
+    """It would train an empty answer."""
+    with pytest.raises(UserError, match="the template writes 0 of 1 tool calls"):
+        data_of(tmp_path, [{"messages": [ASKS, talk(call({}))["messages"][1], ANSWER, SAYS]}])  # type: ignore[index, call-overload]
+
+
 @pytest.mark.parametrize(
     "source", ["{{ 'x' * 9000000 }}{{ messages[0].content }}", "{{ messages[0].content * 900000000 }}"]
 )

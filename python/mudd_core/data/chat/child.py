@@ -31,7 +31,9 @@ FIXED_DATE = (2024, 7, 26)  # for templates that ask for today's: a run has the 
 REFUSES = "a text that the template refuses"
 CHANGES = "a turn that changes the text before it"
 CHANGES_EARLIER = "an earlier answer that later turns change"  # the last one has a mask
+UNWRITTEN = "a tool call that the template does not write"
 _PROBE = "\ue0f2"  # an answer that no data set has
+_SAID = ("thinking", "reasoning_content")
 _OPEN, _CLOSE = "\ue0f0\ue0f1\ue0f0", "\ue0f1\ue0f0\ue0f1"  # private characters around what a mark holds
 
 
@@ -173,9 +175,14 @@ class Counted:
 
 
 def counted(
-    render: Render, messages: list[Message], loss_on: str, marked: bool, untrained: Sequence[int] = ()
+    render: Render,
+    messages: list[Message],
+    loss_on: str,
+    marked: bool,
+    untrained: Sequence[int] = (),
+    eos: str = "",
 ) -> Counted:
-    """Return what counts of a conversation. untrained: numbers of answers that the data exclude.
+    """Return the characters of a conversation that count. untrained: answers that the data exclude. eos: its text.
 
     marked: whether the template has generation marks. Without them a turn of the assistant is the text up to it without
     the text before it with the generation prompt. RefusedError if no mask of the last answer is certain.
@@ -197,23 +204,23 @@ def counted(
         whole_marks = len(marks) != len(answers)
         return Counted(whole.text, marks if whole_marks else [marks[number] for number in wanted])
     try:
-        return _by_turns(render, messages, answers, wanted, whole.text)
+        return _by_turns(render, messages, answers, wanted, whole.text, eos)
     except RefusedError as error:
         # A later turn of the user may change the last answer; without a loss it is not needed.
         if error.kind != CHANGES or answers[-1] + 1 == len(messages):
             raise
         messages = messages[: answers[-1] + 1]
-        return _by_turns(render, messages, answers, wanted, render(messages, False).text)
+        return _by_turns(render, messages, answers, wanted, render(messages, False).text, eos)
 
 
 def _by_turns(
-    render: Render, messages: list[Message], answers: list[int], wanted: list[int], whole: str
+    render: Render, messages: list[Message], answers: list[int], wanted: list[int], whole: str, eos: str
 ) -> Counted:
     """Return what counts by rendering up to each answer; an earlier one that later turns change does not count."""
     spans, changed = [], 0
     for number in wanted:
         try:
-            spans.append(_span_of(render, messages, answers[number], whole))
+            spans.append(_span_of(render, messages, answers[number], whole, eos))
         except RefusedError as error:
             if error.kind != CHANGES or number == len(answers) - 1:
                 raise
@@ -223,7 +230,7 @@ def _by_turns(
     return Counted(whole, spans, changed)
 
 
-def _span_of(render: Render, messages: list[Message], at: int, whole: str) -> tuple[int, int]:
+def _span_of(render: Render, messages: list[Message], at: int, whole: str, eos: str) -> tuple[int, int]:
     """The characters [first, end) of turn `at` in the whole text; RefusedError where no mask is certain.
 
     A generation prompt may open thoughts that the answer does not have: the answer begins where both texts part.
@@ -237,15 +244,28 @@ def _span_of(render: Render, messages: list[Message], at: int, whole: str) -> tu
         raise RefusedError("a first turn of the assistant", reason) from None
     after = whole if at + 1 == len(messages) else render(messages[: at + 1], False).text
     reason = f"the text changes when turn {at + 1} or a later one is added, so no mask is certain"
+    if not whole.startswith(after) and eos:
+        after = after.removesuffix(eos)  # Phi-3's writes it after the last turn alone
     if not whole.startswith(after):
         raise RefusedError(CHANGES, reason, [after, whole])
     if after.startswith(before):
         return len(before), len(after)
     without = render(messages[:at], False).text
     # The answer may begin as the prompt ends: another answer shows where answers begin.
-    other: Message = {**messages[at], "content": _PROBE}
-    first = min(_shared(before, after), _shared(after, render([*messages[:at], other], False).text))
-    if not after.startswith(without) or first <= len(without):
+    other: Message = {
+        **messages[at],
+        **{name: _PROBE for name in _SAID if name in messages[at]},
+        "content": _PROBE,
+    }
+    begins = _shared(after, render([*messages[:at], other], False).text)
+    first = min(_shared(before, after), begins)
+    if after.startswith(without) and first > len(without):
+        return first, len(after)
+    # An answer may remove thoughts of earlier ones (gpt-oss). It starts after the last prompt in the text.
+    prompt = before[len(without) :] if before.startswith(without) else ""
+    first = after.rfind(prompt, 0, begins) + len(prompt)
+    asked = messages[at - 1].get("content")
+    if not prompt or first < len(prompt) or (isinstance(asked, str) and asked.strip() in after[first:begins]):
         raise RefusedError(CHANGES, reason, [before, after])
     return first, len(after)
 
@@ -269,6 +289,32 @@ def require_parts(messages: list[Message], text: str) -> None:
             raise RefusedError("parts that the template does not read", reason, [text])
 
 
+def require_calls(render: Render, messages: list[Message]) -> None:
+    """RefusedError if the template drops a tool call: calls of other names show which ones it writes."""
+    other: list[Message] = []
+    count = 0
+    for message in messages:
+        calls = message.get("tool_calls")
+        named: list[Plain] = []
+        for call in calls if isinstance(calls, list) else []:
+            function = call.get("function", call) if isinstance(call, dict) else None
+            if isinstance(call, dict) and isinstance(function, dict):
+                renamed: Message = {**function, "name": f"{_PROBE}{count}{_PROBE}"}
+                named.append({**call, "function": renamed} if "function" in call else renamed)
+                count += 1
+        other.append({**message, "tool_calls": named} if named else message)
+    if not count:
+        return
+    try:
+        text = render(other, False).text
+    except RefusedError:  # the template knows the names
+        return
+    written = sum(f"{_PROBE}{number}{_PROBE}" in text for number in range(count))
+    if written < count:
+        reason = f"the template writes {written} of {count} tool calls; take another data.template"
+        raise RefusedError(UNWRITTEN, reason, [text.replace(_PROBE, "")])
+
+
 def head_of(render: Render, messages: list[Message], text: str) -> int:
     """Characters of the system turn at the beginning of a text; -1 where it has no place of its own."""
     if messages[0]["role"] != "system":
@@ -281,11 +327,12 @@ def head_of(render: Render, messages: list[Message], text: str) -> int:
 
 
 def _answer(
-    render: Render, turns: list[Message], loss_on: str, marked: bool, untrained: Sequence[int]
+    render: Render, turns: list[Message], loss_on: str, marked: bool, untrained: Sequence[int], eos: str
 ) -> Answer:
     try:
-        found = counted(render, turns, loss_on, marked, untrained)
+        found = counted(render, turns, loss_on, marked, untrained, eos)
         require_parts(turns, found.text)
+        require_calls(render, turns)
         head = head_of(render, turns, found.text)
         return {"text": found.text, "spans": found.spans, "head": head, "changed": found.changed}
     except RefusedError as error:
@@ -327,9 +374,16 @@ def main() -> int:
         which = int(bool(request["tools"]))
         variables = {**head["variables"], **request["variables"]}
         render = renderer(templates[which], variables, request["tools"], head["longest"])
-        answer = _answer(
-            render, request["messages"], head["loss_on"], has_marks(sources[which]), request["untrained"]
+        rest = (
+            head["loss_on"],
+            has_marks(sources[which]),
+            request["untrained"],
+            f"{variables.get('eos_token', '')}",
         )
+        answer = _answer(render, request["messages"], *rest)
+        if answer.get("kind") in (REFUSES, UNWRITTEN) and request["written"]:
+            again = _answer(render, request["written"], *rest)
+            answer = answer if "kind" in again else again
         signal.setitimer(signal.ITIMER_PROF, 0)
         _say(answer)
     return 0

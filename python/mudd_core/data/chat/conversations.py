@@ -14,7 +14,7 @@ from mudd_core.data.chat.child import RefusedError
 from mudd_core.data.chat.filled_nulls import FilledNulls
 from mudd_core.data.chat.kinds import kind_of
 from mudd_core.data.chat.loss_marks import require_trained, untrained_turns, without_marks
-from mudd_core.data.chat.tools import parse_arguments, tools_of, with_calls
+from mudd_core.data.chat.tools import as_written, parse_arguments, tools_of, with_calls
 from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.format import Format
 
@@ -47,7 +47,8 @@ class Conversation:
     """The turns of a conversation, and the tools that its template may describe.
 
     untrained: numbers of the answers that the data exclude from the loss. parsed: tool calls whose arguments were JSON
-    text. variables: further ones of the template, such as enable_thinking.
+    text. variables: further ones of the template, such as enable_thinking. written: the turns as some templates need
+    them (DeepSeek's), with arguments as text and null for no content; empty if they do not differ.
     """
 
     messages: list[JsonObject]
@@ -55,6 +56,7 @@ class Conversation:
     untrained: tuple[int, ...] = ()
     parsed: int = 0
     variables: JsonObject = field(default_factory=dict)
+    written: list[JsonObject] = field(default_factory=list)
 
     def digest(self) -> bytes:
         """SHA-256 of what it says; RefusedError for half a surrogate, which no text has."""
@@ -106,13 +108,14 @@ def conversation_of(record: JsonObject, column: str) -> Conversation:
     require_trained(record)
     untrained = untrained_turns(turns)
     turns = [with_calls(without_marks(turn)) for turn in turns]
+    written = as_written(turns)
     parsed = sum(map(parse_arguments, turns))
     _require_turns(turns)
     if len(untrained) == sum(turn["role"] == "assistant" for turn in turns):
         raise RefusedError(
             "no answer", "each turn of the assistant is excluded by weight 0, train false or the like"
         )
-    return Conversation(turns, tools_of(record), untrained, parsed, _variables_of(record))
+    return Conversation(turns, tools_of(record), untrained, parsed, _variables_of(record), written)
 
 
 def _variables_of(record: JsonObject) -> JsonObject:

@@ -74,6 +74,7 @@ class Renderer:
             "tools": chat.tools,
             "untrained": [*chat.untrained],
             "variables": chat.variables,
+            "written": chat.written,
         }
         answer = self._ask(json.dumps(request), f" with {example}")
         if "kind" in answer:

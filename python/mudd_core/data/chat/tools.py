@@ -72,3 +72,30 @@ def with_calls(turn: JsonObject) -> JsonObject:
         raise RefusedError("no conversation", reason)
     rest = {name: value for name, value in turn.items() if name != "function_call"}
     return {**rest, "tool_calls": [{"type": "function", "function": older}]}
+
+
+def as_written(turns: list[JsonObject]) -> list[JsonObject]:
+    """Return the turns with arguments of calls as text and null for no content; nothing if none has calls."""
+    if not any(turn.get("tool_calls") for turn in turns):
+        return []
+    return [_turn_as_written(turn) if turn.get("tool_calls") else turn for turn in turns]
+
+
+def _turn_as_written(turn: JsonObject) -> JsonObject:
+    calls = turn["tool_calls"]
+    written = [_call_as_written(call) for call in calls] if isinstance(calls, list) else calls
+    return {**turn, "content": turn.get("content") or None, "tool_calls": written}
+
+
+def _call_as_written(call: Json) -> Json:
+    if not isinstance(call, dict):
+        return call
+    function = call.get("function", call)
+    if not isinstance(function, dict) or isinstance(function.get("arguments"), str):
+        return (
+            {**call, "function": {**function}}
+            if isinstance(function, dict) and "function" in call
+            else {**call}
+        )
+    said = {**function, "arguments": json.dumps(function.get("arguments"), ensure_ascii=False)}
+    return {**call, "function": said} if "function" in call else said
