@@ -1,0 +1,66 @@
+"""Counts the modules that run while a training logs one step, and while it logs one text of sample.every.
+
+    python tests/python/journal_walk.py --config=tiny.py --workdir=/tmp/walk
+
+A walk begins where the loop reports the step (`took_step`) or the text (`sampled`), and ends with the return of that
+call. A module of mudd_core counts if one of its functions runs in between. The first report of each kind, which opens
+files, is left out. At commit 39b479c0 a step goes through 15 modules and a text through 15.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+REPORTS = ("took_step", "sampled")
+SETTINGS = ("train.steps=4", "train.log_every=1", "train.eval_every=2", "sample.every=2")
+_LOOP = ("mudd_core.run.loop.training_loop", "mudd_core.run.loop.samples")
+
+
+class Walks:
+    """The modules of each kind of report, in the order in which they run."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, dict[str, None]] = {name: {} for name in REPORTS}
+        self._made: set[str] = set()  # reports after the first one
+        self._inside: tuple[str, FrameType] | None = None  # the report that is made now, and its frame
+
+    def follow(self, frame: FrameType, event: str, value: object) -> None:
+        """Take in an event of sys.setprofile."""
+        here = frame.f_globals.get("__name__", "")
+        if event == "return" and self._inside is not None and self._inside[1] is frame:
+            self._made.add(self._inside[0])
+            self._inside = None
+        if event != "call" or not here.startswith("mudd_core."):
+            return
+        if self._inside is None and self._begins(frame, here):
+            self._inside = (frame.f_code.co_name, frame)
+        if self._inside is not None and self._inside[0] in self._made:
+            self.modules[self._inside[0]].setdefault(here)
+
+    @staticmethod
+    def _begins(frame: FrameType, here: str) -> bool:
+        """Return whether the loop reports something by this call."""
+        caller = frame.f_back.f_globals.get("__name__", "") if frame.f_back is not None else ""
+        return (
+            caller in _LOOP and not here.startswith("mudd_core.run.loop.") and frame.f_code.co_name in REPORTS
+        )
+
+
+def walks_of(words: Sequence[str]) -> Walks:
+    """Train by these arguments for four logged steps with two texts, and follow the reports."""
+    from mudd_core.cli import main
+
+    walks = Walks()
+    sys.setprofile(walks.follow)
+    try:
+        main([*words, *SETTINGS])
+    finally:
+        sys.setprofile(None)
+    return walks
+
+
+if __name__ == "__main__":
+    for report, modules in walks_of(sys.argv[1:]).modules.items():
+        print(f"walk: {report}: {len(modules)} modules: {' '.join(modules)}")
