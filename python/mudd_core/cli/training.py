@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from mudd_core.run.loop.trainer import Trainer
     from mudd_core.run.ranks.ranks import Ranks
     from mudd_core.run.store.run_store import RunStore
-    from mudd_core.run.store.store import Store
 
 
 def train(request: Request, ranks: Ranks | None = None) -> int:
@@ -79,20 +78,20 @@ def say_notes(request: Request) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-def _store(request: Request, ranks: Ranks) -> Store:
+def _store(request: Request, ranks: Ranks) -> RunStore:
     """The locked work directory."""
-    from mudd_core.run.store.shared_store import open_store
+    from mudd_core.run.store.run_store import RunStore
 
-    store = open_store(request.folder, ranks)
+    store = RunStore(request.folder, ranks)
     store.source = request.source
     return store
 
 
-def _train(request: Request, store: Store, ranks: Ranks) -> int:
+def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
     """Train or resume in a locked work directory, and return the exit code."""
     from mudd_core.run.loop.sweep import finish, is_done
 
-    config = store.adopt_by(lambda writer: _adopted(writer, request.required_config(), request))
+    config = store.adopt_by(lambda: _adopted(store, request.required_config(), request))
     # mpirun gives its first rank a terminal, whatever its own output is.
     progress = Progress(
         quiet=not ranks.first, live=ranks.world == 1, details=_details("--verbose" in request.options)
@@ -134,7 +133,7 @@ def _is_chat(config: Config) -> bool:
 
 
 def _finished_before(
-    summary: Summary, config: Config, request: Request, store: Store, progress: Progress, ranks: Ranks
+    summary: Summary, config: Config, request: Request, store: RunStore, progress: Progress, ranks: Ranks
 ) -> int:
     """Say that the work directory has a finished run, and return its exit code."""
     from mudd_core.run.build.run_tokenizer import has_text
@@ -148,7 +147,7 @@ def _finished_before(
     return _code(summary, ranks.first)
 
 
-def _opened(config: Config, request: Request, store: Store, progress: Progress, ranks: Ranks) -> Trainer:
+def _opened(config: Config, request: Request, store: RunStore, progress: Progress, ranks: Ranks) -> Trainer:
     """Return the Trainer of a run; print what it trains, and write the files that an original program would."""
     from mudd_core.run.loop.trainer import Trainer
 
@@ -207,23 +206,23 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
     """The config to run, and a note if its file has changed; a UserError says how to train longer where that helps."""
     from mudd_core.run.store import extension
     from mudd_core.run.store.config_source import changed_file, of_facts
-    from mudd_core.run.store.json_files import read_saved_config
+    from mudd_core.run.store.json_files import facts_of, read_saved_config
     from mudd_core.run.store.own_code import as_saved
     from mudd_core.run.store.registrations import require_registered
 
-    note, store.source = "", request.source
-    saved_source = of_facts(store.saved_facts())
+    note, facts, store.source = "", facts_of(store.folder), request.source
+    saved_source = of_facts(facts)
     if saved_source is not None:
         require_registered(saved_source.registers, saved_source.file)
         if request.source is not None:  # an earlier command of this process may have run the file
             request.source.registers = sorted({*request.source.registers, *saved_source.registers})
-    asked = as_saved(asked, store.folder, store.saved_facts())
+    asked = as_saved(asked, store.folder, facts)
     if file := changed_file(saved_source, request.source):
         note = (
             f"{file} has changed since the run was started; what it gives is compared with the saved config"
         )
     try:
-        config, _ = store.adopt(asked)
+        config, _ = store.adopted(asked)
         if note:
             print(f"note: {note}")
         return config

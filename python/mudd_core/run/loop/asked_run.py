@@ -15,12 +15,12 @@ from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.own_code import run_copies
 from mudd_core.run.store.registrations import require_registered
 from mudd_core.run.store.run_folder import CHECKPOINTS, RunFolder
-from mudd_core.run.store.store import Store
+from mudd_core.run.store.run_store import RunStore
 
 
 def asked_run(
-    config: Config | str | Path | None, workdir: str | Path | Store | None, *, trust_code: bool = False
-) -> tuple[Config, str | Path | Store | None]:
+    config: Config | str | Path | None, workdir: str | Path | RunStore | None, *, trust_code: bool = False
+) -> tuple[Config, str | Path | RunStore | None]:
     """(config, work directory) of a Trainer's first two arguments; the folder of a run brings both.
 
     trust_code: the code in the folder of a run may run, wherever the run was started. UserError where the run needs

@@ -27,8 +27,7 @@ from mudd_core.run.report.tracker import require_tracker
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.logs import require_metrics_file
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.run.store.shared_store import open_store
-from mudd_core.run.store.store import Store
+from mudd_core.run.store.run_store import RunStore
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -38,7 +37,7 @@ Assemble: TypeAlias = "Callable[[Config, Model | None, str | None, Ranks, Checkp
 
 def open_run(
     asked: Config,
-    workdir: str | Path | Store | None,
+    workdir: str | Path | RunStore | None,
     model: Model | None,
     ranks: Ranks,
     progress: Progress | None,
@@ -120,14 +119,14 @@ def _refuse_measures(config: Config, ranks: Ranks) -> None:
         raise UserError(f"[mesh] {asked}: {limit.why}")
 
 
-def _store(workdir: str | Path | Store | None, ranks: Ranks, mounts: str) -> Store | None:
+def _store(workdir: str | Path | RunStore | None, ranks: Ranks, mounts: str) -> RunStore | None:
     """The store of a work directory, or the one that is given; None for a run that writes nothing."""
     if isinstance(workdir, str):
-        return open_store(RunFolder.named(workdir, mounts, "[workdir] path"), ranks)
-    return open_store(RunFolder(workdir), ranks) if isinstance(workdir, Path) else workdir
+        return RunStore(RunFolder.named(workdir, mounts, "[workdir] path"), ranks)
+    return RunStore(RunFolder(workdir), ranks) if isinstance(workdir, Path) else workdir
 
 
-def _with_source_tokenizer(config: Config, store: Store | None, ranks: Ranks) -> tuple[Config, str, str]:
+def _with_source_tokenizer(config: Config, store: RunStore | None, ranks: Ranks) -> tuple[Config, str, str]:
     """At a start from other weights, take their tokenizer; return the config, a line for the user and a warning."""
 
     def taken() -> list[str]:
@@ -140,7 +139,7 @@ def _with_source_tokenizer(config: Config, store: Store | None, ranks: Ranks) ->
     return config, said, warned
 
 
-def _kept(config: Config, store: Store | None) -> Config:
+def _kept(config: Config, store: RunStore | None) -> Config:
     """The config, which the store takes as the one to save."""
     if store is not None:
         store.resolve(config)

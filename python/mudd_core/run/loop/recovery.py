@@ -11,8 +11,8 @@ from mudd_core.run.loop.state import RunState
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import LoopEngine, StepReport
 from mudd_core.run.report.run_log import RunLog
+from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.saved_state import reading_state
-from mudd_core.run.store.store import Store
 
 
 class Recovery:
@@ -22,7 +22,7 @@ class Recovery:
         self,
         train: TrainConfig,
         engine: LoopEngine,
-        store: Store | None,
+        store: RunStore | None,
         state: RunState,
         log: RunLog,
         ranks: Ranks,

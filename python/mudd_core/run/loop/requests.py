@@ -6,7 +6,7 @@ from mudd_core.config import TrainConfig
 from mudd_core.run.loop import signals
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import StepReport
-from mudd_core.run.store.store import Store
+from mudd_core.run.store.run_store import RunStore
 
 STOP, SAVE = 1, 2  # flags of a step
 
@@ -18,7 +18,7 @@ class Requests:
     message of its own, or by `agree`; so all of them stop at the same step.
     """
 
-    def __init__(self, ranks: Ranks, store: Store | None, train: TrainConfig) -> None:
+    def __init__(self, ranks: Ranks, store: RunStore | None, train: TrainConfig) -> None:
         self._ranks, self._store, self._train = ranks, store, train
         self.begin()
 

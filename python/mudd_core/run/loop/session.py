@@ -19,7 +19,7 @@ from mudd_core.run.report.run_log import RunLog
 from mudd_core.run.report.start_lines import ASSUMED, Start
 from mudd_core.run.report.styles import RunFacts
 from mudd_core.run.store.metrics import RecordedValidations, last_peak_share
-from mudd_core.run.store.store import Store
+from mudd_core.run.store.run_store import RunStore
 
 
 class Session:
@@ -32,7 +32,7 @@ class Session:
         self,
         config: Config,
         components: Components,
-        store: Store | None,
+        store: RunStore | None,
         log: RunLog,
         ranks: Ranks,
         fingerprint: str | None,

@@ -38,7 +38,7 @@ from mudd_core.run.report.object_text import Facts, one_line, run_facts
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.trace import Trace
 from mudd_core.run.store.metric_arrays import Metrics
-from mudd_core.run.store.store import Store
+from mudd_core.run.store.run_store import RunStore
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
@@ -49,7 +49,7 @@ class Trainer(Hinted):
     """Trains one model: `t = mc.Trainer("tiny.py", "runs/x"); t.step(); t.fit(); t.validate(); t.model`.
 
     config: or the name of its file, or the folder of a run, which is resumed with its own config: mc.Trainer("runs/x").
-    workdir: a folder (resumed if it holds this run) or a Store; None writes nothing but the token cache. model: one to
+    workdir: a folder (resumed if it has this run) or a RunStore; None writes only the token cache. model: one to
     train further, in place of config.model; with it, `t.step(batch)` needs no text at all. A model of
     interop.load_original whose loss is over all slots keeps it so. For one thread at a time, as its model is. comm: the
     ranks of the run, each with a Trainer of its own, whose methods all of them call alike; rank 0 writes and prints.
@@ -62,7 +62,7 @@ class Trainer(Hinted):
     def __init__(
         self,
         config: Config | str | Path | None = None,
-        workdir: str | Path | Store | None = None,
+        workdir: str | Path | RunStore | None = None,
         model: Model | None = None,
         *,
         progress: Progress | None = None,

@@ -27,6 +27,7 @@ from mudd_core.run.ranks import rank_cores
 from mudd_core.run.ranks.cores import usable_cores
 
 Value = TypeVar("Value")
+Packed = TypeVar("Packed")
 
 
 class Ranks:
@@ -111,6 +112,12 @@ class Ranks:
             return make()
         made = self.together(lambda: make() if self.first else None)
         return self.first_given(made)
+
+    def shared(
+        self, make: Callable[[], Value], pack: Callable[[Value], Packed], unpack: Callable[[Packed], Value]
+    ) -> Value:
+        """As from_first, for a value that `pack` turns into JSON and `unpack` builds from it."""
+        return make() if self.world == 1 else unpack(self.from_first(lambda: pack(make())))
 
     def in_turn(self, action: Callable[[], Value]) -> Value:
         """The result here of an action that leaves files behind: rank 0 first, then one rank of each machine, then all.

@@ -11,13 +11,13 @@ from mudd_core.engine.memory import peak_bytes
 from mudd_core.run.records.event_names import EventName
 from mudd_core.run.records.events import Rewind, Sample, StepRecord, Summary, Validation
 from mudd_core.run.records.machine import MACHINE, PEAK_MEMORY, machine_facts
-from mudd_core.run.store.store import Store
+from mudd_core.run.store.run_store import RunStore
 
 
 class FolderLog:
     """Writes what happens in a run to its store, in the order of the calls; nothing where the run has no store."""
 
-    def __init__(self, store: Store | None, job: JsonObject) -> None:
+    def __init__(self, store: RunStore | None, job: JsonObject) -> None:
         """job: what the events of a start say of several ranks."""
         self._store, self._job = store, job
 
@@ -37,7 +37,7 @@ class FolderLog:
             self._warnings(self._store, warnings)
 
     @staticmethod
-    def _warnings(store: Store, texts: Sequence[str]) -> None:
+    def _warnings(store: RunStore, texts: Sequence[str]) -> None:
         for text in texts:
             store.event(EventName.WARNING, text=text)
 

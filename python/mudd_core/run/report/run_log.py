@@ -29,7 +29,7 @@ from mudd_core.run.report.start_lines import Start, detail_lines, start_lines
 from mudd_core.run.report.styles import RunFacts, Style, has_own_start, style_of
 from mudd_core.run.report.tracker import Tracker, tracker_mode
 from mudd_core.run.store.metrics import numbers_of
-from mudd_core.run.store.store import Store
+from mudd_core.run.store.run_store import RunStore
 
 
 class RunLog:
@@ -38,7 +38,7 @@ class RunLog:
     def __init__(
         self,
         progress: Progress,
-        store: Store | None,
+        store: RunStore | None,
         config: Config,
         ranks: Ranks,
         mesh: Mesh,

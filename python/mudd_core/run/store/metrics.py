@@ -88,6 +88,15 @@ class RecordedValidations:
     last: Validation | None
     updates: list[tuple[int, float]] = dataclasses.field(default_factory=list)
 
+    @classmethod
+    def of(cls, raw: Row, folder: RunFolder) -> RecordedValidations:
+        """These values from JSON of their dict, which another rank has read in a folder."""
+        losses, updates = (
+            [(int(step), float(loss)) for step, loss in raw[name]] for name in ("losses", "updates")
+        )
+        last = raw["last"]
+        return cls(losses, None if last is None else build(Validation, last, folder.metrics_file), updates)
+
 
 def validations_of(folder: RunFolder, step: int) -> RecordedValidations:
     """The validations of metrics.jsonl up to a step; FormatError if the row of the step itself is not one."""

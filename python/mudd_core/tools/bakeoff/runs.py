@@ -9,7 +9,7 @@ from pathlib import Path
 from mudd_core.config import Config
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.run.store.shared_store import open_store
+from mudd_core.run.store.run_store import RunStore
 from mudd_core.tools.bakeoff.comparison import Candidate, Comparison
 
 
@@ -59,7 +59,7 @@ def run_all(
 def _run(name: str, asked: Config, folder: Path, say: Callable[[str], None], ranks: Ranks) -> bool:
     from mudd_core.run.loop.trainer import Trainer
 
-    store = open_store(RunFolder(folder), ranks)
+    store = RunStore(RunFolder(folder), ranks)
     try:
         config, _ = store.adopt(asked)
         if store.summary() is not None:
