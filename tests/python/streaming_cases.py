@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +46,14 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which small corpora have several chunks, pieces and units."""
-    monkeypatch.setattr(blocks, "CHUNK_DOCUMENTS", 31)
-    monkeypatch.setattr(document_rows, "HELD_BATCHES", 5)
-    monkeypatch.setattr(in_order, "PIECE_BYTES", 2000)
+    make_small(monkeypatch.setattr)
+
+
+def make_small(change: Callable[[object, str, int], None]) -> None:
+    """Set these sizes by setattr, or for a test alone."""
+    change(blocks, "CHUNK_DOCUMENTS", 31)
+    change(document_rows, "HELD_BATCHES", 5)
+    change(in_order, "PIECE_BYTES", 2000)
 
 
 def config_of(kind: str, texts: Path, cache: str, *words: str) -> Config:

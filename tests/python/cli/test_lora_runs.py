@@ -130,9 +130,7 @@ def test_a_resume_has_the_same_bits_and_takes_a_base_that_was_moved(
 
 
 @pytest.mark.parametrize("kind", ["fp32", "bf16"])
-def test_pissa_begins_with_the_base_and_resumes(
-    base: Path, tiny_text: Path, tmp_path: Path, kind: str
-) -> None:
+def test_pissa_begins_with_the_base(base: Path, tiny_text: Path, tmp_path: Path, kind: str) -> None:
     fields = lora(base, **{"lora.init": "pissa", "train.frozen_dtype": kind, "lora.dropout": 0.0})
     with mc.Trainer(config_of(tiny_text, **{**SHORT, **fields}), tmp_path / "new") as trainer:
         model, whole = trainer.model, mc.load(base).model
@@ -144,10 +142,8 @@ def test_pissa_begins_with_the_base_and_resumes(
         assert far < (1e-5 if kind == "fp32" else 0.05)
     want = trained(tiny_text, tmp_path / "straight", **fields)
     assert want != trained(tiny_text, tmp_path / "default", **lora(base))
-    trained(tiny_text, tmp_path / "run", **{**fields, "train.stop_at": 3})
-    assert trained(tiny_text, tmp_path / "run", **fields) == want
-    loaded = mc.load(tmp_path / "run").model
-    with mc.Trainer(config_of(tiny_text, **{**SHORT, **fields}), tmp_path / "run") as trainer:
+    loaded = mc.load(tmp_path / "straight").model
+    with mc.Trainer(config_of(tiny_text, **{**SHORT, **fields}), tmp_path / "straight") as trainer:
         assert np.array_equal(loaded.logits([5, 6, 7]), trainer.model.logits([5, 6, 7]))
 
 

@@ -32,17 +32,6 @@ def command(*words: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_the_bits_of_the_one_inside_and_a_resume_in_the_middle(tiny_text: Path, tmp_path: Path) -> None:
-    inside = TinyRun(tmp_path / "inside", tiny_text, SHORT)
-    own = own_run(tmp_path / "own", tiny_text, f"{plus_file(tmp_path)}:Plus")
-    assert inside.finish() == 0, inside.tail
-    stopped = own_run(own.workdir, tiny_text, f"{tmp_path / 'plus.py'}:Plus", "train.stop_at=3")
-    assert stopped.finish() == 75, stopped.tail
-    assert own.finish() == 0, own.tail
-    assert own.summary()["final_hash"] == inside.summary()["final_hash"]
-    assert own.rows() == inside.rows()
-
-
 def test_a_changed_file_is_named_and_the_copy_resumes(tiny_text: Path, tmp_path: Path) -> None:
     file, work = plus_file(tmp_path), tmp_path / "run"
     first = own_run(work, tiny_text, f"{file}:Plus", "train.stop_at=3")

@@ -23,7 +23,6 @@ from id_cases import (
     write_records,
 )
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.config import Config
 from mudd_core.data.pipelines import RowShape, prepare
 from mudd_core.data.pipelines.megatron_maps import epochs_for, window_starts
 from mudd_core.run.build.rows import validation_batches
@@ -315,23 +314,6 @@ def test_items_in_training_order(tmp_path: Path) -> None:
     valid = data.rows("valid", RowShape(LENGTH, BATCH, 7))
     assert valid.rows == 3
     assert (valid.arrays(3, 1)["targets"] == -1).all()
-
-
-@pytest.mark.parametrize("pipeline", ["pile", "megatron", "ids", "features"])
-def test_a_stop_and_micro_batches_change_no_bit(pipeline: str, tmp_path: Path) -> None:
-    config = made(pipeline, tmp_path / "d")
-
-    def result(changed: Config, workdir: Path | None = None) -> str:
-        with Trainer(changed, workdir, progress=None) as trainer:
-            return str(trainer.fit().final_hash)
-
-    whole = result(config)
-    assert result(replace(config, train=replace(config.train, micro_batch_size=1))) == whole
-    with Trainer(config, tmp_path / "run", progress=None) as trainer:
-        for _ in range(3):
-            trainer.step()
-        trainer.save()
-    assert result(config, tmp_path / "run") == whole
 
 
 def test_bad_records_end_with_their_place(tmp_path: Path) -> None:

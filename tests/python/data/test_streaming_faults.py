@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -205,36 +204,6 @@ def test_what_fails_in_a_process_is_told(texts: Path, closed: list[Any]) -> None
     ):
         told.result(ticket)
     assert rows.arrays(BATCH, BATCH)["inputs"].shape == (BATCH, 16)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_is_killed_goes_on_with_the_same_batches(kind: str, texts: Path, tmp_path: Path) -> None:
-    words = [f"data.eval_path={texts}/eval", "data.workers=2", "train.steps=40", "train.save_every=7"]
-    program = f"""
-import os, signal, sys
-sys.path.insert(0, {str(HELPERS)!r})
-from streaming_cases import config_of
-from mudd_core.data.pipelines import blocks, rows
-from mudd_core.run.loop.trainer import Trainer
-from pathlib import Path
-blocks.CHUNK_DOCUMENTS, rows.HELD_BATCHES = 31, 5
-with Trainer(config_of({kind!r}, Path({str(texts)!r}), "stream", *{words!r}), {str(tmp_path / "run")!r}) as trainer:
-    for step in range(int(sys.argv[1])):
-        record = trainer.step()
-        if record.step % 7 == 0:
-            trainer.save()
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-    steps = str(random.Random(kind).randint(8, 30))
-    done = subprocess.run(
-        [sys.executable, "-c", program, steps], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    with Trainer(config_of(kind, texts, "stream", *words), tmp_path / "run") as trainer:
-        assert trainer.step_done >= 7
-        final = trainer.fit().final_hash
-    with Trainer(config_of(kind, texts, "full", *words)) as trainer:
-        assert trainer.fit().final_hash == final
 
 
 def test_a_file_that_may_not_be_read_is_refused() -> None:

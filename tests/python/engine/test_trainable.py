@@ -218,7 +218,7 @@ def test_two_engines_of_one_model_keep_to_their_own_patterns() -> None:
     assert not np.array_equal(model.parameters["embed"], params["embed"])
 
 
-def test_a_run_says_what_trains_resumes_and_refuses_other_patterns(tiny_text: Path, tmp_path: Path) -> None:
+def test_a_run_says_what_trains_and_refuses_other_patterns(tiny_text: Path, tmp_path: Path) -> None:
     words = ("train.steps=6", "train.save_every=0", "train.eval_every=0")
     frozen = ("train.trainable=blocks.*.attn.*",)
     straight = TinyRun(tmp_path / "straight", tiny_text, (*words, *frozen))
@@ -228,9 +228,6 @@ def test_a_run_says_what_trains_resumes_and_refuses_other_patterns(tiny_text: Pa
     assert broken.finish() == 75, broken.tail
     other = TinyRun(tmp_path / "broken", tiny_text, (*words, "train.trainable=head"))
     assert other.finish() == 2 and "train.trainable" in other.output
-    resumed = TinyRun(tmp_path / "broken", tiny_text, (*words, *frozen))
-    assert resumed.finish() == 0, resumed.tail
-    assert resumed.summary()["final_hash"] == straight.summary()["final_hash"]
     files = list(straight.checkpoints.rglob("*first_moment*"))
     assert files and sum(file.stat().st_size for file in files) < 60_000  # of 4 matrices of 32 x 32 a block
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import run_ends
 from fake_engine import FakeEngine
-from fake_runs import make, rows_of, unbroken
+from fake_runs import config_of, make, rows_of, unbroken
 from mudd_core import _core, checkpoint
 from mudd_core.run.loop import signals
 from places import HELPERS
+from run_ends import WAYS, End, Killer, Recipe, Run, require_same_end
 
 
 @pytest.fixture(autouse=True)
@@ -24,49 +26,35 @@ def no_requests() -> None:
     _core.clear_requests()
 
 
-@pytest.mark.parametrize("stops", [[1], [4], [5], [7], [8], [19], [3, 8, 9, 16, 17]])
-def test_stops_and_resumes_change_no_bit_and_no_row(tmp_path: Path, stops: list[int]) -> None:
-    whole = unbroken(tmp_path / "whole")
-    for stop in stops:
-        with make(tmp_path / "parts", None, f"train.stop_at={stop}") as trainer:
-            summary = trainer.fit()
-            assert (summary.step, summary.stopped) == (stop, "train.stop_at")
-    with make(tmp_path / "parts") as trainer:
-        assert trainer.step_done == stops[-1]
-        assert trainer.fit().final_hash == whole
-    assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
+# Steps before each end of one run, and train.save_every.
+CHAINS = [
+    *((way, [step], 5) for way in WAYS if way != "SIGKILL in a save" for step in (1, 4, 5, 7, 8, 19)),
+    *(("crash", [step], 5) for step in (0, 2, 3, 6, *range(9, 19))),
+    *(("crash", [step], 4) for step in (7, 8, 9)),
+    *((way, [3, 8, 9, 16, 17], 5) for way in ("train.stop_at", "fit(steps)", "SIGKILL")),
+    ("request", [6], 5),
+]
 
 
-@pytest.mark.parametrize(("at", "every"), [(at, 5) for at in range(20)] + [(at, 4) for at in range(7, 10)])
-def test_a_crash_at_any_step_resumes_from_the_newest_save(tmp_path: Path, at: int, every: int) -> None:
-    def crash(step: int) -> None:
-        if step == at:
-            raise ZeroDivisionError
-
-    saving = f"train.save_every={every}"
-    whole = unbroken(tmp_path / "whole", saving)
-    engine = FakeEngine(before_step=crash)
-    with pytest.raises(ZeroDivisionError), make(tmp_path / "parts", engine, saving) as trainer:
-        trainer.fit()
-    with make(tmp_path / "parts", None, saving) as trainer:
-        assert trainer.step_done == at // every * every
-        assert trainer.fit().final_hash == whole
-    assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
-    events = [json.loads(line) for line in (tmp_path / "parts" / "events.jsonl").read_text().splitlines()]
-    assert [e["step"] for e in events if e["event"] == "resumed"] == [at // every * every][: at >= every]
+def saving(every: int) -> Recipe:
+    return partial(config_of, f"train.save_every={every}")
 
 
-def test_a_stop_inside_a_step_drops_it_and_saves_the_last_whole_one(tmp_path: Path) -> None:
-    whole = unbroken(tmp_path / "whole")
-    engine = FakeEngine(before_step=lambda step: _core.request_stop() if step == 7 else None)
-    with make(tmp_path / "parts", engine) as trainer:
-        summary = trainer.fit()
-    assert (summary.step, summary.stopped) == (7, "request")
-    assert checkpoint.list_steps(tmp_path / "parts" / "checkpoints")[-1] == 7
-    _core.clear_requests()
-    with make(tmp_path / "parts") as trainer:
-        assert trainer.fit().final_hash == whole
-    assert rows_of(tmp_path / "parts") == rows_of(tmp_path / "whole")
+killer = run_ends.killer
+
+
+@pytest.fixture(scope="module")
+def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Run]:
+    """Unbroken runs by train.save_every."""
+    return {every: Run(saving(every), "fake", tmp_path_factory.mktemp("whole")).finish() for every in (4, 5)}
+
+
+@pytest.mark.parametrize(("way", "steps", "every"), CHAINS)
+def test_no_end_at_any_step_changes_a_bit_or_a_row(
+    way: str, steps: list[int], every: int, wholes: dict[int, Run], killer: Killer, tmp_path: Path
+) -> None:
+    parts = Run(saving(every), "fake", tmp_path / "parts", killer)
+    require_same_end(parts, [End(way, step) for step in steps], wholes[every])
 
 
 def test_a_stop_before_the_first_step_saves_nothing(tmp_path: Path) -> None:
@@ -107,21 +95,6 @@ def test_signals_stop_and_save(tmp_path: Path) -> None:
     assert not _core.stop_requested()
 
 
-def test_ctrl_c_in_a_notebook_ends_the_step_saves_and_is_an_interrupt(tmp_path: Path) -> None:
-    whole = unbroken(tmp_path / "whole")
-
-    def press(step: int) -> None:
-        if step == 6:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt), make(tmp_path / "run", FakeEngine(before_step=press)) as trainer:
-        trainer.fit()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler and not _core.stop_requested()
-    assert checkpoint.list_steps(tmp_path / "run" / "checkpoints") == [5, 6]
-    with make(tmp_path / "run") as trainer:
-        assert trainer.fit().final_hash == whole
-
-
 def test_ctrl_c_after_the_update_does_not_repeat_the_step() -> None:
     engine = FakeEngine()
     plain = engine.train_step
@@ -138,18 +111,6 @@ def test_ctrl_c_after_the_update_does_not_repeat_the_step() -> None:
         assert trainer.step_done == 1
         engine.train_step = plain  # type: ignore[method-assign]
         assert trainer.step().step == 2
-
-
-def test_a_stop_file_stops_once(tmp_path: Path) -> None:
-    def touch(step: int) -> None:
-        if step == 5:
-            (tmp_path / "run" / "STOP").touch()
-
-    with make(tmp_path / "run", FakeEngine(before_step=touch)) as trainer:
-        summary = trainer.fit()
-    assert (summary.step, summary.stopped) == (6, "STOP file")
-    with make(tmp_path / "run") as trainer:
-        assert trainer.fit().stopped is None
 
 
 CHILD = """
