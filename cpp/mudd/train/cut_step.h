@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "mudd/train/gradient_sync.h"
-#include "mudd/train/held_experts.h"
-#include "mudd/train/node_gradients.h"
+#include "mudd/train/rank_sums.h"
 #include "mudd/train/totals_exchange.h"
 
 namespace mudd {
@@ -50,24 +49,18 @@ class CutStep final : public GradientSync, private BatchSum {
   bool all(size_t bucket, std::atomic<uint64_t> Progress::* count) const;
   void sum_written();
   void sum(size_t bucket);
-  void sum_inside_node(size_t bucket);
-  void sum_between_nodes(size_t bucket);
-  void sum_experts(size_t bucket);
   void finish(size_t bucket);
-  float* plane(int node_rank, const GradientUse& use) const;
-  bool is_table(const GradientUse& use) const;
 
   GradientSums& sums_;
-  NodeGradients& gradients_;
   dist::Comm& comm_;
   const OwnSlices& cut_;
-  HeldExperts experts_;
+  RankSums over_ranks_;
   TotalsExchange exchange_;
   std::shared_ptr<dist::Window> progress_;
-  std::vector<std::vector<std::shared_ptr<dist::Pending>>> by_messages_;  // sums under way of each bucket
-  int run_ = 0;                                                           // of the step
-  uint64_t count_ = 0;                                                    // of graph runs so far
-  int written_uses_ = 0;                                                  // in this run
+  std::vector<RankSums::Messages> by_messages_;     // of each bucket
+  int run_ = 0;                                     // of the step
+  uint64_t count_ = 0;                              // of graph runs so far
+  int written_uses_ = 0;                            // in this run
   size_t written_ = 0, summed_ = 0, finished_ = 0;  // buckets in this run: written here, being summed, taken
 };
 

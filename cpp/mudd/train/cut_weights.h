@@ -12,12 +12,9 @@
 
 #include "mudd/dist/comm.h"
 #include "mudd/params/param_store.h"
+#include "mudd/train/ownership.h"
 
 namespace mudd {
-
-// Owners of one number inside their nodes are neighbours, so that what a rank brings for its node, or sums for all
-// nodes, is one range of a parameter.
-inline int owner_of(const dist::Comm& comm, int node, int node_rank) { return node_rank * comm.nodes() + node; }
 
 class CutWeights final : public WeightSource {
  public:

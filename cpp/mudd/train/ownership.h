@@ -6,10 +6,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "mudd/dist/comm.h"
 #include "mudd/graph/planner.h"
 #include "mudd/params/slices.h"
 
 namespace mudd {
+
+// Owners of one number inside their nodes are neighbours, so that what a rank brings for its node, or sums for all
+// nodes, is one range of a parameter.
+inline int owner_of(const dist::Comm& comm, int node, int node_rank) { return node_rank * comm.nodes() + node; }
 
 class Ownership {
  public:
@@ -18,7 +23,7 @@ class Ownership {
   Ownership(const Declarations& parameters, const Plan& plan, int owners, const WholeMatrices& whole,
             int64_t bucket_bytes);
 
-  int owners() const { return slices_.owners(); }
+  const Slices& slices() const { return slices_; }
   // Contiguous, between borders of units; empty where the owner has nothing of it. A parameter without a gradient
   // has no owner.
   Part part(int parameter, int owner) const { return slices_.part(parameter, owner); }

@@ -15,8 +15,9 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
       comm_(gradients.comm()),
       batch_sums_(batch_sums || (executor.store().experts() && executor.store().experts()->ranks() > 1)),
       ownership_(executor.store().parameters(), executor.plan(), comm_.world(), whole, gradients.bucket_bytes()),
-      experts_(executor, comm_, ExpertParts(executor.store().parameters(), executor.store().experts(), whole)),
-      exchange_(executor, comm_, [this](int i, int rank) { return part_of(i, rank); }) {
+      over_ranks_(executor, gradients, ownership_.slices(),
+                  ExpertParts(executor.store().parameters(), executor.store().experts(), whole)),
+      exchange_(executor, comm_, [this](int i, int rank) { return over_ranks_.part(i, rank); }) {
   read_places();
   book_totals();
   flags_ = comm_.window(std::ssize(ownership_.buckets()) * static_cast<int64_t>(sizeof(uint64_t)));
@@ -24,21 +25,21 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
   homes_.resize(ownership_.buckets().size());
   on_their_way_.resize(homes_.size());
   for (int i = 0; i < executor.store().parameters().count(); ++i)
-    if (ownership_.home(i) >= 0 && !experts_.deals(i)) homes_[ownership_.home(i)].push_back(i);
+    if (ownership_.home(i) >= 0 && !over_ranks_.deals(i)) homes_[ownership_.home(i)].push_back(i);
 }
 
 // Tells all processes where the totals lie: their planes differ where one has few rows of a table and another
 // many.
 void SharedStep::read_places() {
-  std::vector<GradientSums::TotalPlace> mine;
-  for (const GradientUse& u : executor_.plan().gradients)
-    mine.push_back(executor_.gradients().place(u.parameter, u.use));
-  std::vector<GradientSums::TotalPlace> all(mine.size() * static_cast<size_t>(comm_.world()));
+  const RankSums::Places mine = over_ranks_.own_places();
+  RankSums::Places all(mine.size() * static_cast<size_t>(comm_.world()));
   comm_.all_gather(mine.data(), std::ssize(mine) * static_cast<int64_t>(sizeof(mine[0])), all.data());
+  std::vector<RankSums::Places> places;
   for (int r = 0; r < comm_.node_size(); ++r) {
     const auto begin = all.begin() + (comm_.node() * comm_.node_size() + r) * std::ssize(mine);
-    places_.emplace_back(begin, begin + std::ssize(mine));
+    places.emplace_back(begin, begin + std::ssize(mine));
   }
+  over_ranks_.set_places(std::move(places));
 }
 
 void SharedStep::book_totals() {
@@ -53,27 +54,22 @@ void SharedStep::book_totals() {
     const GradientUse& use = executor_.plan().gradients[u];
     auto& totals = totals_[use.parameter];
     if (std::ssize(totals) <= use.use) totals.resize(use.use + 1);
-    const bool by_rows =
-        std::any_of(places_.begin(), places_.end(), [&](const auto& places) { return places[u].by_rows; });
-    if (!by_rows) continue;
+    const auto by_rows = [&](int r) { return over_ranks_.place(r, static_cast<int>(u)).by_rows != 0; };
+    bool any = false;
+    for (int r = 0; r < comm_.node_size(); ++r) any = any || by_rows(r);
+    if (!any) continue;
     const Parameter& p = store.parameters().at(use.parameter);
     std::vector<RowGradient> leaves;
     for (int r = 0; r < comm_.node_size(); ++r) {
-      RowGradient leaf = GradientSums::rows_at(p, gradients_.plane(r), places_[r][u]);
-      if (!places_[r][u].by_rows) {  // a whole table: every row is in its place
+      RowGradient leaf = GradientSums::rows_at(p, gradients_.plane(r), over_ranks_.place(r, static_cast<int>(u)));
+      if (!by_rows(r)) {  // a whole table: every row is in its place
         leaf.place = every_row_.data();
-        leaf.values = reinterpret_cast<float*>(gradients_.plane(r) + places_[r][u].offset);
+        leaf.values = over_ranks_.first(r, static_cast<int>(u));
       }
       leaves.push_back(leaf);
     }
     totals[use.use] = std::make_unique<RowTotal>(std::move(leaves));
   }
-}
-
-// What this rank sums inside its node: its own part and those of the ranks of its number in other nodes.
-Part SharedStep::part_of_nodes(int i) const {
-  const int first = owner(0, comm_.node_rank());
-  return {i, ownership_.part(i, first).begin, ownership_.part(i, first + comm_.nodes() - 1).end};
 }
 
 const RowTotal* SharedStep::rows(int i, int use) const { return totals_[i][use].get(); }
@@ -106,86 +102,30 @@ void SharedStep::finish_gradients(bool dropped) {
   for (; summed_ < buckets.size(); ++summed_) {
     if (!dropped) comm_.wait([&] { return all_finished(summed_); });
     if (!dropped) sum_bucket(summed_);
-    else sum_others(buckets[summed_]);
+    else over_ranks_.by_messages(buckets[summed_], by_messages_);
   }
-  for (const auto& sum : between_nodes_) comm_.wait([&] { return sum->done(); });
-  between_nodes_.clear();
+  for (const auto& sum : by_messages_) comm_.wait([&] { return sum->done(); });
+  by_messages_.clear();
 }
 
 void SharedStep::sum_bucket(size_t bucket) {
   const GradientBucket& b = ownership_.buckets()[bucket];
-  for (int u = b.begin; u < b.end; ++u) {
-    const GradientUse& use = executor_.plan().gradients[u];
-    if (experts_.deals(use.parameter)) {
-      add_ranks(use);
-      continue;
-    }
-    const Part mine = part_of_nodes(use.parameter);
-    if (mine.size() == 0 || rows(use.parameter, use.use)) continue;  // rows are added when they are read
-    const float* planes[kMaxShards];
-    for (int r = 0; r < comm_.node_size(); ++r)
-      planes[r] = reinterpret_cast<const float*>(gradients_.plane(r) + places_[r][u].offset) + mine.begin;
-    float* to =
-        reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()) + places_[comm_.node_rank()][u].offset);
-    sum_planes({planes, static_cast<size_t>(comm_.node_size())}, to + mine.begin, mine.size());
-  }
-  sum_others(b);
+  for (int u = b.begin; u < b.end; ++u)
+    if (over_ranks_.deals(executor_.plan().gradients[u].parameter)) add_ranks(u);
+  // Rows are added when they are read.
+  over_ranks_.inside_node(b, [this](const GradientUse& use) { return rows(use.parameter, use.use) != nullptr; });
+  over_ranks_.by_messages(b, by_messages_);
 }
 
 // Adds the sums over the shards of each rank of the group by the tree, where they stayed apart.
-void SharedStep::add_ranks(const GradientUse& use) {
-  const int64_t stride = executor_.gradients().rank_stride(use.parameter);
+void SharedStep::add_ranks(int use) {
+  const int64_t stride = executor_.gradients().rank_stride(executor_.plan().gradients[use].parameter);
   if (stride == 0) return;
-  auto* first = reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()) +
-                                         executor_.gradients().place(use.parameter, use.use).offset);
+  float* first = over_ranks_.first(comm_.node_rank(), use);
   const float* sums[kMaxShards];
   const int ranks = executor_.store().experts()->ranks();
   for (int r = 0; r < ranks; ++r) sums[r] = first + r * stride;
   sum_planes({sums, static_cast<size_t>(ranks)}, first, stride);
-}
-
-void SharedStep::sum_experts(const GradientBucket& bucket) {
-  std::vector<HeldExperts::Gradient> stacks;
-  for (int u = bucket.begin; u < bucket.end; ++u) {
-    const int i = executor_.plan().gradients[u].parameter;
-    if (experts_.deals(i)) stacks.push_back({i, places_[comm_.node_rank()][u].offset / 4});
-  }
-  if (auto sum = experts_.sum(reinterpret_cast<float*>(gradients_.plane(comm_.node_rank())), stacks))
-    between_nodes_.push_back(std::move(sum));
-}
-
-// Begins the sums that go by messages.
-void SharedStep::sum_others(const GradientBucket& bucket) {
-  if (comm_.nodes() > 1) sum_between_nodes(bucket);
-  sum_experts(bucket);
-}
-
-// Whether a step gives only some of the rows of its gradient.
-bool SharedStep::is_table(const GradientUse& use) const {
-  const Plan& plan = executor_.plan();
-  return executor_.graph().nodes()[plan.schedule[use.position].node].node->gradient_rows(use.input) > 0;
-}
-
-// Of tables only rows that some sample has read are sent.
-void SharedStep::sum_between_nodes(const GradientBucket& bucket) {
-  auto* plane = reinterpret_cast<float*>(gradients_.plane(comm_.node_rank()));
-  std::vector<dist::OwnedRange> pieces, rows;
-  for (int u = bucket.begin; u < bucket.end; ++u) {
-    const GradientUse& use = executor_.plan().gradients[u];
-    if (experts_.deals(use.parameter)) continue;
-    const GradientSums::TotalPlace& place = places_[comm_.node_rank()][u];
-    check(!place.by_rows, "train_step", "several nodes need gradients of whole tables (gradient_rows)");
-    const bool table = is_table(use);
-    rows.clear();
-    for (int node = 0; node < comm_.nodes(); ++node) {
-      const Part p = ownership_.part(use.parameter, owner(node, comm_.node_rank()));
-      (table ? rows : pieces).push_back({.offset = place.offset / 4 + p.begin, .length = p.size(), .owner = node});
-    }
-    if (table)
-      between_nodes_.push_back(
-          comm_.sum_between_nodes(plane, rows, executor_.store().parameters().at(use.parameter).cols()));
-  }
-  between_nodes_.push_back(comm_.sum_between_nodes(plane, pieces));
 }
 
 void SharedStep::exchange(StepTotals& totals) {

@@ -13,9 +13,7 @@
 #include <vector>
 
 #include "mudd/train/gradient_sync.h"
-#include "mudd/train/held_experts.h"
-#include "mudd/train/node_gradients.h"
-#include "mudd/train/ownership.h"
+#include "mudd/train/rank_sums.h"
 #include "mudd/train/totals_exchange.h"
 
 namespace mudd {
@@ -28,7 +26,7 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
              const std::function<bool(const Parameter&)>& whole);
   ~SharedStep() override { executor_.store().forget_arrival(this); }
 
-  Part part(int i) const override { return part_of(i, comm_.rank()); }
+  Part part(int i) const override { return over_ranks_.part(i, comm_.rank()); }
   const RowTotal* rows(int i, int use) const override;
   void enter(dist::Phase phase, int64_t step) override { comm_.set_phase(phase, step); }
   bool stops(bool asked) override;
@@ -45,21 +43,9 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   void await(int i) override;
   void read_places();
   void book_totals();
-  // Owners of one number inside their nodes are neighbours, so that what a rank sums for all nodes is one range.
-  int owner(int node, int node_rank) const { return node_rank * comm_.nodes() + node; }
-  // What a rank sums and updates of parameter i.
-  Part part_of(int i, int rank) const {
-    if (experts_.deals(i)) return experts_.part(i, rank);
-    return ownership_.part(i, owner(rank / comm_.node_size(), rank % comm_.node_size()));
-  }
-  Part part_of_nodes(int i) const;
-  void sum_others(const GradientBucket& bucket);
-  void add_ranks(const GradientUse& use);
-  void sum_experts(const GradientBucket& bucket);
+  void add_ranks(int use);
   bool all_finished(size_t bucket) const;
   void sum_bucket(size_t bucket);
-  void sum_between_nodes(const GradientBucket& bucket);
-  bool is_table(const GradientUse& use) const;
   void send_weights();
   void receive_bucket(size_t bucket);
   std::atomic<uint64_t>& finished_by(int rank, size_t bucket) const;
@@ -68,18 +54,17 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   dist::Comm& comm_;
   bool batch_sums_;
   Ownership ownership_;
-  HeldExperts experts_;
+  RankSums over_ranks_;
   TotalsExchange exchange_;
-  std::vector<std::vector<GradientSums::TotalPlace>> places_;  // [rank of the node][use of the plan]
   // [parameter][use]; null where all processes have whole planes.
   std::vector<std::vector<std::unique_ptr<RowTotal>>> totals_;
   std::vector<int32_t> every_row_;       // 0, 1, 2, ...: of a table that one process has whole and another by rows
   std::shared_ptr<dist::Window> flags_;  // the step in which a rank finished a bucket
-  std::vector<std::shared_ptr<dist::Pending>> between_nodes_;  // sums under way
-  std::vector<std::vector<int>> homes_;                        // parameters of each bucket, no dealt out stacks
-  std::vector<std::shared_ptr<dist::Pending>> on_their_way_;   // weights of each bucket
-  size_t to_come_ = 0;                                         // buckets, the last first, as forward reads them
-  std::shared_ptr<dist::Window> arrived_;                      // the update of which a rank has a bucket's weights
+  RankSums::Messages by_messages_;       // of all buckets
+  std::vector<std::vector<int>> homes_;  // parameters of each bucket, no dealt out stacks
+  std::vector<std::shared_ptr<dist::Pending>> on_their_way_;  // weights of each bucket
+  size_t to_come_ = 0;                                        // buckets, the last first, as forward reads them
+  std::shared_ptr<dist::Window> arrived_;                     // the update of which a rank has a bucket's weights
   uint64_t update_ = 0;
   double waited_ = 0;  // seconds, for weights, since the last update
   uint64_t step_ = 1;

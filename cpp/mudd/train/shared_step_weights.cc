@@ -8,7 +8,7 @@ bool SharedStep::finish_update(bool finite) {
   ParamStore& store = executor_.store();
   store.packs().masters_written();
   const bool all_finite = !exchange_.any(!finite);
-  experts_.send_weights();
+  over_ranks_.experts().send_weights();
   if (comm_.nodes() > 1) {
     send_weights();
     store.set_arrival(this);
@@ -29,7 +29,7 @@ void SharedStep::send_weights() {
     std::vector<dist::OwnedRange> pieces;
     for (int i : homes_[b])
       for (int node = 0; node < comm_.nodes(); ++node) {
-        const Part p = ownership_.part(i, owner(node, comm_.node_rank()));
+        const Part p = ownership_.part(i, owner_of(comm_, node, comm_.node_rank()));
         pieces.push_back(
             {.offset = store.planes().master(i) - plane + p.begin, .length = p.size(), .owner = node});
       }
@@ -46,7 +46,7 @@ void SharedStep::receive_bucket(size_t bucket) {
   for (int i : homes_[bucket])
     for (int node = 0; node < comm_.nodes(); ++node)
       if (node != comm_.node())
-        executor_.store().packs().repack(ownership_.part(i, owner(node, comm_.node_rank())));
+        executor_.store().packs().repack(ownership_.part(i, owner_of(comm_, node, comm_.node_rank())));
   arrived(comm_.node_rank()).store(update_, std::memory_order_release);
   for (int r = 0; r < comm_.node_size(); ++r)
     comm_.wait([&] { return arrived(r).load(std::memory_order_acquire) >= update_; });
