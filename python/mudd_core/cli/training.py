@@ -209,7 +209,9 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
     from mudd_core.run.store.json_files import facts_of, read_saved_config
     from mudd_core.run.store.own_code import as_saved
     from mudd_core.run.store.registrations import require_registered
+    from mudd_core.run.store.unfinished_import import require_weights
 
+    require_weights(store.folder)
     note, facts, store.source = "", facts_of(store.folder), request.source
     saved_source = of_facts(facts)
     if saved_source is not None:

@@ -108,8 +108,11 @@ def test_a_folder_of_an_older_import_without_weights_is_refused_and_repaired(
     (run / "checkpoints" / "step-0.tmp-12345678").mkdir(parents=True)  # of the writer that was killed
     for name in missing:
         shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink()
-    assert main([f"--config={run}/config.json", f"--workdir={run}"]) == 2
-    assert "import that was broken off" in capsys.readouterr().err
+    data = [f"data.path={given / 'chat.jsonl'}", f"data.cache_dir={tmp_path / 'cache'}"]
+    assert main([f"--config={run}/config.json", f"--workdir={run}", *data]) == 2
+    error = capsys.readouterr().err
+    assert "import that was broken off" in error and "resume it as it was" not in error
+    assert not (tmp_path / "cache").exists()  # refused before the text is read
     assert main(["import", str(given / "base"), f"--workdir={run}"]) == 0
     assert weights_of(run) == weights_of(imported)
     assert (run / "imported").is_dir()
@@ -162,6 +165,23 @@ def test_a_second_tune_before_the_training_replaces_nothing(
     monkeypatch.setattr(command, "dispatch", SimpleNamespace(run=between))
     assert tune(given, run) == 0
     assert tune(given, run) == 0  # nothing is claimed after the training
+
+
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_a_finished_tune_without_checkpoints_trains_again(
+    given: Path, method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, words = tmp_path / "run", (*EPOCH, f"tune.method={method}")
+    assert tune(given, run, *words) == 0
+    weights = (run / "summary.json").read_text().partition('"final_hash"')[2]
+    capsys.readouterr()
+    shutil.rmtree(run / "checkpoints")
+    assert tune(given, run, *words) == 0
+    assert "was finished, but its checkpoints are gone: it trains again" in capsys.readouterr().err
+    assert (run / "summary.json").read_text().partition('"final_hash"')[2] == weights
+    assert checkpoint.list_steps(run / "checkpoints")
+    assert tune(given, run, *words) == 0
+    assert "holds a finished run" in capsys.readouterr().out
 
 
 def test_a_half_base_is_made_again_and_a_stop_in_the_answers_is_a_stop(

@@ -98,7 +98,8 @@ class RunStore:
     def adopt(self, asked: Config) -> tuple[Config, list[Difference]]:
         """The config to run: the asked one in a new folder, else the saved one with the asked free fields.
 
-        Raises UserError with the list of fields that must not differ. Rank 0 alone knows the differences.
+        Raises UserError with the list of fields that must not differ, and for an import that was broken off. Rank 0
+        alone knows the differences.
         """
         changed: list[Difference] = []
 
@@ -116,6 +117,7 @@ class RunStore:
 
     def adopted(self, asked: Config) -> tuple[Config, list[Difference]]:
         """The part of `adopt` on rank 0."""
+        require_weights(self.folder)
         changed: list[Difference] = []
         self.config = with_bound_values(asked)
         if self.folder.holds_run:
@@ -145,14 +147,27 @@ class RunStore:
         return self._checkpoints.newest()
 
     def summary(self) -> Summary | None:
-        """The summary of a finished run; None while there is something left to do."""
+        """The summary of a finished run; None while there is something left to do, or if its weights were removed."""
         config = self.config
         assert config is not None
         return self._ranks.shared(
-            lambda: finished_summary(self.folder, config),
+            lambda: self._finished(config),
             lambda found: None if found is None else dataclasses.asdict(found),
             lambda raw: None if raw is None else build(Summary, raw, self.folder.summary_file),
         )
+
+    def _finished(self, config: Config) -> Summary | None:
+        """The part of `summary` on rank 0."""
+        found, train = finished_summary(self.folder, config), config.train
+        if found is None or not train.save or self._checkpoints.steps():
+            return found
+        if train.save_policy == "best" and found.best_step is None:  # no validation was finite
+            return found
+        print(
+            f"note: {self.folder} was finished, but its checkpoints are gone: it trains again",
+            file=sys.stderr,
+        )
+        return None
 
     def has_checkpoint(self) -> bool:
         """Return whether there is a step to go on from."""
@@ -183,7 +198,6 @@ class RunStore:
     def _identify(self, facts: Mapping[str, Json]) -> str:
         """Write config and identity and return the run's id, on rank 0."""
         assert self.config is not None
-        require_weights(self.folder)
         saved, facts = facts_of(self.folder), {**facts, **own_code.facts_of(self.config)}
         if not saved:
             facts |= bound_facts(self.config)
