@@ -180,8 +180,10 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
     families = [item.text for item in overrides if item.path == FAMILY and split_name(item.text)]
     config = in_asked_family(config, "".join(families[-1:]))
     before, fields, old_micro_batch = config.model, set[str](), -1
+    infos = (
+        {info.path: info for info in walk(config)} if overrides else {}
+    )  # an override changes values alone
     for item in overrides:
-        infos = {info.path: info for info in walk(config)}
         # An alias needs its section here: a bare leaf of several sections is a guess that `--leaf` alone makes.
         path = field_path(item.path, list(infos.values())) if "." in item.path else item.path
         if path is None or path not in infos:
