@@ -59,8 +59,11 @@ class Run:
         if self.step:
             self.resumed.append(self.step)
         WAYS[end.way](self, end)
-        every = self.recipe().train.save_every
-        self.step = max(self.step, end.step // every * every) if end.way in LOSING else end.step
+        if end.way in LOSING:
+            every = self.recipe().train.save_every
+            self.step = max(self.step, end.step // every * every)
+        else:
+            self.step = end.step
 
     def finish(self) -> Run:
         """Start the run and let it end on its own."""

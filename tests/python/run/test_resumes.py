@@ -27,8 +27,8 @@ from tiny_run_config import __file__ as TINY
 killer, small = run_ends.killer, streaming_cases.small
 LONG = ("train.log_every=1", "log.batches=true")
 SHORT = ("train.steps=8", "train.save_every=3", "train.eval_every=4", "optim.warmup_steps=1", *LONG)
-IDS = ("train.steps=30", "train.save_every=4", *LONG)
-STREAM = ("data.workers=2", "train.steps=40", "train.save_every=7", *LONG)
+IDS = ("train.steps=20", "train.save_every=4", *LONG)
+STREAM = ("data.workers=2", "train.steps=24", "train.save_every=7", *LONG)
 
 
 class Sources:
@@ -179,15 +179,15 @@ ROWS = {
     # Pipelines.
     "chat": Row(chat, (STOP(3),), ONE),
     "pile": Row(
-        ids("pile", "data.files_per_group=1", "data.buffer=3"), (SAVE(3), *map(KILL, (9, 18, 25))), ONE
+        ids("pile", "data.files_per_group=1", "data.buffer=3"), (SAVE(3), *map(KILL, (9, 13, 18))), ONE
     ),
-    "megatron": Row(ids("megatron"), (SAVE(3), *map(KILL, (7, 16, 29))), ONE),
-    "ids": Row(ids("ids"), (SAVE(3), *map(KILL, (5, 14, 22))), ONE),
-    "features": Row(ids("features"), (SAVE(3), *map(KILL, (11, 12, 27))), ONE),
-    "synthetic": Row(ids("synthetic"), tuple(map(KILL, (6, 13, 24))), ONE),
+    "megatron": Row(ids("megatron"), (SAVE(3), *map(KILL, (7, 12, 19))), ONE),
+    "ids": Row(ids("ids"), (SAVE(3), *map(KILL, (5, 14, 16))), ONE),
+    "features": Row(ids("features"), (SAVE(3), *map(KILL, (11, 12, 17))), ONE),
+    "synthetic": Row(ids("synthetic"), tuple(map(KILL, (6, 13, 18))), ONE),
     **{
         f"{kind}, {cache}": Row(documents(kind, cache), ends, (f"data.cache={other}",))
-        for kind, step in (("pack", 18), ("rows", 9), ("blocks", 27))
+        for kind, step in (("pack", 18), ("rows", 9), ("blocks", 21))
         for cache, other, ends in (
             ("stream", "full", (SAVE(3, ("data.cache=full",)), KILL(step))),
             ("full", "stream", (SAVE(3, ("data.cache=stream",)), KILL(step + 2))),
