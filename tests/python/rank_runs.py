@@ -15,6 +15,7 @@ import mudd_core as mc
 from awake_clock import AwakeClock
 from mudd_core import _core, dist
 from mudd_core.checkpoint import dtypes, is_weight
+from mudd_core.cli.argv import parse
 from mudd_core.cli.rank import read_as_rank
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
@@ -82,7 +83,7 @@ def without_time(said: str) -> str:
 
 def by_threads(words: list[str], world: int, node_size: int) -> list[int]:
     """The exit codes of a command that reads a run, by ranks that are threads of this process."""
-    return on_ranks(lambda comm: read_as_rank(words, Ranks(comm), words[0]), world, node_size)
+    return on_ranks(lambda comm: read_as_rank(parse(words), Ranks(comm)), world, node_size)
 
 
 @dataclass

@@ -1,220 +1,171 @@
-"""Reads the arguments of a command line into a Request: command, options, config with its overrides."""
+"""A command line, taken apart once: its command or tool, its options, its overrides, and the ranks that it starts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from mudd_core.base.errors import UserError
-from mudd_core.cli.corrected import (
-    file_after,
-    missing_config,
-    other_names,
-    refuse_bare,
-    require_run,
-    take_run,
-)
 from mudd_core.cli.names import (
     ALIASES,
     COMMANDS,
     JOB_OPTIONS,
     OPTIONS,
     OWN_RANKS,
-    READING,
     TOOLS,
     TOOLS_ON_RANKS,
     is_optional,
-    known_words,
 )
-from mudd_core.cli.originals import check_takers, load_original
-from mudd_core.cli.request import Request
-from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words, typed_names
-from mudd_core.config.arguments import Arguments, argument, with_values
-from mudd_core.config.suggest import nearest
+from mudd_core.config.arguments import Argument, Arguments, with_values
 from mudd_core.grammars import detect
-from mudd_core.run.store.config_source import recorded, resumed
-from mudd_core.run.store.own_code import require_named_reader, run_copies
+from mudd_core.run.store.saved_run import is_run
+
+_TRAINING = ("train", "bakeoff", "tune")
+_INFORMING = ("--plan", "--params", "--help", "-h", "--version", "-V")
+_HELP = {"--help", "-h", "--version", "-V"}
+# Options of some commands, and fields of the config for the others.
+_FIELDS_TOO = ("--tokenizer", "--num-samples", "--prompt-file")
 
 
-def _command(name: str) -> str:
-    command = ALIASES.get(name, name)
-    if command not in COMMANDS:
-        known = [*COMMANDS, *ALIASES, *TOOLS]
-        hint = nearest(name, known) or f"; expected one of {', '.join((*COMMANDS, *TOOLS))}"
-        raise UserError(f"[arguments] unknown command '{name}'{hint}")
-    return command
+@dataclass(frozen=True)
+class Given:
+    """Options of this program with their values, and all other arguments.
+
+    stops: the values of --stop, the one option that may be repeated; options has the last of them.
+    """
+
+    options: dict[str, str]
+    words: list[str]
+    stops: list[str]
 
 
-def tool_in(words: Sequence[str]) -> tuple[str | None, list[str]]:
+@dataclass(frozen=True)
+class Invocation:
+    """A command line as far as it is understood without a config.
+
+    words: as typed. command: the command or tool. tool: the tool, None for a command; tool_words are its arguments.
+    first: the command that is typed in front, of another program too. mode: the command of --mode. Both are empty
+    without one. informs: it only prints information. multirun: it starts several runs, one after another.
+    starts_ranks: this process starts ranks.
+    """
+
+    words: tuple[str, ...]
+    command: str
+    tool: str | None
+    tool_words: tuple[str, ...]
+    first: str
+    mode: str
+    informs: bool
+    multirun: bool
+    starts_ranks: bool
+
+    @property
+    def trains(self) -> bool:
+        """True if it trains."""
+        return not self.informs and self.command in _TRAINING
+
+    @property
+    def runs_on_ranks(self) -> bool:
+        """True if several ranks can share its work."""
+        shared = self.command in OPTIONS["--ranks"][2] or self.command in TOOLS_ON_RANKS
+        return not self.informs and shared
+
+    @property
+    def names_help(self) -> bool:
+        """True if --help or --version is one of the arguments, without a value."""
+        return not _HELP.isdisjoint(self.words)
+
+    @property
+    def named(self) -> str:
+        """The command in front, without an alias; train if there is none."""
+        return ALIASES.get(self.first, self.first) or "train"
+
+    @cached_property
+    def job(self) -> Given:
+        """The options for the process that starts ranks, and all other arguments; UserError for one without a value."""
+        found, arguments = Given({}, [], []), Arguments(self.words)
+        for item in arguments:
+            if item.option not in JOB_OPTIONS:
+                found.words.append(item.raw)
+                continue
+            value = arguments.value() if item.value is None else item.value
+            if value is None:
+                raise UserError(f"[arguments] {item.option}: expected a value behind it")
+            found.options[item.option] = value
+        return found
+
+    @cached_property
+    def given(self) -> Given:
+        """The options and overrides of a command; UserError for an option without its value."""
+        words = [*self.words[1:], "--help"] if self.words[:1] == ("help",) else list(self.words)
+        return _given(words[1:] if self.first else words, self.mode or self.named)
+
+
+def parse(words: Sequence[str]) -> Invocation:
+    """Take the arguments of a command line apart; nothing is refused here."""
+    words = list(words)
+    items = list(with_values(words))
+    options = {item.option for item, _ in items}
+    tool, tool_words = _tool_in(words, items)
+    front = words[0] if words else ""
+    mode = next((value for item, value in items if item.option == "--mode"), "")
+    mode = ALIASES.get(mode, mode)
+    command = tool or mode or (ALIASES.get(front, front) if front in (*COMMANDS, *ALIASES) else "train")
+    typed = "".join(words[1:2]) if front == "help" else front
+    informs = not words or front == "help" or not options.isdisjoint(_INFORMING)
+    return Invocation(
+        words=tuple(words),
+        command=command,
+        tool=tool,
+        tool_words=tuple(tool_words),
+        first=typed if typed in (*COMMANDS, *ALIASES, *detect.COMMANDS) else "",
+        mode=mode,
+        informs=informs,
+        multirun=any(word in ("--multirun", "-m") for word in words),
+        starts_ranks=not options.isdisjoint(JOB_OPTIONS) and not informs and command not in OWN_RANKS,
+    )
+
+
+def _tool_in(words: Sequence[str], items: Sequence[tuple[Argument, str]]) -> tuple[str | None, list[str]]:
     """The command with words of its own that is asked for, as the first word or by --mode, and those words."""
-    if words[:1] == ["help"] and (asked := tool_in(words[1:]))[0]:
+    if words[:1] == ["help"] and (asked := _tool_in(words[1:], items[1:]))[0]:
         return asked[0], [*asked[1], "--help"]
     for count in (2, 1):  # "data show" is a command, and "data" another one
         if (name := " ".join(words[:count])) in TOOLS and len(words) >= count:
             return name, list(words[count:])
-    for i, (item, value) in enumerate(with_values(words)):
+    for i, (item, value) in enumerate(items):
         if item.option == "--mode" and value in TOOLS:
             return value, [*words[:i], *words[i + (2 if item.switch else 1) :]]
     return None, list(words)
 
 
-_TRAINING = ("train", "bakeoff", "tune")
-_INFORMING = ("--plan", "--params", "--help", "-h", "--version", "-V")
-
-
-def command_of(words: Sequence[str]) -> str:
-    """The command or tool that the arguments ask for, as far as that is seen without the config."""
-    tool, _ = tool_in(words)
-    first = words[0] if words else ""
-    named = _mode(words) or (first if first in (*COMMANDS, *ALIASES) else "train")
-    return tool or ALIASES.get(named, named)
-
-
-def _informs(words: Sequence[str]) -> bool:
-    """Whether the arguments ask for a text alone."""
-    return not words or words[0] == "help" or any(item.option in _INFORMING for item, _ in with_values(words))
-
-
-def trains(words: Sequence[str]) -> bool:
-    """Whether the arguments ask for training, as far as that is seen without the config."""
-    return not _informs(words) and command_of(words) in _TRAINING
-
-
-def runs_on_ranks(words: Sequence[str]) -> bool:
-    """Whether the arguments ask for work that several ranks share."""
-    command = command_of(words)
-    return not _informs(words) and (command in OPTIONS["--ranks"][2] or command in TOOLS_ON_RANKS)
-
-
-def asks_for_multirun(words: Sequence[str]) -> bool:
-    """Whether the arguments ask for several runs, one after another."""
-    return any(word in ("--multirun", "-m") for word in words)
-
-
-def starts_ranks(words: Sequence[str]) -> bool:
-    """Whether the arguments ask for ranks that this process is to start."""
-    asked = any(argument(word).option in JOB_OPTIONS for word in words)
-    return asked and not _informs(words) and command_of(words) not in OWN_RANKS
-
-
-# Options of some commands, and fields of the config for the others.
-_FIELDS_TOO = ("--tokenizer", "--num-samples", "--prompt-file")
-
-
-def _mode(words: Sequence[str]) -> str:
-    """The command of --mode; empty without one."""
-    modes = (value for item, value in with_values(words) if item.option == "--mode")
-    value = next(modes, "")
-    return ALIASES.get(value, value)
-
-
-def _is_name(word: str) -> bool:
-    """Whether an argument could be meant as a command: no option, no assignment, no yml file."""
-    return word != "help" and word[:1].isalpha() and "=" not in word and not detect.is_yml(word)
-
-
-def _read_options(request: Request, words: Sequence[str], command: str) -> None:
-    """Add the options of this program to the request, and all other arguments to its words."""
-    arguments = Arguments(words)
+def _given(words: Sequence[str], command: str) -> Given:
+    """Tell the options of this program from all other arguments."""
+    given, arguments = Given({}, [], []), Arguments(words)
     for item in arguments:
         name = {"-h": "--help", "-V": "--version"}.get(item.option, item.option)
         if command in OPTIONS.get(dashed := name.replace("_", "-"), ("", "", ()))[2]:
             name = dashed
         if name not in OPTIONS or (name in _FIELDS_TOO and command not in OPTIONS[name][2]):
             # Its value must not be read as an option of this program.
-            request.words += arguments.typed(item) if item.switch else [item.raw]
+            given.words.extend(arguments.typed(item) if item.switch else [item.raw])
             continue
-        value = item.value
-        if is_optional(name):
-            value = file_after(arguments) if value is None else value
-        elif OPTIONS[name][0] and value is None and (value := arguments.value()) is None:
-            raise UserError(f"[arguments] {name}: expected {OPTIONS[name][0]} behind it")
-        request.options[name] = value or ""
+        value = item.value if item.value is not None else _value_after(name, arguments)
+        given.options[name] = value
         if name == "--stop":
-            request.stops.append(value or "")
+            given.stops.append(value)
+    return given
 
 
-def parse(words: Sequence[str]) -> Request:
-    """Commands and options out of the words, the rest as overrides on the config; raises UserError."""
-    request, rest = Request(), list(words)
-    if rest[:1] == ["help"]:
-        rest = [*rest[1:], "--help"]
-    first = ""
-    if rest and rest[0] in (*COMMANDS, *ALIASES, *detect.COMMANDS):
-        first = rest.pop(0)
-        request.command = first if first in detect.COMMANDS else _command(first)
-    _read_options(request, rest, _mode(words) or request.command)
-    if request.options.keys() & {"--help", "--version"}:
-        asked = words[1] if words[:1] == ["help"] and len(words) > 1 else words[0]
-        if not first and _is_name(asked):
-            _command(asked)  # UserError: it is none
-        if "--mode" in request.options:
-            request.command = _command(request.options["--mode"])
-        return request  # of all else, help alone looks at the config
-    take_run(request, _mode(words) or request.command)
-    if not load_original(request, first, words):
-        if "--mode" in request.options:
-            request.command = _command(request.options["--mode"])
-        check_takers(request)
-        refuse_bare(request, first)
-        _load(request, first)
-    return request
-
-
-def _of_run(request: Request) -> str | None:
-    """The saved config of the run that --workdir names, for `train` without --config; None where there is none."""
-    if request.command != "train" or "--workdir" not in request.options:
-        return None
-    folder = request.folder
-    if not folder.holds_run:
-        return None
-    request.options["--config"] = str(folder.config_file)
-    return request.options["--config"]
-
-
-def _load(request: Request, first: str) -> None:
-    """Read the config that a request names; UserError, with the whole command for the names of other programs."""
-    try:
-        _load_config(request, first)
-    except UserError as error:
-        if (better := other_names(request, first)) is not None:
-            raise better from error
-        raise
-
-
-def _load_config(request: Request, first: str) -> None:
-    file = request.options.get("--config") or _of_run(request)
-    if request.command in READING:
-        require_run(request, first)
-    if request.command in READING or (request.command == "data" and file is None):
-        return  # the run's own config counts
-    if file is None:
-        split_words(request.words, Config(), known_words())  # names the argument that is wrong, if one is
-        raise missing_config(request, first)
-    if of_run := _is_of_run(request, file):
-        run_copies(request.folder, request.words)
-    if request.command != "train" or request.options.keys() & {"--plan", "--params", "--explain"}:
-        request.config = config_of(file, request.words, of_run=of_run)
-        return
-    known = resumed(file, request.words, request.folder if "--workdir" in request.options else None)
-    if known is not None:
-        request.config, request.source = known
-        check_config(request.config)
-        return
-    with recorded(request.words) as request.source:
-        request.config = config_of(file, request.words, of_run=of_run)
-
-
-def _is_of_run(request: Request, file: str) -> bool:
-    """Whether a config file is the one of the run that --workdir names."""
-    return "--workdir" in request.options and request.folder.has_config(file)
-
-
-def config_of(file: str, words: Sequence[str], *, of_run: bool = False) -> Config:
-    """The checked config of a file with overrides. of_run: it is the config of a run that the command names."""
-    config = read_config(file)
-    overrides = split_words(words, config, known_words())
-    config = apply_overrides(config, overrides)
-    if file.endswith(".json") and not of_run:
-        require_named_reader(config, words)
-    check_config(config, typed_names(overrides))
-    return config
+def _value_after(option: str, arguments: Arguments) -> str:
+    """Take the value of an option off the arguments after it; UserError without one that it needs."""
+    wanted = OPTIONS[option][0]
+    if is_optional(option):  # the folder of a run is not its value
+        after = arguments.next()
+        return "" if after is None or is_run(after.raw) else arguments.plain_value() or ""
+    if wanted and (value := arguments.value()) is not None:
+        return value
+    if wanted:
+        raise UserError(f"[arguments] {option}: expected {wanted} behind it")
+    return ""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import notes_stream
+from mudd_core.cli.argv import parse
 from mudd_core.cli.ending import silent, write_now
 from mudd_core.cli.job import requested_job
-from mudd_core.cli.names import JOB_OPTIONS, known_words
+from mudd_core.cli.names import JOB_OPTIONS, KNOWN_WORDS
 from mudd_core.cli.reading import saved_run, split_of
 from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line, on_mesh
@@ -73,7 +74,7 @@ def explain(request: Request) -> str:
     config, name = request.required_config(), request.options["--explain"]
     if request.resolved is not None:
         return explained(config, name, request.resolved.grammar, request.resolved.origins)
-    origins = origins_of_words(config, request.options["--config"], request.words, known_words())
+    origins = origins_of_words(config, request.options["--config"], request.words, KNOWN_WORDS)
     return explained(config, name, "", origins)
 
 
@@ -114,7 +115,7 @@ def _place(config: Config, options: Mapping[str, str]) -> Place:
     words = [f"{name}={options[name]}" for name in JOB_OPTIONS if name in options]
     if not words:
         return ALONE
-    job = requested_job(words).job
+    job = requested_job(parse(words)).job
     mesh_of(config, job.ranks)
     return Place(job.ranks, job.on_a_host)
 

@@ -13,67 +13,64 @@ from mudd_core.base.surroundings import (
     require_levels,
     require_one_process,
 )
-from mudd_core.cli.argv import (
-    asks_for_multirun,
-    config_of,
-    parse,
-    runs_on_ranks,
-    starts_ranks,
-    tool_in,
-    trains,
-)
+from mudd_core.cli.argv import Invocation
 from mudd_core.cli.main_help import main_help, version
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.request import Request
+from mudd_core.cli.requested import config_of, request_of
 from mudd_core.grammars import detect
 
 
-def take_signals(words: Sequence[str]) -> set[int]:
+def take_signals(asked: Invocation) -> set[int]:
     """Install the handlers of a command that trains; returns the signals that stay blocked until it has its own."""
-    if starts_ranks(words):
+    if asked.starts_ranks:
         from mudd_core.cli import job
 
         return set(job.SIGNALS)
-    if trains(words) or (runs_on_ranks(words) and is_rank()):
+    if asked.trains or (asked.runs_on_ranks and is_rank()):
         from mudd_core.run.loop import signals
 
         signals.take_for_good(says=is_first_rank())
     return set()
 
 
-def run(words: Sequence[str], again: Callable[[Sequence[str]], int]) -> int:
+def run(asked: Invocation, again: Callable[[Sequence[str]], int]) -> int:
     """Run the command of the arguments; returns the exit code. again: how one of several runs is run."""
-    if asks_for_multirun(words):
+    if asked.multirun:
         from mudd_core.cli import multirun
 
-        return multirun.run(words, again)
-    if starts_ranks(words):
+        return multirun.run(asked.words, again)
+    if asked.starts_ranks:
         from mudd_core.cli import job, job_arguments
 
-        wanted = job.requested_job(words)
-        job_arguments.require(wanted.job, wanted.words, tuple(words))
+        wanted = job.requested_job(asked)
+        job_arguments.require(wanted, asked)
         return job.run(wanted, job.program())
-    tool, rest = tool_in(words)
-    if tool == "doctor":  # it reports what the checks below refuse
-        return int(importlib.import_module(TOOLS[tool][0]).main(rest))
-    if not {"--help", "-h", "--version", "-V"} & set(words):
+    if asked.tool == "doctor":  # it reports what the checks below refuse
+        return _run_tool(asked.tool, asked)
+    if not asked.names_help:
         require_address_space()
-    if runs_on_ranks(words) and is_rank():
+    if asked.runs_on_ranks and is_rank():
         from mudd_core.cli import rank
 
-        return rank.main(words)
-    if trains(words):
-        require_one_process(tool or "training")
+        return rank.main(asked)
+    if asked.trains:
+        require_one_process(asked.tool or "training")
     require_levels()
-    if tool is not None:
-        return int(importlib.import_module(TOOLS[tool][0]).main(rest))
-    request = parse(words)
+    if asked.tool is not None:
+        return _run_tool(asked.tool, asked)
+    request = request_of(asked)
     if request.options.keys() & {"--help", "--version"}:
-        print(_information(request, words))
+        print(_information(request, asked.words))
         return 0
     from mudd_core.cli import commands
 
     return commands.run(request)
+
+
+def _run_tool(tool: str, asked: Invocation) -> int:
+    """Run a tool with the arguments after its name."""
+    return int(importlib.import_module(TOOLS[tool][0]).main(list(asked.tool_words)))
 
 
 def _information(request: Request, words: Sequence[str]) -> str:

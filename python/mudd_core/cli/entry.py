@@ -13,12 +13,16 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import SaveError, UserError, is_full_disk, is_full_memory
 from mudd_core.base.printable import visible
 from mudd_core.base.surroundings import require_levels
 from mudd_core.cli import main_help
 from mudd_core.cli.standard_streams import flushed, named_streams, replace_unknown_characters, restart_in_utf8
+
+if TYPE_CHECKING:
+    from mudd_core.cli.argv import Invocation
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -33,8 +37,7 @@ def main(words: Sequence[str] | None = None) -> int:
     with named_streams():
         if words is None:
             words = sys.argv[1:]
-            _take_signals(words)
-            code = _run(words)
+            code = _run(words, _take_signals(words))
         else:  # called by a program, which has its own handlers afterwards
             with _signals_given_back():
                 code = _run(words)
@@ -54,16 +57,27 @@ def _signals_given_back() -> Iterator[None]:
             signals.release()
 
 
-def _take_signals(words: Sequence[str]) -> None:
-    """Let signals through again: to the handlers if the command trains, before its config file runs."""
+def _take_signals(words: Sequence[str]) -> Invocation | None:
+    """Let signals through again: to the handlers if the command trains, before its config file runs.
+
+    Return the command line taken apart; None if main_help has the answer.
+    """
     blocked = set[int]()
     try:
-        if main_help.answer(words) is None:
-            from mudd_core.cli import dispatch
+        if _text(words) is not None:
+            return None
+        from mudd_core.cli import argv, dispatch
 
-            blocked = dispatch.take_signals(words)
+        asked = argv.parse(words)
+        blocked = dispatch.take_signals(asked)
+        return asked
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals() - blocked)
+
+
+def _text(words: Sequence[str]) -> str | None:
+    """Return the answer of main_help, which loads no config; None for a command line that needs more."""
+    return main_help.answer(words) if len(words) < 2 else None
 
 
 def _fill_closed_streams() -> None:
@@ -79,16 +93,17 @@ def _fill_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
 
 
-def _run(words: Sequence[str]) -> int:
+def _run(words: Sequence[str], asked: Invocation | None = None) -> int:
+    """Run a command line, and say what ends it. asked: the command line taken apart, if it is already."""
     try:
         _check_text(words)
-        if (text := main_help.answer(words)) is not None:
+        if (text := _text(words)) is not None:
             require_levels()
             print(text)
             return 0
-        from mudd_core.cli import dispatch
+        from mudd_core.cli import argv, dispatch
 
-        return dispatch.run(words, _run)
+        return dispatch.run(asked or argv.parse(words), _run)
     except SystemExit as end:  # of argparse, behind a tool's help
         return int(end.code or 0)
     except KeyboardInterrupt:

@@ -16,12 +16,11 @@ from pathlib import Path
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
-from mudd_core.cli.argv import command_of, runs_on_ranks
+from mudd_core.cli.argv import Invocation, parse
 from mudd_core.cli.job_check import cause, require_files, require_hosts, require_network, require_proc
 from mudd_core.cli.mpirun import Job, Machine, known_hosts, mpirun_argv, this_machine
 from mudd_core.cli.mpirun_process import AGENT, Mpirun
-from mudd_core.cli.names import JOB_OPTIONS
-from mudd_core.config.arguments import Arguments, with_values
+from mudd_core.config.arguments import with_values
 from mudd_core.config.values import whole
 from mudd_core.dist.siblings import children
 
@@ -44,22 +43,14 @@ class JobRequest:
     max_restarts: int = 0
 
 
-def requested_job(words: Sequence[str]) -> JobRequest:
-    """The job that the words ask for; UserError for a value that is none."""
-    found, rest, arguments = dict[str, str](), list[str](), Arguments(words)
-    for item in arguments:
-        if item.option not in JOB_OPTIONS:
-            rest.append(item.raw)
-            continue
-        value = arguments.value() if item.value is None else item.value
-        if value is None:
-            raise UserError(f"[arguments] {item.option}: expected a value behind it")
-        found[item.option] = value
-    if rest and not runs_on_ranks(rest):
-        command = command_of(rest)
+def requested_job(asked: Invocation) -> JobRequest:
+    """Return the job that a command line sets; UserError for a bad value."""
+    found, rest = asked.job.options, asked.job.words
+    for_ranks = parse(rest)
+    if rest and not for_ranks.runs_on_ranks:
         raise UserError(
-            f"[arguments] {next(iter(found))}: {command} has no use of ranks, because one process does all of it; "
-            f"leave out {' and '.join(found)}"
+            f"[arguments] {next(iter(found))}: {for_ranks.command} has no use of ranks, because one process does all "
+            f"of it; leave out {' and '.join(found)}"
         )
     if "--ranks" not in found:
         raise UserError(f"[arguments] {next(iter(found))}: expected --ranks=N beside it")

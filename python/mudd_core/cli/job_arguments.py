@@ -8,27 +8,27 @@ import os
 from collections.abc import Callable
 
 from mudd_core.base.errors import UserError
-from mudd_core.cli.argv import command_of, parse, tool_in
-from mudd_core.cli.mpirun import Job
-from mudd_core.cli.names import JOB_OPTIONS, TOOLS
+from mudd_core.cli.argv import Invocation, parse
+from mudd_core.cli.job import JobRequest
+from mudd_core.cli.names import TOOLS
 from mudd_core.cli.request import Request
+from mudd_core.cli.requested import request_of
 from mudd_core.config import mesh_of
-from mudd_core.config.arguments import with_values
 
 
-def require(job: Job, words: tuple[str, ...], typed: tuple[str, ...]) -> None:
+def require(wanted: JobRequest, typed: Invocation) -> None:
     """UserError where the ranks would refuse their words, or a mesh that does not fit so many of them.
 
-    typed: the words with those of the job, which a message proposes again. Where other hosts take part, files are not
-    looked at: the ranks find those that this host may not have.
+    typed: the command line with the options of the job, which a message proposes again. Where other hosts take part,
+    files are not looked at: the ranks find those that this host may not have.
     """
+    job, asked = wanted.job, parse(wanted.words or ("train",))
     elsewhere = bool(job.hosts) or job.spread > 1
-    words = words or ("train",)
     with open(os.devnull, "w", encoding="utf-8") as null, contextlib.redirect_stdout(null):
-        if command_of(words) == "train":
+        if asked.command == "train":
             _require_training(typed, job.ranks, elsewhere)
             return
-        require_run = _reader(words, typed)
+        require_run = _reader(asked, typed)
         if not elsewhere:
             require_run(job.ranks)
 
@@ -42,9 +42,9 @@ def require_train(request: Request) -> None:
         )
 
 
-def _require_training(words: tuple[str, ...], ranks: int, elsewhere: bool) -> None:
+def _require_training(asked: Invocation, ranks: int, elsewhere: bool) -> None:
     try:
-        request = parse(words)
+        request = request_of(asked)
     except Exception:
         if elsewhere:
             return
@@ -54,13 +54,13 @@ def _require_training(words: tuple[str, ...], ranks: int, elsewhere: bool) -> No
         mesh_of(request.config, ranks)
 
 
-def _reader(words: tuple[str, ...], typed: tuple[str, ...]) -> Callable[[int], None]:
+def _reader(asked: Invocation, typed: Invocation) -> Callable[[int], None]:
     """Read the arguments of a command that reads a run, or of a tool; what it returns looks at files and ranks."""
-    tool, rest = tool_in(words)
-    if tool is not None:
-        job = [f"{item.option}={value}" for item, value in with_values(typed) if item.option in JOB_OPTIONS]
-        require: Callable[[int], None] = importlib.import_module(TOOLS[tool][0]).require_ranks(rest, job)
+    if asked.tool is not None:
+        job = [f"{option}={value}" for option, value in typed.job.options.items()]
+        tool = importlib.import_module(TOOLS[asked.tool][0])
+        require: Callable[[int], None] = tool.require_ranks(list(asked.tool_words), job)
         return require
     from mudd_core.cli.reading import require_ranks
 
-    return require_ranks(parse(typed))
+    return require_ranks(request_of(typed))

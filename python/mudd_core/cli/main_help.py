@@ -24,11 +24,9 @@ _ELSEWHERE = ("--split", "--html", "--node-memory")  # on other lines
 
 
 def answer(words: Sequence[str]) -> str | None:
-    """The text for arguments that ask for it alone, None for all others."""
+    """Return the help, usage or version for at most one argument; None for any other argument."""
     if not words:
         return short_usage()
-    if len(words) > 1:
-        return None
     if words[0] in ("help", "--help", "-h"):
         return main_help()
     return version() if words[0] in ("--version", "-V") else None

@@ -116,13 +116,10 @@ TOOLS_ON_RANKS = ("export", "bakeoff")
 OWN_RANKS = ("commbench", "tune")
 # Commands that read a run: its saved config counts, and arguments may change what may change on resume.
 READING = ("validate", "sample", "report")
+# Every name that is no field, for suggestions.
+KNOWN_WORDS = [*COMMANDS, *ALIASES, *TOOLS, *OPTIONS]
 
 
 def is_optional(option: str) -> bool:
     """Whether an option may be given without the value that it takes."""
     return OPTIONS[option][0].startswith("[")
-
-
-def known_words() -> list[str]:
-    """Every name that is no field: what a suggestion may propose beside the fields."""
-    return [*COMMANDS, *ALIASES, *TOOLS, *OPTIONS]

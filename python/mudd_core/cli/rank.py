@@ -16,10 +16,11 @@ from mudd_core import __version__, _core
 from mudd_core.base.errors import ReportedElsewhereError, UserError
 from mudd_core.base.types import JsonObject
 from mudd_core.cli import commands
-from mudd_core.cli.argv import command_of, parse, tool_in
+from mudd_core.cli.argv import Invocation
 from mudd_core.cli.job_arguments import require_train
 from mudd_core.cli.names import CODE_FILE, TOOLS
 from mudd_core.cli.request import Request
+from mudd_core.cli.requested import request_of
 from mudd_core.cli.training import train
 from mudd_core.config import (
     Config,
@@ -40,9 +41,9 @@ from mudd_core.run.store.own_code import own_texts, run_named
 from mudd_core.run.store.registrations import replay
 
 
-def main(words: Sequence[str]) -> int:
+def main(asked: Invocation) -> int:
     """Join the job that a launcher started, and do the work of the command; the exit code."""
-    options = join_options(words)
+    options = join_options(asked.words)
     try:
         comm = launched(node=options.node, debug=options.debug, join_timeout=options.join_timeout)
     except ReportedElsewhereError as error:
@@ -50,9 +51,8 @@ def main(words: Sequence[str]) -> int:
     if comm.rank:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # rank 0 prints
         warnings.filterwarnings("ignore", category=UserWarning, module=r"mudd_core\.")  # and warns
-    command = command_of(words)
     ranks = Ranks(comm)
-    code = train_as_rank(words, ranks, options) if command == "train" else read_as_rank(words, ranks, command)
+    code = train_as_rank(asked, ranks, options) if asked.command == "train" else read_as_rank(asked, ranks)
     sys.stdout.flush()
     leave(comm)
     if comm.rank == 0 and CODE_FILE in os.environ:
@@ -77,31 +77,31 @@ def join_options(words: Sequence[str]) -> DistConfig:
     return config.dist
 
 
-def train_as_rank(words: Sequence[str], ranks: Ranks, joined: DistConfig | None = None) -> int:
+def train_as_rank(asked: Invocation, ranks: Ranks, joined: DistConfig | None = None) -> int:
     """Train by these arguments; every rank calls this. The exit code, the same on all ranks. joined: how they joined.
 
     An error that only this rank knows of ends the whole job: one message, and the error's code.
     """
 
     def training() -> int:
-        request = shared_request(words, ranks)
+        request = shared_request(asked, ranks)
         if joined is not None:
-            asked = request.required_config().dist
-            ranks.together(lambda: _require_joined(asked, joined))
+            config = request.required_config()
+            ranks.together(lambda: _require_joined(config.dist, joined))
         return train(request, ranks)
 
     return ended(training, ranks)
 
 
-def read_as_rank(words: Sequence[str], ranks: Ranks, command: str) -> int:
+def read_as_rank(asked: Invocation, ranks: Ranks) -> int:
     """Run a command that reads runs, or a tool, by these arguments; every rank calls this. As train_as_rank."""
 
     def work() -> int:
-        _agree(words, ranks)
-        if command in TOOLS:
-            tool = importlib.import_module(TOOLS[command][0])
-            return int(tool.by_ranks(tool_in(words)[1], ranks))
-        request = ranks.in_turn(lambda: parse(words))
+        _agree(asked.words, ranks)
+        if asked.tool is not None:
+            tool = importlib.import_module(TOOLS[asked.tool][0])
+            return int(tool.by_ranks(list(asked.tool_words), ranks))
+        request = ranks.in_turn(lambda: request_of(asked))
         return commands.run(request, ranks)
 
     return ended(work, ranks)
@@ -153,18 +153,18 @@ def _require_joined(asked: DistConfig, joined: DistConfig) -> None:
             )
 
 
-def shared_request(words: Sequence[str], ranks: Ranks) -> Request:
+def shared_request(asked: Invocation, ranks: Ranks) -> Request:
     """What the arguments ask for: rank 0 runs the config file, the others take its result as JSON.
 
     They run a file that registers readers or schemes too, for these alone.
     """
-    _agree(words, ranks)
+    _agree(asked.words, ranks)
 
     request = Request()
 
     def read() -> JsonObject:
         nonlocal request
-        request = parse(words)
+        request = request_of(asked)
         require_train(request)
         return {
             "command": request.command,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli.corrected import other_names
-from mudd_core.cli.names import known_words
+from mudd_core.cli.names import KNOWN_WORDS
 from mudd_core.cli.request import Request
 from mudd_core.cli.sampling import count_of
 from mudd_core.config import Config
@@ -19,7 +19,7 @@ def saved_run(request: Request) -> tuple[Config, RunFolder]:
     """Saved config and folder of the run of a request; UserError, with the whole command where that is clear."""
     section = {"sample": "sample", "validate": "eval"}.get(request.command, "")
     try:
-        return named_run(request.options, request.words, known_words(), section, _needs(request))
+        return named_run(request.options, request.words, KNOWN_WORDS, section, _needs(request))
     except UserError as error:
         if (better := other_names(request)) is not None:
             raise better from error

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.storage import is_url
 from mudd_core.cli.foreign_values import (
     RELATIVE,
     field_value,
@@ -24,8 +22,7 @@ from mudd_core.config.keys.foreign import NOTES, SETTINGS
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import foreign_name
-from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.run.store.saved_run import run_and_step
+from mudd_core.run.store.saved_run import is_run, run_and_step
 
 _START, _DROPOUTS = (
     "start.load_parameters_path",
@@ -114,11 +111,6 @@ def is_config(word: str) -> bool:
         return find_config(word).suffix in (".py", ".json")
     except UserError:
         return False
-
-
-def is_run(word: str) -> bool:
-    """Whether an argument is the folder of a run, or of one of its checkpoints."""
-    return not is_url(word) and RunFolder(Path(run_and_step(word)[0])).holds_run
 
 
 def _config_at(name: str) -> Config | None:

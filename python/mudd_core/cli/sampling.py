@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.cli import prompt_loop
-from mudd_core.cli.names import known_words
+from mudd_core.cli.names import KNOWN_WORDS
 from mudd_core.cli.request import Request
 from mudd_core.cli.stop_asked import asked_to_stop
 from mudd_core.cli.text_writer import Writer, say
@@ -119,7 +119,7 @@ def _length_is_typed(request: Request, config: Config) -> bool:
     if config.sample.max_tokens != SampleConfig().max_tokens:
         return True
     infos = fields_of_all()
-    overrides = split_words(request.words, config, known_words(), "sample")
+    overrides = split_words(request.words, config, KNOWN_WORDS, "sample")
     return any(field_path(item.path, infos, "sample") == _LENGTH for item in overrides)
 
 

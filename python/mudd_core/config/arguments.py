@@ -93,3 +93,13 @@ def without(words: Sequence[str], names: Collection[str], switches: Collection[s
         elif item.value is None:
             arguments.value()
     return kept
+
+
+def bare(words: Sequence[str]) -> Iterator[Argument]:
+    """The arguments that are neither options, nor values of them, nor assignments."""
+    arguments = Arguments(words)
+    for item in arguments:
+        if item.switch:
+            arguments.plain_value()
+        elif item.value is None and item.mark in ("", "-"):
+            yield item

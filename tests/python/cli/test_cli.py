@@ -13,6 +13,7 @@ import mudd_core
 from mudd_core import cli
 from mudd_core.base.errors import UserError
 from mudd_core.cli import argv, names
+from mudd_core.cli.requested import request_of
 from mudd_core.config import FAMILIES, Config
 from mudd_core.config.fields import walk
 from places import ROOT
@@ -138,29 +139,25 @@ def test_no_arguments_print_a_short_usage(tmp_path: Path) -> None:
 
 
 def test_options_of_sample_may_have_underscores() -> None:
-    options = argv.parse(["sample", "--config=tiny.py", "--num_samples", "2", "--prompt_file=x"]).options
+    options = request_of(
+        argv.parse(["sample", "--config=tiny.py", "--num_samples", "2", "--prompt_file=x"])
+    ).options
     assert (options["--num-samples"], options["--prompt-file"]) == ("2", "x")
 
 
 def test_the_version_is_an_option() -> None:
     with pytest.raises(UserError, match=r"'version' is no command; type: .* --version$"):
-        argv.parse(["version"])
+        request_of(argv.parse(["version"]))
 
 
 def test_words_become_a_request() -> None:
-    request = argv.parse(["sample", "--config", "tiny.py", "--prompt", "--x=1", "--max-tokens=5"])
+    request = request_of(argv.parse(["sample", "--config", "tiny.py", "--prompt", "--x=1", "--max-tokens=5"]))
     assert request.command == "sample" and request.options["--prompt"] == "--x=1"
     assert request.config is None and request.words == ["--max-tokens=5"]
-    request = argv.parse(["--config", "tiny.py", "--max-tokens=5", "sample.seed=3"])
+    request = request_of(argv.parse(["--config", "tiny.py", "--max-tokens=5", "sample.seed=3"]))
     assert request.required_config().sample.max_tokens == 5 and request.required_config().sample.seed == 3
     assert request.folder.path == Path("runs/tiny")
-    assert argv.parse(["--config=tiny.py", "--mode=validation"]).command == "validate"
-    assert argv.parse(["--mode", "sample", "--config=tiny.py"]).command == "sample"
-    assert argv.tool_in(["--mode=grow", "runs/a", "--preserve"]) == ("grow", ["runs/a", "--preserve"])
-    assert argv.tool_in(["--workdir=w", "--mode", "import", "folder"]) == (
-        "import",
-        ["--workdir=w", "folder"],
-    )
-    assert argv.tool_in(["--mode=train", "--config=tiny.py"])[0] is None
-    assert argv.parse(["--config=tiny.py", "--workdir=w"]).folder.path == Path("w")
-    assert argv.parse(["--config=tiny.py", "--steps", "9"]).required_config().train.steps == 9
+    assert request_of(argv.parse(["--config=tiny.py", "--mode=validation"])).command == "validate"
+    assert request_of(argv.parse(["--mode", "sample", "--config=tiny.py"])).command == "sample"
+    assert request_of(argv.parse(["--config=tiny.py", "--workdir=w"])).folder.path == Path("w")
+    assert request_of(argv.parse(["--config=tiny.py", "--steps", "9"])).required_config().train.steps == 9

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from mudd_core import cli
-from mudd_core.cli.argv import parse, tool_in
+from mudd_core.cli.argv import parse
+from mudd_core.cli.requested import request_of
 from mudd_core.config.keys.foreign import NOTES, SETTINGS
 from places import ROOT
 
@@ -53,12 +54,12 @@ def test_a_proposed_command_is_taken(
     """A proposed training has a checked config; other commands know their options."""
     monkeypatch.chdir(tmp_path)
     Path("notes.txt").write_text("notes\n")
-    if (tool := tool_in(words)[0]) is not None:
+    if (tool := parse(words).tool) is not None:
         assert cli.main([*words, "--help"]) == 0
         assert f"launch.py {tool}" in capsys.readouterr().out
         return
     trains = words[0].startswith("--") or words[0] == "train"
-    request = parse([*words, *(["--plan"] if trains else [])])
+    request = request_of(parse([*words, *(["--plan"] if trains else [])]))
     assert (request.config is not None) == (trains or request.command == "data")
     assert request.command == ("train" if trains else words[0])
 

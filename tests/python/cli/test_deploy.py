@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from job_fields import mistakes
-from mudd_core.cli.argv import config_of
+from mudd_core.cli.argv import parse
 from mudd_core.cli.job import requested_job
+from mudd_core.cli.requested import config_of
 from tiny_run import ROOT
 
 BASE = ROOT / "deploy" / "kubernetes" / "base"
@@ -45,7 +46,7 @@ def pods(job: Any) -> dict[str, Any]:
 
 def test_the_arguments_are_those_of_the_program() -> None:
     (launcher,) = pods(patched_job())["Launcher"]["containers"]
-    words = requested_job(launcher["args"])
+    words = requested_job(parse(launcher["args"]))
     config = config_of(
         "small.py", [word for word in words.words if not word.startswith(("--config", "--workdir"))]
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mudd_core import _core, cli
-from mudd_core.cli.argv import trains
+from mudd_core.cli.argv import parse
 from mudd_core.run.loop import signals
 from tiny_run import ROOT
 
@@ -116,7 +116,7 @@ def test_other_commands_end_by_the_signal_as_any_program(tmp_path: Path) -> None
     ],
 )
 def test_which_arguments_train(arguments: str, wanted: bool) -> None:
-    assert trains(arguments.split()) == wanted
+    assert parse(arguments.split()).trains == wanted
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from mudd_core import cli
 from mudd_core.base.errors import DivergedError, FormatError, SaveError, UserError
 from mudd_core.base.surroundings import environment_text
 from mudd_core.cli import argv, commands, ending
+from mudd_core.cli.requested import request_of
 from mudd_core.config import Config, SampleConfig
 from mudd_core.run.records.events import Summary
 from mudd_core.run.report.sample import write_text
@@ -25,7 +26,7 @@ from mudd_core.run.store.run_folder import RunFolder
 
 def test_the_ending_names_paths_commands_and_the_hash(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "step-300").mkdir(parents=True)
-    request = argv.parse(["--config=tiny.py"])
+    request = request_of(argv.parse(["--config=tiny.py"]))
     summary = Summary("tiny", 300, 300, 307200, 2.5, 2.4, 1.61, 0, 92.0, "ab12")
     text = ending.ending(summary, RunFolder(tmp_path), request, "The end")
     for part in (

@@ -15,6 +15,7 @@ import pytest
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
+from mudd_core.cli.argv import parse
 from mudd_core.cli.job import JobRequest, answering, on_hosts, requested_job
 from mudd_core.cli.mpirun import Job, Machine, cma_allowed, known_hosts, mpirun_argv, this_machine, threads_of
 from tiny_run import ROOT
@@ -78,12 +79,14 @@ def test_hosts_that_mpirun_knows_by_itself_are_counted(tmp_path: Path) -> None:
 
 def test_the_words_of_the_job_are_taken_out_and_threads_are_looked_up() -> None:
     words = ["--ranks=4", "--config=tiny.py", "--hosts", "a,b", "--max-restarts=3", "train.threads=2"]
-    assert requested_job(words) == JobRequest(
+    assert requested_job(parse(words)) == JobRequest(
         Job(4, ("a", "b"), 2), ("--config=tiny.py", "train.threads=2"), 3
     )
     for spelt in (["--threads", "3"], ["--threads=3"], ["--config.train.threads=3"], ["++train.threads=3"]):
-        assert requested_job(["--ranks=2", *spelt]).job.threads == 3
-    assert requested_job(["--ranks=2", "--threads=many"]).job.threads == 0  # the ranks name the mistake
+        assert requested_job(parse(["--ranks=2", *spelt])).job.threads == 3
+    assert (
+        requested_job(parse(["--ranks=2", "--threads=many"])).job.threads == 0
+    )  # the ranks name the mistake
 
 
 @pytest.mark.parametrize(
@@ -175,10 +178,10 @@ def test_ranks_start_where_no_ssh_is_installed(tmp_path: Path, monkeypatch: pyte
 
 STARTER = """
 import os, sys
-from mudd_core.cli import job
+from mudd_core.cli import argv, job
 from mudd_core.cli.mpirun import Machine
 machine = Machine({mpirun!r}, cores=2, threads=2, whole=False, root=os.geteuid() == 0)
-sys.exit(job.run(job.requested_job(sys.argv[1:]), [sys.executable, {script!r}], machine))
+sys.exit(job.run(job.requested_job(argv.parse(sys.argv[1:])), [sys.executable, {script!r}], machine))
 """
 
 

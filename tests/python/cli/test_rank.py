@@ -16,6 +16,7 @@ from mudd_core import _core
 from mudd_core.base.errors import DivergedError, FormatError, UserError
 from mudd_core.base.launcher_cores import ASKED_BINDING
 from mudd_core.cli import rank
+from mudd_core.cli.argv import parse
 from mudd_core.cli.rank import ended, join_options, shared_request
 from mudd_core.config import config_hash, load_config
 from mudd_core.run.ranks import rank_levels
@@ -39,7 +40,7 @@ def test_one_rank_runs_the_config_file_and_all_get_its_result(tmp_path: Path) ->
         "    return Config(name='counting')\n"
     )
     words = [f"--config={file}", "train.steps=7", f"--workdir={tmp_path / 'run'}"]
-    requests = on_ranks(lambda comm: shared_request(words, Ranks(comm)), 3)
+    requests = on_ranks(lambda comm: shared_request(parse(words), Ranks(comm)), 3)
     assert (tmp_path / "count").read_text() == "x"
     wanted = config_hash(load_config(file, ["train.steps=7"]))
     for request in requests:
@@ -48,7 +49,9 @@ def test_one_rank_runs_the_config_file_and_all_get_its_result(tmp_path: Path) ->
 
 
 def test_a_mistake_in_the_arguments_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert codes(lambda ranks: len(shared_request(["--config=tiny.py", "train.stesp=3"], ranks).words)) == [
+    assert codes(
+        lambda ranks: len(shared_request(parse(["--config=tiny.py", "train.stesp=3"]), ranks).words)
+    ) == [
         2,
         2,
         2,
@@ -74,7 +77,7 @@ def test_another_program_on_one_rank_is_refused(
 
     def work(ranks: Ranks) -> int:
         own = words if ranks.rank == 2 else ["--config=tiny.py"]
-        return len(shared_request(own, ranks).words)
+        return len(shared_request(parse(own), ranks).words)
 
     assert codes(work) == [2, 2, 2]
     said = capsys.readouterr().err
@@ -102,7 +105,7 @@ def levels_held(
     def work(comm: Any) -> int:
         ranks = Ranks(comm)
         levels.rank, levels.value = ranks.rank, own[ranks.rank]
-        return ended(lambda: len(shared_request(["--config=tiny.py", *words], ranks).words) * 0, ranks)
+        return ended(lambda: len(shared_request(parse(["--config=tiny.py", *words]), ranks).words) * 0, ranks)
 
     return on_ranks(work, len(own), node_size), held
 
@@ -310,5 +313,8 @@ def test_a_config_file_cannot_say_how_ranks_join(
     )
     monkeypatch.setattr(rank, "train", lambda *_: pytest.fail("trained"))
     words = [f"--config={file}"]
-    assert on_ranks(lambda comm: rank.train_as_rank(words, Ranks(comm), join_options(words)), 2) == [2, 2]
+    assert on_ranks(lambda comm: rank.train_as_rank(parse(words), Ranks(comm), join_options(words)), 2) == [
+        2,
+        2,
+    ]
     assert "give it as an argument: dist.node=rank" in capsys.readouterr().err

@@ -9,23 +9,24 @@ from pathlib import Path
 import pytest
 
 from mudd_core.cli import argv, main, same_run
+from mudd_core.cli.requested import request_of
 
 STOP = "train.stop_at"
 
 
 def test_the_command_line_can_be_pasted_back() -> None:
     words = ["--config=tiny.py", "--workdir=my runs/x", "train.steps=9", "--config.data.path", "a b"]
-    request = argv.parse(words)
+    request = request_of(argv.parse(words))
     text = same_run.command_line(request, "sample")
     shell = subprocess.run(
         ["sh", "-c", f'set -- {text}; shift 2; printf "%s\\n" "$@"'], capture_output=True, text=True
     )
-    again = argv.parse(shell.stdout.splitlines())
+    again = request_of(argv.parse(shell.stdout.splitlines()))
     assert (again.command, again.options, again.words) == ("sample", request.options, request.words)
 
 
 def _going_on(words: list[str], reason: str = STOP) -> list[str]:
-    line = shlex.split(same_run.to_go_on(argv.parse(words), reason, 1))
+    line = shlex.split(same_run.to_go_on(request_of(argv.parse(words)), reason, 1))
     return line[line.index(words[0]) :]
 
 

@@ -15,7 +15,8 @@ import documents
 from document_sizes import MIXTRAL
 from key_tables import PAGES
 from mudd_core.cli import main
-from mudd_core.cli.argv import parse, tool_in
+from mudd_core.cli.argv import parse
+from mudd_core.cli.requested import request_of
 
 ROOT = PAGES.parents[1]
 # In place of a program: writes its name and its arguments down, an empty line behind them.
@@ -73,10 +74,10 @@ def test_its_commands_are_taken(
     commands = [words for words in found if words is not None]
     assert len(commands) >= 3
     for words in commands:
-        if tool_in(words)[0]:
+        if parse(words).tool:
             assert main(words) == 0, capsys.readouterr().err
         else:
-            parse(words)
+            request_of(parse(words))
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)

@@ -13,6 +13,7 @@ from fake_engine import FakeEngine, fake_assembly
 from mudd_core.base.errors import UserError
 from mudd_core.cli.argv import parse
 from mudd_core.cli.request import Request
+from mudd_core.cli.requested import request_of
 from mudd_core.cli.training import _adopted
 from mudd_core.config import Config
 from mudd_core.run.loop.trainer import Trainer
@@ -37,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def started(*words: str) -> Request:
     """What `train` does with these arguments, over the small engine."""
-    request = parse(words)
+    request = request_of(parse(words))
     with contextlib.closing(RunStore(request.folder)) as store:
         config = _adopted(store, request.required_config(), request)
         with Trainer(config, store, assemble=fake_assembly(FakeEngine())) as trainer:
@@ -108,10 +109,10 @@ def test_a_name_that_the_file_computes_runs_it_each_time(folder: Path) -> None:
 
 def test_a_json_config_and_other_commands_are_read_as_before(folder: Path) -> None:
     started("--config=mine.py", "--workdir=run")
-    assert isinstance(parse(["--config=mine.py", "--workdir=run", "--plan"]).config, Config)
+    assert isinstance(request_of(parse(["--config=mine.py", "--workdir=run", "--plan"])).config, Config)
     assert times() == 2
     request = started("--config=run/config.json", "--workdir=run")
     assert request.required_config().train.seed == 4
     (folder / "run" / "run.json").write_text("{")
-    assert parse(["--config=mine.py", "--workdir=run"]).required_config().train.seed == 4
+    assert request_of(parse(["--config=mine.py", "--workdir=run"])).required_config().train.seed == 4
     assert times() == 3

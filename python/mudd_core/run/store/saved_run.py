@@ -43,6 +43,11 @@ def run_and_step(workdir: str) -> tuple[str, int | None]:
     return (workdir, None) if folder.path == Path(workdir) else (str(folder), step)
 
 
+def is_run(word: str) -> bool:
+    """Whether an argument is the folder of a run, or of one of its checkpoints."""
+    return not is_url(word) and RunFolder(Path(run_and_step(word)[0])).holds_run
+
+
 def newest_run() -> RunFolder | None:
     """The run below runs/ that has logged last; None where there is none."""
     return next((run for run in RunFolder(Path("runs") / "*").measured_beside() if run.holds_run), None)

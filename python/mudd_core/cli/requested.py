@@ -1,0 +1,179 @@
+"""Reads the Request of a command line: its config with the overrides, or the run that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url
+from mudd_core.cli.argv import Invocation
+from mudd_core.cli.corrected import (
+    line_of,
+    missing_config,
+    options_of,
+    other_names,
+    refuse_bare,
+    require_run,
+)
+from mudd_core.cli.names import ALIASES, COMMANDS, KNOWN_WORDS, OPTIONS, READING, TOOLS
+from mudd_core.cli.originals import check_takers, load_original
+from mudd_core.cli.request import Request
+from mudd_core.cli.retyping import is_config
+from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words, typed_names
+from mudd_core.config.arguments import Argument, bare
+from mudd_core.config.overrides import field_path
+from mudd_core.config.schema import fields_of_all
+from mudd_core.config.suggest import nearest
+from mudd_core.grammars import detect
+from mudd_core.run.store.config_source import recorded, resumed
+from mudd_core.run.store.own_code import require_named_reader, run_copies
+from mudd_core.run.store.run_folder import CHECKPOINTS
+from mudd_core.run.store.saved_run import is_run, run_and_step
+
+
+def request_of(invocation: Invocation) -> Request:
+    """Read the config of a command, or find the run that it reads; raises UserError."""
+    first, words, given = invocation.first, invocation.words, invocation.given
+    request = Request(invocation.named, words=[*given.words], options={**given.options}, stops=[*given.stops])
+    if request.options.keys() & {"--help", "--version"}:
+        asked = words[1] if words[:1] == ("help",) and len(words) > 1 else words[0]
+        if not first and _is_name(asked):
+            _command(asked)  # UserError: it is none
+        if "--mode" in request.options:
+            request.command = _command(request.options["--mode"])
+        return request  # of all else, help alone looks at the config
+    _take_run(request, invocation.mode or request.command)
+    if not load_original(request, first, words):
+        if "--mode" in request.options:
+            request.command = _command(request.options["--mode"])
+        check_takers(request)
+        if any(bare(request.words)):
+            refuse_bare(request, first)
+        _load(request, first)
+    return request
+
+
+def _command(name: str) -> str:
+    command = ALIASES.get(name, name)
+    if command not in COMMANDS:
+        known = [*COMMANDS, *ALIASES, *TOOLS]
+        hint = nearest(name, known) or f"; expected one of {', '.join((*COMMANDS, *TOOLS))}"
+        raise UserError(f"[arguments] unknown command '{name}'{hint}")
+    return command
+
+
+def _is_name(word: str) -> bool:
+    """Whether an argument could be meant as a command: no option, no assignment, no yml file."""
+    return word != "help" and word[:1].isalpha() and "=" not in word and not detect.is_yml(word)
+
+
+def _take_run(request: Request, command: str) -> None:
+    """Read the bare folder of a command that reads a run as its --workdir, and the folder of a checkpoint as its step.
+
+    UserError for a training in the folder of a checkpoint.
+    """
+    if command in (*READING, "data") and "--workdir" not in request.options:
+        for item in bare(request.words):
+            if is_run(item.raw) if command == "data" else _could_be_run(item):
+                request.words.remove(item.raw)
+                request.options["--workdir"] = item.raw
+                break
+    _take_config(request, command)
+    typed = request.options.get("--workdir", "")
+    folder, step = run_and_step(typed) if CHECKPOINTS in Path(typed).parts else (typed, None)
+    if folder == typed:
+        return
+    if command == "train":
+        line = line_of(request, "", [*options_of(request, {"--workdir": folder}), *request.words])
+        raise UserError(
+            f"[arguments] --workdir: expected the folder of a run, got '{typed}' in it; type: {line}"
+        )
+    request.options["--workdir"] = folder
+    if step is not None and command in OPTIONS["--step"][2]:
+        request.options.setdefault("--step", str(step))
+
+
+def _take_config(request: Request, command: str) -> None:
+    """Read the folder of a run that is given as --config as its --workdir; UserError for a training."""
+    config = request.options.get("--config", "")
+    if not config or "--workdir" in request.options or is_url(config) or not Path(config).is_dir():
+        return
+    if not is_run(config):
+        return
+    if command not in (*READING, "data"):
+        del request.options["--config"]
+        line = line_of(
+            request, "", [*options_of(request, {"--workdir": run_and_step(config)[0]}), *request.words]
+        )
+        raise UserError(f"[arguments] --config: expected a config, got the run '{config}'; type: {line}")
+    request.options["--workdir"] = request.options.pop("--config")
+
+
+def _could_be_run(item: Argument) -> bool:
+    """Whether an argument may be meant as the folder of a run: it is one, or neither a field nor a config."""
+    if is_url(item.raw) or Path(item.raw).is_dir():
+        return True
+    field = field_path(item.name, fields_of_all()) is not None
+    config = detect.is_yml(item.raw) or is_config(item.raw)
+    return item.mark == "" and not (field or config or item.raw in (*COMMANDS, *ALIASES))
+
+
+def _of_run(request: Request) -> str | None:
+    """The saved config of the run that --workdir names, for `train` without --config; None where there is none."""
+    if request.command != "train" or "--workdir" not in request.options:
+        return None
+    folder = request.folder
+    if not folder.holds_run:
+        return None
+    request.options["--config"] = str(folder.config_file)
+    return request.options["--config"]
+
+
+def _load(request: Request, first: str) -> None:
+    """Read the config that a request names; UserError, with the whole command for the names of other programs."""
+    try:
+        _load_config(request, first)
+    except UserError as error:
+        if (better := other_names(request, first)) is not None:
+            raise better from error
+        raise
+
+
+def _load_config(request: Request, first: str) -> None:
+    file = request.options.get("--config") or _of_run(request)
+    if request.command in READING:
+        require_run(request, first)
+    if request.command in READING or (request.command == "data" and file is None):
+        return  # the run's own config counts
+    if file is None:
+        split_words(request.words, Config(), KNOWN_WORDS)  # names the argument that is wrong, if one is
+        raise missing_config(request, first)
+    if of_run := _is_of_run(request, file):
+        run_copies(request.folder, request.words)
+    if request.command != "train" or request.options.keys() & {"--plan", "--params", "--explain"}:
+        request.config = config_of(file, request.words, of_run=of_run)
+        return
+    known = resumed(file, request.words, request.folder if "--workdir" in request.options else None)
+    if known is not None:
+        request.config, request.source = known
+        check_config(request.config)
+        return
+    with recorded(request.words) as request.source:
+        request.config = config_of(file, request.words, of_run=of_run)
+
+
+def _is_of_run(request: Request, file: str) -> bool:
+    """Whether a config file is the one of the run that --workdir names."""
+    return "--workdir" in request.options and request.folder.has_config(file)
+
+
+def config_of(file: str, words: Sequence[str], *, of_run: bool = False) -> Config:
+    """The checked config of a file with overrides. of_run: it is the config of a run that the command names."""
+    config = read_config(file)
+    overrides = split_words(words, config, KNOWN_WORDS)
+    config = apply_overrides(config, overrides)
+    if file.endswith(".json") and not of_run:
+        require_named_reader(config, words)
+    check_config(config, typed_names(overrides))
+    return config
