@@ -7,6 +7,7 @@ A name of a C++ type in a header is defined once, so that a reader who sees the 
 
     python tests/architecture.py            report every import or include that points up; exit code 1 if there is one
     python tests/architecture.py --write    draw the picture in docs/architecture.md again, as ./run docs does
+    python tests/architecture.py --count    print how many modules there are and how much of them is imports
 
 The layers of Python are in pyproject.toml (import-linter checks them too), those of C++ are below.
 """
@@ -17,6 +18,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -224,6 +226,26 @@ def listed_imports() -> list[str]:
     return [line for line in LAZY.read_text().splitlines() if line and not line.startswith("#")]
 
 
+def counts() -> dict[str, str]:
+    """Figures of the Python modules by their names, for comparison before and after a change of the layout."""
+    files, uses = _python_files(), module_imports()
+    used = Counter(module for others in uses.values() for module in others)
+    lines = sum(len((ROOT / name).read_text().splitlines()) for name, _ in files)
+    imports = (
+        node for _, tree in files for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+    of_imports = sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in imports)
+    folders = Counter(Path(name).parent.name for name, _ in files if not name.endswith("__init__.py"))
+    return {
+        "modules": str(len(files)),
+        "lines": str(lines),
+        "lines of imports outside functions": f"{of_imports}, {of_imports / lines:.1%}",
+        "modules that one module imports": str(sum(used[module] == 1 for module in uses)),
+        "loose modules of base/": str(folders["base"]),
+        "loose modules of data/": str(folders["data"]),
+    }
+
+
 def _direct(edges: Iterable[Edge]) -> list[tuple[str, str]]:
     """The edges that no longer path replaces, so that the picture stays readable."""
     uses: dict[str, set[str]] = {}
@@ -280,9 +302,12 @@ def redrawn(page: str) -> str:
 
 
 def main() -> int:
-    """Check, or draw."""
+    """Check, draw or count."""
     if sys.argv[1:] == ["--write"]:
         PAGE.write_text(redrawn(PAGE.read_text()))
+        return 0
+    if sys.argv[1:] == ["--count"]:
+        print("\n".join(f"{name}: {figure}" for name, figure in counts().items()))
         return 0
     found = faults()
     print("\n".join(found) if found else "layers: every import and include points down")
