@@ -1,15 +1,15 @@
-"""What a pipeline gives a run: rows of ids for training and validation, each a pure function of its number."""
+"""What a start says about its data, and what a pipeline gives back: rows of ids, each a pure function of its number."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
 
 import numpy as np
 
 from mudd_core.base.types import Int32
-from mudd_core.data.sources.corpus import Split
+from mudd_core.data.sources.corpus import Progress, Split
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -154,3 +154,16 @@ def filled(
     arrays: dict[str, Int32] = {name: np.empty((n_samples, seq_len), np.int32) for name in names}
     core.fill(first_sample, arrays["inputs"], arrays["targets"], {name: arrays[name] for name in parts})
     return arrays
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a start says about its data.
+
+    fingerprint: of the data that a run was started with. progress: called with (phase, done, total); None is the
+    terminal. before_build: called before text is read for a new cache; it may raise.
+    """
+
+    fingerprint: str | None = None
+    progress: Progress | None = None
+    before_build: Callable[[], None] | None = None

@@ -14,10 +14,9 @@ from chat_cases import chat_config, random_chat, turns, write_folder, write_json
 from mudd_core import dist
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config, TransformerPPConfig
-from mudd_core.data.chat.best_fit import best_fit
 from mudd_core.data.pipelines import prepare
 from mudd_core.data.pipelines.chat import ChatData
-from mudd_core.data.pipelines.chat_rows import ChatRows
+from mudd_core.data.pipelines.chat_rows import ChatRows, best_fit
 from mudd_core.data.rows import RowShape
 from mudd_core.engine.model import Model
 from mudd_core.run.loop.trainer import Trainer

@@ -22,8 +22,8 @@ from mudd_core.data.documents import source as documents_source
 from mudd_core.data.formats.example import encoded
 from mudd_core.data.messages import Message
 from mudd_core.data.pipelines import RowShape, prepare
-from mudd_core.data.streaming import choose, records
 from mudd_core.data.streaming import data as stream_data
+from mudd_core.data.streaming import records
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Encoder
 from mudd_core.data.streaming.rows import StreamRows
@@ -170,14 +170,14 @@ def test_auto_streams_above_a_size(texts: Path, tmp_path: Path, monkeypatch: pyt
         config = config_of(kind, texts, "full", "data.cache=auto", f"data.cache_dir={tmp_path}", *words)
         return isinstance(prepare(config, progress=quiet).rows("train", SHAPE), StreamRows)
 
-    assert choose.AUTO_BYTES == 2 << 30
-    monkeypatch.setattr(choose, "AUTO_BYTES", 100)
+    assert stream_data.AUTO_BYTES == 2 << 30
+    monkeypatch.setattr(stream_data, "AUTO_BYTES", 100)
     assert streams() and streams(kind="rows") and streams(kind="blocks")
     assert not streams("data.tokenizer=bpe", "data.vocab_size=257", "model.vocab_size=300")
     assert not streams(kind="text")
-    monkeypatch.setattr(choose, "AUTO_BYTES", 1 << 30)
+    monkeypatch.setattr(stream_data, "AUTO_BYTES", 1 << 30)
     assert not streams()
-    monkeypatch.setattr(choose, "AUTO_BYTES", 100)
+    monkeypatch.setattr(stream_data, "AUTO_BYTES", 100)
     assert not streams()  # the cache is there now
     assert "data.cache=stream tokenizes ahead" in "\n".join(
         prepare(config_of("rows", texts, "stream", f"data.cache_dir={tmp_path}/none")).describe()

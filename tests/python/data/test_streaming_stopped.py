@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mudd_core.data.streaming import stopped
+from mudd_core.data.streaming import processes
 
 
 def until(true: object, seconds: float = 20.0) -> None:
@@ -22,10 +22,10 @@ def until(true: object, seconds: float = 20.0) -> None:
 def test_a_stopped_process_is_named_continued_and_at_last_ended(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stopped, "_LOOK_EVERY", 0.02)
+    monkeypatch.setattr(processes, "_LOOK_EVERY", 0.02)
     over, told = threading.Event(), []
     child = subprocess.Popen(["sleep", "100"])
-    thread = threading.Thread(target=stopped.end_stopped, args=([child], over))
+    thread = threading.Thread(target=processes.end_stopped, args=([child], over))
     thread.start()
     try:
         child.send_signal(signal.SIGSTOP)
@@ -35,10 +35,10 @@ def test_a_stopped_process_is_named_continued_and_at_last_ended(
             in "".join(told)
         )
         child.send_signal(signal.SIGCONT)
-        until(lambda: not stopped.is_stopped(child.pid))
+        until(lambda: not processes.is_stopped(child.pid))
         time.sleep(0.2)
         assert child.poll() is None
-        monkeypatch.setattr(stopped, "LIMIT", 0.1)
+        monkeypatch.setattr(processes, "LIMIT", 0.1)
         child.send_signal(signal.SIGSTOP)
         assert child.wait(20) == -signal.SIGKILL
     finally:

@@ -1,4 +1,4 @@
-"""From files of conversations to tokenized examples, one after the other."""
+"""From files of conversations to tokenized examples, one after the other, and the count of refused ones by kind."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int64
 from mudd_core.config.data import DataConfig
-from mudd_core.data.chat.child import TOO_LONG, TOO_MUCH_MEMORY, RefusedError
+from mudd_core.data.chat.child import (
+    CHANGES,
+    CHANGES_EARLIER,
+    REFUSES,
+    TOO_LONG,
+    TOO_MUCH_MEMORY,
+    RefusedError,
+)
 from mudd_core.data.chat.conversations import NoLayoutError, conversation_of, messages_column, records
-from mudd_core.data.chat.faults import Faults
 from mudd_core.data.chat.kept import Entry
 from mudd_core.data.chat.masks import example_of
 from mudd_core.data.chat.renderer import SHORTEST_BOUND, RenderedChat, Renderer
@@ -25,11 +31,78 @@ from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.sources.splits import Sources
 from mudd_core.data.tokenizers.tokenizer import Tokenizer, WithPlaces
 
+_LONGEST = 240  # characters of a text in a message
+
+_BEFORE = 60  # of them in front of the first difference
+
 _AT_ONCE = 64  # texts that are tokenized in one call
+
 _TRIED = 20  # conversations after which a template that makes all of them too large is refused
+
 _PARSED = "tool calls have arguments as JSON text; they are read as objects"
+
 _CHANGED = "earlier answers are changed by the template when later turns follow; they are not trained on"
+
 _LONG = "conversations are far longer than train.seq_len and are dropped (data.too_long)"
+
+
+@dataclass
+class Faults:
+    """The refused examples of a data set. counts: by kind. first: of each kind, its number and the words about it."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    first: dict[str, str] = field(default_factory=dict)
+
+    def add(self, example: str, error: RefusedError) -> None:
+        """Count one. example: its number and file."""
+        self.counts[error.kind] = self.counts.get(error.kind, 0) + 1
+        self.first.setdefault(
+            error.kind, "\n".join([f"{example}: {error.reason}", *shown_texts(error.texts)])
+        )
+
+    def text(self) -> str:
+        """How many of each kind; empty without any."""
+        return ", ".join(f"{count:,} with {kind}" for kind, count in self.counts.items())
+
+    def require_none(self, total: int) -> None:
+        """UserError with the first of each kind and the way out. total: examples in all."""
+        if not self.counts:
+            return
+        refused = sum(self.counts.values())
+        raise UserError(
+            f"[data.path] {refused:,} of {total:,} examples cannot be trained on: {self.text()}\n"
+            + "\n".join(self.first.values())
+            + "\nmend them, or set data.bad_examples=drop to train without them"
+            + self._hint()
+        )
+
+    def _hint(self) -> str:
+        """What else may be done about some kinds."""
+        hints = []
+        if {CHANGES, CHANGES_EARLIER} & self.counts.keys():
+            ways = "a template with {% generation %} marks (data.template=FILE)"
+            if CHANGES not in self.counts:
+                ways += ", or data.loss_on=last,"
+            hints.append(f"{ways} needs no text that stays")
+        if REFUSES in self.counts:
+            hints.append("data.template=chatml or FILE takes another template")
+        return "".join(f"; {hint}" for hint in hints)
+
+
+def shown_texts(texts: list[str]) -> list[str]:
+    """Lines that show texts: two from a little before their first difference, one from its beginning."""
+    if len(texts) < 2:
+        return [f"  text    {_cut(one, 0)}" for one in texts]
+    same = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    return [
+        f"  {name:<7} {_cut(one, max(0, same - _BEFORE))}"
+        for name, one in zip(("first", "second"), texts, strict=True)
+    ]
+
+
+def _cut(text: str, first: int) -> str:
+    end = first + _LONGEST
+    return f"{'...' if first else ''}{text[first:end]!r}{'...' if end < len(text) else ''}"
 
 
 @dataclass

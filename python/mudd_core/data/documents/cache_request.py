@@ -11,8 +11,8 @@ from mudd_core.data.cache.folder import is_current, require_name
 from mudd_core.data.cache.token_cache import TokenCache, fingerprint_of, open_cache
 from mudd_core.data.documents.build import build_cache
 from mudd_core.data.documents.source import DocumentSource
-from mudd_core.data.preparation import Preparation
 from mudd_core.data.progress import ConsoleProgress, end_on_request
+from mudd_core.data.rows import Preparation
 from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.sources.notes import require_unchanged
 from mudd_core.data.tokenizers.bpe_pieces import has_long_piece

@@ -22,8 +22,8 @@ from mudd_core.data.cache.folder import as_it_is, saved_cache
 from mudd_core.data.cache.token_cache import SPLITS, TokenCache, is_unsealed, way_out
 from mudd_core.data.documents.cache_request import CacheRequest
 from mudd_core.data.documents.source import CacheForm, DocumentSource, grouped
-from mudd_core.data.preparation import Preparation
 from mudd_core.data.progress import end_on_request
+from mudd_core.data.rows import Preparation
 from mudd_core.data.sources.access import LOCAL, Access, local_root, require_local
 from mudd_core.data.sources.corpus import Corpus, Document, Progress, Split, scan_listing
 from mudd_core.data.sources.listing import list_files
@@ -186,6 +186,6 @@ def text_cache(settings: DataSettings, how: Preparation, access: Access) -> Toke
 
 def _request(root: Path, settings: DataSettings, how: Preparation, access: Access) -> CacheRequest:
     for name, value in (("path", settings.path), ("tokenizer", settings.tokenizer)):
-        require_local(name, value)  # sources/local.py has made paths of them
+        require_local(name, value)  # sources/hub_datasets.py has made paths of them
     tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, access)
     return CacheRequest(root, PlainText(settings.path, root), tokenizer, how)

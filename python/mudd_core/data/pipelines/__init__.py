@@ -20,12 +20,10 @@ from mudd_core.data.pipelines import user_readers
 from mudd_core.data.pipelines.document_data import DocumentData
 from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.pipelines.user_readers import register
-from mudd_core.data.preparation import Preparation
-from mudd_core.data.rows import PARTS, Prepared, Rows, RowShape, Tested
+from mudd_core.data.rows import PARTS, Preparation, Prepared, Rows, RowShape, Tested
 from mudd_core.data.sources.access import Access
 from mudd_core.data.sources.corpus import Progress
-from mudd_core.data.sources.hub_datasets import with_test
-from mudd_core.data.sources.local import with_local_sources
+from mudd_core.data.sources.hub_datasets import with_local_sources, with_test
 
 __all__ = [
     "PARTS",

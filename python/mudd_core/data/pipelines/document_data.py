@@ -20,13 +20,11 @@ from mudd_core.data.cache.folder import saved_cache
 from mudd_core.data.cache.token_cache import TokenCache, fingerprint_of, way_out
 from mudd_core.data.documents.cache_request import CacheRequest
 from mudd_core.data.documents.source import DocumentSource, Frame, document_source, dropped_of
-from mudd_core.data.preparation import Preparation
-from mudd_core.data.rows import Rows, RowShape
+from mudd_core.data.rows import Preparation, Rows, RowShape
 from mudd_core.data.sources.access import Access, local_root, require_local
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.sources.splits import TAKES_ALL
-from mudd_core.data.streaming.choose import is_streamed
-from mudd_core.data.streaming.data import StreamData, require_readable, tell
+from mudd_core.data.streaming.data import StreamData, is_streamed, require_readable, tell
 from mudd_core.data.tokenizers.source import TokenizerSource, find_tokenizer
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 

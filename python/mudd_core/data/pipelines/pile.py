@@ -7,8 +7,11 @@ records are cut, shorter ones are filled with id 0, which is no target unless da
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -18,24 +21,24 @@ import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.framing import HEADER_BYTES
+from mudd_core.base.regular_files import read_bytes, write_file
 from mudd_core.base.types import Int64, JsonObject
 from mudd_core.config import Config
 from mudd_core.config.protocols import WHOLE_BATCHES, protocol_of, validation_batch
 from mudd_core.data.formats.bad_records import BadRecords, dropped_note
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import ids_of, require_ids
-from mudd_core.data.formats.tfrecord import feature_of, payload_at
+from mudd_core.data.formats.tfrecord import feature_of, offsets, payload_at
 from mudd_core.data.pipelines.ids_data import IdData, IdRows, fingerprint_of, require_batch, vocabulary_of
 from mudd_core.data.pipelines.pile_order import Groups
 from mudd_core.data.pipelines.pipeline import Pipeline
-from mudd_core.data.pipelines.record_index import record_offsets
-from mudd_core.data.preparation import Preparation
-from mudd_core.data.rows import RowShape
+from mudd_core.data.rows import Preparation, RowShape
 from mudd_core.data.sources.access import local_root
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.sources.splits import sources_of
 
 _NUMBER = re.compile(r"pile\.tfrecord\.b(\d+)")
+
 _OPEN_FILES = 16
 
 
@@ -223,3 +226,31 @@ def prepare(config: Config, how: Preparation) -> PileData:
 
 
 PIPELINE = Pipeline("pile", (), prepare)
+
+
+def record_offsets(
+    path: Path, cache: Path, rule: str = "", is_good: Callable[[BoundedFile, int], bool] | None = None
+) -> Int64:
+    """Return the offset of each record in bytes. An index that is damaged or of a changed file is built again.
+
+    is_good: keeps the records at these offsets alone. rule: what it depends on, part of the name of the index.
+    """
+    from mudd_core import _core
+
+    state = path.stat()
+    name = (
+        os.fsencode(path.absolute())
+        + f"\0{state.st_size},{state.st_mtime_ns},{state.st_ctime_ns}{rule}".encode()
+    )
+    kept = cache / "offsets" / hashlib.sha256(name).hexdigest()[:24]
+    if kept.is_file():
+        data = read_bytes(kept)
+        if len(data) % 8 == 4 and _core.crc32c(data[4:]) == int.from_bytes(data[:4], "little"):
+            return np.frombuffer(data, "<i8", offset=4).astype(np.int64)
+    with BoundedFile(path) as file:
+        kept_offsets = (at for at in offsets(file) if is_good is None or is_good(file, at))
+        found = np.fromiter(kept_offsets, np.int64)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    data = found.astype("<i8").tobytes()
+    write_file(kept, _core.crc32c(data).to_bytes(4, "little") + data)
+    return found

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mudd_core.config import Config
-from mudd_core.data.preparation import Preparation
-from mudd_core.data.rows import Prepared, RowShape
+from mudd_core.data.rows import Preparation, Prepared, RowShape
 
 
 def _no_note(config: Config, shape: RowShape) -> str:

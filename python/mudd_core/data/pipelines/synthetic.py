@@ -11,8 +11,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32
 from mudd_core.config import Config
 from mudd_core.data.pipelines.pipeline import Pipeline
-from mudd_core.data.preparation import Preparation
-from mudd_core.data.rows import RowShape
+from mudd_core.data.rows import Preparation, RowShape
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 

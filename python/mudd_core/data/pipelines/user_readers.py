@@ -25,8 +25,7 @@ from mudd_core.data.formats.not_text import fault_in
 from mudd_core.data.pipelines import pack
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
 from mudd_core.data.pipelines.document_data import DocumentData, cached
-from mudd_core.data.preparation import Preparation
-from mudd_core.data.rows import RowShape
+from mudd_core.data.rows import Preparation, RowShape
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.tokenizers.source import TokenizerSource
 from mudd_core.data.tokenizers.tokenizer import Tokenizer

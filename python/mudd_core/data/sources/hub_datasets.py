@@ -1,6 +1,7 @@
 """data.dataset: a folder, or a data set of the Hugging Face hub as its libraries keep it on this machine.
 
-`datasets` keeps Arrow files that it has prepared; `hf download` keeps the files of the repository.
+`datasets` keeps Arrow files that it has prepared; `hf download` keeps the files of the repository. A config gets paths
+of this machine in place of its names and URLs here too.
 """
 
 from __future__ import annotations
@@ -16,16 +17,24 @@ from types import ModuleType
 from mudd_core.base.errors import UserError
 from mudd_core.base.packages import needed
 from mudd_core.base.paths import hub_cache, hub_place
+from mudd_core.base.storage import is_url
+from mudd_core.config import Config
 from mudd_core.config.data import DataConfig
+from mudd_core.config.fields import replace_path
 from mudd_core.config.pipelines import spec_of
 from mudd_core.data.sources import c4
-from mudd_core.data.sources.access import Access
+from mudd_core.data.sources.access import Access, cache_root
 from mudd_core.data.sources.hub_names import without_token
 
 _SPLITS = {"train", "validation", "test"}
+
 _OWNERS = {"c4": "allenai"}  # of names that the hub has moved
+
 _CARD = re.compile(r"readme|licen[sc]e|\.git", re.IGNORECASE)  # files of a repository that are no data
+
 _CONFIG_NAME = re.compile(r"^[-\s]*config_name:\s*[\"']?([^\"'\s#]+)", re.MULTILINE)
+
+_FIELDS = ("path", "eval_path", "tokenizer")
 
 
 def dataset_cache() -> Path:
@@ -193,3 +202,23 @@ def _offline(library: ModuleType, wanted: bool) -> Iterator[None]:
     finally:
         constants.HF_HUB_OFFLINE, library.config.HF_HUB_OFFLINE = before
         library.logging.set_verbosity(level)
+
+
+def with_local_sources(config: Config, fingerprint: str | None = None) -> Config:
+    """The config to read data by; UserError where something is not on this machine and may not or cannot be fetched.
+
+    fingerprint: of the data that a run was started with. Its token cache needs no source, so nothing is looked for
+    where that is there; copies of sources are taken as they are.
+    """
+    if is_url(config.data.cache_dir):
+        config = replace_path(config, "data.cache_dir", str(cache_root(config)))
+    data = config.data
+    if not data.dataset and not any("://" in getattr(data, name) for name in _FIELDS):
+        return config
+    access = Access.of(config, again=fingerprint is not None)
+    if spec_of(data.pipeline).plain_text and fingerprint is not None and (access.root / fingerprint).is_dir():
+        return config
+    data = with_dataset(data, access)
+    path, eval_path, tokenizer = (access.local(getattr(data, name), f"[data.{name}]") for name in _FIELDS)
+    data = dataclasses.replace(data, path=path, eval_path=eval_path, tokenizer=tokenizer)
+    return dataclasses.replace(config, data=data)

@@ -1,4 +1,4 @@
-"""Data of a run that are tokenized ahead of the training, and not before it."""
+"""Data of a run that are tokenized ahead of the training, and whether data.cache and the files allow that."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import notes_stream
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
 from mudd_core.config.pipelines import spec_of
+from mudd_core.config.streaming import stream_faults
 from mudd_core.data.cache.token_cache import TokenCache
 from mudd_core.data.documents.source import DocumentSource, TextFiles
 from mudd_core.data.progress import ConsoleProgress
@@ -27,6 +29,8 @@ from mudd_core.data.streaming.rows import StreamRows
 from mudd_core.data.streaming.validation import validation_cache
 from mudd_core.data.tokenizers.source import TokenizerSource
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
+
+AUTO_BYTES = 2 << 30  # of source files, above which data.cache=auto streams
 
 
 @dataclass(frozen=True)
@@ -150,3 +154,46 @@ def tell(source: DocumentSource, pipeline: str, progress: Progress | None) -> No
             "first; name validation files in data.eval_path",
             file=sys.stderr,
         )
+
+
+def is_streamed(config: Config, source: DocumentSource) -> bool:
+    """Whether to stream; UserError where data.cache=stream is asked for and the files do not allow it."""
+    asked = config.data.cache
+    if asked == "full":
+        return False
+    faults = [*stream_faults(config), *_file_faults(config, source, asked)]
+    if asked == "stream":
+        if faults:
+            raise UserError("\n".join(f"[data.cache] {fault}" for fault in faults))
+        return True
+    return not faults and source.bytes() > AUTO_BYTES
+
+
+def _file_faults(config: Config, source: DocumentSource, asked: str) -> list[str]:
+    texts = source.train
+    if not isinstance(texts, TextFiles):
+        return ["stream: expected files of documents, got a reader; take data.cache=full"]
+    if not spec_of(config.data.pipeline).by_number:
+        return []
+    if texts.bad.drops:
+        return [
+            f"stream: data.pipeline={config.data.pipeline} reads documents by their number, which "
+            "data.bad_records=drop changes; take data.cache=full"
+        ]
+    if fault := _order_fault(texts):
+        return [
+            f"stream: {fault}, and data.pipeline={config.data.pipeline} reads them in an order of its own; unpack it, "
+            "convert it (launch.py data convert), or take data.cache=full"
+        ]
+    if asked == "auto" and config.data.shuffle != "off" and texts.reads_groups:
+        return ["stream: a shuffled order would read a whole row group for each document"]
+    return []
+
+
+def _order_fault(texts: TextFiles) -> str:
+    """Why documents of these files cannot be read by number; empty if they can."""
+    if (way := texts.format.by_number) is None:
+        return ""
+    faults = (fault for file in texts.files if (fault := way.fault(file)))
+    found = next(faults, "")
+    return f"{found}, so its documents can only be read in order" if found else ""

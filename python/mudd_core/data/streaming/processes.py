@@ -1,4 +1,7 @@
-"""The processes that tokenize for a run: started by name, told and heard through pipes, gone with the run."""
+"""The processes that tokenize for a run: started by name, told and heard through pipes, gone with the run.
+
+One that a signal has stopped (SIGSTOP) answers nothing and does not end; it is noticed, and replaced after a while.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import IO
 
 from mudd_core.base.errors import StopRequestedError, UserError
@@ -20,11 +24,17 @@ from mudd_core.data.formats.bad_records import dropped_note
 from mudd_core.data.messages import Head, Message, error_of, receive, send
 from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.streaming.recipe import Recipe
-from mudd_core.data.streaming.stopped import end_stopped
 
 # One thread and one arena each: the number of processes decides what they take.
 _ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
+
 _PATIENCE = 5.0  # seconds that a stop waits for a process that reads
+
+LIMIT = 60.0  # seconds that a process may be stopped before it is ended and replaced
+
+_LOOK_EVERY = 1.0
+
+_ON_STOP = 5.0  # seconds of the limit once the run is asked to stop
 
 
 class _Inbox:
@@ -187,3 +197,38 @@ def _error_of(head: Head, file: str, what: str) -> Exception:
             return OSError(head["errno"], head["text"], head["path"])
         return UserError(f"[data.path] cannot read {head['path']}: {head['text']}")
     return error_of(head, f"{file}, {what}: a process that tokenizes failed")
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is in the state `stopped`; False where /proc does not say."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in ("T", "t")
+
+
+def end_stopped(children: Sequence[subprocess.Popen[bytes]], ended: threading.Event) -> None:
+    """Name each stopped process on stderr once, and end it after LIMIT; return when `ended` is set.
+
+    The run then finds it dead, as it finds a killed one, and starts another.
+    """
+    from mudd_core import _core
+
+    since: dict[int, float] = {}
+    while not ended.wait(_LOOK_EVERY):
+        for child in list(children):
+            if child.returncode is not None or not is_stopped(child.pid):
+                since.pop(child.pid, None)
+                continue
+            if child.pid not in since:
+                since[child.pid] = time.monotonic()
+                print(
+                    f"warning: [data.cache] process {child.pid}, which tokenizes, is stopped by a signal; "
+                    f"continue it: kill -CONT {child.pid}; after {LIMIT:.0f} s it is replaced",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            limit = min(LIMIT, _ON_STOP) if _core.stop_requested() else LIMIT
+            if time.monotonic() - since[child.pid] > limit:
+                child.kill()

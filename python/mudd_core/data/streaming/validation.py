@@ -13,7 +13,7 @@ from mudd_core.base.types import Json
 from mudd_core.data.cache.token_cache import SplitPlace, TokenCache
 from mudd_core.data.documents.cache_request import CacheRequest
 from mudd_core.data.documents.source import DocumentSource, Frame, TextFiles
-from mudd_core.data.preparation import Preparation
+from mudd_core.data.rows import Preparation
 from mudd_core.data.sources.corpus import Progress, Split
 from mudd_core.data.streaming.in_order import InOrder
 from mudd_core.data.streaming.processes import Processes

@@ -1,7 +1,8 @@
 """A process that reads documents and tokenizes them for a run: `python -m mudd_core.data.streaming.worker`.
 
-It is told what to do through its input and answers through its output, in order; it ends where the run is gone. A stop
-is the run's own business, so its signals are passed over here.
+Its input has the requests, its output the answers in their order; it ends when the run is gone. A stop concerns the run
+alone, so this process ignores the signals of one. It reads a document by its number: formats of records find one
+themselves (Format.by_number); text is one document a file, or is cut into documents.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import numpy as np
 from mudd_core import _core
 from mudd_core.base.errors import FormatError
 from mudd_core.base.regular_files import open_regular
-from mudd_core.base.types import Array
-from mudd_core.data.formats.format import Reader, text_of
+from mudd_core.base.types import Array, Int64
+from mudd_core.data.documents.source import TextFiles
+from mudd_core.data.formats import text
+from mudd_core.data.formats.bounded import BoundedFile
+from mudd_core.data.formats.format import ByNumber, Reader, Value, text_of
 from mudd_core.data.messages import Head, Message, answer_parent, fault_of, joined, receive, send
-from mudd_core.data.streaming.by_number import places_of, reader_of
+from mudd_core.data.sources.corpus import cut_text
 from mudd_core.data.streaming.recipe import Encoder
 
 
@@ -142,6 +146,51 @@ def serve(source: BinaryIO, out: BinaryIO) -> None:
 def main() -> None:
     """The process."""
     answer_parent(serve, (*_core.stop_signals(), _core.save_signal()))
+
+
+def places_of(texts: TextFiles, path: Path) -> Int64:
+    """The places of a file's records, [n, 2]."""
+    if texts.format.holds == "text":
+        return _places_of_text(path) if texts.cuts else np.zeros((1, 2), np.int64)
+    return _by_number(texts).places(path)
+
+
+def reader_of(texts: TextFiles, path: Path) -> Reader:
+    """An open file of texts."""
+    if texts.format.holds == "text":
+        return _Pieces(path) if texts.cuts else _Whole(path)
+    return _by_number(texts).reader(path, texts.column)
+
+
+def _by_number(texts: TextFiles) -> ByNumber:
+    found = texts.format.by_number
+    assert found is not None, f"streaming/data.py refuses {texts.named}"
+    return found
+
+
+def _places_of_text(path: Path) -> Int64:
+    found = [(start, len(data)) for start, data in cut_text(path)]
+    return np.array(found, np.int64).reshape(-1, 2)
+
+
+class _Whole:
+    """A file that is one document."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, places: Int64, numbers: Int64) -> list[Value | None]:
+        return [next(text.records(self._path, ("text",)))["text"] for _ in places]
+
+
+class _Pieces:
+    """A file of plain text that is cut into documents."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = BoundedFile(path, reads_again=True)
+
+    def read(self, places: Int64, numbers: Int64) -> list[Value | None]:
+        return [self._file.read(int(at), int(size), "text") for at, size in places]
 
 
 if __name__ == "__main__":
