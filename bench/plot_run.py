@@ -11,7 +11,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from mudd_core.base.chart import BOTTOM, HEIGHT, Axis, Chart, Point
+from mudd_core.base.show.chart import BOTTOM, HEIGHT, Axis, Chart, Point
 
 TRAIN, MEAN, VALID = "#b8c7e0", "#2457a6", "#c4472b"
 

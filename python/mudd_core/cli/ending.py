@@ -8,7 +8,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mudd_core.base.printable import printable
+from mudd_core.base.show.printable import printable
 from mudd_core.base.surroundings import typed_program
 from mudd_core.base.units import duration
 from mudd_core.cli.request import Request

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import SaveError, UserError, is_full_disk, is_full_memory
-from mudd_core.base.printable import visible
+from mudd_core.base.show.printable import visible
 from mudd_core.base.surroundings import require_levels
 from mudd_core.cli import main_help
 from mudd_core.cli.standard_streams import flushed, named_streams, replace_unknown_characters, restart_in_utf8

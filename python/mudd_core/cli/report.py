@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
-from mudd_core.base.printable import beginning_of, visible
-from mudd_core.base.terminal import screen
+from mudd_core.base.show.printable import beginning_of, visible
+from mudd_core.base.show.terminal import screen
 from mudd_core.base.units import duration
 from mudd_core.config import Config, config_hash
 from mudd_core.config.describe import listing

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mudd_core.base.html_table import folded, html_table
-from mudd_core.base.printable import visible_line
+from mudd_core.base.show.printable import visible_line
+from mudd_core.base.show.tables import folded, html_table
 from mudd_core.config.fields import walk
 
 if TYPE_CHECKING:

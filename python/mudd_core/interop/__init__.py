@@ -20,8 +20,8 @@ import numpy.typing as npt
 from mudd_core import _core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.paths import local
-from mudd_core.base.printable import visible_line
 from mudd_core.base.regular_files import read_text
+from mudd_core.base.show.printable import visible_line
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint.stored import AnyTensor, StoredTensor
 from mudd_core.checkpoint.weights import stored_weights

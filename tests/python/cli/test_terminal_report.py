@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mudd_core.base.terminal import locale_is_utf8
+from mudd_core.base.show.terminal import locale_is_utf8
 from places import ROOT
 from tiny_run import TinyRun
 

@@ -15,7 +15,7 @@ from event_files import events_of
 from fake_runs import TIMES
 from mudd_core import _core
 from mudd_core.base.errors import FormatError
-from mudd_core.base.printable import beginning_of, printable
+from mudd_core.base.show.printable import beginning_of, printable
 from mudd_core.cli import main
 from mudd_core.config import Config, load_config
 from mudd_core.dist import Comm

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import mudd_core as mc
-from mudd_core.base.html_table import html_table
+from mudd_core.base.show.tables import html_table
 from mudd_core.data.tokenizers.tokenizer import ByteTokenizer
 
 SIZES = [

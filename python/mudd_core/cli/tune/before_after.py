@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mudd_core.base.errors import StopRequestedError
-from mudd_core.base.printable import printable
+from mudd_core.base.show.printable import printable
 from mudd_core.base.types import Int64
 from mudd_core.cli.tune.base import Base
 from mudd_core.config import Config

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import StopRequestedError, UserError
-from mudd_core.base.html_table import html_table
 from mudd_core.base.in_use import alone
 from mudd_core.base.other_names import TRAINER, Hinted
+from mudd_core.base.show.tables import html_table
 from mudd_core.base.types import Array, Int32
 from mudd_core.checkpoint import final_hash, is_weight
 from mudd_core.config import Config

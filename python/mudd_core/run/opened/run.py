@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.html_table import html_table
-from mudd_core.base.printable import visible_line
+from mudd_core.base.show.printable import visible_line
+from mudd_core.base.show.tables import html_table
 from mudd_core.base.surroundings import notes_stream
 from mudd_core.config import Config
 from mudd_core.config.suggest import nearest

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
-from mudd_core.base.html_table import html_table
+from mudd_core.base.show.tables import html_table
 from mudd_core.base.types import Json
 from mudd_core.engine.accuracy import SAMPLE_ACCURACY
 

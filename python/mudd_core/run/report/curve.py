@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mudd_core.base.chart import COLORS, Axis, Chart, Point, axis
 from mudd_core.base.paths import local
-from mudd_core.base.terminal import Screen
-from mudd_core.base.text_chart import COLUMNS, FINE, means, text_chart
+from mudd_core.base.show.chart import COLORS, Axis, Chart, Point, axis
+from mudd_core.base.show.terminal import Screen
+from mudd_core.base.show.text_chart import COLUMNS, FINE, means, text_chart
 from mudd_core.run.store.metric_arrays import Metrics
 
 Points: TypeAlias = "Sequence[Point]"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mudd_core.base.terminal import Screen
-from mudd_core.base.text_table import text_table
+from mudd_core.base.show.tables import text_table
+from mudd_core.base.show.terminal import Screen
 from mudd_core.base.units import duration
 from mudd_core.run.report.curve import curve
 from mudd_core.run.store.metric_arrays import Metrics

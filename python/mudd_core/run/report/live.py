@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from mudd_core.base.printable import escaped
+from mudd_core.base.show.printable import escaped
 from mudd_core.base.surroundings import in_notebook
 from mudd_core.run.records.events import StepRecord
 from mudd_core.run.report.curve import Curve, curve

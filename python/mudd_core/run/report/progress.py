@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
-from mudd_core.base.terminal import columns
+from mudd_core.base.show.terminal import columns
 from mudd_core.base.units import duration
 from mudd_core.run.records.events import perplexity
 

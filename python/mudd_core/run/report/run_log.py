@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
 from mudd_core.base.errors import SaveError
-from mudd_core.base.printable import beginning_of
+from mudd_core.base.show.printable import beginning_of
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference, Mesh, TrainConfig
 from mudd_core.run.ranks.ranks import Ranks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Literal
 
-from mudd_core.base.chart import COLORS, Chart, axis
-from mudd_core.base.text_table import text_table
+from mudd_core.base.show.chart import COLORS, Chart, axis
+from mudd_core.base.show.tables import text_table
 from mudd_core.tools.bakeoff.result import Result
 
 Spent = Literal["tokens", "flops", "seconds"]

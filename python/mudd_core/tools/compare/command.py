@@ -12,13 +12,13 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 
-from mudd_core.base.chart import COLORS
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
-from mudd_core.base.printable import visible
 from mudd_core.base.regular_files import write_text
+from mudd_core.base.show.chart import COLORS
+from mudd_core.base.show.printable import visible
+from mudd_core.base.show.terminal import screen
 from mudd_core.base.surroundings import typed_program
-from mudd_core.base.terminal import screen
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.tools.compare.compared import ComparedRun, read_run
 from mudd_core.tools.compare.terminal import comparison_text

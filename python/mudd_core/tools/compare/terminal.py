@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mudd_core.base.chart import Point, axis
-from mudd_core.base.terminal import Screen
-from mudd_core.base.text_chart import means, text_chart
-from mudd_core.base.text_table import text_table
+from mudd_core.base.show.chart import Point, axis
+from mudd_core.base.show.tables import text_table
+from mudd_core.base.show.terminal import Screen
+from mudd_core.base.show.text_chart import means, text_chart
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.tools.compare.compared import ComparedRun, short_names
 from mudd_core.tools.compare.part import Part

@@ -13,9 +13,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from mudd_core.base.chart import COLORS, Chart, axis
 from mudd_core.base.errors import DivergedError, FormatError, StopRequestedError, UserError
 from mudd_core.base.regular_files import read_text, write_text
+from mudd_core.base.show.chart import COLORS, Chart, axis
 from mudd_core.config import Config, config_hash
 
 Losses = dict[

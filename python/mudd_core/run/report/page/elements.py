@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 
-from mudd_core.base.printable import escaped, visible
+from mudd_core.base.show.printable import escaped, visible
 from mudd_core.base.types import Json
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mudd_core.base.chart import number
-from mudd_core.base.printable import escaped
+from mudd_core.base.show.chart import number
+from mudd_core.base.show.printable import escaped
 from mudd_core.base.types import Float64
 from mudd_core.run.report.page.elements import data, short
 

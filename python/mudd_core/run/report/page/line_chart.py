@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from mudd_core.base.chart import Axis, axis, labelled
-from mudd_core.base.printable import escaped
+from mudd_core.base.show.chart import Axis, axis, labelled
+from mudd_core.base.show.printable import escaped
 from mudd_core.base.types import Float64, Json
 from mudd_core.run.report.page.elements import data, short
 from mudd_core.run.report.page.records import ACROSS, WHOLE, Places

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mudd_core.base.chart import number
-from mudd_core.base.printable import escaped
+from mudd_core.base.show.chart import number
+from mudd_core.base.show.printable import escaped
 from mudd_core.base.units import bytes_text, duration
 from mudd_core.run.records.machine import PEAK_MEMORY
 from mudd_core.run.report.page.records import Records

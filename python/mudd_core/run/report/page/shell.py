@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from mudd_core.base.printable import escaped
+from mudd_core.base.show.printable import escaped
 from mudd_core.run.report.page.records import ACROSS
 from mudd_core.run.report.page.section import Section
 

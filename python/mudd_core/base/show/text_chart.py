@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from mudd_core.base.chart import Axis, Point, tick_labels
+from mudd_core.base.show.chart import Axis, Point, tick_labels
 
 COLUMNS, ROWS = 64, 14  # of the area inside the axes
 FINE = ""  # the mark of a series that is drawn as a line of braille dots

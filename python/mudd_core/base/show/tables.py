@@ -1,10 +1,10 @@
-"""Tables for notebooks: what `_repr_html_` of the public objects returns."""
+"""Tables: of HTML for `_repr_html_` of the public objects in notebooks, and of characters for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from mudd_core.base.printable import escaped
+from mudd_core.base.show.printable import escaped
 
 _CELL = "text-align:left;padding:1px 8px"
 
@@ -28,3 +28,14 @@ def _row(cells: Sequence[str], tag: str) -> str:
 def folded(summary: str, table: str) -> str:
     """A table behind a line that opens it."""
     return f"<details><summary>{escaped(summary)}</summary>\n{table}\n</details>"
+
+
+def text_table(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,)) -> list[str]:
+    """Return a line for each row, all rows of one length; columns in `left` are aligned left, others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(_aligned(row, widths, left)).rstrip() for row in rows]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], left: Collection[int]) -> list[str]:
+    cells = zip(row, widths, strict=True)
+    return [cell.ljust(width) if i in left else cell.rjust(width) for i, (cell, width) in enumerate(cells)]

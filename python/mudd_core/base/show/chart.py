@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from mudd_core.base.printable import visible
+from mudd_core.base.show.printable import visible
 
 Point = tuple[float, float]
 
