@@ -17,9 +17,8 @@ from mudd_core.config.mesh_fit import mesh_faults
 from mudd_core.config.own_files import split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.own_optimizers import name_fault
-from mudd_core.config.pipelines import spec_of
+from mudd_core.config.pipelines import asked_stream_faults, spec_of
 from mudd_core.config.protocols import protocol_faults
-from mudd_core.config.streaming import asked_stream_faults
 from mudd_core.config.suggest import nearest
 from mudd_core.config.train import profile_window, save_steps
 from mudd_core.config.tune import tune_faults

@@ -1,14 +1,17 @@
 """The list of the pipelines of `data.pipeline`, with the facts that help, choices and checks of settings need.
 
 The list is here because config may not import what reads data. data/pipelines/<name>.py holds the code of a pipeline;
-the registry there imports the modules by these names.
+the registry there imports the modules by these names. What data.cache=stream needs of the other fields is here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from mudd_core.config.schema import Config
 
 KEY = "data.pipeline"  # names one of these, or a reader of the user's
 
@@ -89,7 +92,9 @@ _ALL = (
     PipelineSpec("chat", protocol="chat", shuffles=True, conversations=True, leaves_out=True),
     PipelineSpec("synthetic", ids_alone=True, endless=True, has_records=False),
 )
+
 PIPELINES = {one.name: one for one in _ALL}
+
 _OF_USER = PipelineSpec("", has_records=False)
 
 
@@ -102,3 +107,27 @@ def listed(specs: Iterable[PipelineSpec], last: str) -> str:
     """Return the names in a sentence: `a, b and c`. last: the word before the last name."""
     names = [one.name for one in specs]
     return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def stream_faults(config: Config) -> list[str]:
+    """Why the data of a config cannot be streamed, each with the way out."""
+    data, faults = config.data, []
+    if not spec_of(data.pipeline).streams:
+        streamed = listed((one for one in PIPELINES.values() if one.streams), "or")
+        faults.append(f"stream: expected data.pipeline={streamed}, got {data.pipeline}; take data.cache=full")
+    if data.tokenizer == "bpe":
+        faults.append(
+            "stream: expected a tokenizer that is there, got data.tokenizer=bpe, which is trained on all the text "
+            "first; name one, or take data.cache=full"
+        )
+    if config.train.epochs:
+        faults.append(
+            "stream: expected train.steps, got train.epochs, whose steps only the whole text tells; set train.steps, "
+            "or take data.cache=full"
+        )
+    return faults
+
+
+def asked_stream_faults(config: Config) -> list[str]:
+    """The same where the config asks for a stream."""
+    return [f"data.cache={fault}" for fault in stream_faults(config)] if config.data.cache == "stream" else []

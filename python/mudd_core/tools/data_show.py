@@ -67,7 +67,7 @@ def row_lines(row: Mapping[str, Array], tokenizer: Tokenizer | None) -> Iterator
             runs = ((value, len(list(run))) for value, run in groupby(row[name].tolist()))
             yield f"{name:<8} {' '.join(f'{value}x{length}' for value, length in runs)}"
     if "segments" in row and tokenizer is not None:
-        from mudd_core.data.chat.show import segment_lines
+        from mudd_core.data.chat.masks import segment_lines
 
         yield from segment_lines(row, tokenizer.decode)
 

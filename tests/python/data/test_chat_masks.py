@@ -13,7 +13,7 @@ from chat_cases import FORMS, chat_config, template, turns, write_folder, write_
 from chat_oracle import chats, compare
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data.chat import child
-from mudd_core.data.chat.show import marked
+from mudd_core.data.chat.masks import marked
 from mudd_core.data.pipelines import prepare
 from mudd_core.data.pipelines.chat import ChatData
 from mudd_core.data.rows import RowShape

@@ -21,8 +21,7 @@ from mudd_core.config import FAMILIES
 from mudd_core.tools.bakeoff import Candidate, equal_flops, equal_parameters
 from mudd_core.tools.bakeoff.comparison import cost, parameters, total_cost
 from mudd_core.tools.bakeoff.presets import EQUAL, PRESETS, base, comparison
-from mudd_core.tools.bakeoff.result import mean_and_interval, verdict
-from mudd_core.tools.bakeoff.students_t import quantile
+from mudd_core.tools.bakeoff.result import mean_and_interval, quantile, verdict
 from places import ROOT
 
 VOCAB = 300

@@ -12,9 +12,8 @@ from mudd_core.config.families.family import (
     own_family,
     register_family,
 )
-from mudd_core.config.families.family_config import FamilyConfig
 from mudd_core.config.families.gpt2 import GPT2Config
-from mudd_core.config.families.heads import head_width, kv_heads
+from mudd_core.config.families.heads import FamilyConfig, head_width, kv_heads
 from mudd_core.config.families.mixtral import MixtralConfig
 from mudd_core.config.families.model_config import ModelConfig, TiedHead
 from mudd_core.config.families.muddformer import MUDDFormerConfig

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 from mudd_core.base.errors import UserError
-from mudd_core.config.families.family_config import FamilyConfig
 from mudd_core.config.families.gpt2 import GPT2Config
+from mudd_core.config.families.heads import FamilyConfig
 from mudd_core.config.families.mixtral import MixtralConfig
 from mudd_core.config.families.model_config import ModelConfig
 from mudd_core.config.families.muddformer import MUDDFormerConfig

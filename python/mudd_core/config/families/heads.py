@@ -1,9 +1,16 @@
-"""What the families share about heads: the zeros of d_head and n_kv_head resolved, rules, weights."""
+"""What the families share about heads: the zeros of d_head and n_kv_head resolved, rules, weights.
+
+FamilyConfig is the base of the config of a family of the user's own.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from mudd_core.config.families.sizes import HeadSizes
+from mudd_core.config.fields import opt
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -79,3 +86,27 @@ def head_faults(model: HasHeads) -> list[str]:
             f"model.n_kv_head: expected a divisor of model.n_head ({model.n_head}), got {kv_heads(model)}"
         )
     return faults
+
+
+@dataclass(frozen=True)
+class FamilyConfig(HeadSizes):
+    """Sizes of a model; derive from it, add fields with defaults (int, float, bool, str), override what differs."""
+
+    family: str = opt("", "model family")
+    d_ff: int = opt(704, "inner width of the feed-forward block", "channels", low=1)
+    rope_base: float = opt(10000.0, "base of the rotary wavelengths", low=1.0)
+    norm_eps: float = opt(1e-6, "added to the mean square in norms", low=0.0)
+    tie_embeddings: bool = opt(False, "the head shares the embedding's matrix")
+    init_std: float = opt(0.02, "standard deviation of the initial matrices", low=0.0, effect="start")
+
+    def matrix_weights(self) -> int:
+        """0: the engine counts the matrices that the model declares."""
+        return 0
+
+    def settled(self) -> FamilyConfig:
+        """The same model with the zeros of d_head and n_kv_head resolved."""
+        return with_heads(self)
+
+    def faults(self) -> list[str]:
+        """Broken rules between fields, one message each."""
+        return head_faults(self)

@@ -6,7 +6,6 @@ import json
 
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.chat.child import RefusedError
-from mudd_core.data.chat.kinds import kind_of
 
 
 def tools_of(record: JsonObject) -> list[Json] | None:
@@ -99,3 +98,9 @@ def _call_as_written(call: Json) -> Json:
         )
     said = {**function, "arguments": json.dumps(function.get("arguments"), ensure_ascii=False)}
     return {**call, "function": said} if "function" in call else said
+
+
+def kind_of(value: Json) -> str:
+    """Return the kind of a JSON value, as messages call it."""
+    names = {str: "a text", list: "a list", dict: "an object", bool: "true or false", type(None): "nothing"}
+    return names.get(type(value), "a number")

@@ -1,14 +1,21 @@
-"""Plain UTF-8 text: a file is one record, `text`."""
+"""Plain UTF-8 text: a file is one record, `text`. Other bytes are an error, which names them and a way to convert."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from mudd_core.base.errors import UserError
+from mudd_core.base.regular_files import open_binary
 from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import Columns, Format, Record, require_columns
-from mudd_core.data.formats.not_text import fault_in, not_text
+from mudd_core.data.formats.packed import packing_of
+
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+_HEAD_BYTES = 4096
 
 
 def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
@@ -22,3 +29,37 @@ def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Re
 
 
 FORMAT = Format("text", (".txt", ".text", ".md", ".py"), lambda _head: False, records, holds="text")
+
+
+def fault_in(data: bytes) -> int | None:
+    """Return where bytes are no UTF-8; None if they are."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    return None
+
+
+def not_text(path: Path, offset: int) -> UserError:
+    """The error of a file whose byte at `offset` is no UTF-8."""
+    with open_binary(path) as file:
+        head = file.read(_HEAD_BYTES)
+    return UserError(
+        f"[data.path] expected UTF-8 text, got other bytes in {str(path)!r} at byte {offset}: {_cure(path, head)}"
+    )
+
+
+def _cure(path: Path, head: bytes) -> str:
+    name, new = shlex.quote(str(path)), shlex.quote(f"{path}.utf8")
+    packing = packing_of(head)
+    if packing is not None:
+        program, ending = {"gzip": ("gunzip -c", "gz"), "zstd": ("zstd -dc", "zst")}[packing]
+        return (
+            f"it is compressed by {packing}; `{program} {name} > {new}` and name the new file, or if it holds lines of "
+            f"JSON name it NAME.jsonl.{ending}"
+        )
+    if head.startswith(_UTF16):
+        return f"it is UTF-16; `iconv -f UTF-16 -t UTF-8 {name} > {new}` and name the new file"
+    if b"\0" in head:
+        return "it has NUL bytes, so it is no text; name text files"
+    return f"if it is Latin-1, `iconv -f LATIN1 -t UTF-8 {name} > {new}` and name the new file"

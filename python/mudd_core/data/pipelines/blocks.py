@@ -16,14 +16,13 @@ from mudd_core.base.types import Int32
 from mudd_core.config import Config
 from mudd_core.data.cache.token_cache import TokenCache
 from mudd_core.data.documents.source import Frame
-from mudd_core.data.pipelines.core_rows import CoreRows, token_file
+from mudd_core.data.pipelines.core_rows import CoreRows, filled_rows, token_file
 from mudd_core.data.pipelines.document_data import DocumentData, whole_or_streamed
 from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.rows import Cursor, Preparation, RowShape
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.streaming.blocks_stream import BlockStream
 from mudd_core.data.streaming.data import StreamData
-from mudd_core.data.streaming.filling import filled_rows
 
 PARTS = ("key_mask",)
 CHUNK_DOCUMENTS = 65_536

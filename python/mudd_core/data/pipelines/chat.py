@@ -16,8 +16,8 @@ from mudd_core.config import Config
 from mudd_core.data.cache.folder import locked
 from mudd_core.data.chat.build import Build
 from mudd_core.data.chat.kept import MANIFEST, Kept, open_kept, write_kept
+from mudd_core.data.chat.masks import marked
 from mudd_core.data.chat.renderer import bound_for
-from mudd_core.data.chat.show import marked
 from mudd_core.data.chat.templates import ChatTemplate, find_template
 from mudd_core.data.chat.turn_end import turn_end
 from mudd_core.data.formats.bad_records import dropped_note

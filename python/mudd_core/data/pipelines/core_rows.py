@@ -1,9 +1,12 @@
-"""Rows that the core makes out of a token cache of documents."""
+"""Rows that the core makes: from a token cache of documents, or from ids in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from mudd_core.base.errors import FormatError
 from mudd_core.base.types import Int32
@@ -78,3 +81,25 @@ def token_file(cache: TokenCache, split: Split) -> _core.TokenFileSpec:
         vocab_size=cache.vocab_size,
         block_crcs=list(place.block_crcs),
     )
+
+
+def filled_rows(
+    rows: Sequence[Sequence[Int32]],
+    rule: _core.RowRule,
+    parts: tuple[str, ...],
+    seq_len: int,
+    vocab_size: int,
+) -> dict[str, Int32]:
+    """Arrays of rows, each of some documents."""
+    from mudd_core import _core
+
+    documents = [ids for row in rows for ids in row]
+    core = _core.memory_rows(
+        np.concatenate([np.empty(0, np.int32), *documents]),
+        np.array([ids.size for ids in documents], np.int64),
+        np.array([len(row) for row in rows], np.int64),
+        rule,
+        seq_len,
+        vocab_size,
+    )
+    return filled(core, parts, seq_len, 0, len(rows))

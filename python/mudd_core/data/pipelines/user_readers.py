@@ -21,7 +21,7 @@ from mudd_core.config.data import DataConfig
 from mudd_core.config.own_files import file_of, split_name
 from mudd_core.config.pipelines import KEY, PIPELINES
 from mudd_core.data.documents.source import DocumentSource, Frame, file_digest
-from mudd_core.data.formats.not_text import fault_in
+from mudd_core.data.formats.text import fault_in
 from mudd_core.data.pipelines import pack
 from mudd_core.data.pipelines.core_rows import CoreRows, token_file
 from mudd_core.data.pipelines.document_data import DocumentData, cached

@@ -22,7 +22,7 @@ from typing import BinaryIO, Literal
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary, read_bytes
-from mudd_core.data.formats.not_text import fault_in, not_text
+from mudd_core.data.formats.text import fault_in, not_text
 from mudd_core.data.sources.listing import Listing, list_files
 
 Split = Literal["train", "valid"]

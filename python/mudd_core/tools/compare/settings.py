@@ -13,19 +13,27 @@ from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.data.tokenizers.files import VOCABULARIES
 from mudd_core.run.records.bits import bits_text
 from mudd_core.run.records.data_facts import DATA_FACT, SEAL_FACT
+from mudd_core.run.records.machine import MACHINE
 from mudd_core.run.store.bound_values import MEMBER as BOUND
 from mudd_core.run.store.config_source import MEMBER as SOURCE
 from mudd_core.run.store.own_code import MEMBER as OWN_FILES
 from mudd_core.tools.compare.compared import ComparedRun
-from mudd_core.tools.compare.machine import UNKNOWN, machine_rows, machine_text
 from mudd_core.tools.compare.part import Part, with_head
 
 _ABSENT = "-"  # of a field that the family of a run does not have
+
 _FREE = " *"
+
 # Facts of run.json that differ between any two runs, or say what the config says.
 _OF_EACH_RUN = ("run_id", "started", SOURCE, BOUND)
+
 _OF_DATA = {DATA_FACT: "token cache", SEAL_FACT: "seal of the cache", "vocab_size": "vocabulary"}
+
 _SHOWN = 16  # characters of a hash
+
+UNKNOWN = "not recorded"
+
+_NAMES = ("version", "commit", "cpu", "level", "threads", "ranks")
 
 
 def config_part(runs: Sequence[ComparedRun], letters: Sequence[str]) -> Part:
@@ -111,3 +119,52 @@ def _tokenizer(run: ComparedRun) -> str | None:
     if not files:
         return named if named == "bytes" else None
     return hashlib.sha256(b"".join(read_bytes(file, links=False) for file in files)).hexdigest()
+
+
+def machine_rows(runs: Sequence[ComparedRun]) -> list[list[str]]:
+    """Return a row of texts for each name that differs between runs or within one: name, then a text a run."""
+    parts = [_parts(run) for run in runs]
+    rows = []
+    for name in _NAMES:
+        texts = [_text(one, name) for one in parts]
+        if len(set(texts)) > 1 or any(" to step " in text for text in texts):
+            rows.append([name, *texts])
+    return rows
+
+
+def machine_text(run: ComparedRun) -> str:
+    """Return what a run was trained on, as a sentence without its end."""
+    parts = _parts(run)
+    known = [f"{name} {_text(parts, name)}" for name in _NAMES if _text(parts, name) != UNKNOWN]
+    return ", ".join(known) or UNKNOWN
+
+
+def _parts(run: ComparedRun) -> list[tuple[int, JsonObject]]:
+    """(first step but one, machine) of each start and resume whose steps are still part of the run."""
+    found: list[tuple[int, JsonObject]] = []
+    for event in run.records.events:
+        step = event.get("step", 0)
+        if event["event"] not in ("started", "resumed") or not isinstance(step, int):
+            continue
+        while found and found[-1][0] >= step:
+            found.pop()
+        machine = event.get(MACHINE)
+        ranks = {"ranks": event["ranks"]} if "ranks" in event else {}
+        found.append((step, {**machine, **ranks} if isinstance(machine, dict) else ranks))
+    return [(step, machine) for step, machine in found if step < max(1, run.last_step)]
+
+
+def _text(parts: Sequence[tuple[int, JsonObject]], name: str) -> str:
+    """The values of a name in the order of the steps: `avx2 to step 10, then avx512`."""
+    values: list[tuple[int, str]] = []
+    for step, machine in parts:
+        value = _shown(machine.get(name))
+        if not values or values[-1][1] != value:
+            values.append((step, value))
+    ends = [step for step, _ in values[1:]]
+    texts = [f"{value} to step {end:,}" for (_, value), end in zip(values, ends, strict=False)]
+    return ", then ".join([*texts, values[-1][1]]) if values else UNKNOWN
+
+
+def _shown(value: Json) -> str:
+    return UNKNOWN if value is None else str(value)
