@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mudd_core.config import TransformerPPConfig as TransformerPPConfig
     from mudd_core.config.families import register_family as register_family
     from mudd_core.config.fields import opt as opt
-    from mudd_core.config.known_configs import list_configs as list_configs
+    from mudd_core.config.load import list_configs as list_configs
     from mudd_core.config.own_optimizers import register_optimizer as register_optimizer
     from mudd_core.engine.model import Model as Model
     from mudd_core.grammars.load import load_config as load_config
@@ -94,7 +94,7 @@ _HOME = {
     "TransformerPPConfig": "config",
     "custom": "ops",
     "isa": "_core",
-    "list_configs": "config.known_configs",
+    "list_configs": "config.load",
     "load": "interop.load_run",
     "load_config": "grammars.load",
     "load_run": "interop.load_run",

@@ -1,14 +1,22 @@
-"""Config as text for people: the table of --help and the listing printed when a run starts."""
+"""Config as text for people: the table of --help, the listing of a start, and the table of a notebook."""
 
 from __future__ import annotations
 
 import textwrap
+from typing import TYPE_CHECKING
 
-from mudd_core.config.field_table import shown
+from mudd_core.base.show.printable import visible_line
+from mudd_core.base.show.tables import folded, html_table
 from mudd_core.config.fields import FieldInfo, walk
-from mudd_core.config.schema import Config
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from mudd_core.config.schema import Config
 
 _COLUMN = 30  # where the meaning of a field begins in a table
+
+_HEAD = ("field", "value", "default", "meaning")
 
 
 def _entry(info: FieldInfo, width: int) -> str:
@@ -47,3 +55,26 @@ def listing(config: Config) -> str:
     lines = [f"{section or 'run'}: {' '.join(pairs)}" for section, pairs in sections.items()]
     folded = (textwrap.fill(line, 110, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
     return "\n".join(folded)
+
+
+def shown(value: object) -> str:
+    """The value of a field as text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"'{visible_line(value)}'"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def config_table(config: DataclassInstance, default: DataclassInstance, title: str) -> str:
+    """HTML: the changed fields with their defaults, and all fields with the changed ones in bold."""
+    defaults = {info.path: info.value for info in walk(default)}
+    rows = [
+        (info.path, shown(info.value), shown(defaults.get(info.path, "")), info.text) for info in walk(config)
+    ]
+    changed = {number for number, (_, value, usual, _) in enumerate(rows) if value != usual}
+    some = [rows[number] for number in sorted(changed)]
+    table = html_table(
+        some, title=f"{title}: {len(some)} of {len(rows)} fields differ from the defaults", head=_HEAD
+    )
+    return f"{table}\n{folded('all fields', html_table(rows, head=_HEAD, marked=changed))}"

@@ -1,4 +1,4 @@
-"""Several ranks: how the processes of a run share its work (docs/parallel.md), and how they talk."""
+"""Several ranks: how the processes of a run share its work (docs/parallel.md), how they talk, what a mesh refuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.fields import opt
 
 SIZES = ("data", "fsdp", "zero", "expert")  # the fields that say what is on which rank
+
 LARGEST_FSDP = 64  # of the default mesh: more ranks than this are data
+
 MOST_RANKS = 1024  # logical shards of a run, of which each rank has one at least
 
 # Axes that are not built, each with the reason.
@@ -138,3 +140,41 @@ class DistConfig:
     debug: bool = opt(
         False, "compare the places in the code that the ranks' messages come from (slow)", free=True
     )
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A refusal. mesh: the sizes that refuse. asked: what they refuse. why: the reason and the way out."""
+
+    mesh: str
+    asked: str
+    why: str
+
+
+def _measures(mesh: str, whole: str) -> Limit:
+    return Limit(
+        mesh,
+        "`log.weights`, `log.activations`",
+        "no rank has the whole weights that log.weights and log.activations measure; "
+        f"set log.weights=false log.activations=false, or use {whole}",
+    )
+
+
+PISSA = Limit(
+    "`mesh.zero=3`",
+    "`lora.init=pissa`",
+    "pissa needs whole matrices, which mesh.zero=3 cuts; take mesh.zero=1",
+)
+
+CUT_MEASURES = _measures("`mesh.zero=3` over several nodes", "mesh.zero=1")
+
+EXPERT_MEASURES = _measures("`mesh.expert` above 1", "mesh.expert=1")
+
+CUT_SLOTS = Limit(
+    "`mesh.zero=3` over several nodes",
+    "growing the slots of a TokenFormer",
+    "slots grow only where a node has whole weights: begin with mesh.zero=1, and go on with mesh.zero=3 from its "
+    "checkpoint",
+)
+
+LIMITS = (PISSA, CUT_MEASURES, CUT_SLOTS, EXPERT_MEASURES)

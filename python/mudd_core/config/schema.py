@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, overload
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
+from mudd_core.config.describe import config_table
 from mudd_core.config.families import FAMILIES, ModelConfig, TransformerPPConfig
-from mudd_core.config.field_table import config_table
 from mudd_core.config.fields import FieldInfo, opt, walk
 from mudd_core.config.log import LogConfig
 from mudd_core.config.mesh import DistConfig, MeshConfig

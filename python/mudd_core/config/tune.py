@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mudd_core.config.fields import opt
-from mudd_core.config.mesh_limits import PISSA
+from mudd_core.config.mesh import PISSA
 
 if TYPE_CHECKING:
     from mudd_core.config.schema import Config

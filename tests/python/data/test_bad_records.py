@@ -16,8 +16,8 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.framing import framed
 from mudd_core.config import load_config
 from mudd_core.data.formats import FORMATS, documents
-from mudd_core.data.formats.bad_records import BadRecords
 from mudd_core.data.formats.example import encoded
+from mudd_core.data.formats.format import BadRecords
 from mudd_core.data.pipelines import RowShape, prepare
 from mudd_core.data.rows import Prepared
 from text_settings import quiet

@@ -18,7 +18,7 @@ from mudd_core.cli import main
 from mudd_core.config import Config, MupConfig, OptimConfig, load_config
 from mudd_core.data.synthetic import text
 from mudd_core.engine.model import Model
-from mudd_core.engine.mup_probe import STATISTICS, Probe
+from mudd_core.engine.mup_statistics import STATISTICS, Probe
 from mudd_core.engine.optimizer_groups import optimizer_groups
 from mudd_core.engine.rates import assign_scales
 from mudd_core.run.build.plan_report import plan_text

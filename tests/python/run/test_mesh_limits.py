@@ -11,7 +11,7 @@ import mudd_core as mc
 from mudd_core import dist
 from mudd_core.base.errors import ReportedElsewhereError, UserError
 from mudd_core.config import MixtralConfig, ModelConfig, TokenFormerConfig, TransformerPPConfig
-from mudd_core.config.mesh_limits import (
+from mudd_core.config.mesh import (
     CUT_MEASURES,
     CUT_SLOTS,
     EXPERT_MEASURES,

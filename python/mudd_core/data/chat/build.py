@@ -24,8 +24,7 @@ from mudd_core.data.chat.kept import Entry
 from mudd_core.data.chat.masks import example_of
 from mudd_core.data.chat.renderer import SHORTEST_BOUND, RenderedChat, Renderer
 from mudd_core.data.chat.templates import ChatTemplate
-from mudd_core.data.formats.bad_records import BadRecords
-from mudd_core.data.formats.format import Format
+from mudd_core.data.formats.format import BadRecords, Format
 from mudd_core.data.progress import end_on_request
 from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.sources.splits import Sources

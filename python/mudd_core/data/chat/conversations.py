@@ -14,8 +14,7 @@ from mudd_core.data.chat.child import RefusedError
 from mudd_core.data.chat.filled_nulls import FilledNulls
 from mudd_core.data.chat.loss_marks import require_trained, untrained_turns, without_marks
 from mudd_core.data.chat.tools import as_written, kind_of, parse_arguments, tools_of, with_calls
-from mudd_core.data.formats.bad_records import FAIL, BadRecords
-from mudd_core.data.formats.format import Format
+from mudd_core.data.formats.format import FAIL, BadRecords, Format
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _OTHER_ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "bot": "assistant"}

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mudd_core.base.types import Json, JsonObject
-from mudd_core.data.formats.bad_records import BadRecords
-from mudd_core.data.formats.format import Format
+from mudd_core.data.formats.format import BadRecords, Format
 
 Place = tuple[str, ...]  # names of the members that lead to an object; lists add none
 

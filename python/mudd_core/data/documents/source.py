@@ -18,7 +18,7 @@ from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.data import DataConfig
 from mudd_core.data.cache.token_cache import FORMAT, TokenCache
 from mudd_core.data.formats import FORMATS, Format, documents
-from mudd_core.data.formats.bad_records import FAIL, BadRecords, dropped_note
+from mudd_core.data.formats.format import FAIL, BadRecords, dropped_note
 from mudd_core.data.messages import Frame as Frame
 from mudd_core.data.sources.corpus import Progress, Split, cut_text
 from mudd_core.data.sources.splits import Sources, sources_of

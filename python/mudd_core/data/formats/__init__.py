@@ -14,9 +14,8 @@ import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config.data import FORMATS as NAMES
-from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
-from mudd_core.data.formats.format import Format, Record, ids_of, text_of
+from mudd_core.data.formats.format import FAIL, BadRecords, Format, Record, ids_of, text_of
 
 __all__ = ["FORMATS", "Format", "Record", "documents", "format_of", "only", "rows"]
 

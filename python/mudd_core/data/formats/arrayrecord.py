@@ -21,9 +21,8 @@ from mudd_core.base.errors import FormatError, in_one_line
 from mudd_core.base.framing import varint
 from mudd_core.base.packages import needed
 from mudd_core.base.types import Int64
-from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile, expansion_fault
-from mudd_core.data.formats.format import ByNumber, Columns, Format, Record, Value
+from mudd_core.data.formats.format import FAIL, BadRecords, ByNumber, Columns, Format, Record, Value
 from mudd_core.data.formats.tfrecord import example_of, feature_of
 
 # The first 64 bytes of every file: an empty chunk of type `s` between a block header and its own.

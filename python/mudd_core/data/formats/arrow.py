@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mudd_core.base.packages import needed
 from mudd_core.base.types import Int64, JsonObject
-from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import CappedFile
 from mudd_core.data.formats.columnar import (
     GroupReader,
@@ -18,7 +17,7 @@ from mudd_core.data.formats.columnar import (
     objects_of,
     records_of,
 )
-from mudd_core.data.formats.format import ByNumber, Columns, Format, Reader, Record
+from mudd_core.data.formats.format import FAIL, BadRecords, ByNumber, Columns, Format, Reader, Record
 
 if TYPE_CHECKING:
     import pyarrow

@@ -11,9 +11,8 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError, in_one_line
 from mudd_core.base.types import Int64, JsonObject
-from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import CappedFile
-from mudd_core.data.formats.format import Columns, Record, Value, require_columns
+from mudd_core.data.formats.format import FAIL, BadRecords, Columns, Record, Value, require_columns
 
 if TYPE_CHECKING:
     import pyarrow

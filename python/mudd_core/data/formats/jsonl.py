@@ -11,9 +11,17 @@ import numpy as np
 
 from mudd_core.base.errors import FormatError
 from mudd_core.base.types import Int64, Json, JsonObject
-from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import LONGEST_RECORD, BoundedFile, opened
-from mudd_core.data.formats.format import ByNumber, Columns, Format, Record, Value, require_columns
+from mudd_core.data.formats.format import (
+    FAIL,
+    BadRecords,
+    ByNumber,
+    Columns,
+    Format,
+    Record,
+    Value,
+    require_columns,
+)
 from mudd_core.data.formats.json_array import Elements, is_array_start
 from mudd_core.data.formats.packed import damage_of_packing, is_packed, unpacked
 

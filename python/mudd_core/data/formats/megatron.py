@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.errors import FormatError
-from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
-from mudd_core.data.formats.format import Columns, Format, Record, require_columns
+from mudd_core.data.formats.format import FAIL, BadRecords, Columns, Format, Record, require_columns
 
 MAGIC = b"MMIDIDX\0\0"
 KINDS = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}

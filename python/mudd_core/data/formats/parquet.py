@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import FormatError
 from mudd_core.base.packages import needed
 from mudd_core.base.types import Int64, JsonObject
-from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import CappedFile, expansion_fault
 from mudd_core.data.formats.columnar import (
     BATCH_ROWS,
@@ -25,7 +24,7 @@ from mudd_core.data.formats.columnar import (
     objects_of,
     records_of,
 )
-from mudd_core.data.formats.format import ByNumber, Columns, Format, Reader, Record
+from mudd_core.data.formats.format import FAIL, BadRecords, ByNumber, Columns, Format, Reader, Record
 from mudd_core.data.formats.thrift import Compact, Value
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary
-from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
-from mudd_core.data.formats.format import Columns, Format, Record, require_columns
+from mudd_core.data.formats.format import FAIL, BadRecords, Columns, Format, Record, require_columns
 from mudd_core.data.formats.packed import packing_of
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")

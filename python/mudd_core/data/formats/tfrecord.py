@@ -13,10 +13,18 @@ import numpy as np
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.framing import FOOTER_BYTES, HEADER_BYTES, masked_crc
 from mudd_core.base.types import Int64
-from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.example import MessageError, features, names
-from mudd_core.data.formats.format import ByNumber, Columns, Format, Record, Value, require_columns
+from mudd_core.data.formats.format import (
+    FAIL,
+    BadRecords,
+    ByNumber,
+    Columns,
+    Format,
+    Record,
+    Value,
+    require_columns,
+)
 
 _HEAD_BYTES = 1 << 12
 _COMPRESSIONS = (("GZIP", b"\x1f\x8b", 31), ("ZLIB", b"\x78", 15))  # the bits are those of zlib.decompressobj

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from mudd_core.base.types import Int64
-from mudd_core.data.formats.bad_records import FAIL, BadRecords
 from mudd_core.data.formats.bounded import BoundedFile
-from mudd_core.data.formats.format import Columns, Format, Record, require_columns
+from mudd_core.data.formats.format import FAIL, BadRecords, Columns, Format, Record, require_columns
 from mudd_core.data.formats.npy import MAGIC, header_of
 from mudd_core.data.formats.packed import packing_of
 

@@ -20,7 +20,7 @@ from mudd_core.data.chat.masks import marked
 from mudd_core.data.chat.renderer import bound_for
 from mudd_core.data.chat.templates import ChatTemplate, find_template
 from mudd_core.data.chat.turn_end import turn_end
-from mudd_core.data.formats.bad_records import dropped_note
+from mudd_core.data.formats.format import dropped_note
 from mudd_core.data.pipelines.chat_rows import PARTS, ChatRows, Chosen, chosen
 from mudd_core.data.pipelines.ids_data import fingerprint_of
 from mudd_core.data.pipelines.pipeline import Pipeline

@@ -21,9 +21,8 @@ from mudd_core.base.types import Int32, JsonObject
 from mudd_core.config import Config, DataConfig
 from mudd_core.config.protocols import PROTOCOLS, protocol_of, validation_batch
 from mudd_core.data.formats import only
-from mudd_core.data.formats.bad_records import BadRecords, dropped_note
 from mudd_core.data.formats.bounded import BoundedFile
-from mudd_core.data.formats.format import Format, Record, ids_of, require_ids
+from mudd_core.data.formats.format import BadRecords, Format, Record, dropped_note, ids_of, require_ids
 from mudd_core.data.formats.npy import header_of
 from mudd_core.data.pipelines.ids_data import (
     IdData,

@@ -25,9 +25,8 @@ from mudd_core.base.regular_files import read_bytes, write_file
 from mudd_core.base.types import Int64, JsonObject
 from mudd_core.config import Config
 from mudd_core.config.protocols import WHOLE_BATCHES, protocol_of, validation_batch
-from mudd_core.data.formats.bad_records import BadRecords, dropped_note
 from mudd_core.data.formats.bounded import BoundedFile
-from mudd_core.data.formats.format import ids_of, require_ids
+from mudd_core.data.formats.format import BadRecords, dropped_note, ids_of, require_ids
 from mudd_core.data.formats.tfrecord import feature_of, offsets, payload_at
 from mudd_core.data.pipelines.ids_data import IdData, IdRows, fingerprint_of, require_batch, vocabulary_of
 from mudd_core.data.pipelines.pile_order import Groups

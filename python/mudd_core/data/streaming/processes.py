@@ -20,7 +20,7 @@ from typing import IO
 
 from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.types import Array
-from mudd_core.data.formats.bad_records import dropped_note
+from mudd_core.data.formats.format import dropped_note
 from mudd_core.data.messages import Head, Message, error_of, receive, send
 from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.streaming.recipe import Recipe

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.data.documents.source import Frame, TextFiles, framed
-from mudd_core.data.formats.bad_records import BadRecords
+from mudd_core.data.formats.format import BadRecords
 from mudd_core.data.messages import Head, Message
 from mudd_core.data.sources.corpus import is_held_out
 from mudd_core.data.tokenizers.source import TokenizerSource, stored_tokenizer

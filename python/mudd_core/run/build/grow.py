@@ -19,7 +19,7 @@ from mudd_core.base.types import Array
 from mudd_core.checkpoint import StatePart, dtypes, is_weight
 from mudd_core.checkpoint.stored import AnyTensor
 from mudd_core.config import Config, ModelConfig, TokenFormerConfig
-from mudd_core.config.mesh_limits import CUT_SLOTS
+from mudd_core.config.mesh import CUT_SLOTS
 from mudd_core.dist import Comm
 from mudd_core.engine.frozen import set_weight
 from mudd_core.run.build.start_source import Source, read_source, start_path, stored_shapes

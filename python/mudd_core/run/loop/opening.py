@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, check_config, mesh_of, to_dict
 from mudd_core.config.fields import replace_path
-from mudd_core.config.mesh_limits import CUT_MEASURES, EXPERT_MEASURES
+from mudd_core.config.mesh import CUT_MEASURES, EXPERT_MEASURES
 from mudd_core.run.build.components import Components, with_model_of
 from mudd_core.run.build.grow import refuse_cut_growth
 from mudd_core.run.build.rows import shortened

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json, JsonObject
-from mudd_core.config.field_table import shown
+from mudd_core.config.describe import shown
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.data.tokenizers.files import VOCABULARIES
 from mudd_core.run.records.bits import bits_text

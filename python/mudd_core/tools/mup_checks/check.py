@@ -20,7 +20,7 @@ import numpy as np
 from mudd_core import _core
 from mudd_core.base.types import Array
 from mudd_core.config import Config
-from mudd_core.engine.mup_probe import Probe
+from mudd_core.engine.mup_statistics import Probe
 from mudd_core.tools.mup_checks.family import chain, train
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 from mudd_core.base.regular_files import write_text
 from mudd_core.base.show.chart import COLORS, Chart, axis
 from mudd_core.config import Config
-from mudd_core.engine.mup_probe import STATISTICS
+from mudd_core.engine.mup_statistics import STATISTICS
 from mudd_core.tools.mup_checks.check import BOUND, STEPS, Coordinates, Wider
 
 _SHOWN = 12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import load_config, mesh_of
-from mudd_core.config.mesh_limits import LIMITS
+from mudd_core.config.mesh import LIMITS
 
 # A config of each family, with experts and without.
 FAMILIES = (

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from mudd_core.config import Config, differences
-from mudd_core.config.describe import listing
-from mudd_core.config.field_table import shown
+from mudd_core.config.describe import listing, shown
 from mudd_core.config.fields import walk
 from mudd_core.run.report.page.elements import folded, preformatted, table, text
 from mudd_core.run.report.page.records import Records
