@@ -815,9 +815,20 @@ def install_stop_handlers(says: bool = True) -> None:
     """
     Handles the signals of stop_signals() and save_signal(); a second one of quit_signals() exits at once. says: print a line at the first request.
     """
+@typing.overload
 def isa() -> str:
     """
     Instruction-set level the kernels are chosen for (capped by MUDD_MAX_ISA).
+    """
+@typing.overload
+def isa(*, detail: typing.Literal[False]) -> str:
+    """
+    As without detail.
+    """
+@typing.overload
+def isa(*, detail: typing.Literal[True]) -> dict[str, dict[str, str]]:
+    """
+    Kernels of each op and optimizer, and the level of the row that runs on this CPU; conversions and sums, which all ops share, are left out.
     """
 def isa_levels() -> list[str]:
     """

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "mudd/base/kernel_names.h"
 #include "mudd/base/option.h"
 #include "mudd/base/types.h"
 
@@ -76,6 +77,7 @@ struct OpSpec {
   std::vector<OpOutput> outputs{};
   std::vector<Option> options{};
   std::unique_ptr<Node> (*make)(const Attributes&) = nullptr;
+  std::vector<KernelName> (*kernels)() = nullptr;  // the rows that its nodes choose, in fp32 and in bf16
 };
 
 // A node of class T as OpSpec::make.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "mudd/base/kernel_table.h"
+#include "mudd/base/kernel_names.h"
 #include "mudd/base/option.h"
 #include "mudd/base/types.h"
 #include "mudd/optim/update_kernels.h"
@@ -41,6 +41,7 @@ struct OptimizerSpec {
   std::vector<Setting> settings = {};
   std::span<const KernelRow<UpdateKernels>> rows = {};  // of one that treats each weight alone (Elementwise)
   std::unique_ptr<Optimizer> (*make)(const OptimizerSettings& settings) = nullptr;
+  std::vector<KernelName> (*kernels)() = nullptr;  // the rows that it chooses apart from `rows`
 
   bool can_take(const Parameter& parameter) const;
 };

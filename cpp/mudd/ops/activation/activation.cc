@@ -83,6 +83,7 @@ const OpSpec& activation_op() {
       .options = {option::word("activation", "gelu_tanh", all_names(),
                                "function; those after squared_relu as in jax.nn")},
       .make = make<ActivationNode>,
+      .kernels = [] { return std::vector{chosen(activation_rows())}; },
   };
   return spec;
 }

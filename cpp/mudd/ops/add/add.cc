@@ -70,6 +70,7 @@ const OpSpec& add_op() {
       .inputs = {{"a"}, {"b"}},
       .outputs = {{"y"}},
       .make = make<Add>,
+      .kernels = [] { return std::vector{chosen(add_rows())}; },
   };
   return spec;
 }

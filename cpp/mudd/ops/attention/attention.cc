@@ -163,6 +163,8 @@ norm_elu the same over (eps + their sum over the visible keys) (docs/maths/mup.m
                   option::number("dropout", 0, from_to_below(0, 1), "probability of dropping a score"),
                   option::word("purpose", "dropout", {}, "key of the random draws")},
       .make = make<Attention>,
+      .kernels =
+          [] { return std::vector{chosen(attention_rows(DType::f32)), chosen(attention_rows(DType::bf16))}; },
   };
   return spec;
 }

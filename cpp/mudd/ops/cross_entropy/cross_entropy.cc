@@ -5,6 +5,7 @@
 #include "mudd/base/arena.h"
 #include "mudd/base/rounding.h"
 #include "mudd/base/shard_tree.h"
+#include "mudd/kernels/gemm/gemm.h"
 #include "mudd/ops/cross_entropy/node.h"
 
 namespace mudd {
@@ -130,6 +131,11 @@ fraction of its counted targets.)",
       .options = {option::integer("chunk_bytes", kDefaultBudget, at_least(1),
                                   "bytes of logits that exist at once")},
       .make = make<CrossEntropy>,
+      .kernels =
+          [] {
+            return std::vector{chosen(cross_entropy_rows()), chosen(gemm_rows(DType::f32)),
+                               chosen(gemm_rows(DType::bf16))};
+          },
   };
   return spec;
 }

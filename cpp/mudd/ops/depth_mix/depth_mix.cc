@@ -5,7 +5,10 @@
 #include "mudd/base/arena.h"
 #include "mudd/base/parallel.h"
 #include "mudd/graph/row_sums.h"
+#include "mudd/kernels/gemm/gemm.h"
 #include "mudd/ops/depth_mix/node.h"
+#include "mudd/ops/linear/linear.h"
+#include "mudd/ops/rms_norm/rms_norm.h"
 
 namespace mudd {
 
@@ -133,6 +136,11 @@ bias [C, l]. Stream c = sum_j A[c, j] states[j] (+ X if direct), then rms-normal
                   option::number("eps", 1e-6, at_least(0), "epsilon of the generator's norm"),
                   option::number("norm_eps", 1e-6, at_least(0), "epsilon of the norms of the streams")},
       .make = make<DepthMix>,
+      .kernels =
+          [] {
+            return std::vector{chosen(depth_mix_rows()), chosen(linear_rows()), chosen(rms_norm_rows()),
+                               chosen(gemm_rows(DType::f32)), chosen(gemm_rows(DType::bf16))};
+          },
   };
   return spec;
 }

@@ -83,6 +83,7 @@ seed, `purpose`, step, sample, position and channel alone.)",
       .options = {option::number("rate", 0, from_to_below(0, 1), "probability of dropping a number"),
                   option::word("purpose", "dropout", {}, "key of the random draws")},
       .make = make<DropoutNode>,
+      .kernels = [] { return std::vector{chosen(dropout_rows())}; },
   };
   return spec;
 }

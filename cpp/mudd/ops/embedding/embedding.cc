@@ -259,6 +259,7 @@ positions: the row of a token is its position t. sinusoids: row p holds sin(p w)
                   option::integer("sinusoids", 0, from_to(0, (1 << 24) - 1),
                                   "rows of sines and cosines, in place of a table")},
       .make = make<Embedding>,
+      .kernels = [] { return std::vector{chosen(embedding_rows())}; },
   };
   return spec;
 }

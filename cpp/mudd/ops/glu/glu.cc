@@ -71,6 +71,7 @@ const OpSpec& glu_op() {
       .outputs = {{"y"}},
       .options = {option::word("activation", "silu", activation_names(), "function of the gate")},
       .make = make<Glu>,
+      .kernels = [] { return std::vector{chosen(glu_rows())}; },
   };
   return spec;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "mudd/base/arena.h"
+#include "mudd/kernels/gemm/gemm.h"
 #include "mudd/ops/grouped_gemm/node.h"
 
 namespace mudd {
@@ -158,6 +159,11 @@ x [B, T, D], gates and experts (int32, -1 = none) [B, T, k] as moe_route gives t
                   option::integer("packed_at_once", int64_t{256} << 20, at_least(0),
                                   "bytes of weights that are packed at once")},
       .make = make<GroupedGemm>,
+      .kernels =
+          [] {
+            return std::vector{chosen(grouped_gemm_rows()), chosen(gemm_rows(DType::f32)),
+                               chosen(gemm_rows(DType::bf16))};
+          },
   };
   return spec;
 }

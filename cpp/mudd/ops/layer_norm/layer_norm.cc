@@ -101,6 +101,7 @@ Ba et al. 2016. x [..., D], gain and bias [D] (absent: ones and zeros).)",
                   option::number("gain_offset", 0, {}, "added to the gain; 1: gain is the distance from 1"),
                   option::number("scale", 1, {}, "factor of the result")},
       .make = make<LayerNorm>,
+      .kernels = [] { return std::vector{chosen(layer_norm_rows())}; },
   };
   return spec;
 }

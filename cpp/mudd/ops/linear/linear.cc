@@ -210,6 +210,11 @@ x [..., K], w [K, N] (transposed: [N, K]), bias [N], residual like y.)",
                   option::flag("full_precision", false,
                                "y stays fp32 in a bf16 graph, as it does with a residual")},
       .make = make<Linear>,
+      .kernels =
+          [] {
+            return std::vector{chosen(linear_rows()), chosen(activation_rows()), chosen(gemm_rows(DType::f32)),
+                               chosen(gemm_rows(DType::bf16))};
+          },
   };
   return spec;
 }

@@ -5,6 +5,8 @@
 
 #include "mudd/base/arena.h"
 #include "mudd/graph/row_sums.h"
+#include "mudd/kernels/gemm/gemm.h"
+#include "mudd/ops/dropout/dropout.h"
 #include "mudd/ops/linear/linear.h"
 #include "mudd/ops/lora/node.h"
 
@@ -110,6 +112,11 @@ step, sample, position and channel alone.)",
                   option::number("rate", 0, from_to_below(0, 1), "probability of dropping a number of x"),
                   option::word("purpose", "lora", {}, "key of the random draws")},
       .make = make<Lora>,
+      .kernels =
+          [] {
+            return std::vector{chosen(dropout_rows()), chosen(linear_rows()), chosen(gemm_rows(DType::f32)),
+                               chosen(gemm_rows(DType::bf16))};
+          },
   };
   return spec;
 }

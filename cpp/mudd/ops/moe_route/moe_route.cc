@@ -92,6 +92,11 @@ probabilities and of the squared log-sum-exp have one.)",
                   option::number("jitter", 0, from_to_below(0, 1), "width of the noise on the router's input"),
                   option::integer("layer", 0, {}, "counter of the random draws")},
       .make = make<MoeRoute>,
+      .kernels =
+          [] {
+            return std::vector{chosen(moe_route_rows()), chosen(gemm_rows(DType::f32)),
+                               chosen(gemm_rows(DType::bf16))};
+          },
   };
   return spec;
 }

@@ -5,6 +5,7 @@
 #include "mudd/base/arena.h"
 #include "mudd/base/math.h"
 #include "mudd/graph/row_sums.h"
+#include "mudd/kernels/gemm/gemm.h"
 #include "mudd/ops/pattention/node.h"
 
 namespace mudd {
@@ -192,6 +193,11 @@ samples of y are dropped with this probability, the others divided by 1 - drop_p
                   option::number("drop_path", 0, from_to(0, 1), "probability of dropping a whole sample of y"),
                   option::word("purpose", "drop_path", {}, "key of the random draws")},
       .make = make<Pattention>,
+      .kernels =
+          [] {
+            return std::vector{chosen(pattention_rows()), chosen(gemm_rows(DType::f32)),
+                               chosen(gemm_rows(DType::bf16))};
+          },
   };
   return spec;
 }

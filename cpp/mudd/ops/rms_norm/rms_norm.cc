@@ -125,6 +125,7 @@ x [..., D], gain [D / heads] (qk-norm: heads > 1). A gain of one number is for a
                   option::integer("heads", 1, at_least(1),
                                   "equal pieces of the last axis, each normalized alone")},
       .make = make<RmsNorm>,
+      .kernels = [] { return std::vector{chosen(rms_norm_rows())}; },
   };
   return spec;
 }

@@ -189,6 +189,7 @@ x [B, T, H*hd], positions int32 [B, T] or 0..T-1.)",
                   option::number("fraction", 1, from_to(0, 1), "part of each head that is rotated"),
                   option::integer("max_positions", 0, from_to(0, kMostPositions), "largest position + 1; 0: T")},
       .make = make<Rope>,
+      .kernels = [] { return std::vector{chosen(rope_rows())}; },
   };
   return spec;
 }

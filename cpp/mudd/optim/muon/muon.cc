@@ -206,7 +206,8 @@ const OptimizerSpec& muon_spec() {
                          "factor of a matrix's rate; match_rms_adamw 0.2 sqrt(longer side), so that the rate "
                          "of adamw fits; original sqrt(max(1, fan_out / fan_in))"),
             "muon_adjust_lr"}},
-      .make = make<Muon>};
+      .make = make<Muon>,
+      .kernels = [] { return std::vector{chosen(gemm_rows())}; }};
   return spec;
 }
 
