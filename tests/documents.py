@@ -33,8 +33,8 @@ from document_commands import (
 )
 from mudd_core.config import Config
 from mudd_core.config.fields import walk
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.detect import COMMANDS, is_yml, resolve
+from mudd_core.programs.detect import COMMANDS, is_yml, resolve
+from mudd_core.programs.program import CommandLine
 
 FOLDER = Path(__file__).resolve().parent / "data" / "documents"
 _PREPROCESS = "mudd_core.preprocess"  # trains nothing, so it has no outcome

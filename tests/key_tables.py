@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mudd_core.config.keys import Row, Value, rows_of
-from mudd_core.grammars.yml import read_yml
+from mudd_core.programs.maxtext.yml import read_yml
+from mudd_core.programs.program import rows_of
+from mudd_core.programs.row import Row, Value
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "coming-from"
 _TABLE = re.compile(r"<!-- keys: ([^>]*) -->\n.*?<!-- end of the keys -->", re.DOTALL)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from mudd_core.config.load import list_configs as list_configs
     from mudd_core.config.own_optimizers import register_optimizer as register_optimizer
     from mudd_core.engine.model import Model as Model
-    from mudd_core.grammars.load import load_config as load_config
     from mudd_core.graph.scopes import precision as precision
     from mudd_core.graph.tape import Tensor as Tensor
     from mudd_core.interop.load_run import load as load
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from mudd_core.models.hidden import Cache as Cache
     from mudd_core.models.hidden import Hidden as Hidden
     from mudd_core.ops import custom as custom
+    from mudd_core.programs.load import load_config as load_config
     from mudd_core.run.loop.trainer import Trainer as Trainer
 
 __version__ = "0.1.0"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.detect import resolve
-from mudd_core.grammars.resolved import Resolved
+from mudd_core.programs.detect import resolve
+from mudd_core.programs.program import CommandLine
+from mudd_core.programs.resolved import Resolved
 
 SMALL = "mu_transformer/configs/small.py"
 

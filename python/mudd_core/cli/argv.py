@@ -18,7 +18,7 @@ from mudd_core.cli.names import (
     is_optional,
 )
 from mudd_core.config.arguments import Argument, Arguments, with_values
-from mudd_core.grammars import detect
+from mudd_core.programs.program import program_of_command
 from mudd_core.run.store.saved_run import is_run
 
 _TRAINING = ("train", "bakeoff", "tune")
@@ -114,12 +114,13 @@ def parse(words: Sequence[str]) -> Invocation:
     command = tool or mode or (ALIASES.get(front, front) if front in (*COMMANDS, *ALIASES) else "train")
     typed = "".join(words[1:2]) if front == "help" else front
     informs = not words or front == "help" or not options.isdisjoint(_INFORMING)
+    is_command = typed in (*COMMANDS, *ALIASES) or program_of_command(typed) is not None
     return Invocation(
         words=tuple(words),
         command=command,
         tool=tool,
         tool_words=tuple(tool_words),
-        first=typed if typed in (*COMMANDS, *ALIASES, *detect.COMMANDS) else "",
+        first=typed if is_command else "",
         mode=mode,
         informs=informs,
         multirun=any(word in ("--multirun", "-m") for word in words),

@@ -19,9 +19,10 @@ from mudd_core.cli.sampling import OPTIONS as TEXT_OPTIONS
 from mudd_core.cli.sampling import Asked, write_samples
 from mudd_core.cli.training import say_notes, train
 from mudd_core.config import Config, mesh_of
+from mudd_core.config.origins import explained, origins_of_words
 from mudd_core.config.values import number
 from mudd_core.engine.memory import GIB
-from mudd_core.grammars.explain import explained, origins_of_words
+from mudd_core.programs.program import program_named
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.ranks.hang_watch import reader_watch
 from mudd_core.run.ranks.rank_levels import hold_machine
@@ -73,9 +74,11 @@ def explain(request: Request) -> str:
     """The value of the field that --explain names, and where it comes from."""
     config, name = request.required_config(), request.options["--explain"]
     if request.resolved is not None:
-        return explained(config, name, request.resolved.grammar, request.resolved.origins)
+        from mudd_core.programs.explain import explained_key
+
+        return explained_key(request.resolved, name)
     origins = origins_of_words(config, request.options["--config"], request.words, KNOWN_WORDS)
-    return explained(config, name, "", origins)
+    return explained(config, name, origins)
 
 
 def _look_at(folder: RunFolder) -> None:
@@ -153,9 +156,11 @@ def sample(request: Request, ranks: Ranks) -> int:
         return int(ranks.from_first(lambda: 0))  # the exit code of rank 0
 
     def write() -> int:
-        if config.log.style == "mu_transformer" and not request.options.keys() & set(TEXT_OPTIONS):
-            _write_continuations(config, text, model, tokenizer, shown=ranks.first)
-            return 0
+        program = program_named(config.log.style)
+        if program is not None and not request.options.keys() & set(TEXT_OPTIONS):
+            shown = write_now if ranks.first else silent
+            if program.write_sample(config, text, model, tokenizer, shown):
+                return 0
         own = ranks if together else Ranks()
         watch = reader_watch(ranks, config, model.n_parameters)
 
@@ -179,19 +184,6 @@ def _tokenizer(request: Request, config: Config, text: Prepared, model: Model) -
             "--tokenizer=PATH: a folder, a tokenizer.json, a *.model of sentencepiece, or bytes"
         )
     return for_prompts(text.tokenizer, config, saved_run(request)[1])
-
-
-def _write_continuations(
-    config: Config, text: Prepared, model: Model, tokenizer: Tokenizer, *, shown: bool
-) -> None:
-    """Write text behind the rows of the first validation batch. shown: else a rank only takes part in it."""
-    from mudd_core.run.build.rows import validation_batches
-    from mudd_core.run.report.continuations import prompts_of, write_continuations
-
-    batch = next(iter(validation_batches(config, text)))
-    length = min(config.sample.prompt_tokens, max(1, config.train.seq_len - 1))
-    write = write_now if shown else silent
-    write_continuations(model, tokenizer, prompts_of(batch, length), config.sample, write)
 
 
 def data(request: Request) -> int:
@@ -240,6 +232,7 @@ def validate(request: Request, ranks: Ranks) -> int:
             f"step {step}: {'test' if split == 'test' else 'validation'} loss {result.val_loss:.6f}, "
             f"{result.precise_text}, {result.targets:,} targets, {result.seconds:.1f} s"
         )
-        if config.log.style == "mu_transformer":
-            print(f"Eval loss: {result.val_loss}")
+        if (program := program_named(config.log.style)) is not None:
+            for text_line in program.validation_lines(result):
+                print(text_line)
     return 0

@@ -18,7 +18,7 @@ from mudd_core.cli.main_help import main_help, version
 from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.request import Request
 from mudd_core.cli.requested import config_of, request_of
-from mudd_core.grammars import detect
+from mudd_core.programs.program import program_of_command
 
 
 def take_signals(asked: Invocation) -> set[int]:
@@ -86,7 +86,8 @@ def _information(request: Request, words: Sequence[str]) -> str:
     config = None if file is None else config_of(file, request.words)
     if wanted == "all":
         return texts.all_fields(config)
-    if words[0] in detect.COMMANDS or (words[0] == "help" and request.command in detect.COMMANDS):
-        return texts.original_help(request.command)
+    program = program_of_command(request.command) if words[0] in (request.command, "help") else None
+    if program is not None:
+        return texts.original_help(program, request.command)
     of_command = any(word in (*COMMANDS, *ALIASES) for word in words) or "--mode" in request.options
     return texts.command_help(request.command, config) if of_command or config else main_help()

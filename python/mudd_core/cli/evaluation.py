@@ -14,7 +14,6 @@ from mudd_core.run.build.protocols import batch_count, batches_of, mean_of, whol
 from mudd_core.run.build.rows import held_out_rows
 from mudd_core.run.loop import signals
 from mudd_core.run.loop.evaluate import evaluate
-from mudd_core.run.loop.start_evaluation import add_evaluation, evaluate_run, evaluate_start
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Validation
 from mudd_core.run.report.validation_line import ValidationLine
@@ -24,6 +23,8 @@ STOPPED = "stopped; the evaluation was dropped"
 
 def evaluate_named(request: Request, config: Config) -> int:
     """Print the loss of the weights that the config starts from; the work directory gets the tags."""
+    from mudd_core.programs.maxtext.only_eval import evaluate_start
+
     for name in ("--split", "--step"):
         if name in request.options:
             raise UserError(
@@ -81,6 +82,8 @@ def evaluate_checkpoint(
     A folder that another process trains in, or that cannot be written, keeps its files; a warning says so. None if a
     stop was asked for.
     """
+    from mudd_core.programs.maxtext.only_eval import add_evaluation, evaluate_run
+
     say = (lambda line: print(line, flush=True)) if ranks.first else (lambda line: None)
     stop = asked_to_stop(ranks, step)
     style, result = evaluate_run(request.folder, config, model, text, step, say, stop, ranks)

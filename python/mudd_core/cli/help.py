@@ -11,10 +11,8 @@ from mudd_core.cli.names import OPTIONS, READING
 from mudd_core.config import FAMILIES, Config
 from mudd_core.config.describe import field_help, short_entry
 from mudd_core.config.fields import walk
-from mudd_core.config.keys import Row, rows_of
-from mudd_core.grammars import detect
-from mudd_core.grammars.devices import GRAMMARS as DEVICE_GRAMMARS
-from mudd_core.grammars.devices import OPTION as DEVICES
+from mudd_core.programs.program import DEVICES, Program
+from mudd_core.programs.row import Row
 
 _TEXT = {
     "train": """Trains the model of the config on its text. The same command resumes, with the same bits. Ctrl-C (or
@@ -107,14 +105,13 @@ def command_help(command: str, config: Config | None) -> str:
     return "\n".join(lines)
 
 
-def original_help(command: str) -> str:
+def original_help(program_asked: Program, command: str) -> str:
     """The help of a command in the grammar of an original program: its keys with their defaults, and our options."""
-    grammar = detect.COMMANDS[command]
-    flags = grammar == "jax_lm"
+    flags = program_asked.flags
     called = " ".join(program()) + (".train" if flags else f" {command}")
     keys = "--flag value ..." if flags else "key=value ..."
     taken = [name for name, (_, _, takers) in OPTIONS.items() if "train" in takers or not takers]
-    refused = () if grammar in DEVICE_GRAMMARS else (DEVICES,)
+    refused = () if program_asked.of_device else (DEVICES,)
     return "\n".join(
         [
             f"usage: {called} {keys} [section.field=value ...]",
@@ -122,7 +119,7 @@ def original_help(command: str) -> str:
             folded(_TEXT["train"]),
             "",
             f"its {'flags' if flags else 'keys'}, with their defaults:",
-            *(_key_entry(row, flags) for row in rows_of(grammar).values()),
+            *(_key_entry(row, flags) for row in program_asked.rows()),
             "",
             "options of this program:",
             *option_lines(

@@ -9,8 +9,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import typed_program
 from mudd_core.cli.names import OPTIONS
 from mudd_core.config.arguments import argument
-from mudd_core.config.keys.hydra import FOLDER
-from mudd_core.grammars.hydra import multirun
+from mudd_core.programs.moe.hydra import multirun
+from mudd_core.programs.moe.keys import FOLDER
 
 _COMMAND = "clm"
 

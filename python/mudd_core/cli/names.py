@@ -24,7 +24,10 @@ TOOLS: dict[str, tuple[str, str]] = {
         "mudd_core.tools.mup_checks.command",
         "check a parametrisation over widths, find the rate that transfers",
     ),
-    "preprocess": ("mudd_core.tools.preprocess.command", "Parquet files of training rows out of documents"),
+    "preprocess": (
+        "mudd_core.programs.jax_lm.preprocess.command",
+        "Parquet files of training rows out of documents",
+    ),
     "data convert": ("mudd_core.tools.convert.command", "files of one format out of another"),
     "data inspect": ("mudd_core.tools.convert.inspect", "format, records and lengths of files"),
     "data show": ("mudd_core.tools.data_show", "the rows that a step trains on, as text"),

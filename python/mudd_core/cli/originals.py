@@ -13,13 +13,12 @@ from mudd_core.cli.names import ALIASES, COMMANDS, OPTIONS, READING
 from mudd_core.cli.request import Request
 from mudd_core.config import check_config
 from mudd_core.config.fields import walk
-from mudd_core.grammars import detect
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.resolved import Resolved
+from mudd_core.programs.program import DEVICES, CommandLine, is_our_own, is_yml
 from mudd_core.run.store.config_source import recorded
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
+    from mudd_core.programs.resolved import Resolved
     from mudd_core.run.ranks.ranks import Ranks
 
 
@@ -36,8 +35,12 @@ def check_takers(request: Request) -> None:
 def asked_of(request: Request, first: str) -> CommandLine:
     """The arguments as the grammars take them. first: the command that is typed in front."""
     words, config = list(request.words), request.options.get("--config", "")
-    own, notes = detect.drop_program(words)
-    if not config and words and detect.is_yml(words[0]):
+    own, notes = "", list[str]()
+    if words and words[0].endswith(".py"):
+        from mudd_core.programs.detect import drop_program
+
+        own, notes = drop_program(words)
+    if not config and words and is_yml(words[0]):
         config = words.pop(0)
     mode = request.options.get("--mode", "")
     command = ALIASES.get(mode, mode) if mode in (*COMMANDS, *ALIASES) else ALIASES.get(first, first) or own
@@ -48,8 +51,12 @@ def asked_of(request: Request, first: str) -> CommandLine:
 def load_original(request: Request, first: str, words: Sequence[str]) -> bool:
     """Resolve the arguments if they are in the grammar of an original program; False if they are in ours."""
     asked = asked_of(request, first)
+    if is_our_own(asked) and DEVICES not in asked.options:
+        return False
+    from mudd_core.programs.detect import resolve
+
     with recorded(words) as source:
-        resolved = detect.resolve(asked)
+        resolved = resolve(asked)
     if resolved is None:
         return False
     request.command, request.resolved, request.source = resolved.command, resolved, source
@@ -63,7 +70,7 @@ def load_original(request: Request, first: str, words: Sequence[str]) -> bool:
     if resolved.workdir:
         request.options["--workdir"] = resolved.workdir
     request.words = []
-    if request.command in READING and not _evaluates_start(resolved):
+    if request.command in READING and not resolved.evaluates_start:
         request.options.setdefault("--workdir", str(Path("runs") / resolved.config.name))
         request.words = _free_words(resolved)
         return True
@@ -71,12 +78,6 @@ def load_original(request: Request, first: str, words: Sequence[str]) -> bool:
     if "--explain" not in request.options and not resolved.answer:
         check_config(request.config)
     return True
-
-
-def _evaluates_start(resolved: Resolved) -> bool:
-    """Whether a command of MaxText evaluates weights that it names, which go before those of the run."""
-    named = resolved.config.start.load_parameters_path
-    return resolved.style == "maxtext" and resolved.command == "validate" and bool(named)
 
 
 def _free_words(resolved: Resolved) -> list[str]:

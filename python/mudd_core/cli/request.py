@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config
-from mudd_core.grammars.resolved import Resolved
 from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.own_code import TRUST
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import mounts_in
+
+if TYPE_CHECKING:
+    from mudd_core.programs.resolved import Resolved
 
 MISSING_CONFIG = "[arguments] --config=FILE is missing, for example --config=small.py"
 

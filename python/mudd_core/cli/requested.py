@@ -25,7 +25,7 @@ from mudd_core.config.arguments import Argument, bare
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import nearest
-from mudd_core.grammars import detect
+from mudd_core.programs.program import is_yml
 from mudd_core.run.store.config_source import recorded, resumed
 from mudd_core.run.store.own_code import require_named_reader, run_copies
 from mudd_core.run.store.run_folder import CHECKPOINTS
@@ -65,7 +65,7 @@ def _command(name: str) -> str:
 
 def _is_name(word: str) -> bool:
     """Whether an argument could be meant as a command: no option, no assignment, no yml file."""
-    return word != "help" and word[:1].isalpha() and "=" not in word and not detect.is_yml(word)
+    return word != "help" and word[:1].isalpha() and "=" not in word and not is_yml(word)
 
 
 def _take_run(request: Request, command: str) -> None:
@@ -115,7 +115,7 @@ def _could_be_run(item: Argument) -> bool:
     if is_url(item.raw) or Path(item.raw).is_dir():
         return True
     field = field_path(item.name, fields_of_all()) is not None
-    config = detect.is_yml(item.raw) or is_config(item.raw)
+    config = is_yml(item.raw) or is_config(item.raw)
     return item.mark == "" and not (field or config or item.raw in (*COMMANDS, *ALIASES))
 
 

@@ -18,7 +18,7 @@ from mudd_core.cli.request import Request
 from mudd_core.config import Config, apply_overrides, find_config, read_config, split_words
 from mudd_core.config.arguments import Argument, Arguments, argument
 from mudd_core.config.fields import FieldInfo, walk
-from mudd_core.config.keys.foreign import NOTES, SETTINGS
+from mudd_core.config.foreign import NOTES, SETTINGS
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import foreign_name

@@ -20,11 +20,10 @@ from mudd_core.cli.same_run import command_line, to_go_on
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.config.pipelines import spec_of
-from mudd_core.grammars.explain import origin_text
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.records.events import Summary
 from mudd_core.run.report.progress import Progress
-from mudd_core.run.report.styles import has_own_start
+from mudd_core.run.report.style import has_own_start
 
 if TYPE_CHECKING:
     from mudd_core.run.loop.trainer import Trainer
@@ -89,19 +88,17 @@ def _store(request: Request, ranks: Ranks) -> RunStore:
 
 def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
     """Train or resume in a locked work directory, and return the exit code."""
-    from mudd_core.run.loop.sweep import finish, is_done
-
     config = store.adopt_by(lambda: _adopted(store, request.required_config(), request))
     # mpirun gives its first rank a terminal, whatever its own output is.
     progress = Progress(
         quiet=not ranks.first, live=ranks.world == 1, details=_details("--verbose" in request.options)
     )
-    sweep = {} if request.resolved is None else request.resolved.sweep
-    if sweep and ranks.from_first(lambda: is_done(store.folder)):
+    sweep = None if request.resolved is None else request.resolved.sweep
+    if sweep is not None and ranks.from_first(lambda: sweep.is_done(store.folder)):
         progress.say(f"{store.folder} is a run of a sweep that is done (done.txt); it is skipped")
         return 0
     summary = store.summary()
-    if summary is not None and not sweep:
+    if summary is not None and sweep is None:
         return _finished_before(summary, config, request, store, progress, ranks)
     trainer = _opened(config, request, store, progress, ranks)
     try:
@@ -115,8 +112,8 @@ def _train(request: Request, store: RunStore, ranks: Ranks) -> int:
             f"  {to_go_on(request, summary.stopped, ranks.world)}"
         )
         return 75
-    if sweep:
-        progress.say(finish(trainer.engine, config, store.folder, summary.step, sweep, ranks).rstrip())
+    if sweep is not None:
+        progress.say(sweep.finish(trainer.engine, config, store.folder, summary.step, ranks).rstrip())
         store.settle()
     # An answer needs a question: conversations have neither a sample nor a command for one.
     if not _is_chat(config) and (ranks.first or config.mesh.runs_together(ranks.world)):
@@ -152,7 +149,11 @@ def _opened(config: Config, request: Request, store: RunStore, progress: Progres
     from mudd_core.run.loop.trainer import Trainer
 
     resolved, own_start = request.resolved, has_own_start(config)
-    note, origins = recipe_note(config), "" if resolved is None else origin_text(resolved)
+    note, origins = recipe_note(config), ""
+    if resolved is not None:
+        from mudd_core.programs.explain import origin_text
+
+        origins = origin_text(resolved)
     if not own_start:
         text = f"{listing(config)}\nconfig {config_hash(config)[:16]}  work directory {store.folder}"
         progress.say("\n".join(filter(None, (origins, text, note))))

@@ -29,7 +29,7 @@ ALIASES = {
     "Caiyun-AI/MUDDPythia-1.4B": "muddformer/muddpythia_1_4b",
     "MUDDPythia-2.8B": "muddformer/muddpythia_2_8b",
     "Caiyun-AI/MUDDPythia-2.8B": "muddformer/muddpythia_2_8b",
-    # TokenFormer: the yml files of the NeoX program (those of the JAX program: grammars/maxtext.py), published models.
+    # TokenFormer: published models, and the yml files of the NeoX program; programs/maxtext reads the JAX files.
     **{
         f"{folder}{theirs}_train_pile.yml": f"tokenformer/{ours}"
         for folder in ("", "configs/tokenformer/")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mudd_core.config.fields import opt
+from mudd_core.config.programs import NAMES
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class LogConfig:
     style: str = opt(
         "auto",
         "program whose lines and tags are written; auto = that of the command's grammar, else ours",
-        choices=("auto", "ours", "maxtext", "mu_transformer", "jax_lm", "moe"),
+        choices=("auto", "ours", *NAMES),
         free=True,
     )
     compat: bool = opt(

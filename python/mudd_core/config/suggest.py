@@ -58,7 +58,7 @@ def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]
 
 def foreign_name(name: str, infos: Sequence[FieldInfo]) -> str | None:
     """The setting of another program that a name means, as foreign.SETTINGS has it; None for other names."""
-    from mudd_core.config.keys.foreign import SETTINGS
+    from mudd_core.config.foreign import SETTINGS
 
     plain = name.lstrip("-").replace("-", "_").lower()
     theirs = plain if plain in SETTINGS else plain.replace(".", "_")
@@ -69,7 +69,7 @@ def foreign_name(name: str, infos: Sequence[FieldInfo]) -> str | None:
 
 def _setting(name: str, infos: Sequence[FieldInfo], *, dashed: bool = False) -> str | None:
     """The question and the note for a setting of another program, empty where it has neither; None for other names."""
-    from mudd_core.config.keys.foreign import NOTES, SETTINGS
+    from mudd_core.config.foreign import NOTES, SETTINGS
 
     if (theirs := foreign_name(name, infos)) is None:
         return None

@@ -12,7 +12,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +29,7 @@ from mudd_core.checkpoint.stored import AnyTensor, StoredTensor
 from mudd_core.checkpoint.weights import stored_weights
 from mudd_core.config import ModelConfig
 from mudd_core.config.check import model_faults
+from mudd_core.config.programs import NAMES, program_module
 from mudd_core.engine.cut import Spread
 from mudd_core.engine.model import Model
 from mudd_core.interop.layout import Entry, TheirTensors, to_ours
@@ -34,16 +37,44 @@ from mudd_core.interop.lost_fields import lost_fields
 from mudd_core.interop.settings import Settings
 from mudd_core.interop.system import Original, System
 
-__all__ = ["SYSTEMS", "Entry", "Original", "System", "export_original", "load_original"]
+__all__ = ["SYSTEMS", "Entry", "Original", "System", "export_original", "load_original", "systems"]
 
-SYSTEMS = (
-    "hf",
-    "mu_transformer",
-    "muddformer_jax",
-    "muddformer_torch",
-    "tokenformer_jax",
-    "tokenformer_neox",
-)
+
+class WeightsProgram(Protocol):
+    """An original program, as the readers and writers of weights see it."""
+
+    systems: ClassVar[Mapping[str, str]]
+    """The names of its formats, each with the module that has the SYSTEM."""
+
+    exports: ClassVar[Mapping[str, tuple[str, ...]]]
+    """The formats for a family that Hugging Face lacks, by family; the one of published weights comes first."""
+
+
+def programs_with_weights() -> dict[str, WeightsProgram]:
+    """Return every original program by its name."""
+    found: dict[str, WeightsProgram] = {}
+    for name in NAMES:
+        module = program_module(name)
+        assert module is not None
+        found[name] = module.PROGRAM
+    return found
+
+
+@cache
+def systems() -> dict[str, str]:
+    """Return the names of all formats of weights, each with the module that has the SYSTEM."""
+    found = {"hf": "mudd_core.interop.hf"}
+    for program in programs_with_weights().values():
+        found |= program.systems
+    return dict(sorted(found.items()))
+
+
+def __getattr__(name: str) -> tuple[str, ...]:
+    # The programs import this package, so that their names are known only after it is imported.
+    if name == "SYSTEMS":
+        return tuple(systems())
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _NAMED = 8  # kinds of tensors in a note
 
@@ -205,9 +236,9 @@ def _read(path: str | Path) -> dict[str, AnyTensor]:
 
 
 def _system(name: str) -> System[ModelConfig]:
-    if name not in SYSTEMS:
-        raise ValueError(f"[interop] system: expected one of {', '.join(SYSTEMS)}, got '{name}'")
-    page: System[ModelConfig] = importlib.import_module(f"mudd_core.interop.{name}").SYSTEM
+    if name not in systems():
+        raise ValueError(f"[interop] system: expected one of {', '.join(systems())}, got '{name}'")
+    page: System[ModelConfig] = importlib.import_module(systems()[name]).SYSTEM
     return page
 
 

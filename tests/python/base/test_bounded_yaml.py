@@ -10,8 +10,8 @@ import pytest
 from mudd_core.base.bounded_yaml import DEEPEST, MOST_BYTES, MOST_NODES, parse_yaml
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
-from mudd_core.grammars.hydra.interpolation import resolved
-from mudd_core.grammars.hydra.values import Node
+from mudd_core.programs.moe.hydra.interpolation import resolved
+from mudd_core.programs.moe.hydra.values import Node
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(
     f"a{i}: &a{i} [{'*a' + str(i - 1)}, {'*a' + str(i - 1)}]\n" for i in range(1, 60)

@@ -10,7 +10,7 @@ import pytest
 from mudd_core import cli
 from mudd_core.cli.foreign_values import RELATIVE
 from mudd_core.cli.names import OPTIONS
-from mudd_core.config.keys.foreign import NOTES, SETTINGS
+from mudd_core.config.foreign import NOTES, SETTINGS
 from mudd_core.config.schema import fields_of_all
 
 # What is typed behind --config=tiny.py, and what the proposed command has in its place.

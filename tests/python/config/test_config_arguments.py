@@ -19,7 +19,7 @@ from mudd_core.config import (
     split_words,
 )
 from mudd_core.config.fields import replace_path, walk
-from mudd_core.config.keys.foreign import SETTINGS
+from mudd_core.config.foreign import SETTINGS
 from mudd_core.config.overrides import field_path
 from mudd_core.config.suggest import nearest_option
 

@@ -12,9 +12,9 @@ import pytest
 import documents
 import mudd_core
 from mudd_core.cli.names import OPTIONS
-from mudd_core.config.keys import TABLE, rows_of
 from mudd_core.config.pipelines import PIPELINES
 from mudd_core.config.schema import fields_of_all
+from mudd_core.programs.program import TABLE, rows_of
 
 PACKAGE = Path(mudd_core.__file__).resolve().parent
 # A command goes through these. Others read names out of files: settings beside weights (interop), logs.

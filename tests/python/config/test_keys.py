@@ -8,13 +8,13 @@ import documents
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, MUDDFormerConfig, TransformerPPConfig
 from mudd_core.config.fields import walk
-from mudd_core.config.keys import TABLE, Row, rows_of
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.detect import resolve
-from mudd_core.grammars.resolved import Resolved
-from mudd_core.interop.maxtext_model import model_of
-from mudd_core.interop.muddformer_jax import MuddformerJax
-from mudd_core.interop.tokenformer_jax import TokenFormerJax
+from mudd_core.programs.detect import resolve
+from mudd_core.programs.maxtext.model import model_of
+from mudd_core.programs.maxtext.muddformer_jax import MuddformerJax
+from mudd_core.programs.maxtext.tokenformer_jax import TokenFormerJax
+from mudd_core.programs.program import TABLE, CommandLine, rows_of
+from mudd_core.programs.resolved import Resolved
+from mudd_core.programs.row import Row
 from places import TESTS
 
 DOCUMENTS = TESTS / "data" / "documents"

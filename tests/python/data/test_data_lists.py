@@ -11,7 +11,7 @@ from mudd_core.config.protocols import PROTOCOLS
 from mudd_core.data import formats, pipelines
 
 # MaxText's dataset types and the pipeline that each becomes: names of another program.
-OF_OTHERS = {"config/keys/maxtext.py"}
+OF_OTHERS = {"programs/maxtext/keys.py"}
 # Words of both lists that are nouns of data too: two of them side by side say nothing about pipelines.
 NOUNS = {"text", "rows", "blocks", "features"}
 

@@ -9,7 +9,7 @@ import pytest
 
 import covered
 from key_tables import PAGES
-from mudd_core.config.keys import rows_of
+from mudd_core.programs.program import rows_of
 
 GRAMMARS = {
     "muddformer": "maxtext",

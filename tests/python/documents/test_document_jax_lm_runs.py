@@ -19,10 +19,9 @@ from mpi_ranks import needs_mpi
 from mudd_core.cli import job
 from mudd_core.cli import main as cli
 from mudd_core.config import GPT2Config
-from mudd_core.config.keys import rows_of
 from mudd_core.data.tokenizers.bpe_training import train_bpe
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.detect import resolve
+from mudd_core.programs.detect import resolve
+from mudd_core.programs.program import CommandLine, rows_of
 from mudd_core.run.report.progress import Progress
 from places import ROOT
 

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.detect import grammar_of
+from mudd_core.programs.detect import grammar_of
+from mudd_core.programs.program import CommandLine
 from places import TESTS
 
 sys.path.insert(0, str(TESTS))

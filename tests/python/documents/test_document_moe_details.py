@@ -24,17 +24,17 @@ from mudd_core.config import Config, MixtralConfig, from_dict
 from mudd_core.data.sources.splits import sources_of
 from mudd_core.engine import memory
 from mudd_core.engine.model_shape import resolved_model
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.detect import resolve
-from mudd_core.grammars.hydra.batch_notes import BENCHMARK
-from mudd_core.grammars.hydra.multirun import jobs
-from mudd_core.grammars.resolved import Resolved
+from mudd_core.programs.detect import resolve
+from mudd_core.programs.moe.hydra.batch_notes import BENCHMARK
+from mudd_core.programs.moe.hydra.multirun import jobs
+from mudd_core.programs.moe.mllog_settings import settings_of
+from mudd_core.programs.program import CommandLine
+from mudd_core.programs.resolved import Resolved
 from mudd_core.run.build.memory_advice import NONE_FITS
 from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.records.events import StepRecord
 from mudd_core.run.records.peak import Peak
-from mudd_core.run.report.mllog_settings import settings_of
-from mudd_core.run.report.styles import RunFacts, style_of
+from mudd_core.run.report.style import RunFacts, style_of
 from places import ROOT
 
 WORDS = (

@@ -15,9 +15,9 @@ import pytest
 import documents
 from document_sizes import OF_MU_TRANSFORMER, with_keys
 from mudd_core.cli import main
-from mudd_core.config.keys import rows_of
 from mudd_core.data.tokenizers.bpe_training import train_bpe
-from mudd_core.run.report.continuations import prompts_of
+from mudd_core.programs.mu_transformer.continuations import prompts_of
+from mudd_core.programs.program import rows_of
 from printed_hints import require_sample_command_works
 
 COMMANDS = [command.words for command in documents.commands("mu_transformer")]

@@ -6,9 +6,9 @@ import pytest
 
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
-from mudd_core.grammars import detect
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.resolved import Resolved
+from mudd_core.programs import detect
+from mudd_core.programs.program import CommandLine
+from mudd_core.programs.resolved import Resolved
 
 MUDD = ("run_name=r", "dataset_path=d", "model_name=MUDDLlama2Medium")
 TOKENS = ("run_name=r", "dataset_type=grain", "grain_train_files=f*")

@@ -9,10 +9,10 @@ import pytest
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config.fields import walk
-from mudd_core.config.keys.maxtext_classes import CLASSES
-from mudd_core.grammars import detect
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.resolved import Resolved
+from mudd_core.programs import detect
+from mudd_core.programs.maxtext.keys_classes import CLASSES
+from mudd_core.programs.program import CommandLine
+from mudd_core.programs.resolved import Resolved
 from mudd_core.run.store.config_source import changed_file, recorded
 
 RUN = ("run_name=r", "dataset_path=d", "dataset_type=pile")

@@ -11,7 +11,7 @@ import pytest
 
 from mudd_core.cli import main
 from mudd_core.cli.names import COMMANDS, TOOLS
-from mudd_core.config.keys import rows_of
+from mudd_core.programs.program import rows_of
 from page_command_rules import ELSEWHERE, NAMED, REASONS, RUN, SMALLER, answer
 from page_commands import commands, of_page
 

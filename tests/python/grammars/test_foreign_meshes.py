@@ -10,9 +10,9 @@ import pytest
 import documents
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, check_config, mesh_of
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.detect import resolve
-from mudd_core.grammars.resolved import Resolved
+from mudd_core.programs.detect import resolve
+from mudd_core.programs.program import CommandLine
+from mudd_core.programs.resolved import Resolved
 from rank_runs import train
 
 MUDD = ("run_name=r", "dataset_path=d", "model_name=MUDDLlama2Medium")

@@ -14,13 +14,13 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli import main as cli
 from mudd_core.config import GPT2Config, read_config
 from mudd_core.config.fields import walk
-from mudd_core.config.keys import WORKDIR, rows_of
-from mudd_core.config.keys.jax_lm import PREPROCESS, PREPROCESS_GRAMMAR
 from mudd_core.config.protocols import protocol_of
 from mudd_core.data.tokenizers.bpe_training import train_bpe
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.detect import grammar_of, resolve
-from mudd_core.grammars.resolved import Resolved
+from mudd_core.programs.detect import grammar_of, resolve
+from mudd_core.programs.jax_lm.keys import PREPROCESS, PREPROCESS_GRAMMAR
+from mudd_core.programs.program import CommandLine, rows_of
+from mudd_core.programs.resolved import Resolved
+from mudd_core.programs.row import WORKDIR
 from printed_hints import sample_command
 
 

@@ -12,9 +12,9 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli import main as cli
 from mudd_core.config import Config, check_config, read_config
 from mudd_core.config.fields import walk
-from mudd_core.config.keys import COMMAND, WORKDIR, Row, rows_of
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.detect import grammar_of
+from mudd_core.programs.detect import grammar_of
+from mudd_core.programs.program import CommandLine, rows_of
+from mudd_core.programs.row import COMMAND, WORKDIR, Row
 
 
 def values(config: Config) -> dict[str, object]:

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from mudd_core.base.errors import UserError
-from mudd_core.grammars.hydra.compose import Composed, compose
-from mudd_core.grammars.hydra.files import Folders
-from mudd_core.grammars.hydra.interpolation import resolved
-from mudd_core.grammars.hydra.words import split_hydra_words
-from mudd_core.grammars.hydra.written import to_yaml
+from mudd_core.programs.moe.hydra.compose import Composed, compose
+from mudd_core.programs.moe.hydra.files import Folders
+from mudd_core.programs.moe.hydra.interpolation import resolved
+from mudd_core.programs.moe.hydra.words import split_hydra_words
+from mudd_core.programs.moe.hydra.written import to_yaml
 from places import ROOT
 
 GOLDENS = ROOT / "tests" / "goldens" / "hydra"

@@ -10,10 +10,10 @@ import pytest
 import documents
 from mudd_core.base.errors import UserError
 from mudd_core.config.fields import walk
-from mudd_core.config.keys import Row, rows_of
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.detect import resolve
-from mudd_core.grammars.resolved import Resolved
+from mudd_core.programs.detect import resolve
+from mudd_core.programs.program import CommandLine, rows_of
+from mudd_core.programs.resolved import Resolved
+from mudd_core.programs.row import Row
 from places import TESTS
 
 BASE = ("model.config_path=mixtral80.json",)

@@ -12,12 +12,11 @@ import documents
 import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config.fields import walk
-from mudd_core.config.keys import rows_of
 from mudd_core.engine.rates import learning_rate
-from mudd_core.grammars import detect
-from mudd_core.grammars.command_line import CommandLine
-from mudd_core.grammars.resolved import Resolved
-from mudd_core.grammars.yml import read_yml
+from mudd_core.programs import detect
+from mudd_core.programs.maxtext.yml import read_yml
+from mudd_core.programs.program import CommandLine, rows_of
+from mudd_core.programs.resolved import Resolved
 
 MUDD = ("run_name=r", "dataset_path=d", "model_name=MUDDLlama2Medium")
 TOKENS = ("run_name=r", "dataset_type=grain", "grain_train_files=f*")

@@ -9,7 +9,7 @@ import pytest
 
 from mu_commands import resolved
 from mudd_core.base.errors import UserError
-from mudd_core.grammars.load import load_config
+from mudd_core.programs.load import load_config
 
 DICT = """
 from ml_collections import config_dict

@@ -23,8 +23,8 @@ def test_no_file_lists_phases_again() -> None:
 def test_no_file_lists_schedules_or_warmups_again() -> None:
     of_others = {
         "cli/foreign_values.py",
-        "config/keys/hydra_values.py",
-        "config/keys/maxtext_training_values.py",
+        "programs/moe/keys_values.py",
+        "programs/maxtext/keys_training_values.py",
     }
     assert files_that_list(set(_core.schedules())) - of_others == set()
     assert files_that_list(set(_core.warmups()), {"next", "zero"}) == set()

@@ -14,10 +14,10 @@ import pytest
 
 import fake_runs
 from mudd_core.config import Config, EvalConfig, LogConfig, LossConfig, MupConfig, TrainConfig
+from mudd_core.programs.jax_lm.style import clock
 from mudd_core.run.records.events import StepRecord, Validation
 from mudd_core.run.records.peak import Peak
-from mudd_core.run.report.styles import RunFacts, style_of
-from mudd_core.run.report.styles.jax_lm import clock
+from mudd_core.run.report.style import RunFacts, style_of
 from mudd_core.run.store.run_folder import RunFolder
 
 TRAIN = r"^\[TRAIN\] epoch: \d+ step: \d+/\d+ loss: \d+\.\d{4} ppl: \d+\.\d{2} ETA \d{2,}:\d{2}:\d{2} ?$"

@@ -11,8 +11,8 @@ import pytest
 
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config import Config, EvalConfig, MixtralConfig, OptimConfig, TrainConfig
+from mudd_core.programs.moe.mllog import TOKEN, BenchmarkLog
 from mudd_core.run.records.events import StepRecord, Summary, Validation
-from mudd_core.run.report.mllog import TOKEN, BenchmarkLog
 from mudd_core.run.store.run_folder import BENCHMARK_LOG, RunFolder
 from places import TESTS
 

@@ -11,8 +11,8 @@ import fake_runs
 from event_files import tags_of
 from fake_engine import FakeEngine, fake_assembly
 from mudd_core.base.errors import DivergedError, SaveError
+from mudd_core.programs.moe.mllog import TOKEN
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.report.mllog import TOKEN
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.store.run_folder import BENCHMARK_LOG
 

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.cli import main as cli
 from mudd_core.data.tokenizers.bpe_training import train_bpe
-from mudd_core.tools.preprocess import command, parquet
-from mudd_core.tools.preprocess.documents import find
-from mudd_core.tools.preprocess.rows import Shape, rows_of
-from mudd_core.tools.preprocess.vocabulary import read_vocabulary
+from mudd_core.programs.jax_lm.preprocess import command, parquet
+from mudd_core.programs.jax_lm.preprocess.documents import find
+from mudd_core.programs.jax_lm.preprocess.rows import Shape, rows_of
+from mudd_core.programs.jax_lm.preprocess.vocabulary import read_vocabulary
 from tiny_run import ROOT
 
 BOS, EOS = 7, 8

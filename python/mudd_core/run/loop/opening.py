@@ -22,7 +22,7 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.report.run_log import RunLog
-from mudd_core.run.report.styles import measures_weights
+from mudd_core.run.report.style import measures_weights
 from mudd_core.run.report.tracker import require_tracker
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.logs import require_metrics_file

@@ -17,7 +17,7 @@ from mudd_core.run.records.engine import LoopEngine
 from mudd_core.run.report.history import History
 from mudd_core.run.report.run_log import RunLog
 from mudd_core.run.report.start_lines import ASSUMED, Start
-from mudd_core.run.report.styles import RunFacts
+from mudd_core.run.report.style import RunFacts
 from mudd_core.run.store.metrics import RecordedValidations, last_peak_share
 from mudd_core.run.store.run_store import RunStore
 

@@ -21,7 +21,7 @@ from mudd_core.run.loop.weight_norms import read_weight_norms
 from mudd_core.run.ranks.same_weights import compare_due, compare_weights
 from mudd_core.run.records.engine import StepReport
 from mudd_core.run.records.events import StepRecord
-from mudd_core.run.report.styles import logs_step
+from mudd_core.run.report.style import logs_step
 
 
 def batch_hash(arrays: Mapping[str, Array]) -> str:

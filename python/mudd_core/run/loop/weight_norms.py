@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mudd_core.engine.weight_norms import norms_of
 from mudd_core.run.loop.session import Session
-from mudd_core.run.report.styles import reads_norms
+from mudd_core.run.report.style import reads_norms
 
 
 def read_weight_norms(run: Session) -> None:

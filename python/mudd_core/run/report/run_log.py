@@ -22,11 +22,10 @@ from mudd_core.run.records.events import (
     Validation,
 )
 from mudd_core.run.report.folder_log import FolderLog
-from mudd_core.run.report.mllog import BenchmarkLog
 from mudd_core.run.report.progress import Progress, step_fields
 from mudd_core.run.report.screen import Screen
 from mudd_core.run.report.start_lines import Start, detail_lines, start_lines
-from mudd_core.run.report.styles import RunFacts, Style, has_own_start, style_of
+from mudd_core.run.report.style import ComplianceLog, RunFacts, Style, compliance_log, has_own_start, style_of
 from mudd_core.run.report.tracker import Tracker, tracker_mode
 from mudd_core.run.store.metrics import numbers_of
 from mudd_core.run.store.run_store import RunStore
@@ -53,13 +52,13 @@ class RunLog:
         self._unlogged: StepRecord | None = None  # the last update, where it was not one to log
         self._style: Style | None = None
         self._tracker: Tracker | None = None
-        self._benchmark: BenchmarkLog | None = None
+        self._benchmark: ComplianceLog | None = None
         self._world = ranks.world
 
     def watch_clock(self, config: Config) -> None:
-        """Begin the MLPerf log, where the config asks for one: all that comes from here on is on its clock."""
-        if config.log.mllog and self._prints and self._store is not None:
-            self._benchmark = BenchmarkLog(config, self._store.folder, self.say)
+        """Begin the compliance log if the config has one: all that comes from here on is on its clock."""
+        if self._prints and self._store is not None:
+            self._benchmark = compliance_log(config, self._store.folder, self.say)
 
     def use(self, facts: RunFacts) -> None:
         """Print in the style of the run's config from here on."""

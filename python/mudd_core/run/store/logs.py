@@ -17,7 +17,7 @@ from mudd_core.config import Config
 from mudd_core.run.records.events import Sample
 from mudd_core.run.store.event_file import EventFiles
 from mudd_core.run.store.metrics import LineFile, MetricsLog, Row, SampleLog, event_lines
-from mudd_core.run.store.metrics_file import MetricsFile, has_objects, is_folder, lines_file
+from mudd_core.run.store.metrics_file import MetricsFile, kind_of, lines_file
 from mudd_core.run.store.run_folder import BOARD, EVENTS, METRICS, SAMPLES, RunFolder
 
 _COPY = "log.metrics_file"
@@ -168,7 +168,7 @@ def require_metrics_file(config: Config, folder: RunFolder | None = None) -> Non
     if not config.log.metrics_file:
         return
     path = lines_file(config)
-    if is_folder(config) and not path.parent.exists():
+    if kind_of(config) == "folder" and not path.parent.exists():
         _require_folder(path.parent)
         return
     if folder is not None and path.absolute().parent == folder.path.absolute() and not path.parent.exists():
@@ -179,7 +179,7 @@ def require_metrics_file(config: Config, folder: RunFolder | None = None) -> Non
             with open_binary(path, links=False) as file:
                 begin = file.read(len(_ROW_BEGIN))
             # Rows of a copy are cut back by their steps, which would empty a file of other objects.
-            wanted = b"{" if has_objects(config) else _ROW_BEGIN
+            wanted = b"{" if kind_of(config) != "rows" else _ROW_BEGIN
             if not (begin.startswith(wanted) or wanted.startswith(begin)):
                 raise UserError(f"[log] metrics_file: expected a new file or one of metrics rows, got {path}")
         open_to_append(path).close()

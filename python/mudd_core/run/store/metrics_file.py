@@ -1,7 +1,7 @@
-"""log.metrics_file: a second copy of metrics.jsonl, or with log.style=maxtext the file of the MaxText program.
+"""log.metrics_file: a second copy of metrics.jsonl, or the file or folder of the original program of log.style.
 
-MUDDFormer's program appends one JSON object a write to a file. TokenFormer's takes a folder: train_results.txt has the
-objects, results.txt one line a validation.
+A file of a program has one JSON object a write. In a folder, train_results.txt has the objects and results.txt has one
+line a validation.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Literal, Protocol
 
 from mudd_core import _core
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.config import Config
+from mudd_core.config.programs import program_module
 from mudd_core.run.store.metrics import LineFile, MetricsLog, Row
 
 _OBJECTS, _RESULTS = "train_results.txt", "results.txt"
@@ -27,7 +29,8 @@ class MetricsFile:
 
     def __init__(self, config: Config, resumed_step: int) -> None:
         """OSError where a file cannot be written."""
-        self._of_program = has_objects(config)
+        kind = kind_of(config)
+        self._of_program = kind != "rows"
         self._lines: LineFile | None = None
         self._results: LineFile | None = None
         if not config.log.metrics_file:
@@ -36,7 +39,7 @@ class MetricsFile:
         if not self._of_program:
             self._lines = MetricsLog(self.path, resumed_step=resumed_step)
             return
-        if is_folder(config):
+        if kind == "folder":
             self.path.parent.mkdir(parents=True, exist_ok=True)
             results = self.path.parent / _RESULTS
             _cut_back(results, resumed_step, _step_of_result)
@@ -66,20 +69,30 @@ class MetricsFile:
                 file.close()
 
 
-def has_objects(config: Config) -> bool:
-    """Whether the file has the objects of a MaxText program."""
-    return config.log.style == "maxtext"
+Kind = Literal["rows", "objects", "folder"]
+"""What log.metrics_file has: our rows, or a file or a folder with the objects of an original program."""
 
 
-def is_folder(config: Config) -> bool:
-    """Whether log.metrics_file names the folder of TokenFormer's program."""
-    return has_objects(config) and config.model.family == "tokenformer"
+class MetricsProgram(Protocol):
+    """An original program, as the second metrics file sees it."""
+
+    def metrics_kind(self, config: Config) -> Kind:
+        """Return what log.metrics_file has."""
+
+
+def kind_of(config: Config) -> Kind:
+    """Return what log.metrics_file has by log.style."""
+    module = program_module(config.log.style)
+    if module is None:
+        return "rows"
+    program: MetricsProgram = module.PROGRAM
+    return program.metrics_kind(config)
 
 
 def lines_file(config: Config) -> Path:
     """The file of rows or objects; UserError for a URL."""
     path = local(config.log.metrics_file, "[log] metrics_file")
-    return path / _OBJECTS if is_folder(config) else path
+    return path / _OBJECTS if kind_of(config) == "folder" else path
 
 
 def _cut_back(path: Path, step: int, step_of: Callable[[bytes], float]) -> None:

@@ -79,7 +79,7 @@ class Asked:
 
 
 def _parser() -> ToolArguments:
-    from mudd_core.interop import SYSTEMS
+    from mudd_core.interop import systems
 
     p = ToolArguments("export", _TEXT, fields="data.cache_dir=DIR", run="--workdir")
     p.add_argument("--workdir", metavar="DIR", help="the run: its newest checkpoint is exported")
@@ -95,8 +95,8 @@ def _parser() -> ToolArguments:
     p.add_argument(
         "--base", metavar="NAME", help="what --adapter names as its base; default the folder that was tuned"
     )
-    whom = f"for whom: {', '.join(SYSTEMS)}; {OWN}: by our names, for mc.load; default hf, or the family's program"
-    p.add_argument("--system", choices=(*SYSTEMS, OWN), metavar="NAME", help=whom)
+    whom = f"for whom: {', '.join(systems())}; {OWN}: by our names, for mc.load; default hf, or the family's program"
+    p.add_argument("--system", choices=(*systems(), OWN), metavar="NAME", help=whom)
     p.add_argument(
         "--step",
         type=_step,

@@ -33,12 +33,6 @@ from mudd_core.tools.export_weights.template import Trained, with_trained
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
-# The original programs of a family that Hugging Face does not have: of PyTorch, and of JAX.
-_OF_FAMILY = {
-    "mup": ("mu_transformer",),
-    "muddformer": ("muddformer_torch", "muddformer_jax"),
-    "tokenformer": ("tokenformer_neox", "tokenformer_jax"),
-}
 OWN = "own"  # the weights by the model's own names, of any family
 
 
@@ -46,8 +40,13 @@ def systems_of(config: Config) -> tuple[str, ...]:
     """The programs that the model of a run comes from, the likeliest first; hf for the models that it has."""
     if own_family(config.model):
         return (OWN,)
-    known = _OF_FAMILY.get(config.model.family, ("hf",))
-    return known[::-1] if config.log.style == "maxtext" else known
+    from mudd_core.interop import programs_with_weights
+
+    for name, program in programs_with_weights().items():
+        if known := program.exports.get(config.model.family):
+            # A run that logs as the program does began with it, so the program's own format is the likeliest.
+            return known[::-1] if config.log.style == name else known
+    return ("hf",)
 
 
 def first_exported(

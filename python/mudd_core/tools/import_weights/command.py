@@ -86,15 +86,15 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
 
 
 def _parser() -> ToolArguments:
-    from mudd_core.interop import SYSTEMS
+    from mudd_core.interop import systems
 
     p = ToolArguments("import", __doc__ or "", fields="train.steps=100")
     p.add_argument(
         "source", metavar="PATH", help="folder with config.json and safetensors, or a safetensors file"
     )
     p.add_argument("--workdir", required=True, metavar="DIR", help="work directory of the new run")
-    whose = f"whose weights: {', '.join(SYSTEMS)}; default hf, Hugging Face"
-    p.add_argument("--system", choices=SYSTEMS, default="hf", metavar="NAME", help=whose)
+    whose = f"whose weights: {', '.join(systems())}; default hf, Hugging Face"
+    p.add_argument("--system", choices=tuple(systems()), default="hf", metavar="NAME", help=whose)
     p.add_argument(
         "--settings", metavar="FILE", help="the original's settings as JSON; default PATH/config.json"
     )

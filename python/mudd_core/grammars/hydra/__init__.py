@@ -1,5 +1,0 @@
-"""The Hydra grammar of the mixture-of-experts benchmark: `launch.py clm KEY=VALUE ...`."""
-
-from mudd_core.grammars.hydra.resolve import resolve
-
-__all__ = ["resolve"]

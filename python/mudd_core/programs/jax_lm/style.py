@@ -1,0 +1,90 @@
+"""log.style=jax_lm: the lines of jax-lm-training. Steps are numbered from 0 there."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from mudd_core.run.records.events import SavedStep, StepRecord, Validation, perplexity
+from mudd_core.run.report.style import RunFacts, Style
+
+_FIXED = 50  # what the original's ETA divides by, whatever the period of its lines
+
+
+class JaxLmStyle(Style):
+    """[TRAIN] and [EVAL] lines: means over the steps since the line before, and over the validation set.
+
+    With log.compat the loss is that of the first step since the line before, and the ETA the original's guess.
+    """
+
+    ours = False
+
+    def __init__(self, facts: RunFacts) -> None:
+        super().__init__(facts)
+        train = facts.config.train
+        self._per_epoch = max(1, train.steps // max(1, train.epochs))
+        self._losses: list[float] = []  # since the line before
+        self._began = math.nan  # seconds of the run at that line
+        self._shown = math.nan  # loss of the newest line
+        self._held: list[str] = []  # of a save whose validation comes first there
+
+    def _place(self, step: int) -> str:
+        return f"epoch: {step // self._per_epoch} step: {step}/{self.facts.config.train.steps}"
+
+    def step(self, record: StepRecord) -> list[str]:
+        """The line of a period, behind the update of a step that the period divides."""
+        train = self.facts.config.train
+        if math.isnan(self._began):  # before the first update of this process
+            tokens = train.batch_size * train.seq_len
+            self._began = record.seconds - tokens / max(record.tokens_per_second, 1e-9)
+        self._losses.append(record.loss)
+        step, held, self._held = record.step - 1, self._held, []
+        if not step or step % train.log_every:
+            return held
+        took, left = record.seconds - self._began, train.steps - step
+        if self.facts.config.log.compat:
+            self._shown, seconds = self._losses[0], left * int(took) // _FIXED
+        else:
+            self._shown = math.fsum(self._losses) / len(self._losses)
+            seconds = int(left * took / len(self._losses))
+        self._losses, self._began = [], record.seconds
+        return [*held, f"[TRAIN] {self._place(step)} {_shown(self._shown)} ETA {clock(seconds)} "]
+
+    def validated(self, result: Validation) -> list[str]:
+        """The line of a validation, behind the step before it, then that of the step's save."""
+        held, self._held = self._held, []
+        return [f"[EVAL] {self._place(max(0, result.step - 1))} {_shown(result.val_loss)} ", *held]
+
+    def saved(self, step: int) -> list[str]:
+        """The line of a save: the folder of all checkpoints, from the current one where it is below that."""
+        assert self.facts.folder is not None  # where a checkpoint was saved
+        workdir, here = self.facts.folder.path, Path.cwd()
+        line = f"save checkpoint to {workdir.relative_to(here) if here in workdir.parents else workdir}/"
+        train = self.facts.config.train
+        due = step in (train.steps, 0) or step % self._per_epoch == 0
+        if due or train.ends_period(train.eval_every, step):
+            self._held = [line]
+            return []
+        return [line]
+
+    def restored(self, found: SavedStep) -> list[str]:
+        """The lines of a resume; no step is lost."""
+        return [f"train state restored from {found.path}", f"skip train step to {found.step - 1}"]
+
+    def tracked(self, record: StepRecord) -> dict[str, float]:
+        """The values of a line."""
+        loss = record.loss if math.isnan(self._shown) else self._shown
+        return {"loss": loss, "ppl": perplexity(loss), "epoch": float((record.step - 1) // self._per_epoch)}
+
+    def eval_tracked(self, result: Validation) -> dict[str, float]:
+        """The values of a validation."""
+        return {"eval_loss": result.val_loss, "eval_ppl": perplexity(result.val_loss)}
+
+
+def clock(seconds: int) -> str:
+    """HH:MM:SS, hours of two digits or more."""
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def _shown(loss: float) -> str:
+    return f"loss: {loss:.4f} ppl: {perplexity(loss):.2f}"

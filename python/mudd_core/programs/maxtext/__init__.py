@@ -1,0 +1,62 @@
+"""The two programs that grew out of MaxText: MUDDFormer's and TokenFormer's, by their yml files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from mudd_core.config import Config
+from mudd_core.config.aliases import ALIASES
+from mudd_core.programs.program import CommandLine, Program, is_yml
+
+if TYPE_CHECKING:
+    from mudd_core.programs.resolved import Resolved
+    from mudd_core.programs.row import Row
+    from mudd_core.run.report.style import Style
+    from mudd_core.run.store.metrics_file import Kind
+
+
+class MaxText(Program):
+    """MUDDFormer's program, and TokenFormer's for models of its family."""
+
+    name = grammar = "maxtext"
+    files: ClassVar[Mapping[str, str]] = {"train.py": ""}
+    of_device = True
+    systems: ClassVar[Mapping[str, str]] = {
+        name: f"{__name__}.{name}"
+        for name in ("muddformer_jax", "muddformer_torch", "tokenformer_jax", "tokenformer_neox")
+    }
+    exports: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "muddformer": ("muddformer_torch", "muddformer_jax"),
+        "tokenformer": ("tokenformer_neox", "tokenformer_jax"),
+    }
+
+    def rows(self) -> tuple[Row, ...]:
+        """Return the keys of the yml files."""
+        from mudd_core.programs.maxtext.keys import ROWS
+
+        return ROWS
+
+    def claims(self, asked: CommandLine) -> bool:
+        """Return whether the config is a yml file that is no name of one of our configs."""
+        return is_yml(asked.config) and asked.config not in ALIASES
+
+    def resolve(self, asked: CommandLine) -> Resolved:
+        """Return the command as an ordinary config; UserError names the key that is wrong."""
+        from mudd_core.programs.maxtext.grammar import resolve
+
+        return resolve(asked)
+
+    def style(self, config: Config) -> type[Style]:
+        """Return the log lines of the program that has the model's family."""
+        from mudd_core.programs.maxtext.muddformer_style import MuddformerStyle
+        from mudd_core.programs.maxtext.tokenformer_style import TokenFormerStyle
+
+        return TokenFormerStyle if config.model.family == "tokenformer" else MuddformerStyle
+
+    def metrics_kind(self, config: Config) -> Kind:
+        """Return the kind of log.metrics_file: TokenFormer's program writes a folder, MUDDFormer's a file."""
+        return "folder" if config.model.family == "tokenformer" else "objects"
+
+
+PROGRAM = MaxText()

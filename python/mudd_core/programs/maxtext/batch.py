@@ -1,0 +1,105 @@
+"""Batches of MaxText's forks: per_device_* sizes as batches of all devices, and what the user hears about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from mudd_core.base.errors import UserError
+from mudd_core.programs.maxtext.keys import DATASET
+from mudd_core.programs.maxtext.keys_model import BLOCK
+from mudd_core.programs.maxtext.keys_training_values import EVAL_BATCH, TRAIN_BATCH
+from mudd_core.programs.mesh_sizes import ranks_note, sequences, whole_batch
+from mudd_core.programs.program import DEVICES
+from mudd_core.programs.row import Value
+from mudd_core.programs.table import Setting
+
+_AUTHORS = {"llama2": 8}  # devices; of the other blocks 16
+
+
+def of_all_devices(settings: Mapping[str, Setting], devices: int) -> dict[str, Setting]:
+    """The settings with batches of all devices in place of those of one; UserError for one that is not whole."""
+    result = dict(settings)
+    for name in (TRAIN_BATCH, EVAL_BATCH):
+        setting = settings.get(name)
+        if setting is not None and (size := _number(setting.value)) is not None:
+            result[name] = replace(setting, value=_whole(name, size, devices))
+    return result
+
+
+def with_evaluation(
+    settings: Mapping[str, Setting], before: Mapping[str, Setting], options: Mapping[str, str]
+) -> tuple[dict[str, Setting], str]:
+    """The settings whose evaluation batch follows a typed training batch of several devices, and a line about it.
+
+    before: the settings without typed keys. A typed evaluation batch and a typed --devices keep what they say.
+    """
+    train, evaluated = settings.get(TRAIN_BATCH), settings.get(EVAL_BATCH)
+    result = dict(settings)
+    if (
+        DEVICES in options
+        or train is None
+        or not train.word
+        or evaluated is None
+        or evaluated.word
+        or _grain(settings)
+    ):
+        return result, ""
+    sizes = [_number(setting.value) for setting in (before.get(TRAIN_BATCH, train), train, evaluated)]
+    of_a_device, typed, size = (Fraction(str(value or 0)) for value in sizes)
+    if not 0 < of_a_device < typed or (size * typed / of_a_device).denominator > 1:
+        return result, ""
+    whole = int(size * typed / of_a_device)
+    result[EVAL_BATCH] = replace(evaluated, value=whole, word=train.word)
+    return result, (
+        f"{train.word}: one device here, so an update has {sequences(int(typed))}, {float(typed / of_a_device):g} "
+        f"times the {float(of_a_device):g} of {train.file or 'the file'}; a batch of the evaluation follows and has "
+        f"{whole:,}: type {EVAL_BATCH} for another"
+    )
+
+
+def batch_notes(settings: Mapping[str, Setting], devices: int, ranks: int, follows: str = "") -> list[str]:
+    """Lines about the batches. settings: with the sizes of one device. follows: the line of with_evaluation."""
+    if follows:
+        return ["; ".join(filter(None, (follows, ranks_note(devices, ranks))))]
+    return [*_training_note(settings, devices, ranks), *_evaluation_note(settings)]
+
+
+def _grain(settings: Mapping[str, Setting]) -> bool:
+    return settings.get(DATASET, Setting("")).value == "grain"
+
+
+def _number(value: Value) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _whole(name: str, size: float, devices: int) -> int:
+    try:
+        return whole_batch(name, size, devices)
+    except ValueError as error:
+        raise UserError(f"[maxtext] {error}") from error
+
+
+def _training_note(settings: Mapping[str, Setting], devices: int, ranks: int) -> list[str]:
+    setting = settings.get(TRAIN_BATCH)
+    if setting is None or (size := _number(setting.value)) is None:
+        return []
+    authors = _AUTHORS.get(str(settings.get(BLOCK, Setting("llama2")).value), 16)
+    batch = whole_batch(TRAIN_BATCH, size, devices)
+    here = "one device here" if devices == 1 else f"{devices} devices"
+    text = f"{TRAIN_BATCH}={size:g}: {here}, so an update has {sequences(batch)}"
+    if size < 1:
+        text += f" (there {devices} are read and the others left out; here all are trained on)"
+    if devices != authors and (theirs := size * authors) >= 1:
+        text += (
+            f"; the authors' {authors} devices made {theirs:g} of it: {DEVICES}={authors} gives their batch"
+        )
+    return ["; ".join(filter(None, (text, ranks_note(devices, ranks))))]
+
+
+def _evaluation_note(settings: Mapping[str, Setting]) -> list[str]:
+    setting = settings.get(EVAL_BATCH)
+    if setting is None or not setting.word or not _grain(settings):
+        return []
+    return [f"{setting.word}: does nothing here: {DATASET}=grain validates in batches of the training"]

@@ -1,0 +1,228 @@
+"""MaxText's grammar: a yml file, then key=value (MUDDFormer, TokenFormer)."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config, ModelConfig
+from mudd_core.config.arguments import Arguments
+from mudd_core.config.fields import walk
+from mudd_core.config.origins import Origin
+from mudd_core.config.suggest import nearest
+from mudd_core.programs.environment import KEY_PREFIX, environment_notes
+from mudd_core.programs.maxtext.batch import batch_notes, of_all_devices, with_evaluation
+from mudd_core.programs.maxtext.classes import class_of
+from mudd_core.programs.maxtext.keys import CLASS, EVALUATES, FOLDER, RUN
+from mudd_core.programs.maxtext.keys_classes import CLASSES
+from mudd_core.programs.maxtext.keys_model import BLOCK, decides, is_default_of, scaled
+from mudd_core.programs.maxtext.keys_training import KEEP
+from mudd_core.programs.maxtext.model import model_of
+from mudd_core.programs.maxtext.yml import Yml, read_yml, typed_value
+from mudd_core.programs.mesh_sizes import devices_of, ranks_of
+from mudd_core.programs.program import CommandLine, rows_of
+from mudd_core.programs.resolved import Resolved
+from mudd_core.programs.row import Row, Value
+from mudd_core.programs.table import Applied, Setting, apply, require_taken, with_own_words
+from mudd_core.run.store.run_folder import RunFolder
+
+_GRAMMAR = "maxtext"
+
+
+def resolve(asked: CommandLine) -> Resolved:
+    """The yml file, the class over it, then M_<KEY> variables and key=value; UserError names what is wrong."""
+    rows, yml = rows_of(_GRAMMAR), read_yml(asked.config)
+    devices, ranks = devices_of(asked.options), ranks_of(asked.options, asked.environment)
+    typed, own, notes = _split(asked, rows, _page(yml))
+    notes = [*asked.notes, *notes, *yml.twice]
+    if yml.unknown(rows):
+        notes.append(f"{yml.files[0]}: keys that mean nothing here: {', '.join(yml.unknown(rows))}")
+    settings = {
+        name: Setting(value, yml.defaults.get(name), yml.origin[name])
+        for name, value in yml.values.items()
+        if name in rows
+    }
+    settings.setdefault(KEEP, Setting(None))
+    untyped = _with_class(settings, typed, yml, rows)
+    settings = dict(untyped)
+    for name, (word, text) in typed.items():
+        before = settings.get(name, Setting(rows[name].default, rows[name].default))
+        value = typed_value(name, before.value, rows[name].default, text)
+        settings[name] = replace(before, value=value, word=word)
+    if "--workdir" not in asked.options and not settings.get(RUN, Setting("")).value:
+        raise UserError(f"[{_GRAMMAR}] {RUN}: expected {RUN}=NAME, the folder of the run, got none")
+    for name, setting in settings.items():
+        require_taken(_GRAMMAR, rows[name], setting.value)  # before a reader of models says less of it
+    notes += _leave_out_foreign(settings, yml)
+    settings, follows = with_evaluation(settings, untyped, asked.options)
+    whole = of_all_devices(settings, devices)
+    applied = apply(_GRAMMAR, rows, Config(model=_model(settings)), whole, _of_model)
+    notes += batch_notes(settings, devices, ranks, follows)
+    workdir, moved = _workdir(settings)
+    _add_model_origins(applied, rows, settings)
+    applied = with_own_words(_GRAMMAR, applied, own)
+    evaluates = bool(settings[EVALUATES].value) if EVALUATES in settings else False
+    command = asked.command or ("validate" if evaluates else "train")
+    return Resolved(
+        grammar=_GRAMMAR,
+        config=applied.config,
+        command=command,
+        workdir=asked.options.get("--workdir", "") or workdir,
+        origins=applied.origins,
+        notes=[
+            *notes,
+            *([] if "--workdir" in asked.options else moved),
+            *dict.fromkeys(applied.notes),
+            *environment_notes(dict(asked.environment)),
+        ],
+        files=list(yml.files),
+        style=_GRAMMAR,
+        tags=evaluates,
+        evaluates_start=command == "validate" and bool(applied.config.start.load_parameters_path),
+    )
+
+
+Typed = dict[str, tuple[str, str]]  # word and value by key
+
+
+def _page(yml: Yml) -> str:
+    """Where the keys of a base file are listed."""
+    name = "muddformer" if yml.values.get(BLOCK, "llama2") == "llama2" else "tokenformer"
+    return f"; docs/coming-from/{name}.md has the keys, and our fields are section.field=value"
+
+
+def _split(asked: CommandLine, rows: Mapping[str, Row], page: str) -> tuple[Typed, list[str], list[str]]:
+    """(keys that are typed or set by a variable, words about fields of ours, notes)."""
+    typed, own, notes = Typed(), list[str](), list[str]()
+    arguments = Arguments(asked.words)
+    for item in arguments:
+        word, name, text = item.raw, item.option, item.value
+        if item.mark in ("-", "--") or "." in name:
+            own += arguments.typed(item)
+        elif not name and text is not None:
+            notes.append(f"'{word}': an argument without a name is left out")
+        elif text is None:
+            raise UserError(f"[{_GRAMMAR}] '{word}': expected key=value")
+        elif name not in rows:
+            raise UserError(f"[{_GRAMMAR}] unknown key '{name}' in '{word}'{nearest(name, rows) or page}")
+        elif name in typed:
+            raise UserError(f"[{_GRAMMAR}] {name} is given twice: {typed[name][0]} and {word}")
+        else:
+            typed[name] = (word, text)
+    _add_variables(asked.environment, rows, typed, page)
+    return typed, own, notes
+
+
+def _add_variables(environment: Mapping[str, str], rows: Mapping[str, Row], typed: Typed, page: str) -> None:
+    for variable, text in sorted(environment.items()):
+        if not variable.startswith(KEY_PREFIX):
+            continue
+        name = variable.removeprefix(KEY_PREFIX).lower()
+        if not name or variable != variable.upper() or name not in rows:
+            known = (KEY_PREFIX + key.upper() for key in rows)
+            raise UserError(
+                f"[{_GRAMMAR}] {variable}: expected {KEY_PREFIX} and a key in capitals"
+                f"{nearest(variable, known) or page}"
+            )
+        if name in typed:
+            raise UserError(f"[{_GRAMMAR}] {name} is given twice: {typed[name][0]} and {variable}={text}")
+        typed[name] = (f"{variable}={text}", text)
+
+
+def _with_class(
+    settings: dict[str, Setting], typed: Typed, yml: Yml, rows: Mapping[str, Row]
+) -> dict[str, Setting]:
+    """The settings with those of the class that the command names; a base file of classes asks for one."""
+    if settings.get(BLOCK, Setting("llama2")).value != "llama2":
+        if CLASS in typed and typed[CLASS][1] != "default":
+            raise UserError(
+                f"[{_GRAMMAR}] {CLASS}: {yml.files[0]} has no classes; leave out {typed[CLASS][0]}"
+            )
+        return settings
+    word, name = typed.get(CLASS, ("", str(settings.get(CLASS, Setting("")).value)))
+    hint = "" if word else f"; add {CLASS}={next(iter(CLASSES))} or another"
+    values, place = class_of(name, yml.files[0], rows, hint)
+    result = dict(settings)
+    for key, value in values.items():
+        default = settings[key].default if key in settings else None
+        result[key] = Setting(value, default, place)
+    return result
+
+
+def _leave_out_foreign(settings: dict[str, Setting], yml: Yml) -> list[str]:
+    """Take out typed keys of a model that the base file and the class do not have; return a note for each.
+
+    A key of another class does nothing, as in MUDDFormer's program. One that the program does not have at all, or that
+    has another value than the program's default, is a UserError. All keys stay if the block is typed as well.
+    """
+    if settings.get(BLOCK, Setting("")).word:
+        return []
+    notes, rows = list[str](), rows_of(_GRAMMAR)
+    block = str(settings.get(BLOCK, Setting("llama2")).value)
+    for name, setting in list(settings.items()):
+        if not setting.word or setting.file or not _of_model(rows[name]):
+            continue
+        if block == "llama2" and any(name in values for values in CLASSES.values()):
+            notes.append(
+                f"{setting.word}: does nothing here: this class has no such key, only others have it"
+            )
+        elif is_default_of(block, name, setting.value):
+            notes.append(
+                f"{setting.word}: this is the default of the program, which reads it for other models"
+            )
+        else:
+            raise UserError(f"[{_GRAMMAR}] {setting.word}: {yml.files[0]} ({BLOCK} {block}) has no such key")
+        del settings[name]
+    return notes
+
+
+def _of_model(row: Row) -> bool:
+    """Whether the key goes through the readers of models."""
+    return bool(row.fields) and all(name.split(".")[0] == "model" for name in row.fields)
+
+
+def _model(settings: Mapping[str, Setting]) -> ModelConfig:
+    values: dict[str, Value] = {name: setting.value for name, setting in settings.items()}
+    try:
+        return model_of(scaled(values))
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def _add_model_origins(applied: Applied, rows: Mapping[str, Row], settings: Mapping[str, Setting]) -> None:
+    """Note the key of each field of the model; a typed key that changes the field after it adds its argument."""
+    paths = {info.path for info in walk(applied.config)}
+    for name, row in rows.items():
+        if name not in settings or not _of_model(row) or not decides(name, settings[name].value):
+            continue
+        setting = settings[name]
+        for path in paths.intersection(row.fields):
+            first = applied.origins.get(path)
+            if first is None or not (first.file or first.word):
+                applied.origins[path] = Origin(setting.default, setting.file, setting.word)
+            elif setting.word:
+                applied.origins[path] = replace(
+                    first, word=" ".join(filter(None, (first.word, setting.word)))
+                )
+
+
+def _workdir(settings: Mapping[str, Setting]) -> tuple[str, list[str]]:
+    """The run's folder below that of all runs, and a note on it; a name that is absolute or a URL is taken alone."""
+    name, base = (str(settings.get(key, Setting("")).value or "") for key in (RUN, FOLDER))
+    if "://" in name:
+        return name.rstrip("/"), []
+    plain = posixpath.normpath(name)
+    if base and not posixpath.isabs(name):
+        return f"{base.rstrip('/')}/{plain}", []
+    earlier = f"runs/{plain}"  # of earlier versions of this program
+    if not _holds_run(earlier) or _holds_run(plain):
+        return plain, []
+    return earlier, [f"{RUN}={name}: the run in {earlier} is taken; a new run is in ./{plain}"]
+
+
+def _holds_run(folder: str) -> bool:
+    run = RunFolder(Path(folder))
+    return run.holds_run and run.has_identity

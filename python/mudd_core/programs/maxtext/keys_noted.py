@@ -1,0 +1,147 @@
+"""Keys of MaxText's forks that mean nothing here, by the reason; and those that would change results, refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mudd_core.programs.row import Row, Value, noted, refused
+
+_NAME = "maxtext"
+
+# The default of each key in the program's own files.
+_BY_REASON: Mapping[str, Mapping[str, Value]] = {
+    "attention is always fused and causal here; train.recompute trades its memory for time": {
+        "attention": "dot_product",
+        "fused_qkv": False,
+        "fused_mlp": False,
+        "compute_axis_order": "0,1,2,3",
+        "reshape_q": False,
+        "query_chunk_size": 512,
+    },
+    "only another block of that program (DCFormer) reads it": {
+        "window_size": None,
+        "num_layers_per_block": 1,
+        "qk_norm": False,
+        "mgate": False,
+        "mgate_dim": 44,
+        "pre_compose": False,
+        "post_compose": False,
+        "query_wise": False,
+        "key_wise": False,
+        "static_proj": False,
+        "set_mask_by_eos": False,
+    },
+    "experts are never re-allocated or padded here (dropless)": {
+        "megablox": False,
+        "moe_matmul": False,
+    },
+    "embeddings are looked up here; the results are the same": {"use_iota_embed": False},
+    "checkpoints are written by this program's own rules (docs/checkpoints.md)": {
+        "enable_single_replica_ckpt_restoring": False,
+        "enable_background_delete": True,
+        "load_ocdbt": True,
+        "save_ocdbt": True,
+        "force_unroll": False,
+        "enable_emergency_checkpoint": False,
+        "local_checkpoint_directory": "",
+        "local_checkpoint_period": 0,
+        "enable_checkpoint_cloud_logger": False,
+        "enable_checkpoint_standard_logger": False,
+    },
+    "logs and the config are in the run's folder, also in a bucket (base_output_directory=gs://...)": {
+        "gcs_metrics": False,
+        "save_config_to_gcs": False,
+        "enable_goodput_recording": False,
+        "use_vertex_tensorboard": False,
+        "vertex_tensorboard_project": "",
+        "vertex_tensorboard_region": "",
+        "prometheus_port": 0,
+    },
+    "train.profile=FROM:TO writes a trace here": {
+        "profiler": "",
+        "upload_all_profiler_results": False,
+        "skip_first_n_steps_for_profiler": 1,
+        "profiler_steps": 5,
+        "enable_jax_profiler": False,
+        "jax_profiler_port": 9999,
+    },
+    "an error prints its own place here": {
+        "collect_stack_trace": False,
+        "stack_trace_to_cloud": False,
+        "stack_trace_interval_seconds": 600,
+        "max_checkify": False,
+    },
+    "nothing is compiled ahead of time here": {
+        "compile_topology": "",
+        "compile_topology_num_slices": -1,
+        "compiled_trainstep_file": "",
+        "jax_cache_dir": "~/jax_cache",
+    },
+    "layers are never stacked here; the results are the same": {"scan_layers": True, "param_scan_axis": 1},
+    "weights are not cut by named axes here; --ranks=N trains by N processes": {
+        "mesh_axes": [],
+        "logical_axis_rules": [],
+        "data_sharding": [],
+        "num_slices": -1,
+        "allow_split_physical_axes": False,
+        "enable_single_controller": False,
+        "num_layers_per_pipeline_stage": 1,
+        "num_pipeline_repeats": -1,
+        "num_pipeline_microbatches": -1,
+        "scan_pipeline_iterations": True,
+    },
+    "every process reads its own part of the data here": {"expansion_factor_real_data": -1},
+    "only that program's training of a tokenizer reads it": {"max_corpus_chars": 10_000_000},
+    "validation begins at its first batch each time": {"reset_for_eval": True},
+    "dataset_type=tfds is not here; files are named by dataset_path or grain_train_files": {
+        "dataset_name": "c4/en:3.0.1",
+        "eval_dataset_name": "c4/en:3.0.1",
+        "my_train_data": "",
+        "my_eval_data": "",
+    },
+    "dataset_type=hf reads dataset_path here, and grain_eval_files for validation": {
+        "hf_path": "",
+        "hf_data_dir": "",
+        "hf_train_files": "",
+        "hf_eval_split": "",
+        "hf_eval_files": "",
+    },
+    "HF_TOKEN in the environment is used where hub.online is true": {"hf_access_token": ""},
+    "text is written by the command sample here": {
+        "max_prefill_predict_length": 64,
+        "prompt": "I love to",
+        "load_from_prefill_dir": False,
+        "prefill_cache_dir": "",
+        "autoregressive_decode_assert": "",
+        "decode_sampling_strategy": "greedy",
+        "decode_sampling_nucleus_p": -1,
+        "decode_sampling_top_k": 0,
+        "decode_sampling_temperature": 1.0,
+        "inference_microbenchmark_prefill_lengths": "64,128,256,512,1024",
+        "inference_microbenchmark_stages": "prefill,generate",
+        "inference_microbenchmark_loop_iters": 10,
+        "inference_microbenchmark_log_file_path": "",
+        "inference_metadata_file": "",
+        "prefill_cache_axis_order": "1,2,0,3",
+        "ar_cache_axis_order": "1,2,0,3",
+        "quantize_kvcache": False,
+        "kv_quant_axis": "heads_and_dkv",
+        "kv_quant_dtype": "int8",
+    },
+    "checkpoints of quantized weights are neither read nor written here": {
+        "checkpoint_is_quantized": False,
+        "save_quantized_params_path": "",
+        "quantization_local_shard_count": -1,
+    },
+}
+
+NOTED: tuple[Row, ...] = (
+    *(noted(_NAME, key, value, reason) for reason, keys in _BY_REASON.items() for key, value in keys.items()),
+    refused(_NAME, "quantization", "", "matmuls are not quantized: take quantization= (empty)"),
+    refused(
+        _NAME,
+        "training_num_batches_to_skip",
+        None,
+        "a resumed run finds its batch itself: take training_num_batches_to_skip=None",
+    ),
+)

@@ -1,0 +1,145 @@
+"""log.style=maxtext of a MUDDFormer or a Transformer++: what MUDDFormer's MaxText program prints and writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mudd_core.base.types import Array
+from mudd_core.config import Config, MixtralConfig, MUDDFormerConfig, TransformerPPConfig, mixture_of
+from mudd_core.config.families.heads import head_width, kv_heads
+from mudd_core.engine.accuracy import SAMPLE_ACCURACY
+from mudd_core.programs.maxtext.keys_weights import weight_names
+from mudd_core.programs.maxtext.style import MaxTextStyle, joined
+from mudd_core.run.records.events import BatchSums, StepRecord, Validation
+from mudd_core.run.report.style import ForwardSums, RunFacts
+
+if TYPE_CHECKING:
+    from mudd_core.engine.model import Model
+
+
+class MuddformerStyle(MaxTextStyle):
+    """Tags every fifth update. perf/step_time_seconds is the number of updates a second there."""
+
+    every = weights_every = statistics_every = 5
+
+    @staticmethod
+    def has_forward_statistics(config: Config) -> bool:
+        """Return whether the model mixes the outputs of earlier layers."""
+        return isinstance(config.model, MUDDFormerConfig) and config.model.mix != "none"
+
+    @staticmethod
+    def read_forward(model: Model, length: int, rows: Mapping[str, Array]) -> ForwardSums:
+        """Return the moments of the mixing weights and of the outputs of the layers."""
+        from mudd_core.programs.maxtext.statistics import MuddformerStatistics
+
+        return MuddformerStatistics(model, length, rows).read(rows)
+
+    @staticmethod
+    def forward_tags(parts: Sequence[ForwardSums]) -> dict[str, float]:
+        """Return the moments of all ranks as the tags of the program."""
+        from mudd_core.programs.maxtext.statistics import merged, tags_of
+
+        return tags_of(merged(parts))
+
+    def __init__(self, facts: RunFacts) -> None:
+        super().__init__(facts)
+        self._names = weight_names(facts.config.model)
+
+    def line(self, record: StepRecord) -> str:
+        """The line of an update."""
+        seconds = self.seconds(record)
+        return (
+            f"completed step: {record.step}, steps/s: {1 / seconds:.3f}, "
+            f"TFLOP/s/device: {self.tflops() / seconds:.3f}, loss: {record.loss:.3f}, "
+            f"aux_loss: {_aux_loss(record):.3f}, accuracy: {_accuracy(record):.4f}"
+        )
+
+    def tflops(self) -> float:
+        """TFLOPs of an update on each rank, as the program counts them; our count for families that it lacks."""
+        config = self.facts.config
+        if not isinstance(config.model, TransformerPPConfig | MUDDFormerConfig | MixtralConfig):
+            return super().tflops()
+        flops = program_flops(config.model, config.train.seq_len + 1)
+        return flops * config.train.batch_size / 1e12 / self.facts.ranks
+
+    def batch_validated(self, sums: BatchSums) -> list[str]:
+        """The line of one batch of a validation."""
+        counted = max(1, sums.targets)
+        return [
+            f"eval_step: {sums.number} loss: {sums.nats / counted:.4f} aux_loss: {0.0:.4f} "
+            f"accuracy: {sums.guessed / counted:.4f} {' ' * 10}correct: {float(sums.guessed)} "
+            f"weight: {float(sums.targets)} take: {sums.seconds:.3f}s"
+        ]
+
+    def validated(self, result: Validation) -> list[str]:
+        """The lines of a validation."""
+        loss, accuracy = result.val_loss, _eval_accuracy(result)
+        return [
+            f"average loss after step={result.step}, eval_loss={loss:.4f}, aux_loss={0.0:.4f}, "
+            f"accuracy={accuracy:.4f},{' ' * 6}batch_eval_loss={result.batch_loss:.4f}, "
+            f"batch_accuracy={result.batch_accuracy:.4f} total_weights={float(result.targets)}",
+            f"Write step {result.step} eval loss: {loss:4f} accuracy: {accuracy:.4f} to tensorboard ",
+        ]
+
+    def tags(self, record: StepRecord) -> dict[str, float]:
+        """The metrics of an update, the norm of every parameter, and with log.weights those of the connections."""
+        seconds, norms = self.seconds(record), self.facts.norms(record.step)
+        tags = {
+            "learning/loss": record.loss,
+            "learning/aux_loss": _aux_loss(record),
+            "learning/accuracy": _accuracy(record),
+            "learning/grad_norm": self.clipped(record),
+            "learning/raw_grad_norm": record.grad_norm,
+            "learning/param_norm": joined(norms),
+            "learning/train_batch_weights": float(record.targets),
+        }
+        tags |= {f"total_params/{self._name(name)}": norm for name, norm in norms.items()}
+        if self.facts.config.log.weights:
+            tags |= self.facts.forward_statistics(record.step)
+        return tags | {
+            "perf/step_time_seconds": 1 / seconds,
+            "perf/per_device_tflops": self.tflops(),
+            "perf/per_device_tflops_per_sec": self.tflops() / seconds,
+            "learning/current_learning_rate": record.lr,
+        }
+
+    def eval_scalars(self, result: Validation) -> dict[str, float]:
+        """The tags of a validation."""
+        return {
+            "learning/eval_loss": result.val_loss,
+            "learning/eval_accuracy": _eval_accuracy(result),
+            "learning/batch_eval_loss": result.batch_loss,
+            "learning/batch_eval_accuracy": result.batch_accuracy,
+        }
+
+    def _name(self, ours: str) -> str:
+        """Return the program's path of a parameter; ours where the program has no such parameter."""
+        return self._names.get(ours, ours.replace(".", "/"))
+
+
+def program_flops(model: TransformerPPConfig | MUDDFormerConfig | MixtralConfig, length: int) -> float:
+    """Return the program's count for one sequence in training, where a record has `length` tokens.
+
+    It takes the mean inner width for every layer and all keys for every query, and leaves the connections out.
+    """
+    width, heads, inner = model.d_model, model.n_head * head_width(model), 3 * model.d_model * model.d_ff
+    keys, mixture = kv_heads(model) * head_width(model), mixture_of(model)
+    if mixture is not None:
+        inner = mixture.top_k * inner + width * mixture.n_expert
+    layer = 2 * (inner + width * (heads + 2 * keys) + heads * width) + 4 * length * heads
+    return 3.0 * length * (model.n_layer * layer + 2 * width * model.vocab_size)
+
+
+def _aux_loss(record: StepRecord) -> float:
+    return record.metric("aux_loss", 0.0)
+
+
+def _accuracy(record: StepRecord) -> float:
+    """Return the mean over sequences of the fraction of their targets that are guessed."""
+    return record.metric(SAMPLE_ACCURACY, math.nan)
+
+
+def _eval_accuracy(result: Validation) -> float:
+    return math.nan if result.val_accuracy is None else result.val_accuracy

@@ -1,0 +1,126 @@
+"""Shape, weights and tokenizer that model.config_path and model.name_or_path name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.regular_files import read_text
+from mudd_core.base.types import Json
+from mudd_core.config import GPT2Config, MixtralConfig, ModelConfig, TransformerPPConfig
+from mudd_core.config.fields import walk
+from mudd_core.config.suggest import nearest
+from mudd_core.data.sources.access import Access
+from mudd_core.data.sources.hub_names import hub_folder
+from mudd_core.interop.hf_settings import model_config
+from mudd_core.programs.moe.keys_model import NAME, RANDOM, SHAPE
+from mudd_core.programs.moe.keys_values import flag_of, text_of
+from mudd_core.programs.row import Values
+
+# Shapes that are known without a file of their own: below configs/clm.
+_SHIPPED = {
+    "gpt2": "gpt2.json",
+    "openai-community/gpt2": "gpt2.json",
+    "mistralai/Mixtral-8x7B-v0.1": "mixtral87.json",
+    "mistralai/Mixtral-8x22B-v0.1": "mixtral822.json",
+    "mistralai/Mixtral-8x22B-Instruct-v0.1": "mixtral822-instruct.json",
+}
+_NAME = f"[hydra] {NAME}"
+# Of a model on the hub: shape, weights, tokenizer.
+_FILES = (
+    "config.json",
+    "*.safetensors",
+    "*.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "*.model",
+)
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A shape and where it came from. weights: a folder of Hugging Face's to start from; empty: initial weights."""
+
+    model: ModelConfig
+    file: Path
+    weights: str = ""
+
+
+def choose_model(keys: Values, shipped: Sequence[Path], access: Access) -> ModelChoice:
+    """The model of the keys. shipped: folders with the benchmark's config.json files."""
+    path, name = text_of(keys, SHAPE), text_of(keys, NAME)
+    if path:
+        file = _settings_file(path, shipped)
+        return ModelChoice(_read(file), file)
+    random = flag_of(keys, RANDOM)
+    try:
+        folder = Path(name) if Path(name).is_dir() else hub_folder(name, _FILES, access, _NAME, "a folder")
+    except UserError as error:
+        if random and name in _SHIPPED:
+            file = _settings_file(_SHIPPED[name], shipped)
+            return ModelChoice(_read(file), file)
+        hint = "" if name in _SHIPPED else nearest(name, _SHIPPED)
+        raise UserError(
+            f"{error}; or take initial weights, +{RANDOM}=true, in a shape that is known here "
+            f"({', '.join(_SHIPPED)}) or named by {SHAPE}=FILE{hint}"
+        ) from None
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{_NAME}: expected a folder with config.json, and {folder} has none")
+    return ModelChoice(_read(folder / "config.json"), folder / "config.json", "" if random else str(folder))
+
+
+def _settings_file(name: str, shipped: Sequence[Path]) -> Path:
+    asked = Path(name)
+    places = (asked, asked / "config.json", *(folder / asked for folder in shipped))
+    for place in places:
+        if place.is_file():
+            return place
+    known = sorted({file.name for folder in shipped for file in folder.glob("*.json")})
+    raise UserError(
+        f"[hydra] {SHAPE}: no file '{name}'{nearest(asked.name, known)}; there are: {', '.join(known)}"
+    )
+
+
+def _read(file: Path) -> ModelConfig:
+    """The shape in a config.json, with what the benchmark sets at run time."""
+    try:
+        settings = json.loads(read_text(file))
+    except (OSError, ValueError, RecursionError) as error:
+        raise FormatError(str(file), 0, str(error)) from None
+    if not isinstance(settings, dict):
+        raise FormatError(str(file), 0, f"expected an object, got {type(settings).__name__}")
+    if settings.get("model_type") == "mixtral":
+        settings["output_router_logits"] = True  # the balance loss is trained with
+    try:
+        return _shape(settings)
+    except ValueError as error:
+        raise UserError(f"[hydra] {file}: {error}") from None
+
+
+def _shape(settings: Mapping[str, Json]) -> ModelConfig:
+    found = model_config(settings)
+    if isinstance(found, MixtralConfig):
+        # Balance over each logical shard, as configs/mixtral: over a whole batch it would need one run of the graph.
+        return replace(found, aux_scope="shard")
+    if isinstance(found, GPT2Config):
+        return replace(found, scale_residual_init=True)
+    assert isinstance(found, TransformerPPConfig)
+    return found
+
+
+def imported_folder(weights: str, name: str) -> Path:
+    """The work directory into which the weights of a folder are imported before the run starts."""
+    folder = Path(weights).resolve()
+    names = sorted(folder.glob("*.safetensors"))
+    facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in names]
+    digest = hashlib.sha256(repr((str(folder), facts)).encode()).hexdigest()
+    return Path("runs") / "imported" / f"{name}-{digest[:12]}"
+
+
+def fields_of_model(model: ModelConfig) -> list[str]:
+    """The paths of a model's fields."""
+    return [info.path for info in walk(model, "model.")]

@@ -1,0 +1,97 @@
+"""Words of Hydra's command line: key=value, +key=value, ++key=value, ~key and the options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mudd_core.base.errors import UserError
+from mudd_core.config.arguments import Arguments, argument
+from mudd_core.config.suggest import nearest
+from mudd_core.programs.moe.hydra.values import Node, parse_choices
+
+Kind = Literal["change", "add", "force", "delete"]
+_KEY = re.compile(r"[\w$\-]+([./][\w$\-]+)*", re.ASCII)
+# Option -> its value; empty: nothing.
+OPTIONS = {"--config-path": "DIR", "--config-name": "NAME", "--cfg": "job", "--resolve": "", "--multirun": ""}
+_SHORT = {"-cp": "--config-path", "-cn": "--config-name", "-c": "--cfg", "-m": "--multirun"}
+
+
+@dataclass(frozen=True)
+class HydraWord:
+    """One override. choices: its values, several for --multirun only; none for `~key`. word: as it was typed."""
+
+    kind: Kind
+    key: str
+    choices: tuple[Node, ...]
+    word: str
+
+    @property
+    def value(self) -> Node:
+        """The one value; null for `~key`."""
+        return self.choices[0] if self.choices else None
+
+
+@dataclass
+class HydraWords:
+    """Options by name, overrides in their order, and the words that are none of Hydra's."""
+
+    options: dict[str, str] = field(default_factory=dict)
+    overrides: list[HydraWord] = field(default_factory=list)
+
+
+def parse_override(word: str) -> HydraWord:
+    """An override out of a word; UserError says what is wrong with it."""
+    item = argument(word)
+    prefix, text = item.mark, item.value
+    key = item.option if prefix in ("-", "--") else item.key
+    if "@" in key:
+        raise UserError(
+            f"[hydra] {word}: a package of one's own (group@package) is not built; use +key=value"
+        )
+    if not _KEY.fullmatch(key):
+        raise UserError(f"[hydra] {word}: expected key=value, +key=value, ++key=value or ~key")
+    if text is None and prefix != "~":
+        raise UserError(f"[hydra] {word}: expected {key}=value; ~{key} deletes a key")
+    try:
+        choices = () if text is None else tuple(parse_choices(text))
+    except ValueError as error:
+        raise UserError(f"[hydra] {word}: {error}") from None
+    return HydraWord(_kind(prefix), key, choices, word)
+
+
+def _kind(prefix: str) -> Kind:
+    match prefix:
+        case "++":
+            return "force"
+        case "+":
+            return "add"
+        case "~":
+            return "delete"
+        case _:
+            return "change"
+
+
+def split_hydra_words(words: Sequence[str]) -> HydraWords:
+    """Options and overrides; UserError for an unknown option, or an option that is given twice."""
+    found, arguments = HydraWords(), Arguments(words)
+    for item in arguments:
+        if item.mark not in ("-", "--"):
+            found.overrides.append(parse_override(item.raw))
+            continue
+        name, value = _SHORT.get(item.option, item.option), item.value
+        if name not in OPTIONS:
+            hint = nearest(name, OPTIONS) or f"; expected one of {', '.join(OPTIONS)}, or key=value"
+            raise UserError(f"[hydra] unknown option '{name}'{hint}")
+        if name in found.options:
+            raise UserError(f"[hydra] {name}: expected it once, got it twice")
+        if OPTIONS[name] and value is None and (value := arguments.value()) is None:
+            raise UserError(f"[hydra] {name}: expected {OPTIONS[name]} behind it")
+        if not OPTIONS[name] and value is not None:
+            raise UserError(f"[hydra] {name}: expected nothing behind it, got '{value}'")
+        found.options[name] = value or ""
+    if found.options.get("--cfg", "job") != "job":
+        raise UserError(f"[hydra] --cfg: expected job, got '{found.options['--cfg']}'")
+    return found

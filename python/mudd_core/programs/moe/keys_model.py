@@ -1,0 +1,89 @@
+"""Keys of the model and of the data in the benchmark's Hydra configs."""
+
+from __future__ import annotations
+
+from mudd_core.programs.moe import keys_values as values
+from mudd_core.programs.row import mapped, noted
+
+_G = "hydra"
+# Keys that decide more than fields: the model's shape and its weights.
+SHAPE, NAME, RANDOM = "model.config_path", "model.name_or_path", "model.random_init"
+
+SHAPE_FIELDS = ("model.family", "model.d_model", "model.n_layer")
+MODEL = (
+    mapped(_G, SHAPE, None, *SHAPE_FIELDS, text="a config.json", convert=values.nothing),
+    mapped(
+        _G,
+        NAME,
+        "mistralai/Mixtral-8x7B-v0.1",
+        "data.tokenizer",
+        *SHAPE_FIELDS,
+        text="the tokenizer; without model.config_path the shape and the weights too",
+        convert=values.text(NAME, "data.tokenizer"),
+    ),
+    mapped(
+        _G,
+        RANDOM,
+        False,
+        "start.load_parameters_path",
+        text="true: no weights of name_or_path",
+        convert=values.nothing,
+    ),
+    mapped(_G, "model.capacity_factor", 0, "model.capacity_factor", convert=values.capacity),
+    mapped(
+        _G,
+        "model.dtype",
+        "bfloat16",
+        "train.precision",
+        text="weights and moments stay fp32",
+        convert=values.precision,
+    ),
+    noted(_G, "model.max_sequence_length", 512, "it is max_length"),
+    noted(_G, "model.flash_attention", True, "attention is always fused"),
+    noted(
+        _G,
+        "model.fsdp_config.fsdp_transformer_layer_cls_to_wrap",
+        ["MixtralDecoderLayer"],
+        "nothing is wrapped",
+    ),
+    noted(_G, "model.fsdp_config.min_num_params", 0, "nothing is wrapped"),
+    noted(_G, "model.fsdp_config.xla_fsdp_grad_ckpt", True, "train.recompute=true saves memory here"),
+)
+DATA = (
+    mapped(
+        _G,
+        "dataset.dataset_name",
+        "c4_mlperf",
+        "data.pipeline",
+        "data.dataset",
+        text="c4_mlperf: blocks over the two folders; else a data set of the hub",
+        convert=values.dataset,
+    ),
+    mapped(
+        _G,
+        "dataset.train_dataset_path",
+        values.TRAIN_FOLDER,
+        "data.path",
+        convert=values.train_folder,
+        note=values.folder_note("dataset.train_dataset_path", values.TRAIN_FOLDER),
+    ),
+    mapped(
+        _G,
+        "dataset.eval_dataset_path",
+        values.EVAL_FOLDER,
+        "data.eval_path",
+        convert=values.eval_folder,
+        note=values.folder_note("dataset.eval_dataset_path", values.EVAL_FOLDER),
+    ),
+    mapped(_G, "dataset.dataset_config_name", None, "data.dataset_config", convert=values.dataset_config),
+    mapped(
+        _G,
+        "dataset.shuffle_buffer_size",
+        256,
+        "data.buffer",
+        convert=values.whole("dataset.shuffle_buffer_size", "data.buffer"),
+    ),
+    noted(_G, "dataset.streaming", True, "data.cache decides whether the data are tokenized first"),
+    noted(_G, "dataset.num_proc", 1, "data.workers decides how many processes tokenize ahead"),
+    noted(_G, "dataset.load_from_cache_file", True, "a token cache is used wherever it fits"),
+)

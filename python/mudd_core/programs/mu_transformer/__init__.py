@@ -1,0 +1,88 @@
+"""Mu-Transformer's program: files that return a config_dict, with flags and assignments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config, find_config, read_config
+from mudd_core.programs.program import CommandLine, Program, assigned_names, flag_names, is_yml
+
+if TYPE_CHECKING:
+    from mudd_core.data.rows import Prepared
+    from mudd_core.data.tokenizers.tokenizer import Tokenizer
+    from mudd_core.engine.model import Model
+    from mudd_core.programs.resolved import Resolved
+    from mudd_core.programs.row import Row
+    from mudd_core.run.records.events import Validation
+    from mudd_core.run.report.style import Style
+
+
+class MuTransformer(Program):
+    """Mu-Transformer's program."""
+
+    name = grammar = "mu_transformer"
+    systems: ClassVar[Mapping[str, str]] = {"mu_transformer": f"{__name__}.weights"}
+    exports: ClassVar[Mapping[str, tuple[str, ...]]] = {"mup": ("mu_transformer",)}
+
+    def rows(self) -> tuple[Row, ...]:
+        """Return the keys of its config files and its flags."""
+        from mudd_core.programs.mu_transformer.keys import ROWS
+
+        return ROWS
+
+    def claims(self, asked: CommandLine) -> bool:
+        """Return whether the config is one of its files, or a muP config with names that only it has."""
+        from mudd_core.programs.detect import known_alone
+
+        if not asked.config or is_yml(asked.config):
+            return False
+        if "mu_transformer/" in asked.config or _returns_config_dict(asked.config):
+            return True
+        names = [*flag_names(asked.words), *assigned_names(asked.words)]
+        rows = {row.name: row for row in self.rows()}
+        if not any(known_alone(rows, names)):
+            return False
+        try:
+            return read_config(asked.config).model.family == "mup"
+        except UserError:
+            return False  # the next reader reports it, and better
+
+    def resolve(self, asked: CommandLine) -> Resolved:
+        """Return the command as an ordinary config; UserError names the key that is wrong."""
+        from mudd_core.programs.mu_transformer.grammar import resolve
+
+        return resolve(asked)
+
+    def style(self, config: Config) -> type[Style]:
+        """Return its log lines."""
+        from mudd_core.programs.mu_transformer.style import MuTransformerStyle
+
+        return MuTransformerStyle
+
+    def write_sample(
+        self, config: Config, text: Prepared, model: Model, tokenizer: Tokenizer, write: Callable[[str], None]
+    ) -> bool:
+        """Write the texts that follow the rows of the first validation batch."""
+        from mudd_core.programs.mu_transformer.continuations import continue_validation_rows
+
+        continue_validation_rows(config, text, model, tokenizer, write)
+        return True
+
+    def validation_lines(self, result: Validation) -> list[str]:
+        """Return its line of an evaluation."""
+        return [f"Eval loss: {result.val_loss}"]
+
+
+def _returns_config_dict(config: str) -> bool:
+    """Return whether a config file builds a config_dict of ml_collections."""
+    try:
+        file = find_config(config)
+        return file.suffix == ".py" and "ml_collections" in Path(file).read_text(encoding="utf-8")
+    except (UserError, OSError, ValueError):
+        return False
+
+
+PROGRAM = MuTransformer()

@@ -1,0 +1,172 @@
+"""Keys of mu-Transformer about a run: its seed, its name, how it samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mudd_core.config.fields import Scalar, replace_path
+from mudd_core.config.schema import Config
+from mudd_core.programs.mesh_sizes import note, of_rows
+from mudd_core.programs.mu_transformer.keys_values import Fields, keys_of, number, text, whole
+from mudd_core.programs.row import Value, Values
+
+_SEEDS = 2**64 - 1
+# Keys that the grammar itself reads.
+MESH, SAMPLING, SWEEP = ("n_mesh_rows", "n_mesh_cols"), "sampling_method", "is_sweep"
+MESH_FIELDS = ("mesh.data", "mesh.fsdp", "mesh.zero")
+RATE, OLD_RATE = "lr_base", "lr_max"
+DATASET, VARIANT, TOKENIZER = "hfds_identifier", "hfds_config", "hftr_tokenizer_instance"
+LIKE: Mapping[str, Value] = {OLD_RATE: 1.0, "seed": 0}  # values of the type of keys whose default is null
+_NAMED = (
+    "dtype",
+    "lr_base",
+    "wd",
+    "d_model",
+    "n_layer",
+    "ff_act_name",
+    "optim_name",
+    "optim_rule",
+    "lr_schedule_name",
+)
+_COUNTED = ("tokens_per_global_batch", "n_pretrain_step")
+_UPDATES = (
+    "n_pretrain_step",
+    "n_finetune_step",
+    "n_warmup_step",
+    "n_print_step",
+    "n_save_step",
+)  # count batches there
+_OLD_NAMES = (OLD_RATE, "seed", "act_name", "act_square")
+# The columns of sweep.tsv and their keys.
+_COLUMNS = {
+    "group": "experiment_group",
+    "seed": "rng_seed",
+    "fold": "rng_fold",
+    "dtype": "dtype",
+    "tokens_per_batch": "tokens_per_global_batch",
+    "lr": "lr_base",
+    "wd": "wd",
+    "width": "d_model",
+    "depth": "n_layer",
+    "nonlin": "ff_act_name",
+    "optim": "optim_name",
+    "rule": "optim_rule",
+    "sched": "lr_schedule_name",
+    "steps": "n_pretrain_step",
+}
+
+
+def sampling(values: Values) -> Fields:
+    """One method of drawing tokens, with its one number; the other two are off."""
+    method = text(values, "sampling_method")
+    fields: Fields = {"sample.temperature": 1.0, "sample.top_k": 0, "sample.top_p": 1.0}
+    if method == "nucleus":
+        fields["sample.top_p"] = number(values, "sampling_nucleus")
+    elif method == "topk":
+        fields["sample.top_k"] = whole(values, "sampling_topk", 1)
+    elif method == "temp":
+        fields["sample.temperature"] = number(values, "sampling_temp")
+    else:
+        raise ValueError(f"sampling_method: expected nucleus, topk or temp, got '{method}'")
+    return fields | {"sample.max_tokens": whole(values, "sampling_max_len", 1), "sample.window": "ring"}
+
+
+def prompt_tokens(values: Values) -> Fields:
+    """The tokens of a prompt of --mode=sample."""
+    return {"sample.prompt_tokens": whole(values, "sampling_prompt_len", 1)}
+
+
+def _folded(seed: int, value: int) -> int:
+    """A seed made of a seed and a number: two rounds of SplitMix64's finalizer."""
+    for word in (value, 0x9E3779B97F4A7C15):
+        seed = (seed + word + 0x9E3779B97F4A7C15) & _SEEDS
+        seed = (seed ^ (seed >> 30)) * 0xBF58476D1CE4E5B9 & _SEEDS
+        seed = (seed ^ (seed >> 27)) * 0x94D049BB133111EB & _SEEDS
+        seed ^= seed >> 31
+    return seed
+
+
+def seed(values: Values) -> Fields:
+    """The seed of the weights, with four sizes folded in where rng_fold asks for it."""
+    key = whole(values, "rng_seed" if values["seed"] is None else "seed")
+    if values["rng_fold"]:
+        for name in ("tokens_per_global_batch", "n_pretrain_step", "d_model", "n_layer"):
+            key = _folded(key, whole(values, name))
+    return {"train.seed": key}
+
+
+def final_values(values: Values, config: Config) -> dict[str, Value]:
+    """The keys as the config has them, fields of ours that were set on top included."""
+    now = keys_of(config)
+    names = _NAMED if values["grad_acc_steps"] != 1 else (*_NAMED, *_COUNTED)
+    number = values["rng_seed"] if values["seed"] is None else values["seed"]
+    return {**values, **{name: now[name] for name in names}, "rng_seed": number}
+
+
+def start_fields(values: Values, config: Config) -> dict[str, Value]:
+    """Every field of the original by its present name, as the run takes it; rng_seed_folded is the seed of rng_fold."""
+    now, micro = keys_of(config), whole(values, "grad_acc_steps", 1)
+    for name in _UPDATES:
+        now[name] = int(now[name]) * micro
+    now["tokens_per_global_batch"] = int(now["tokens_per_global_batch"]) // micro
+    number = values["rng_seed"] if values["seed"] is None else values["seed"]
+    folded = {"rng_seed_folded": config.train.seed} if values["rng_fold"] else {}
+    typed = {name: value for name, value in values.items() if name not in _OLD_NAMES}
+    if typed["model_size"] is None:
+        del typed["model_size"]
+    return {**typed, **now, "rng_seed": number, **folded}
+
+
+def mesh(values: Values) -> dict[str, Scalar]:
+    """The mesh of a command; sizes of a file are 1 here, for a run takes the ranks that are started."""
+    return of_rows(*(whole(values, name, 1) for name in MESH))
+
+
+def mesh_note(values: Values) -> str:
+    """What the mesh of a command was taken as."""
+    rows, cols = (whole(values, name, 1) for name in MESH)
+    return note(f"n_mesh_rows={rows}, n_mesh_cols={cols}", mesh(values))
+
+
+def file_mesh(config: Config, sizes: Mapping[str, Value]) -> tuple[Config, list[str]]:
+    """The config with the mesh of a file, which cuts weights over the ranks that are started; and a note."""
+    rows, cols = (whole({**dict.fromkeys(MESH, 1), **sizes}, name, 1) for name in MESH)
+    if rows * cols == 1:
+        return config, []
+    return replace_path(config, "mesh.zero", 3), [
+        f"n_mesh_rows={rows}, n_mesh_cols={cols} of the file: taken as mesh.zero=3 over the ranks that are started; "
+        f"--ranks={rows * cols} is that mesh"
+    ]
+
+
+def sweep_columns(values: Values) -> dict[str, str]:
+    """The columns of the table of a run of a sweep; none for other runs."""
+    return {column: str(values[key]) for column, key in _COLUMNS.items()} if values[SWEEP] else {}
+
+
+def run_names(values: Values) -> tuple[str, str]:
+    """The folders below the work directory of the run that is read and of the one that is written."""
+    read, written = (_run_name(values, str(values[f"{kind}_suffix"] or "")) for kind in ("load", "save"))
+    return read, written
+
+
+def _run_name(values: Values, suffix: str) -> str:
+    data = text(values, "hfds_identifier").rstrip("/").rpartition("/")[2].lower()
+    parts = {
+        "t": values["rng_seed"],
+        "d": values["dtype"],
+        "b": values["tokens_per_global_batch"],
+        "a": values["lr_base"],
+        "w": values["wd"],
+        "m": values["d_model"],
+        "l": values["n_layer"],
+        "n": values["ff_act_name"],
+        "o": values["optim_name"],
+        "r": values["optim_rule"],
+        "s": values["lr_schedule_name"],
+        "p": values["n_pretrain_step"],
+    }
+    named = [f"{mark}{value}" for mark, value in parts.items()]
+    return "_".join(
+        ["mutransformer", data, text(values, "experiment_group"), *named, *([suffix] if suffix else [])]
+    )

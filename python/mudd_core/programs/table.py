@@ -1,0 +1,167 @@
+"""Takes the keys of a command through the rows of its grammar to an ordinary config."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mudd_core.base.bounded_yaml import MOST_BITS
+from mudd_core.base.errors import UserError
+from mudd_core.config import Config, apply_overrides, split_words
+from mudd_core.config.fields import Scalar, replace_path, walk
+from mudd_core.config.mesh import SIZES
+from mudd_core.config.origins import Origin
+from mudd_core.config.values import KINDS, mismatch
+from mudd_core.programs.row import COMMAND, WORKDIR, Row, Value
+
+# Fields that may be typed beside a key that sets them: a mesh changes no number, and messages propose them.
+_CHANGEABLE = tuple(f"mesh.{name}" for name in SIZES)
+_NO_FIELDS = (COMMAND, WORKDIR)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The value of a key and where it came from. default: of the grammar; file, word: empty if none set it."""
+
+    value: Value
+    default: Value = None
+    file: str = ""
+    word: str = ""
+
+
+@dataclass
+class Applied:
+    """A config with the keys of a grammar taken over, unchecked."""
+
+    config: Config
+    origins: dict[str, Origin] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def apply(
+    grammar: str,
+    rows: Mapping[str, Row],
+    config: Config,
+    settings: Mapping[str, Setting],
+    passed: Callable[[Row], bool] = lambda row: False,
+) -> Applied:
+    """The config with every key of the settings taken over. A key that they leave out decides nothing.
+
+    passed: rows whose fields somebody else sets. UserError for keys that are refused or not built yet.
+    """
+    values = {name: settings[name].value if name in settings else None for name in rows}
+    defaults = {name: settings[name].default if name in settings else None for name in rows}
+    result, first = Applied(config), dict[str, Scalar]()
+    for row in rows.values():
+        if row.name not in settings:
+            continue
+        setting = settings[row.name]
+        _require_number(grammar, row, setting.value)
+        result.notes += _judged(grammar, row, setting, values)
+        if row.fate != "mapped" or passed(row):
+            continue
+        found = _converted(grammar, row, values)
+        first |= _quietly(grammar, row, defaults)
+        for path, value in found.items():
+            result.config = _with(grammar, row, result.config, path, value)
+            before = result.origins.get(path)
+            word = " ".join(filter(None, (before.word if before else "", setting.word)))
+            result.origins[path] = Origin(first.get(path), setting.file, word)
+    return result
+
+
+def _require_number(grammar: str, row: Row, value: Value) -> None:
+    """UserError for a number that no field holds: infinity, NaN, a whole number of more than MOST_BITS bits."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"[{grammar}] {row.name}: expected a finite number, got {value!r}")
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise UserError(
+            f"[{grammar}] {row.name}: expected a number of at most {MOST_BITS} bits, got a larger one"
+        )
+
+
+def require_taken(grammar: str, row: Row, value: Value) -> None:
+    """UserError with the way out for a value that a key cannot have here."""
+    if any(_equal(value, one) for one in (row.default, *row.allowed)):
+        return
+    if row.fate == "refused":
+        raise UserError(f"[{grammar}] {row.name}={value}: not supported; {row.text}")
+
+
+def _judged(grammar: str, row: Row, setting: Setting, values: Mapping[str, Value]) -> list[str]:
+    """Lines for the user about a key; UserError where its value is not taken."""
+    require_taken(grammar, row, setting.value)
+    try:
+        note = row.note(values) if row.note else ""
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise _refusal(grammar, row, values, error) from error
+    if row.fate == "noted" and setting.word and not any(_equal(setting.value, one) for one in row.allowed):
+        return [f"{setting.word}: {row.text}"]
+    if row.fate == "refused" and setting.word and not row.fields:
+        return [f"{setting.word}: does nothing here"]
+    return [note] if note else []
+
+
+def _refusal(grammar: str, row: Row, values: Mapping[str, Value], error: Exception) -> UserError:
+    """The error of a key, under the name of the key that is at fault where the text begins with one."""
+    text = str(error)
+    return UserError(f"[{grammar}] {text if text.split(':')[0] in values else f'{row.name}: {text}'}")
+
+
+def _equal(one: Value, other: Value) -> bool:
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _converted(grammar: str, row: Row, values: Mapping[str, Value]) -> Mapping[str, Scalar]:
+    """Our values by path of one key."""
+    try:
+        if row.convert is not None:
+            return row.convert(values)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise _refusal(grammar, row, values, error) from error
+    value, fields = values[row.name], [name for name in row.fields if name not in _NO_FIELDS]
+    if value is None or not fields:
+        return {}
+    if isinstance(value, list | dict):
+        raise UserError(f"[{grammar}] {row.name}: expected one value, got {value!r}")
+    return {fields[0]: value}
+
+
+def _quietly(grammar: str, row: Row, defaults: Mapping[str, Value]) -> Mapping[str, Scalar]:
+    """What the key comes to by the grammar's defaults alone; nothing where these do not fit together."""
+    try:
+        return _converted(grammar, row, defaults)
+    except UserError:
+        return {}
+
+
+def _with(grammar: str, row: Row, config: Config, path: str, value: Scalar) -> Config:
+    """The config with a field set, the value as the field's type."""
+    info = next((info for info in walk(config) if info.path == path), None)
+    if info is None:
+        raise UserError(f"[{grammar}] {row.name}: a model of family {config.model.family} has no {path}")
+    if info.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if info.kind is int and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is not info.kind:
+        raise mismatch(f"[{grammar}] {row.name}", KINDS[info.kind], value)
+    return replace_path(config, path, value)
+
+
+def with_own_words(
+    grammar: str, applied: Applied, words: Sequence[str], known: Sequence[str] = ()
+) -> Applied:
+    """The same with overrides of this program's own fields on top; UserError where a key has set the field too."""
+    overrides = split_words(list(words), applied.config, known)
+    origins, notes = dict(applied.origins), list(applied.notes)
+    for item in overrides:
+        before = origins.get(item.path)
+        if before is not None and before.word:
+            if item.path not in _CHANGEABLE:
+                raise UserError(f"[{grammar}] {item.path} is given twice: {before.word} and {item.word}")
+            notes.append(f"{item.word}: in place of what {before.word} sets")
+        default = before.default if before is not None else None
+        origins[item.path] = Origin(default, "", item.word)
+    return Applied(apply_overrides(applied.config, overrides), origins, notes)
