@@ -33,8 +33,8 @@ from document_commands import (
 )
 from mudd_core.config import Config
 from mudd_core.config.fields import walk
-from mudd_core.programs.detect import COMMANDS, is_yml, resolve
-from mudd_core.programs.program import CommandLine
+from mudd_core.programs.detect import resolve
+from mudd_core.programs.program import CommandLine, is_yml, program_of_command
 
 FOLDER = Path(__file__).resolve().parent / "data" / "documents"
 _PREPROCESS = "mudd_core.preprocess"  # trains nothing, so it has no outcome
@@ -57,7 +57,7 @@ def asked(command: Command) -> CommandLine:
             config = value
         else:
             words.append(word)
-    if not first and words and words[0] in COMMANDS:
+    if not first and words and program_of_command(words[0]) is not None:
         first = words.pop(0)
     if not first and words and is_yml(words[0]):
         config = words.pop(0)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mudd_core import _core
 from mudd_core.base.types import Array, JsonObject
 from mudd_core.checkpoint.stored import AnyTensor
-from mudd_core.config import ModelConfig
+from mudd_core.config import ModelConfig, OptimConfig
 from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import require_batch
 from mudd_core.engine.batch_check import check_size
@@ -43,6 +43,13 @@ class System(ABC, Generic[M]):
 
     def require(self, config: Settings) -> None:
         """ValueError for settings that no weights could have here. Called before a file of weights is opened."""
+
+    decay: ClassVar[str] = "no_norm_no_bias"
+    """The weights that its optimizer decays, as optim.decay."""
+
+    def optimizer(self, config: Settings) -> OptimConfig:
+        """Return its optimizer, as far as our defaults differ from it."""
+        return OptimConfig(decay=self.decay)
 
     @abstractmethod
     def model_config(self, config: Settings, shapes: Shapes) -> M:

@@ -14,7 +14,7 @@ import mudd_core
 from mudd_core.cli.names import OPTIONS
 from mudd_core.config.pipelines import PIPELINES
 from mudd_core.config.schema import fields_of_all
-from mudd_core.programs.program import TABLE, rows_of
+from mudd_core.programs.program import rows_of, table
 
 PACKAGE = Path(mudd_core.__file__).resolve().parent
 # A command goes through these. Others read names out of files: settings beside weights (interop), logs.
@@ -34,8 +34,8 @@ def foreign_names() -> set[str]:
     ours = {option.lstrip("-").replace("-", "_") for option in OPTIONS} | set(rows_of("environment"))
     for info in fields_of_all():
         ours |= {info.path, *info.path.split("."), *info.flags}
-    names = {row.name for row in TABLE} | {
-        row.name.replace("_", "-") for row in TABLE if row.grammar in WITH_DASHES
+    names = {row.name for row in table()} | {
+        row.name.replace("_", "-") for row in table() if row.grammar in WITH_DASHES
     }
     return {name for name in names if name.replace("-", "_") not in ours}
 

@@ -12,7 +12,7 @@ from mudd_core.programs.detect import resolve
 from mudd_core.programs.maxtext.model import model_of
 from mudd_core.programs.maxtext.muddformer_jax import MuddformerJax
 from mudd_core.programs.maxtext.tokenformer_jax import TokenFormerJax
-from mudd_core.programs.program import TABLE, CommandLine, rows_of
+from mudd_core.programs.program import CommandLine, rows_of, table
 from mudd_core.programs.resolved import Resolved
 from mudd_core.programs.row import Row
 from places import TESTS
@@ -127,11 +127,11 @@ def test_a_mapped_key_changes_what_the_command_comes_to(row: Row) -> None:
 
 
 def test_no_name_stands_twice_and_every_row_says_what_it_does() -> None:
-    names = [(row.grammar, row.name) for row in TABLE]
+    names = [(row.grammar, row.name) for row in table()]
     assert len(names) == len(set(names))
-    assert all(row.text for row in TABLE if row.fate in ("noted", "refused"))
+    assert all(row.text for row in table() if row.fate in ("noted", "refused"))
     paths = {info.path for info in walk(Config())}
-    for row in TABLE:
+    for row in table():
         for path in row.fields:
             assert path in paths or path.startswith(("(", "model")), (row.name, path)
 

@@ -16,9 +16,9 @@ from mudd_core.config import GPT2Config, read_config
 from mudd_core.config.fields import walk
 from mudd_core.config.protocols import protocol_of
 from mudd_core.data.tokenizers.bpe_training import train_bpe
-from mudd_core.programs.detect import grammar_of, resolve
+from mudd_core.programs.detect import program_of, resolve
 from mudd_core.programs.jax_lm.keys import PREPROCESS, PREPROCESS_GRAMMAR
-from mudd_core.programs.program import CommandLine, rows_of
+from mudd_core.programs.program import CommandLine, program_named, program_of_grammar, rows_of
 from mudd_core.programs.resolved import Resolved
 from mudd_core.programs.row import WORKDIR
 from printed_hints import sample_command
@@ -205,9 +205,9 @@ def test_the_model_is_shipped_or_in_a_folder(tmp_path: Path) -> None:
 
 
 def test_its_flags_alone_put_a_command_into_the_grammar() -> None:
-    assert grammar_of(CommandLine("train", "", ("--train-dataset-paths", "x"))) == "jax_lm"
-    assert grammar_of(CommandLine("", "", ("--model-config-name", "gpt2"))) == "jax_lm"
-    assert grammar_of(CommandLine("train", "gpt2/tiny.py", ("--learning-rate", "1e-3"))) == ""
+    assert program_of(CommandLine("train", "", ("--train-dataset-paths", "x"))) is program_named("jax_lm")
+    assert program_of(CommandLine("", "", ("--model-config-name", "gpt2"))) is program_named("jax_lm")
+    assert program_of(CommandLine("train", "gpt2/tiny.py", ("--learning-rate", "1e-3"))) is None
     for command in ("validate", "sample", "report", "data"):
         asked = CommandLine(command, "", ("--model-config-name", "gpt2"))
         found = resolve(asked)
@@ -242,6 +242,6 @@ def test_bad_flags_end_with_2(words: str, capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_train_with_flags_that_are_also_ours(words: tuple[str, ...], grammar: str) -> None:
-    assert grammar_of(CommandLine("train", "", words, {}, {})) == grammar
-    assert grammar_of(CommandLine("train", "tiny.py", words, {}, {})) == ""
-    assert grammar_of(CommandLine("", "", words, {}, {})) == ""
+    assert program_of(CommandLine("train", "", words, {}, {})) is program_of_grammar(grammar)
+    assert program_of(CommandLine("train", "tiny.py", words, {}, {})) is None
+    assert program_of(CommandLine("", "", words, {}, {})) is None

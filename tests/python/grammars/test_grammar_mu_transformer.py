@@ -12,8 +12,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli import main as cli
 from mudd_core.config import Config, check_config, read_config
 from mudd_core.config.fields import walk
-from mudd_core.programs.detect import grammar_of
-from mudd_core.programs.program import CommandLine, rows_of
+from mudd_core.programs.detect import program_of
+from mudd_core.programs.program import CommandLine, program_named, rows_of
 from mudd_core.programs.row import COMMAND, WORKDIR, Row
 
 
@@ -132,9 +132,11 @@ def test_every_spelling_of_a_name_works(spelling: str) -> None:
 
 
 def test_a_name_of_its_own_puts_a_config_of_family_mup_into_the_grammar() -> None:
-    assert grammar_of(CommandLine("", "mup/tiny.py", ("--config.lr_base=0.1",))) == "mu_transformer"
-    assert grammar_of(CommandLine("", "mup/tiny.py", ("model.n_layer=2", "--seed", "3"))) == ""
-    assert grammar_of(CommandLine("", "tiny.py", ("--config.lr_base=0.1",))) == ""
+    assert program_of(CommandLine("", "mup/tiny.py", ("--config.lr_base=0.1",))) is program_named(
+        "mu_transformer"
+    )
+    assert program_of(CommandLine("", "mup/tiny.py", ("model.n_layer=2", "--seed", "3"))) is None
+    assert program_of(CommandLine("", "tiny.py", ("--config.lr_base=0.1",))) is None
     found = resolved("lr_base=0.1", config="mup/tiny.py", workdir="runs/sweep")
     assert (
         found.config.train.batch_size == 8 and found.config.sample.top_p == 0.95

@@ -78,7 +78,8 @@ def system(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     page = ModuleType("mudd_core.interop.stacked")
     page.SYSTEM = Stacked()  # type: ignore[attr-defined]
     monkeypatch.setitem(__import__("sys").modules, page.__name__, page)
-    monkeypatch.setattr(interop, "SYSTEMS", (*interop.SYSTEMS, "stacked"))
+    known = interop.systems() | {"stacked": page.__name__}
+    monkeypatch.setattr(interop, "systems", lambda: known)
     yield
 
 

@@ -51,6 +51,7 @@ class MuddformerJax(System[MuddModel]):
     """See interop/system.py."""
 
     normalize = "valid"
+    decay = "all"
     families = ("transformer_pp", "muddformer")
 
     def model_config(self, config: Settings, shapes: Shapes) -> MuddModel:

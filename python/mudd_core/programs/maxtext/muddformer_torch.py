@@ -33,6 +33,7 @@ class MuddformerTorch(System[MUDDFormerConfig]):
     """See interop/system.py."""
 
     normalize = "valid"
+    decay = "all"
     families = ("muddformer",)
 
     def model_config(self, config: Settings, shapes: Shapes) -> MUDDFormerConfig:

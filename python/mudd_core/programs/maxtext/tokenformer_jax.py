@@ -53,6 +53,7 @@ class TokenFormerJax(System[TokenFormerConfig]):
     """See interop/system.py."""
 
     normalize = "valid"
+    decay = "all"
     families = ("tokenformer",)
 
     def model_config(self, config: Settings, shapes: Shapes) -> TokenFormerConfig:

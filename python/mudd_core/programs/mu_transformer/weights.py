@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.checkpoint.stored import AnyTensor
+from mudd_core.config import OptimConfig
 from mudd_core.config.check import model_faults
 from mudd_core.config.families.mup import MupConfig
 from mudd_core.config.fields import with_fields
@@ -29,6 +30,21 @@ _ALL = slice(None)
 _FLOATS = {"ff_multiple", "qk_scale", "rotary_base", "norm_eps"}
 _CHOICES = {
     field.name: field.metadata["choices"] for field in fields(MupConfig) if field.metadata.get("choices")
+}
+
+
+# Settings of mu-Transformer that are fields of ours (docs/maths/mup.md, 3.1).
+_OPTIMIZER = {
+    "optim_name": "name",
+    "optim_rule": "rule",
+    "lr_base": "lr",
+    "lr_max": "lr",
+    "optim_beta1": "beta1",
+    "optim_beta2": "beta2",
+    "optim_eps": "eps",
+    "use_eps_scaling": "eps_scaling",
+    "wd": "weight_decay",
+    "grad_clip": "clip",
 }
 
 
@@ -49,6 +65,13 @@ class MuTransformer(System[MupConfig]):
         if len(paths) != len(weights):
             raise ValueError("[mu_transformer] weights: two paths end in the same name")
         return MuTransformer(paths), dict(weights)
+
+    def optimizer(self, config: Settings) -> OptimConfig:
+        """Return its optimizer with the rates and rules of the settings."""
+        found = {ours: config[name] for name, ours in _OPTIMIZER.items() if name in config}
+        mode = "independent" if config.get("use_iwd") else "coupled"
+        defaults = OptimConfig(rule="mup", weight_decay=0.0)
+        return with_fields(defaults, {**found, "decay": "all", "decay_mode": mode})
 
     def model_config(self, config: Settings, shapes: Shapes) -> MupConfig:
         """Settings and sizes as our config; ValueError for what we do not have."""

@@ -17,7 +17,7 @@ from mudd_core.base.storage import is_url, mapped, mirror_folder
 CONFIG, RUN, SUMMARY = "config.json", "run.json", "summary.json"
 METRICS, EVENTS, OUTPUT = "metrics.jsonl", "events.jsonl", "log.txt"
 SAMPLES = "samples.jsonl"  # texts of sample.every
-EVALUATIONS = "evaluations.jsonl"  # of weights that a command named (programs/maxtext/only_eval.py)
+EVALUATIONS = "evaluations.jsonl"  # of weights that a command named
 BENCHMARK_LOG = "mlperf_compliance.log"
 SOURCE_TOKENIZER = "source-tokenizer.json"  # of the weights that a run started from
 LOCK, LEASE, STOP = ".lock", ".lease", "STOP"

@@ -20,13 +20,12 @@ from mudd_core.config import (
     Config,
     DataConfig,
     LossConfig,
-    OptimConfig,
     TrainConfig,
     apply_overrides,
     check_config,
     split_words,
 )
-from mudd_core.config.fields import replace_path, with_fields
+from mudd_core.config.fields import replace_path
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.interop.imported import imported_files, keep_imported
 from mudd_core.interop.settings import Settings
@@ -142,7 +141,7 @@ def _config(system: str, theirs: Theirs, workdir: Path, words: list[str]) -> Con
             recipe_tokenizer=_named(theirs.settings, _TOKENIZERS, "of the model"),
         ),
         train=TrainConfig(seq_len=min(256, theirs.config.max_seq_len), logical_shards=1),
-        optim=_optim(system, theirs.settings),
+        optim=theirs.system.optimizer(theirs.settings),
         loss=LossConfig(normalize=theirs.system.normalize),
     )
     config = apply_overrides(config, split_words(words, config))
@@ -159,33 +158,6 @@ _TOKENIZERS = ("hftr_tokenizer_instance", "tokenizer_path", "tokenizer_type")
 def _named(settings: Settings, names: Sequence[str], otherwise: str) -> str:
     found = (settings.get(name) for name in names)
     return next((printable(name) for name in found if isinstance(name, str) and name), otherwise)
-
-
-# Settings of mu-Transformer that are fields of ours (docs/maths/mup.md, 3.1).
-_MU_OPTIM = {
-    "optim_name": "name",
-    "optim_rule": "rule",
-    "lr_base": "lr",
-    "lr_max": "lr",
-    "optim_beta1": "beta1",
-    "optim_beta2": "beta2",
-    "optim_eps": "eps",
-    "use_eps_scaling": "eps_scaling",
-    "wd": "weight_decay",
-    "grad_clip": "clip",
-}
-
-
-def _optim(system: str, settings: Settings) -> OptimConfig:
-    """The optimizer of the original's program where our defaults differ from it."""
-    if system == "mu_transformer":
-        found = {ours: settings[name] for name, ours in _MU_OPTIM.items() if name in settings}
-        mode = "independent" if settings.get("use_iwd") else "coupled"
-        defaults = OptimConfig(rule="mup", weight_decay=0.0)
-        return with_fields(defaults, {**found, "decay": "all", "decay_mode": mode})
-    return OptimConfig(
-        decay="all" if system.startswith("mudd") or system == "tokenformer_jax" else "no_norm_no_bias"
-    )
 
 
 def _vectors(model: Model) -> list[str]:
