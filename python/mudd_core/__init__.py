@@ -96,7 +96,7 @@ _HOME = {
     "isa": "_core",
     "list_configs": "config.load",
     "load": "interop.load_run",
-    "load_config": "grammars.load",
+    "load_config": "programs.load",
     "load_run": "interop.load_run",
     "num_threads": "_core",
     "opt": "config.fields",

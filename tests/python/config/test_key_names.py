@@ -18,12 +18,26 @@ from mudd_core.programs.program import rows_of, table
 
 PACKAGE = Path(mudd_core.__file__).resolve().parent
 # A command goes through these. Others read names out of files: settings beside weights (interop), logs.
-ON_THE_WAY = ("config", "grammars", "cli")
+ON_THE_WAY = ("config", "programs", "cli")
+# In programs: the tables of the keys, and what names settings of weights, logs and files.
+OF_TABLES = (
+    "keys*.py",
+    "mesh_sizes.py",
+    "environment.py",
+    "*style.py",
+    "weights.py",
+    "muddformer_*.py",
+    "tokenformer_*.py",
+    "maxtext/model.py",
+    "mllog*.py",
+    "statistics.py",
+    "preprocess/*.py",
+)
 WITH_DASHES = ("jax_lm", "jax_lm_preprocess", "mu_transformer")  # --batch-size is batch_size
 # Hydra's own: an option of its, and a key of .hydra/hydra.yaml.
 OF_HYDRA = {"--config-path", "config-path", "output_dir"}
 # Members of a pipeline's cursor, which the registry of pipelines alone may name.
-AFTER_ERRORS = {"cli/foreign_values.py"}  # imported to answer a mistake, never on the way of a right command
+AFTER_ERRORS = {"cli/foreign_values.py", "config/foreign.py"}  # imported to answer a mistake, never on the way of a right command
 OF_CURSORS = {
     "config/pipelines.py": {member for spec in PIPELINES.values() for member in spec.cursor_members}
 }
@@ -61,7 +75,8 @@ def names_in(source: str, foreign: set[str]) -> list[str]:
 
 
 def modules() -> list[Path]:
-    left_out = {PACKAGE / name for name in AFTER_ERRORS} | set((PACKAGE / "config" / "keys").rglob("*.py"))
+    left_out = {PACKAGE / name for name in AFTER_ERRORS}
+    left_out |= {path for pattern in OF_TABLES for path in (PACKAGE / "programs").rglob(pattern)}
     return [path for part in ON_THE_WAY for path in (PACKAGE / part).rglob("*.py") if path not in left_out]
 
 
