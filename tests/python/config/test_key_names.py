@@ -37,7 +37,10 @@ WITH_DASHES = ("jax_lm", "jax_lm_preprocess", "mu_transformer")  # --batch-size 
 # Hydra's own: an option of its, and a key of .hydra/hydra.yaml.
 OF_HYDRA = {"--config-path", "config-path", "output_dir"}
 # Members of a pipeline's cursor, which the registry of pipelines alone may name.
-AFTER_ERRORS = {"cli/foreign_values.py", "config/foreign.py"}  # imported to answer a mistake, never on the way of a right command
+AFTER_ERRORS = {
+    "cli/foreign_values.py",
+    "config/foreign.py",
+}  # imported to answer a mistake, never on the way of a right command
 OF_CURSORS = {
     "config/pipelines.py": {member for spec in PIPELINES.values() for member in spec.cursor_members}
 }
