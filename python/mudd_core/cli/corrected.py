@@ -13,7 +13,7 @@ from mudd_core.cli.request import MISSING_CONFIG, Request
 from mudd_core.cli.retyping import Retyped, retyped
 from mudd_core.config import apply_overrides, check_config, find_config, read_config, split_words
 from mudd_core.config.arguments import argument, bare
-from mudd_core.config.keys.foreign import COMMANDS as FOREIGN
+from mudd_core.config.foreign import COMMANDS as FOREIGN
 from mudd_core.config.load import family_configs
 from mudd_core.run.store.saved_run import is_run, newest_run
 

@@ -12,7 +12,7 @@ import pytest
 from mudd_core import cli
 from mudd_core.cli.argv import parse
 from mudd_core.cli.requested import request_of
-from mudd_core.config.keys.foreign import NOTES, SETTINGS
+from mudd_core.config.foreign import NOTES, SETTINGS
 from places import ROOT
 
 KEPT = (ROOT / "tests" / "data" / "cli" / "mistakes.txt").read_text(encoding="utf-8")
