@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,6 @@ from mudd_core.checkpoint import dtypes
 from mudd_core.config import FAMILIES, Config, ModelConfig, load_config
 from mudd_core.config.check import model_faults
 from mudd_core.config.own_optimizers import run_named_optimizer
-
-if TYPE_CHECKING:
-    from mudd_core.engine.model import Model
 
 
 def run_config(config: Config | str | Path | None) -> Config:
@@ -31,19 +27,10 @@ def run_config(config: Config | str | Path | None) -> Config:
         hint = "mc.Config(model=...)"
     elif isinstance(config, Mapping):
         hint = 'mc.load_config("tiny.py", {"train.steps": 10}), with your fields in the dict'
-    given = "nothing" if config is None else _kind(config)
+    given = "nothing" if config is None else kind_of(config)
     raise TypeError(
         f"[Trainer] config: expected a Config or the name of a config file, got {given}; pass {hint}"
     )
-
-
-def require_model(model: Model) -> None:
-    """TypeError unless `model` is a model (of mc.Model or interop.load_original)."""
-    if not (hasattr(model, "store") and hasattr(model, "config")):
-        raise TypeError(
-            f"[Trainer] model: expected an mc.Model, got {_kind(model)}; pass mc.Model(config.model), "
-            'or choose a family by the config: mc.Trainer("gpt2/tiny.py")'
-        )
 
 
 def require_model_config(config: ModelConfig) -> None:
@@ -87,7 +74,7 @@ def require_batch(batch: Mapping[str, npt.ArrayLike]) -> None:
     """TypeError unless `batch` maps names to arrays."""
     if not isinstance(batch, Mapping) or not all(isinstance(name, str) for name in batch):
         raise TypeError(
-            f'[model] batch: expected {{"inputs": ids, "targets": ids}} with ids [B, T], got {_kind(batch)}; '
+            f'[model] batch: expected {{"inputs": ids, "targets": ids}} with ids [B, T], got {kind_of(batch)}; '
             "targets are the inputs shifted by one: ids[:, :-1] and ids[:, 1:]"
         )
 
@@ -103,12 +90,13 @@ def _no_model_config(config: ModelConfig | str | Path | Mapping[str, int]) -> Ty
         )
     elif isinstance(config, str | Path) and Path(config).suffix == ".py":
         hint = f'mc.load_config("{config}")'
-    return TypeError(f"[Model] config: expected a model config, got {_kind(config)}; pass {hint}")
+    return TypeError(f"[Model] config: expected a model config, got {kind_of(config)}; pass {hint}")
 
 
 def _example(name: str) -> str:
     return f"mc.{name}(vocab_size=256, max_seq_len=64)"
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """Return the words for a wrong value in a message: its type, and a string itself."""
     return f"the string {value!r}" if isinstance(value, str) else f"a value of type {type(value).__name__}"

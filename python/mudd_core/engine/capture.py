@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mudd_core import nn
 from mudd_core.base.types import Array
 from mudd_core.config import ModelConfig
+from mudd_core.engine.bare_model import BareModel
 from mudd_core.engine.planned import tree_sum
 from mudd_core.engine.value_names import LOGITS, chosen_values
 from mudd_core.engine.watched import Patches, loss_and_count, watched
 from mudd_core.graph.recording import taped
 from mudd_core.graph.watching import Watcher
 from mudd_core.models import Hidden
-
-if TYPE_CHECKING:
-    from mudd_core.engine.inner_values import InnerValues
 
 # Config fields of random numbers that are drawn where gradients are wanted: a capture is an evaluation.
 _RANDOM = ("embd_dropout", "attn_dropout", "resid_dropout", "drop_path", "jitter")
@@ -46,8 +43,9 @@ class Captured(dict[str, Array]):
 
 
 def captured(
-    model: InnerValues,
+    model: BareModel,
     arrays: Mapping[str, Array],
+    values: Sequence[str],
     patterns: Sequence[str],
     patches: Patches,
     *,
@@ -55,7 +53,8 @@ def captured(
 ) -> Captured:
     """The values that the patterns choose, for the int32 arrays [B, T] of a batch; with targets the loss too.
 
-    gradients: also those of the loss by these values, and by the parameters that the patterns choose.
+    values: the names of all values. gradients: also those of the loss by these values, and by the parameters that the
+    patterns choose.
     """
     if gradients and "targets" not in arrays:
         raise ValueError(
@@ -65,7 +64,6 @@ def captured(
         raise ValueError(
             "[capture] gradients: a patch is in force, and its functions have none; leave it first"
         )
-    values = list(model.names())
     parameters = model.store.names() if gradients else []
     chosen = dict.fromkeys(chosen_values(list(patterns), [*values, *parameters], "[capture] names"))
     keep = [name for name in values if name in chosen]

@@ -19,13 +19,13 @@ from mudd_core.base.types import Array, Float32
 from mudd_core.config import Config, LoraConfig, ModelConfig
 from mudd_core.config.tune import lora_of
 from mudd_core.dist import Comm
-from mudd_core.engine import immediate, watched
+from mudd_core.engine import immediate
 from mudd_core.engine.argument_check import require_model_config
 from mudd_core.engine.batch_check import OPTIONAL, checked_ids
 from mudd_core.engine.cut import Cut
 from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.generate import Generator, check_sampling, make_generator, ring_positions, sampler
-from mudd_core.engine.inner_values import InnerValues
+from mudd_core.engine.inside import InForce, ShownInside
 from mudd_core.engine.lora import adapters_for, trained_of
 from mudd_core.engine.model_folder import read_model, require_shapes, take_saved, write_model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 
-class Model(Parameters, InnerValues, Hinted):
+class Model(Parameters, ShownInside, Hinted):
     """A language model of any family; for one thread at a time (RuntimeError in the other).
 
     config: a model config with vocab_size and max_seq_len filled in, or a whole Config, whose tokenizer and train
@@ -95,8 +95,7 @@ class Model(Parameters, InnerValues, Hinted):
             self.store.adapters = adapters_for(config, lora)
         self._plans: dict[tuple[Hashable, ...], Planned] = {}
         self._generator: Generator | None = None
-        self._value_names: dict[str, str] = {}
-        self._patches: list[watched.Patches] = []
+        self._in_force = InForce()
         declare_parameters(config, self.store, stored)
         self._trained = self._chosen_to_train(stored or {})  # names; empty: all
         self.comm, self.experts, self.cut = comm, experts, cut
@@ -202,8 +201,8 @@ class Model(Parameters, InnerValues, Hinted):
         A batch (see loss_and_gradients) may stand in place of the ids.
         """
         arrays, optional = self.arrays_of(tokens)
-        if self._patches:
-            result = watched.patched_logits(self, self.patches(), arrays)
+        if self.inside.is_patched:
+            result = self.inside.logits(arrays)
         else:
             planned = self.plan("logits", *arrays["inputs"].shape, optional=optional)
             planned.fill(arrays)
@@ -223,8 +222,8 @@ class Model(Parameters, InnerValues, Hinted):
 
         It goes in pieces of at most `evaluated_at_once` sequences; their size changes memory, never bits.
         """
-        if self._patches:
-            return watched.patched_evaluation(self, self.patches(), batch)
+        if self.inside.is_patched:
+            return self.inside.evaluate(batch)
         optional = tuple(name for name in OPTIONAL if name in batch)
         planned = self.plan_evaluation(*batch["inputs"].shape, optional=optional)
         return evaluated(planned, batch)
@@ -241,8 +240,8 @@ class Model(Parameters, InnerValues, Hinted):
         As in training: a mixture's auxiliary losses are in it (evaluate leaves them out).
         """
         arrays, optional = self.checked(self.adapt(batch))
-        if self._patches:
-            loss, count = watched.patched_loss(self, self.patches(), arrays, shards)
+        if self.inside.is_patched:
+            loss, count = self.inside.loss(arrays, shards)
         else:
             planned = self.plan("evaluate", *arrays["inputs"].shape, shards=shards, optional=optional)
             planned.fill(arrays)
@@ -323,11 +322,11 @@ class Model(Parameters, InnerValues, Hinted):
             raise ValueError(f"[generate] tokens: expected one sequence, got {ids.shape[0]}")
         check_sampling(max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         positions = ring_positions(self.config, ids.size + max_tokens, window)
-        if self._patches:
+        if self.inside.is_patched:
             sample = sampler(
                 temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, ids_below=ids_below
             )
-            return watched.patched_tokens(self, self.patches(), ids[0], max_tokens, sample, positions)
+            return self.inside.tokens(ids[0], max_tokens, sample, positions)
         if self._generator is None or self._generator.positions != positions:
             self._generator = make_generator(self.config, self.store, self.in_use, positions)
             if note := self.config.decoding_note:

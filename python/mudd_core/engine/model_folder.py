@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mudd_core import _core
     from mudd_core.config import LoraConfig, ModelConfig
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
-    from mudd_core.engine.model import Model
+    from mudd_core.engine.bare_model import BareModel
 
 FORMAT = "mudd_core model 1"  # the member "format" of config.json
 _SETTINGS = "config.json"
@@ -49,7 +49,7 @@ def is_model_folder(folder: Path) -> bool:
     return object_in(folder / _SETTINGS).get("format") == FORMAT
 
 
-def write_model(model: Model, folder: str | Path, tokenizer: Tokenizer | None) -> Path:
+def write_model(model: BareModel, folder: str | Path, tokenizer: Tokenizer | None) -> Path:
     """Write a model, and its tokenizer where one is given, to a folder that appears whole or not at all.
 
     A saved model there is replaced. UserError for other files, SaveError where the disk refuses.
@@ -68,7 +68,7 @@ def write_model(model: Model, folder: str | Path, tokenizer: Tokenizer | None) -
 
 
 def write_weights(
-    model: Model, path: Path, tokenizer: Tokenizer | None, weights: Mapping[str, Later], digest: str
+    model: BareModel, path: Path, tokenizer: Tokenizer | None, weights: Mapping[str, Later], digest: str
 ) -> None:
     """Write the folder of a model with these weights, made one at a time, and with their final hash."""
     from mudd_core.data.tokenizers.files import tokenizer_files
@@ -133,7 +133,7 @@ def require_shapes(store: _core.ParamStore, saved: SavedModel, folder: str | Pat
         )
 
 
-def take_saved(model: Model, saved: SavedModel) -> None:
+def take_saved(model: BareModel, saved: SavedModel) -> None:
     """Copy the saved weights and the way of the loss into a new model."""
     model.normalize = saved.normalize
     for name, array in saved.weights.items():

@@ -9,8 +9,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.engine.name_patterns import choose_names
 
 if TYPE_CHECKING:
+    from mudd_core import _core
     from mudd_core.config import TuneConfig
-    from mudd_core.engine.model import Model
 
 
 def trained_names(patterns: str, names: Sequence[str]) -> list[str]:
@@ -30,21 +30,20 @@ def trained_names(patterns: str, names: Sequence[str]) -> list[str]:
     return chosen
 
 
-def choose_trained(model: Model, patterns: str) -> list[str]:
-    """Mark in a model's store what trains by the patterns, and return those names."""
-    chosen = trained_names(patterns, model.store.names())
+def choose_trained(store: _core.ParamStore, patterns: str) -> list[str]:
+    """Return the names of a store that train by the patterns; UserError for one that is stored in 16 bits."""
+    chosen = trained_names(patterns, store.names())
     for name in chosen:
-        if (kind := model.store.describe(name)["stored"]) != "float32":
+        if (kind := store.describe(name)["stored"]) != "float32":
             raise UserError(
                 f"[config] train.trainable: expected parameters stored in float32, got '{name}', which is in {kind}; "
                 f"leave it out ('!{name}'), or make the model without `stored`"
             )
-    model.train_only(chosen)
     return chosen
 
 
-def trained_note(model: Model, tune: TuneConfig) -> str:
+def trained_note(store: _core.ParamStore, tune: TuneConfig) -> str:
     """How many parameters train, and by which field, for the user; empty where all do."""
-    trained, count = model.store.trained_elements, model.n_parameters
+    trained, count = store.trained_elements, int(store.elements)
     field = "train.trainable" if tune.method == "full" else f"tune.method={tune.method}"
     return "" if trained == count else f"{trained:,} of {count:,} parameters train ({field})"

@@ -55,7 +55,7 @@ class TrainingGraphs:
         """The graph with these inputs beside inputs and targets, in memory that the ranks of a node share."""
         train, store = self._config.train, self._model.store
         # A later engine of the model may have chosen others.
-        choose_trained(self._model, self._config.trained)
+        self._model.train_only(choose_trained(self._model.store, self._config.trained))
         shared = self.comm.world > 1 and not check_finite
         store.share_packs(shared)
         options = ExecutorOptions(

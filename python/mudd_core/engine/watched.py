@@ -9,13 +9,13 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mudd_core import nn
 from mudd_core.base.types import Array
 from mudd_core.config import ModelConfig, mixture_of
+from mudd_core.engine.bare_model import BareModel
 from mudd_core.engine.evaluation import piece_size, pieces
 from mudd_core.engine.planned import tree_sum
 from mudd_core.engine.value_names import LOGITS, chosen_values
@@ -23,9 +23,6 @@ from mudd_core.graph import scopes
 from mudd_core.graph.recording import running, taped
 from mudd_core.graph.watching import Patch, Watcher
 from mudd_core.models import Batch, Hidden, model_function
-
-if TYPE_CHECKING:
-    from mudd_core.engine.inner_values import InnerValues
 
 Patches = Mapping[str, Patch]
 
@@ -63,7 +60,7 @@ class Patching:
 
 @contextmanager
 def watched(
-    model: InnerValues,
+    model: BareModel,
     watcher: Watcher,
     arrays: Mapping[str, Array],
     shards: int = 1,
@@ -77,7 +74,7 @@ def watched(
 
 
 def patched_logits(
-    model: InnerValues, patches: Patches, arrays: Mapping[str, Array], config: ModelConfig | None = None
+    model: BareModel, patches: Patches, arrays: Mapping[str, Array], config: ModelConfig | None = None
 ) -> Array:
     """Logits [B, T, V] under patches."""
     with watched(model, Watcher(model.store, patches=patches), arrays, config=config) as hidden:
@@ -85,7 +82,7 @@ def patched_logits(
 
 
 def patched_loss(
-    model: InnerValues, patches: Patches, arrays: Mapping[str, Array], shards: int
+    model: BareModel, patches: Patches, arrays: Mapping[str, Array], shards: int
 ) -> tuple[float, float]:
     """(summed nats with the auxiliary ones, counted targets) of a batch under patches."""
     with watched(model, Watcher(model.store, patches=patches), arrays, shards) as hidden:
@@ -100,7 +97,7 @@ def loss_and_count(hidden: Hidden, patches: Patches, targets: Array, shards: int
 
 
 def patched_evaluation(
-    model: InnerValues, patches: Patches, batch: Mapping[str, Array]
+    model: BareModel, patches: Patches, batch: Mapping[str, Array]
 ) -> tuple[float, int, int]:
     """Summed nats, counted and guessed targets under patches, as Model.evaluate gives them."""
     size, shards = piece_size(model.config, len(batch["inputs"]), model.evaluated_at_once)
@@ -130,7 +127,7 @@ def _sums(hidden: Hidden, patches: Patches, targets: Array, shards: int) -> tupl
 
 
 def patched_tokens(
-    model: InnerValues,
+    model: BareModel,
     patches: Patches,
     prompt: Array,
     count: int,
@@ -148,7 +145,7 @@ def patched_tokens(
 
 
 def _tokens(
-    model: InnerValues, patches: Patches, prompt: Array, count: int, sample: Callable[[Array, int], int]
+    model: BareModel, patches: Patches, prompt: Array, count: int, sample: Callable[[Array, int], int]
 ) -> Iterator[int]:
     config = model.config
     if mixture_of(config) is not None:

@@ -223,7 +223,9 @@ def test_last_blocks_train_alone(base: Path, tiny_text: Path, tmp_path: Path) ->
     config = config_of(tiny_text, **{**SHORT, **lora(base), "tune.method": "last:1", "train.steps": 2})
     with mc.Trainer(config, tmp_path / "last") as trainer:
         trainer.fit()
-        assert trained_note(trainer.model, config.tune).endswith("parameters train (tune.method=last:1)")
+        assert trained_note(trainer.model.store, config.tune).endswith(
+            "parameters train (tune.method=last:1)"
+        )
     manifest = json.loads((tmp_path / "last" / "checkpoints" / "step-2" / "manifest.json").read_text())
     names = {name.partition("/")[2] for name in manifest["tensors"] if "moment/" in name}
     assert names and all(name.startswith("blocks.1.") for name in names)

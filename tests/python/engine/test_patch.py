@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -205,3 +207,31 @@ def test_a_function_cannot_write_into_the_model() -> None:
     with model.patch({"*": scribble}):
         assert worst(model.logits(ids), logits) <= LOGITS
     assert all(np.array_equal(model.parameters[key], value) for key, value in before.items())
+
+
+def test_the_object_inside_has_the_calls_of_the_model() -> None:
+    model, cfg, _ = make("gpt2")
+    ids = make_batch(cfg.vocab_size, 2, 11)["inputs"]
+    plain = model.logits(ids)
+    assert model.inside.names() == model.names()
+    assert not model.inside.is_patched
+    with model.inside.patch({"blocks.0.out": np.zeros_like}):
+        assert model.inside.is_patched and list(model.inside.patches) == ["blocks.0.out"]
+        assert not np.array_equal(model.logits(ids), plain)
+        found = model.inside.capture(ids, "blocks.0.out")
+        assert not found["blocks.0.out"].any()
+    np.testing.assert_array_equal(model.capture(ids, "logits")["logits"], model.logits(ids))
+    np.testing.assert_array_equal(model.logits(ids), plain)
+
+
+def test_a_look_inside_keeps_no_model_alive() -> None:
+    model, cfg, _ = make("gpt2")
+    with model.inside.patch({"logits": np.zeros_like}):
+        model.logits(make_batch(cfg.vocab_size, 1, 5)["inputs"])
+    last = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert last() is None
+    finally:
+        gc.enable()

@@ -145,7 +145,7 @@ def _components(parts: _Parts, ranks: Ranks, checkpoints: Checkpoints | None) ->
     ]
     notes = [
         slow_note(config.optim.name),
-        trained_note(parts.model, config.tune),
+        trained_note(parts.model.store, config.tune),
         types_note(parts.model, config, checkpoints),
         parts.ends,
     ]

@@ -146,7 +146,7 @@ class MemoryPlan:
         group = expert_group(self.config.mesh, None, self.place)
         stored = self.stored.of(self.shape, self.config)
         model = Model(self.shape, booked_only=True, stored=stored, experts=group, lora=lora_of(self.config))
-        choose_trained(model, self.config.trained)
+        model.train_only(choose_trained(model.store, self.config.trained))
         store = model.store
         sizes = {True: [0], False: [0]}  # of the weights that train: of dealt out experts, and others
         for about in map(store.describe, store.names()):

@@ -99,7 +99,7 @@ def plan_text(
         f"  parameters    {model.n_parameters:,}, of them in matmuls {matrix_weights(shape, shape.vocab_size):,}",
         *(
             f"                {note}"
-            for note in (trained_note(model, config.tune), stored_note(model.store))
+            for note in (trained_note(model.store, config.tune), stored_note(model.store))
             if note
         ),
         f"  FLOPs         {flops_text(flops)} a token, {flops_text(flops * tokens)} a step of {tokens:,} tokens"

@@ -20,7 +20,7 @@ from mudd_core.base.types import Array, Int32
 from mudd_core.checkpoint import final_hash, is_weight
 from mudd_core.config import Config
 from mudd_core.dist import Comm
-from mudd_core.engine.argument_check import require_model
+from mudd_core.engine.bare_model import require_model
 from mudd_core.run.build.assembly import assemble
 from mudd_core.run.loop import signals
 from mudd_core.run.loop.asked_run import asked_run

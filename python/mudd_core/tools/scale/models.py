@@ -18,7 +18,7 @@ from mudd_core.tools.scale.cost import Training
 def _weights(config: Config, model: ModelConfig) -> int:
     """Weights that train."""
     booked = Model(model, booked_only=True, lora=lora_of(config))
-    choose_trained(booked, config.trained)
+    booked.train_only(choose_trained(booked.store, config.trained))
     return int(booked.store.trained_elements)
 
 

@@ -1,0 +1,59 @@
+"""The settings and weights of a model, and how it takes batches: what the parts of a Model see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy.typing as npt
+
+from mudd_core.base.in_use import InUse
+from mudd_core.base.types import Array
+from mudd_core.config import LoraConfig, ModelConfig
+from mudd_core.dist import Comm
+from mudd_core.engine.argument_check import kind_of
+from mudd_core.engine.batch_check import checked_batch, checked_ids
+from mudd_core.graph.adapters import Store
+
+
+class BareModel:
+    """A Model without the graphs over its weights. For its attributes see there."""
+
+    config: ModelConfig
+    store: Store
+    in_use: InUse
+    precision: str
+    normalize: str
+    evaluated_at_once: int
+    comm: Comm | None
+    lora: LoraConfig | None
+
+    def adapt(self, batch: Mapping[str, npt.ArrayLike]) -> Mapping[str, npt.ArrayLike]:
+        """A caller's batch as inputs, targets and the optional parts; a model of an original takes its own."""
+        return batch
+
+    def checked(self, batch: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], tuple[str, ...]]:
+        """(int32 arrays [B, T] of a batch, names of its optional parts); ValueError or TypeError for a bad one."""
+        return checked_batch(batch, self.config)
+
+    def arrays_of(
+        self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]
+    ) -> tuple[dict[str, Array], tuple[str, ...]]:
+        """(int32 arrays [B, T] of ids or of a batch, names of its optional parts)."""
+        if isinstance(tokens, Mapping):
+            return self.checked(self.adapt(tokens))
+        return {"inputs": checked_ids(tokens, "tokens", self.config)}, ()
+
+    def denominator(self, count: float, arrays: Mapping[str, Array]) -> float:
+        """What sums over a batch are divided by: its counted targets or all its slots, as `normalize` says."""
+        if self.normalize == "all_slots":
+            return float(arrays["targets"].size)
+        return max(1.0, count)
+
+
+def require_model(model: BareModel) -> None:
+    """TypeError unless `model` is a model (of mc.Model or interop.load_original)."""
+    if not (hasattr(model, "store") and hasattr(model, "config")):
+        raise TypeError(
+            f"[Trainer] model: expected an mc.Model, got {kind_of(model)}; pass mc.Model(config.model), "
+            'or choose a family by the config: mc.Trainer("gpt2/tiny.py")'
+        )
