@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 
 import pytest
 
+from mudd_core.base.child import Child
 from mudd_core.base.errors import FormatError
 from mudd_core.data import synthetic
 from mudd_core.data.tokenizers import trial as tokenizer_trial
@@ -61,20 +61,19 @@ def test_a_trial_without_end_is_a_message(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_good_file_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
-    run = subprocess.run
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
+    def counted(*args: Any, **kwargs: Any) -> Child:
         calls.append(args)
-        return run(*args, **kwargs)
+        return Child(*args, **kwargs)
 
-    monkeypatch.setattr(subprocess, "run", counted)
+    monkeypatch.setattr(tokenizer_trial, "Child", counted)
     for _ in range(2):
         assert JsonTokenizer(file_of(), "t.json").encode("aéa") == [2, 0]
     assert len(calls) == 1
 
 
 def test_a_vocabulary_of_our_own_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subprocess, "run", lambda *_args, **_more: pytest.fail("a child was started"))
+    monkeypatch.setattr(tokenizer_trial, "Child", lambda *_args, **_more: pytest.fail("a child was started"))
     assert JsonTokenizer(json.dumps(OWN).encode(), "own.json").encode("the")
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from mudd_core.base.child import Child
 from mudd_core.base.errors import UserError
 from mudd_core.base.packages import install_command, needed
 from mudd_core.data.chat.child import Answer, RefusedError
@@ -45,13 +43,7 @@ class Renderer:
         """longest: characters of a rendered conversation; a longer one is refused as TOO_LONG."""
         _require_jinja()
         self._template, self._seconds = template, SECONDS
-        self._child = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(SCRIPT), str(MEMORY), str(SECONDS), *sys.path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the run, which then ends this
-            env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-        )
+        self._child = Child(SCRIPT, [str(MEMORY), str(SECONDS)], environment={"PYTHONIOENCODING": "utf-8"})
         head = {
             "template": template.source,
             "tool_use": template.tool_use,
@@ -84,11 +76,10 @@ class Renderer:
 
     def _ask(self, request: str, example: str) -> Answer:
         child = self._child
-        assert child.stdin is not None and child.stdout is not None
         try:
-            child.stdin.write(request.encode() + b"\n")
-            child.stdin.flush()
-            line = child.stdout.readline()
+            child.input.write(request.encode() + b"\n")
+            child.input.flush()
+            line = child.output.readline()
         except OSError:
             line = b""
         if not line:
@@ -99,21 +90,14 @@ class Renderer:
         return answer
 
     def _death(self) -> str:
-        code = self._child.wait()
+        code = self._child.code()
         if -code in (signal.SIGPROF, signal.SIGKILL):
             return f"the template is not done after {self._seconds:g} s"
         return f"the process that renders ended with {'signal' if code < 0 else 'code'} {abs(code)}"
 
     def close(self) -> None:
         """End the process; a second time does nothing."""
-        for pipe in (self._child.stdin, self._child.stdout):
-            assert pipe is not None
-            try:
-                pipe.close()
-            except OSError:  # it is gone
-                continue
-        self._child.kill()
-        self._child.wait()
+        self._child.end()
 
 
 def bound_for(seq_len: int) -> int:

@@ -5,15 +5,11 @@ The library keeps some 100 MiB, with what malloc has split up. The run would car
 
 from __future__ import annotations
 
-import os
-import select
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from mudd_core.base.child import Child
 from mudd_core.base.errors import UserError
 from mudd_core.data.documents.encoding_child import parted
 from mudd_core.data.messages import Message, error_of, joined, receive, send
@@ -27,10 +23,7 @@ _ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": "131072",
     "OMP_NUM_THREADS": "1",
 }
-_TICK = 0.2  # seconds after which a stop is noticed
-_PROGRAM = (
-    "import sys; sys.path[:] = sys.argv[1:]; from mudd_core.data.documents.encoding_child import main; main()"
-)
+_PROGRAM = "mudd_core.data.documents.encoding_child"
 
 
 class ChildTokenizer:
@@ -51,7 +44,7 @@ class ChildTokenizer:
             {"identity": source.identity, "tokenizer_file": source.file},
             [np.frombuffer(data, np.uint8)],
         )
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
         """As Tokenizer.encode."""
@@ -64,15 +57,13 @@ class ChildTokenizer:
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
         """As Tokenizer.encode_documents; UserError if the process is gone."""
         child = self._child = self._child or self._started()
-        assert child.stdin is not None and child.stdout is not None
         arrays = joined([np.frombuffer(text, np.uint8) for text in texts], np.uint8)
         try:
-            send(child.stdin, {"template": template}, arrays)
+            send(child.input, {"template": template}, arrays)
         except OSError:
             raise self._died(child) from None
-        while not select.select([child.stdout], [], [], _TICK)[0]:
-            self._check()
-        answer = receive(child.stdout)
+        child.wait_for_output(self._check)
+        answer = receive(child.output)
         if answer is None:
             raise self._died(child)
         head, found = answer
@@ -90,38 +81,21 @@ class ChildTokenizer:
 
     def close(self) -> None:
         """End the process."""
-        if self._child is None:
-            return
-        child, self._child = self._child, None
-        child.kill()
-        child.wait()
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except OSError:  # some of a message was not sent
-                    continue
+        if self._child is not None:
+            self._child.end()
+            self._child = None
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        # In a new session, so that Ctrl-C reaches the run alone, which then ends the process.
-        child = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *sys.path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            env={**os.environ, **_ENVIRONMENT},
-        )
-        assert child.stdin is not None
+    def _started(self) -> Child:
+        child = Child(_PROGRAM, environment=_ENVIRONMENT)
         try:
-            send(child.stdin, *self._recipe)
+            send(child.input, *self._recipe)
         except OSError:
             raise self._died(child) from None
         return child
 
     @staticmethod
-    def _died(child: subprocess.Popen[bytes]) -> UserError:
-        code = child.wait()
-        how = f"signal {signal.Signals(-code).name} (is memory short?)" if code < 0 else f"code {code}"
+    def _died(child: Child) -> UserError:
+        how = child.ending(hint=" (is memory short?)")
         return UserError(
             f"[data] the process that encodes the text ended with {how}; the same command continues"
         )

@@ -5,11 +5,8 @@ One that a signal has stopped (SIGSTOP) answers nothing and does not end; it is 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
+from mudd_core.base.child import Child
 from mudd_core.base.errors import StopRequestedError, UserError
 from mudd_core.base.types import Array
 from mudd_core.data.formats.format import dropped_note
@@ -65,16 +63,12 @@ def _listen(pipe: IO[bytes], inbox: _Inbox, number: int) -> None:
             return
 
 
-def _end(children: list[subprocess.Popen[bytes]], over: threading.Event) -> None:
+def _end(children: list[Child], over: threading.Event) -> None:
     over.set()
     for child in children:
         child.kill()
     for child in children:
-        child.wait()
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):  # what was not sent yet
-                    pipe.close()
+        child.end()
 
 
 class Processes:
@@ -85,7 +79,7 @@ class Processes:
         self.count, self.recipe, self._progress = count, recipe, progress
         self._dropped = 0
         self._inbox = _Inbox()
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: list[Child] = []
         self._jobs: dict[int, tuple[int, str, str]] = {}  # by ticket: process, file, what of it
         self._tickets = 0
         self._over = threading.Event()
@@ -99,10 +93,8 @@ class Processes:
         self._tickets += 1
         number = ticket % self.count
         self._jobs[ticket] = (number, file, what)
-        pipe = self._children[number].stdin
-        assert pipe is not None
         try:
-            send(pipe, {**head, "ticket": ticket}, arrays)
+            send(self._children[number].input, {**head, "ticket": ticket}, arrays)
         except OSError:  # it is gone, as who asks for the answer hears
             with self._inbox.there:
                 self._inbox.ended.add(number)
@@ -161,34 +153,19 @@ class Processes:
 
     def _start(self) -> None:
         threading.Thread(target=end_stopped, args=(self._children, self._over), daemon=True).start()
-        command = [sys.executable, "-c", _PROGRAM, *sys.path]
         for number in range(self.count):
-            # A session of its own: Ctrl-C is for the run, which then ends these.
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                start_new_session=True,
-                env={**os.environ, **_ENVIRONMENT},
-            )
+            child = Child("mudd_core.data.streaming.worker", environment=_ENVIRONMENT)
             self._children.append(child)
-            assert child.stdin is not None and child.stdout is not None
-            threading.Thread(target=_listen, args=(child.stdout, self._inbox, number), daemon=True).start()
+            threading.Thread(target=_listen, args=(child.output, self._inbox, number), daemon=True).start()
             try:
-                send(child.stdin, *self.recipe.message())
+                send(child.input, *self.recipe.message())
             except OSError:  # the listener says so
                 continue
 
     def _died(self, number: int, file: str, what: str) -> OSError:
-        child = self._children[number]
-        code = child.wait()
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
+        how = self._children[number].ending()
         place = f"{file} ({what}; process {number} of {self.count} that tokenizes ended with {how})"
         return OSError(errno.EIO, os.strerror(errno.EIO), place)
-
-
-# As `python -m mudd_core.data.streaming.worker` in a Python that finds modules where this one does.
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mudd_core.data.streaming.worker import main; main()"
 
 
 def _error_of(head: Head, file: str, what: str) -> Exception:
@@ -208,7 +185,7 @@ def is_stopped(pid: int) -> bool:
     return state in ("T", "t")
 
 
-def end_stopped(children: Sequence[subprocess.Popen[bytes]], ended: threading.Event) -> None:
+def end_stopped(children: Sequence[Child], ended: threading.Event) -> None:
     """Name each stopped process on stderr once, and end it after LIMIT; return when `ended` is set.
 
     The run then finds it dead, as it finds a killed one, and starts another.
@@ -218,7 +195,7 @@ def end_stopped(children: Sequence[subprocess.Popen[bytes]], ended: threading.Ev
     since: dict[int, float] = {}
     while not ended.wait(_LOOK_EVERY):
         for child in list(children):
-            if child.returncode is not None or not is_stopped(child.pid):
+            if not child.is_running() or not is_stopped(child.pid):
                 since.pop(child.pid, None)
                 continue
             if child.pid not in since:

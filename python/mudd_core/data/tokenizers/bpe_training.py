@@ -7,12 +7,12 @@ import os
 import selectors
 import signal
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
+from mudd_core.base.child import Child
 from mudd_core.base.errors import UserError
 from mudd_core.data.tokenizers.bpe_child import END
 from mudd_core.data.tokenizers.bpe_pieces import LONGEST_PIECE, LONGEST_TOKEN
@@ -50,16 +50,12 @@ def train_bpe(
     try:
         trained = _Conversation(child, texts, n_texts, report).result()
     finally:
-        child.kill()
-        child.wait()
-        for pipe in (child.stdout, child.stderr):
-            assert pipe is not None
-            pipe.close()
+        child.end()
     # The library's own text differs between its versions in white space only; ours is fixed.
     return json.dumps(json.loads(trained), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 
-def _started(options: dict[str, int]) -> subprocess.Popen[bytes]:
+def _started(options: dict[str, int]) -> Child:
     from mudd_core import _core
 
     told = {
@@ -68,17 +64,8 @@ def _started(options: dict[str, int]) -> subprocess.Popen[bytes]:
         "end": END_OF_TEXT,
         "ignored_signals": [*_core.stop_signals(), _core.save_signal()],
     }
-    command = [sys.executable, "-I", "-S", str(_PROGRAM), json.dumps(told), *sys.path]
     try:
-        # In a new session, so that Ctrl-C reaches the run alone, which then ends the child.
-        return subprocess.Popen(
-            command,
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        return Child(_PROGRAM, [json.dumps(told)], hears_errors=True, buffered=False)
     except OSError as e:
         raise UserError(
             f"[data.tokenizer] bpe: expected a Python to train it in, got {sys.executable!r}: {e.strerror}"
@@ -88,9 +75,7 @@ def _started(options: dict[str, int]) -> subprocess.Popen[bytes]:
 class _Conversation:
     """Sends texts to the child process and collects its result, without ever waiting for longer than a tick."""
 
-    def __init__(
-        self, child: subprocess.Popen[bytes], texts: Iterable[bytes], n_texts: int, report: Report
-    ) -> None:
+    def __init__(self, child: Child, texts: Iterable[bytes], n_texts: int, report: Report) -> None:
         self._child, self._report = child, report
         self._messages = _messages(texts, self._sent_text)
         self._unsent = memoryview(b"")
@@ -99,12 +84,11 @@ class _Conversation:
 
     def result(self) -> bytes:
         """Return what the child wrote; UserError or RuntimeError if it failed."""
-        assert self._child.stdin and self._child.stdout and self._child.stderr
-        with self._child.stdin as stdin, selectors.DefaultSelector() as pipes:
+        with self._child.input as stdin, selectors.DefaultSelector() as pipes:
             os.set_blocking(stdin.fileno(), False)
             pipes.register(stdin, selectors.EVENT_WRITE, self._send)
-            pipes.register(self._child.stdout, selectors.EVENT_READ, self._receive)
-            pipes.register(self._child.stderr, selectors.EVENT_READ, self._hear)
+            pipes.register(self._child.output, selectors.EVENT_READ, self._receive)
+            pipes.register(self._child.errors, selectors.EVENT_READ, self._hear)
             outputs = 2
             while outputs:
                 for key, _ in pipes.select(_TICK):
@@ -113,7 +97,7 @@ class _Conversation:
                         outputs -= key.fileobj is not stdin
                 self._report(*self._place)
             # The child takes the end of its stdin for the death of this process.
-            code = self._child.wait()
+            code = self._child.code()
         if code:
             raise _failure(code, self._said.decode("utf-8", "replace"))
         return bytes(self._found)

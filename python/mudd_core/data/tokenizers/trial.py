@@ -7,13 +7,12 @@ on memory and time, so these end as a FormatError. Vocabularies of the form that
 from __future__ import annotations
 
 import hashlib
-import os
 import signal
-import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
 
+from mudd_core.base.child import Child
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.data.tokenizers.bpe_form import BYTE_LEVEL, MODEL, SPECIAL_TOKEN
 from mudd_core.data.tokenizers.check import TokenizerJson
@@ -63,25 +62,20 @@ def try_in_child(data: bytes, file: str) -> None:
         return
     seconds = BASE_SECONDS + len(data) // BYTES_PER_SECOND
     memory = BASE_MEMORY + MEMORY_PER_BYTE * len(data)
-    command = [sys.executable, "-I", "-S", str(PROBE), str(memory), str(seconds), *sys.path]
     try:
-        # A session of its own: Ctrl-C stops the run, not the trial, which would then look like a bad file.
-        child = subprocess.run(
-            command,
-            input=data,
-            capture_output=True,
-            timeout=seconds,
-            start_new_session=True,
-            env={**os.environ, **CHILD_ENVIRONMENT},
-        )
-    except subprocess.TimeoutExpired:
+        child = Child(PROBE, [str(memory), str(seconds)], environment=CHILD_ENVIRONMENT, hears_errors=True)
+        said, errors = child.all_output(data, seconds)
+    except TimeoutError:
         raise _refused(file, f"it is not done after {seconds} s") from None
     except OSError as e:
         raise UserError(
             f"[data.tokenizer] {file}: expected a Python to try it in, got {sys.executable!r}: {e.strerror}"
         ) from None
-    if child.returncode != 0:
-        raise _refused(file, _reason(child, memory, seconds))
+    if code := child.code():
+        reason = _reason(
+            code, said.decode("utf-8", "replace"), errors.decode("utf-8", "replace"), memory, seconds
+        )
+        raise _refused(file, reason)
     _tried.add(digest)
 
 
@@ -94,19 +88,17 @@ def _refused(file: str, reason: str) -> FormatError:
     return FormatError(file, 0, f"the tokenizers library refuses it: {reason}; use another tokenizer.json")
 
 
-def _reason(child: subprocess.CompletedProcess[bytes], memory: int, seconds: int) -> str:
-    said = child.stdout.decode("utf-8", "replace").strip()
-    if child.returncode == 1 and said:
-        return said
-    errors = child.stderr.decode("utf-8", "replace")
+def _reason(code: int, said: str, errors: str, memory: int, seconds: int) -> str:
+    if code == 1 and said.strip():
+        return said.strip()
     if "memory allocation" in errors or "MemoryError" in errors:
         return f"it needs more than {memory >> 20} MiB"
-    if -child.returncode in (signal.SIGXCPU, signal.SIGKILL):
+    if -code in (signal.SIGXCPU, signal.SIGKILL):
         return f"it is not done after {seconds} s"
-    if child.returncode < 0:
-        name = signal.Signals(-child.returncode).name
+    if code < 0:
+        name = signal.Signals(-code).name
         return f"it ends the process with {name}: {_panic(errors)}"
-    return f"the trial ended with code {child.returncode}: {errors.strip()[-200:]}"
+    return f"the trial ended with code {code}: {errors.strip()[-200:]}"
 
 
 def _panic(errors: str) -> str:
