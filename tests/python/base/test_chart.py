@@ -70,6 +70,7 @@ def test_the_ends_of_a_text_chart_are_the_first_and_the_last_step() -> None:
 def test_every_value_is_on_its_axis(values: list[float], log: bool) -> None:
     found = axis(values, "x", log=log)
     kept = [v for v in values if v >= 1e-30 or not log]
+    # float64 divisions.
     assert all(-1e-6 <= found.share(v) <= 1 + 1e-6 for v in kept)
     assert all(-1e-6 <= found.share(tick) <= 1 + 1e-6 for tick in found.ticks())
     assert 1 <= len(found.ticks()) <= 15

@@ -23,6 +23,7 @@ sys.path[:0] = [str(BENCH)]
 
 import bench_step  # noqa: E402
 import rank_memory  # noqa: E402
+from near import COUNTED  # noqa: E402
 from same_step import another_computation, compare  # noqa: E402
 from shapes import SHAPES  # noqa: E402
 from turns import Program, take_turns  # noqa: E402
@@ -61,7 +62,7 @@ def test_two_ranks_take_the_steps_of_one(node: str, zero: str, weights: Path, al
     assert (row["ranks"], row["nodes"]) == (2, 2 if node == "rank" else 1)
     assert row["losses"] == alone["losses"]
     for kind, length in alone["state"].items():
-        assert row["state"][kind] == pytest.approx(length, rel=1e-9), kind
+        assert row["state"][kind] == pytest.approx(length, rel=COUNTED), kind
     assert (sum(bytes for _, bytes in row["sent"].values()) > 0) == (node == "rank")
     assert 0 < row["exposed"] < 1 and alone["exposed"] < 0.05
     assert len(row["memory_of_ranks"]) == 2

@@ -23,6 +23,7 @@ from tiny_run import CONFIG, ROOT, TinyRun
 sys.path[:0] = [str(ROOT / "bench")]
 
 import bench_memory  # noqa: E402
+from near import PLANNED  # noqa: E402
 
 STEPS = 24
 SHORT = (f"train.steps={STEPS}", "train.save_every=12", "train.eval_every=12")
@@ -179,7 +180,7 @@ def test_the_plan_predicts_memory_within_a_tenth(case: str, finished: TinyRun, t
     assert run.finish() == 0, run.tail
     code, peak = (tmp_path / "peak").read_text().split()
     assert code == "0", run.tail
-    assert int(peak) / 1024 == pytest.approx(predicted, rel=0.10)
+    assert int(peak) / 1024 == pytest.approx(predicted, rel=PLANNED)
 
 
 def test_the_parameter_table_names_roles_and_decay(finished: TinyRun) -> None:

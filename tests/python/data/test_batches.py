@@ -120,6 +120,7 @@ def test_philox_and_permutation_from_python() -> None:
     whole = _core.random_normal(0, 1001, seed=9, purpose="w", stddev=0.02)
     part = _core.random_normal(333, 1001, seed=9, purpose="w", stddev=0.02)
     assert (whole[333:] == part).all()
+    # The deviation of a sample.
     assert abs(whole.std() - 0.02) < 0.002
 
 

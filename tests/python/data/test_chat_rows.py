@@ -157,8 +157,10 @@ def test_packed_and_unpacked_losses_agree(folder: Path, model: Model) -> None:
         alone["segments"][at, here] = 1
     assert len(examples) > 4
     (loss, gradients), (expected, wanted) = loss_of(model, packed), loss_of(model, alone)
+    # float32 on both sides, with the sums in another order.
     assert abs(loss - expected) <= 1e-6 * expected
     for name, gradient in wanted.items():
+        # float32 on both sides, with the sums in another order.
         assert np.linalg.norm(gradients[name] - gradient) <= 1e-5 * np.linalg.norm(gradient), name
 
 

@@ -10,6 +10,7 @@ import pytest
 from mudd_core.config import Config, GPT2Config, LossConfig, MixtralConfig, OptimConfig, TrainConfig
 from mudd_core.engine.model import Model
 from mudd_core.run.loop.trainer import Trainer
+from near import REORDERED
 
 MODELS = {
     "dense": GPT2Config(vocab_size=13, max_seq_len=8, d_model=8, n_layer=1, n_head=2, d_ff=16),
@@ -61,9 +62,10 @@ def test_a_step_takes_the_mean_of_the_means(name: str) -> None:
         stepped(model, {key: value[part] for key, value in rows.items()}, 0, "valid")
         for part in (slice(0, 2), slice(2, 4))
     ]
-    assert loss == pytest.approx((halves[0][0] + halves[1][0]) / 2, rel=1e-6)
+    assert loss == pytest.approx((halves[0][0] + halves[1][0]) / 2, rel=REORDERED)
     for key, value in change.items():
         wanted = (halves[0][1][key] + halves[1][1][key]) / 2
+        # float32 on both sides, with the sums in another order; AdamW enlarges it for small gradients.
         np.testing.assert_allclose(value, wanted, rtol=2e-4, atol=2e-6, err_msg=key)
     valid, _ = stepped(model, rows, 2, "valid")
     assert abs(loss - valid) > 1e-3

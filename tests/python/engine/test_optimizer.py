@@ -13,6 +13,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config, OptimConfig, TrainConfig
 from mudd_core.engine.batch_part import cut_batch
 from mudd_core.engine.engine import Engine
+from near import REORDERED
 from reference import torch_training as tt
 from small_models import CASES, make, make_batch
 
@@ -50,6 +51,7 @@ def test_steps_equal_torch_adamw(name: str) -> None:
     for step, batch in enumerate(data):
         report = engine.train_step(step, 1e-2, batch)
         assert report.finite
+        # Five updates of float32: a difference of the first grows.
         assert report.loss == pytest.approx(losses[step], rel=2e-4)
         assert report.grad_norm == pytest.approx(norms[step], rel=2e-3)
         assert norms[step] > 0.5  # the clip is at work
@@ -58,6 +60,7 @@ def test_steps_equal_torch_adamw(name: str) -> None:
             continue  # its exact gradient is zero (it moves all scores of a row alike), and Adam scales the noise up
         # Adam divides by the root of tiny second moments: a relative error of the gradient moves a weight by up to lr.
         difference = np.abs(model.parameters[key] - value)
+        # AdamW turns rounding of a small gradient into a part of a step.
         assert np.mean(difference) <= 1e-4, key
         assert difference.max() <= 2e-2, key
 
@@ -113,7 +116,7 @@ def test_normalisation_of_the_loss() -> None:
         settings = config("llama_gqa")
         settings = dataclasses.replace(settings, loss=dataclasses.replace(settings.loss, normalize=kind))
         losses[kind] = Engine(settings, make("llama_gqa")[0]).train_step(0, 0.0, batch).loss
-    assert losses["all_slots"] == pytest.approx(losses["valid"] * counted / (BATCH * LENGTH), rel=1e-6)
+    assert losses["all_slots"] == pytest.approx(losses["valid"] * counted / (BATCH * LENGTH), rel=REORDERED)
 
 
 def test_cuts_of_the_batch() -> None:

@@ -77,6 +77,7 @@ def test_steps_follow_the_formulas(name: str) -> None:
                 leaves[key].grad = torch.tensor(g, dtype=torch.float32)
             optimizer.step()
         for key, leaf in leaves.items():
+            # PyTorch computes in float32 too, with its sums in another order.
             np.testing.assert_allclose(plain.parameters[key], leaf.detach().numpy(), atol=1e-5, err_msg=key)
 
 
@@ -98,6 +99,7 @@ def test_options_of_maxtext_follow_the_formulas(options: dict[str, Any]) -> None
                     want[key], first[key], second[key], g, step + 1, LR, decay=0.1, eps_root=1e-3
                 )
     for key, value in want.items():
+        # PyTorch computes in float32 too, with its sums in another order.
         np.testing.assert_allclose(model.parameters[key], value, atol=1e-5, err_msg=key)
 
 
@@ -121,12 +123,14 @@ def test_independent_decay_is_not_multiplied_by_any_rate() -> None:
     for mode, share in (("coupled", 0.1 * LR), ("independent", 0.1)):
         decayed, _ = weights_after(1, weight_decay=0.1, decay_mode=mode)
         for key, value in decayed.parameters.items():
+            # One more rounding of each weight.
             np.testing.assert_allclose(value, free.parameters[key] - share * before[key], atol=1e-6)
     model, _, _ = make(NAME)  # at half the peak rate it is halved: the schedule's factor counts
     Engine(config(weight_decay=0.1, decay_mode="independent"), model).train_step(0, LR / 2, batches(1)[0])
     plain, _, _ = make(NAME)
     Engine(config(weight_decay=0.0), plain).train_step(0, LR / 2, batches(1)[0])
     for key, value in model.parameters.items():
+        # One more rounding of each weight.
         np.testing.assert_allclose(value, plain.parameters[key] - 0.05 * before[key], atol=1e-6)
 
 

@@ -43,6 +43,7 @@ def test_adamw_in_numpy_is_the_one_of_the_core() -> None:
         assert own.state.keys() == core.state.keys()
         for key in own.state:
             mine, theirs = (np.frombuffer(one.state[key], np.float32) for one in (own, core))
+            # NumPy's update rounds in another order, over several updates.
             assert np.allclose(mine, theirs, rtol=1e-4, atol=2e-6), key
 
 

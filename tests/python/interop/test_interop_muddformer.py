@@ -107,6 +107,7 @@ def test_logits_loss_and_gradients_of_the_original(name: str) -> None:
     moved = {key: given[key] + (np.float32(1e-3) * gradients[key] if key in used else 0) for key in given}
     step = interop.load_original(system, config, moved).loss(batch) - loss
     slope = sum(float((g.astype(np.float64) ** 2).sum()) for g in gradients.values())
+    # A difference quotient of float32 losses.
     assert step / 1e-3 == pytest.approx(slope, rel=0.1)
 
 

@@ -179,8 +179,10 @@ def test_logits_loss_and_gradients_are_the_originals(variant: str) -> None:
     want.backward()
     model = load_original("mu_transformer", c, arrays)
     batch = {"tokens": y}
+    # PyTorch computes in float32 too, with its sums in another order.
     np.testing.assert_allclose(model.logits(batch), logits.detach().numpy(), rtol=0, atol=3e-5)
     loss, gradients = model.loss_and_gradients(batch)
+    # PyTorch computes in float32 too, with its sums in another order.
     assert loss == pytest.approx(float(want.detach()), rel=3e-6) and model.loss(batch) == pytest.approx(loss)
     assert set(gradients) == set(arrays)
     largest = max(float(t.grad.abs().max()) for t in w.values() if t.grad is not None)
@@ -233,6 +235,7 @@ def test_a_step_moves_every_class_by_its_rate() -> None:
     )
     for name, array in model.original_weights().items():
         moved = np.abs(array - arrays[name]).max()
+        # The first step of Adam is its rate but for epsilon.
         assert moved == pytest.approx(0.005 if name == "w_e" else 0.0025, rel=1e-3), name
 
 

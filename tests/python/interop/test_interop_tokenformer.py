@@ -85,8 +85,10 @@ def test_the_jax_program() -> None:
     total.backward()
     loss = float(total.detach())
 
+    # PyTorch computes in float32 too, with its sums in another order.
     assert np.abs(model.logits(batch) - logits.detach().numpy()).max() < 1e-5
     got, gradients = model.loss_and_gradients(batch)
+    # PyTorch computes in float32 too, with its sums in another order.
     assert got == pytest.approx(loss, rel=2e-6)
     assert model.loss(batch) == pytest.approx(loss, rel=2e-6)
     assert set(gradients) == set(weights)
@@ -198,12 +200,15 @@ def test_the_neox_program(prefix: str) -> None:
         divide_logits=False,
     )
     want = tt.loss_and_grads(ours, batch["inputs"], batch["targets"], cfg, dtype=torch.float64)
+    # PyTorch computes in float32 too, with its sums in another order.
     assert np.abs(model.logits(batch) - want.logits).max() <= 1e-5 * np.abs(want.logits).max()
     loss, gradients = model.loss_and_gradients(batch)
+    # PyTorch computes in float32 too, with its sums in another order.
     assert loss == pytest.approx(want.loss, rel=2e-6)
     assert set(gradients) == set(weights)
     key = f"{prefix}3.mlp.key_param_tokens"
     exact = want.grads["blocks.1.ffn.key"]
+    # PyTorch computes in float32 too, with its sums in another order.
     assert np.abs(gradients[key] - exact).max() <= 3e-5 * np.abs(exact).max()
 
 

@@ -13,6 +13,7 @@ import mudd_core as mc
 from hf_models import MODELS, make
 from mudd_core.data.tokenizers.files import tokenizer_files
 from mudd_core.data.tokenizers.tokenizer import ByteTokenizer
+from near import REORDERED
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "mixtral_plain"])
@@ -24,6 +25,7 @@ def test_a_folder_of_transformers_opens_with_its_logits(name: str, tmp_path: Pat
     ids = np.random.default_rng(1).integers(0, MODELS[name][1]["vocab_size"], (2, 9))
     with torch.no_grad():
         want = theirs(torch.tensor(ids)).logits.numpy()
+    # PyTorch computes in float32 too, with its sums in another order.
     np.testing.assert_allclose(run.model(ids), want, rtol=0, atol=2e-4 * np.abs(want).max())
     assert (run.step, run.checkpoints, run.metrics, run.validations) == (None, {}, {}, {})
     assert run.tokenizer is not None and run.tokenizer.encode("ab") == [97, 98]
@@ -61,6 +63,7 @@ def test_further_tensors_are_noted_and_left_out(tmp_path: Path) -> None:
         model = mc.load_run(tmp_path / "llama").model
     with torch.no_grad():
         want = theirs(torch.tensor(ids)).logits.numpy()
+    # PyTorch computes in float32 too, with its sums in another order.
     np.testing.assert_allclose(model(ids), want, rtol=0, atol=2e-4 * np.abs(want).max())
     save_file({**load_file(file), "model.layers.0.self_attn.q_norm.weight": torch.ones(4)}, file)
     with pytest.raises(ValueError, match=r"q_norm\.weight' has no place in this model"):  # it decides logits
@@ -75,10 +78,11 @@ def test_capture_and_loss_take_inputs_and_targets(name: str, tmp_path: Path) -> 
     with torch.no_grad():
         want = theirs(torch.tensor(ids), labels=torch.tensor(ids)).loss.item()
     batch = {"inputs": ids[:, :-1], "targets": ids[:, 1:]}
+    # PyTorch computes in float32 too, with its sums in another order.
     assert model.loss(batch) == pytest.approx(want, rel=1e-5)
     found = model.capture(ids[:, :-1], targets=ids[:, 1:], gradients=True)
-    assert found.loss == pytest.approx(model.loss(batch), rel=1e-6)
+    assert found.loss == pytest.approx(model.loss(batch), rel=REORDERED)
     assert "blocks.0.attn.q.w" in found.gradients
     ignored = np.where(np.arange(8) < 4, -100, ids[:, 1:])
     same = model.loss({"tokens": ids, "labels": np.where(np.arange(9) < 5, -100, ids)})
-    assert model.loss({**batch, "targets": ignored}) == pytest.approx(same, rel=1e-6)
+    assert model.loss({**batch, "targets": ignored}) == pytest.approx(same, rel=REORDERED)

@@ -103,6 +103,7 @@ def test_scope_batch_averages_over_all_shards_and_wants_one_run() -> None:
     whole = mc.Model(dataclasses.replace(model.config, aux_scope="batch"))
     for key, view in model.parameters.items():
         whole.set_parameter(key, view)
+    # Losses are summed in float64.
     assert whole.loss(batch, shards=4) == pytest.approx(model.loss(batch), rel=1e-12)
     alone = [model.loss({key: array[i : i + 1] for key, array in batch.items()}) for i in range(4)]
     assert model.loss(batch, shards=4) == pytest.approx(np.mean(alone), rel=LOSS)

@@ -133,6 +133,7 @@ def test_a_new_model_starts_as_a_plain_transformer(norms: tuple[bool, bool]) -> 
     ids = make_batch(V, 2, 9)["inputs"]
     difference = np.abs(model.logits(ids) - plain.logits(ids)).max() / np.abs(plain.logits(ids)).max()
     if prenorm == postnorm:
+        # The small gain of postnorm leaves a little of the other states.
         assert difference < 1e-5
     else:
         assert difference > 1e-4
@@ -141,12 +142,14 @@ def test_a_new_model_starts_as_a_plain_transformer(norms: tuple[bool, bool]) -> 
 def test_initial_values() -> None:
     model = Model(ours_of({"prenorm": True}), seed=1)
     w1 = model.parameters["blocks.2.mix.w1"]
+    # The deviation of a sample.
     assert w1.std() == pytest.approx(D**-0.5, rel=0.15)
     assert not model.parameters["blocks.2.mix.w2"].any()
     assert model.parameters["blocks.1.mix.bias"].tolist() == [[0, 0, 1]] * 4
     both = Model(ours_of({"prenorm": True, "postnorm": True}))
     assert not both.parameters["blocks.1.mix.bias"].any()
     assert (both.parameters["blocks.1.mix.post_gain"] == np.float32(1e-3)).all()
+    # The deviation of a sample.
     assert model.parameters["embed"].std() == pytest.approx(0.006, rel=0.1)
 
 

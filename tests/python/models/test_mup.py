@@ -25,6 +25,7 @@ from mudd_core.run.build.plan_report import plan_text
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.mup_checks.check import Coordinates, Wider, coordinates
 from mudd_core.tools.mup_checks.family import at_widths, checked_family
+from near import REORDERED
 
 SIZES = {"small": 128, "medium": 512, "base": 1024, "large": 2048, "huge": 8192}
 SIZES |= {f"dm{128 << i}": 128 << i for i in range(7)}
@@ -114,11 +115,13 @@ def test_rates_and_first_values_follow_the_table(rule: str) -> None:
         "head": 1 / 64,
     }
     for name, deviation in deviations.items():
+        # The deviation of a sample.
         assert np.std(model.parameters[name]) == pytest.approx(deviation, rel=0.05), name
     zeros = Model(dataclasses.replace(shape, q_init="zero", r_init="zero", u_init="zero")).parameters
     for name in ("blocks.0.attn.q.w", "blocks.0.attn.o.w", "blocks.0.ffn.down.w", "head"):
         assert not zeros[name].any()
     sp = Model(dataclasses.replace(shape, u_init="sp")).parameters["head"]
+    # The deviation of a sample.
     assert np.std(sp) == pytest.approx(64**-0.5, rel=0.05)
 
 
@@ -159,13 +162,15 @@ def test_the_probe_sees_what_the_model_computes(scores: str, inner: str) -> None
     q, k = (inside[f"{name}_01"].reshape(2, length, -1, 16).astype(np.float64) for name in ("aqr", "akr"))
     assert np.mean(q**2) == pytest.approx(1, rel=1e-3)  # behind the norm
     expected = np.einsum("bthd,bsd->bhts", q, k[:, :, 0]) / 16
+    # NumPy's sums have another order.
     np.testing.assert_allclose(inside["as_01"], expected, rtol=2e-6, atol=2e-7)
     probabilities = inside["ap_01"]
     assert probabilities.shape == (2, 2, length, length) and not np.triu(probabilities, 1).any()
     if scores == "softmax":
-        np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=1e-6)
+        np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=REORDERED)
     values = np.repeat(inside["av_01"][:, None], 2, axis=1)  # one head of values for both of queries
     mixed = np.einsum("bhqk,bhkd->bqhd", probabilities, values).reshape(2, length, 32)
+    # NumPy's sums have another order.
     np.testing.assert_allclose(mixed, inside["ao_01"], atol=1e-5)
     h = inside["fh_00"]
     if inner == "swiglu":
@@ -175,6 +180,7 @@ def test_the_probe_sees_what_the_model_computes(scores: str, inner: str) -> None
         name = {"relu": "relu", "gelu": "gelu_tanh", "sqrelu": "squared_relu"}.get(inner, inner)
         activated = ops.activation(h, activation=name)
     np.testing.assert_array_equal(activated, inside["fa_00"])
+    # NumPy's sums have another order.
     np.testing.assert_allclose(
         inside["fa_00"] @ w["blocks.0.ffn.down.w"] + w["blocks.0.ffn.down.b"], inside["fr_00"], atol=1e-4
     )
@@ -241,6 +247,7 @@ def test_verdicts_on_made_up_numbers() -> None:
     found = Coordinates(PROXY, {"logits": growing, "aq_00": flat, "ak_00": flat * np.nan})
     assert {name for name, _, _ in found.failures()} == {"logits", "ak_00"}
     losses = np.array([[[2.0, 1.0], [2.1, 1.1], [1.9, 0.9]], [[2.3, 1.0], [2.4, 1.1], [2.2, 1.0]]])
+    # The table has four digits.
     assert Wider([32, 64], losses, 0).failures() == [
         (32, 64, 1, pytest.approx(0.3), pytest.approx(0.1633, abs=1e-3))
     ]

@@ -122,11 +122,13 @@ def test_matches_transformers(cfg: tm.Config) -> None:
     ours = tt.loss_and_grads(params, tokens, targets, cfg)
     model, names = hf_gpt2(cfg, params) if isinstance(cfg, tm.Gpt2Config) else hf_llama(cfg, params)
     logits, loss, grads = hf_result(model, tokens, targets)
+    # PyTorch computes in float32 too, with its sums in another order.
     np.testing.assert_allclose(ours.logits, logits, rtol=0, atol=3e-5)
     assert abs(ours.loss - loss) < 5e-6
     mine = split_qkv(ours.grads, cfg) if isinstance(cfg, tm.Gpt2Config) else ours.grads
     for name, (theirs, transposed) in names.items():
         want = grads[theirs].T if transposed else grads[theirs]
+        # PyTorch computes in float32 too, with its sums in another order.
         np.testing.assert_allclose(mine[name], want, rtol=0, atol=3e-5 * abs(want).max(), err_msg=name)
 
 
@@ -140,6 +142,7 @@ def test_segments_are_separate_documents(cfg: tm.Config) -> None:
     packed = tt.loss_and_grads(params, tokens, targets, cfg, positions=positions, segments=segments).logits
     for part in (slice(0, 4), slice(4, 11)):
         alone = tt.loss_and_grads(params, tokens[:, part], targets[:, part], cfg).logits
+        # float32 on both sides, with the sums in another order.
         np.testing.assert_allclose(packed[:, part], alone, rtol=0, atol=1e-5)
 
 
@@ -153,8 +156,10 @@ def test_key_mask_hides_padding() -> None:
     positions = np.array([[0] * 3 + list(range(8))])
     got = tt.loss_and_grads(params, padded, ignored, LLAMA, positions=positions, key_mask=mask)
     want = tt.loss_and_grads(params, tokens, targets, LLAMA)
+    # float32 on both sides, with the sums in another order.
     np.testing.assert_allclose(got.logits[:, 3:], want.logits, rtol=0, atol=1e-5)
     for name, grad in want.grads.items():
+        # float32 on both sides, with the sums in another order.
         np.testing.assert_allclose(got.grads[name], grad, rtol=0, atol=1e-5, err_msg=name)
 
 
@@ -173,4 +178,5 @@ def test_double_precision_derivative(cfg: tm.Config) -> None:
         moved = {k: v + step * direction[k] for k, v in params.items()}
         return tt.loss_and_grads(moved, tokens, targets, cfg, dtype=torch.float64).loss
 
+    # A difference quotient in float64.
     assert abs((loss(h) - loss(-h)) / (2 * h) / slope - 1) < 1e-6

@@ -49,6 +49,7 @@ def test_streams_and_gradients_equal_autograd(variant: Any) -> None:
     got = streams_of(ops.depth_mix(*inputs, **options))
     dy = [normal(*g.shape) for g in got]
     for y, exact in zip(got, want, strict=True):
+        # A norm of a mix that nearly cancels, against float64.
         np.testing.assert_allclose(y, exact.detach().numpy(), rtol=0, atol=3e-5)
     torch.autograd.backward(want, [torch.tensor(d, dtype=torch.float64) for d in dy])
     gradients = ops.depth_mix_backward(tuple(dy), *inputs, **options)
@@ -59,6 +60,7 @@ def test_streams_and_gradients_equal_autograd(variant: Any) -> None:
         # A newest state that only the generator and the sums read has no gradient where neither is there.
         exact = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
         scale = max(1.0, float(np.abs(exact).max()))
+        # A norm of a mix that nearly cancels, against float64.
         np.testing.assert_allclose(gradient, exact, rtol=0, atol=3e-5 * scale, err_msg=str(index))
 
 
@@ -76,6 +78,7 @@ def test_a_stream_that_nobody_reads_has_gradient_zero() -> None:
         if leaf is not None:
             exact = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
             scale = max(1.0, float(np.abs(exact).max()))
+            # A norm of a mix that nearly cancels, against float64.
             np.testing.assert_allclose(gradient, exact, rtol=0, atol=3e-5 * scale, err_msg=str(index))
 
 

@@ -116,6 +116,7 @@ def check_shared(gradient: Callable[[bool], Any], times: int) -> None:
     finally:
         mc.set_num_threads(0)
     assert all(np.array_equal(alone, again) for again in together)
+    # float32 on both sides, with the sums in another order.
     np.testing.assert_allclose(alone, apart, rtol=0, atol=1e-5 * float(np.abs(apart).max()))
 
 
@@ -154,6 +155,7 @@ def test_experts_with_one_computed_matrix_for_gate_and_up() -> None:
         return gain.grad
 
     apart = gradient(False)
+    # float32 on both sides, with the sums in another order.
     np.testing.assert_allclose(gradient(True), apart, rtol=0, atol=1e-5 * float(np.abs(apart).max()))
 
 

@@ -76,9 +76,11 @@ def test_the_map_of_experts_counts_the_choices_of_the_router(tmp_path: Path, tin
     records = records_of(trained(tmp_path / "run", config))
     steps, loads = expert_loads(records, config.model)
     assert steps.tolist() == [1, 2, 3]
+    # NumPy's sums have another order.
     np.testing.assert_allclose(loads, wanted, atol=2e-6)
     shown = maps(run_page(records))["Load of each expert"]
     assert shown["steps"] == [1, 2, 3]
+    # The page has few digits.
     np.testing.assert_allclose([cells(shown, step) for step in range(3)], wanted, rtol=1e-3, atol=1e-6)
 
 
@@ -104,6 +106,7 @@ def test_the_maps_of_connections_are_the_mean_weights_of_the_checkpoint(
         spread = cells(shown[f"Spread over tokens, {stream}"])
         for layer in range(3):
             own = weights[f"blocks.{layer}.mix.weights"].reshape(inputs.size, 4, layer + 2)[:, place]
+            # NumPy's sums have another order.
             np.testing.assert_allclose(found[layer, : layer + 2], own.mean(0), rtol=2e-3, atol=1e-5)
             np.testing.assert_allclose(spread[layer, : layer + 2], own.std(0), rtol=2e-3, atol=1e-5)
             assert np.isnan(found[layer, layer + 2 :]).all()
@@ -141,8 +144,10 @@ def test_the_use_of_slots_is_that_of_the_scores(kind: str) -> None:
             scores = theta(kind, values[f"blocks.{layer}.{place}"] @ key.T + bias, shape.score_eps())
             sums = np.abs(scores).sum((0, 1))
             mass = sums / sums.sum()
+            # NumPy's sums have another order.
             np.testing.assert_allclose(use.mass[layer], mass, rtol=1e-3, atol=1e-9)
             entropy = -(mass * np.log(mass)).sum()
+            # NumPy's sums have another order.
             assert use.effective()[layer] == pytest.approx(np.exp(entropy) / len(mass), rel=1e-4)
             assert use.unused(0.5)[layer] == pytest.approx((mass < 0.5 / len(mass)).mean(), abs=2 / len(mass))
     halves = by_use(np.array([[0.0, 0.1, 0.2, 0.7]] * 2))
@@ -156,6 +161,7 @@ def test_the_page_of_a_tokenformer_has_its_slots(tmp_path: Path, tiny_text: Path
     assert [title.split(":")[0] for title in shown] == [f"Slots of {name}" for name, *_ in PROJECTIONS]
     first = cells(shown["Slots of q: 96 a layer, the most used first"])
     assert first.shape == (4, 32) and np.all(np.diff(first, axis=1) <= 0)
+    # The page has few digits.
     np.testing.assert_allclose(first.mean(1), 1, rtol=1e-3)
     assert "Checkpoint of step 3, 4 held-out sequences of 32 tokens." in page
 

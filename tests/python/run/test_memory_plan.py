@@ -14,6 +14,7 @@ from places import ROOT
 sys.path[:0] = [str(ROOT / "bench")]
 
 import bench_memory  # noqa: E402
+from near import PLANNED  # noqa: E402
 from own_cases import PARALLEL, STATE_SPACE  # noqa: E402
 
 SEED = 3
@@ -30,7 +31,7 @@ def test_a_draw_is_the_same_for_ever_and_families_come_in_turn() -> None:
 def test_the_plan_tells_the_peak_within_a_tenth(index: int, tiny_text: Path, tmp_path: Path) -> None:
     words = bench_memory.draw(SEED, index, most_tokens=512)
     predicted, real = bench_memory.measure(words, tiny_text, tmp_path)
-    assert predicted == pytest.approx(real, rel=0.10)
+    assert predicted == pytest.approx(real, rel=PLANNED)
 
 
 @pytest.mark.parametrize("name", [PARALLEL, STATE_SPACE])
@@ -44,7 +45,7 @@ def test_the_plan_of_an_architecture_of_ones_own_too(name: str, tiny_text: Path,
     )
     words = ["--config=transformer_pp/tiny.py", f"--model.family={name}", *sizes]
     predicted, real = bench_memory.measure(words, tiny_text, tmp_path)
-    assert predicted == pytest.approx(real, rel=0.10)
+    assert predicted == pytest.approx(real, rel=PLANNED)
 
 
 @pytest.mark.parametrize("method", ["last:2", "full"])
@@ -64,4 +65,4 @@ def test_the_plan_of_a_tuning_in_bf16_too(method: str, tmp_path: Path) -> None:
         "train.stop_at=2",
     ]
     predicted, real = bench_memory.measure_command(words, tmp_path)
-    assert predicted == pytest.approx(real, rel=0.10)
+    assert predicted == pytest.approx(real, rel=PLANNED)

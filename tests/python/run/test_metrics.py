@@ -198,6 +198,7 @@ def test_flops_of_the_bench_shapes(
     vocab: int, layers: int, width: int, heads: int, inner: int, seq_len: int, mflop: float
 ) -> None:
     model = TransformerPPConfig(d_model=width, n_layer=layers, n_head=heads, d_ff=inner)
+    # The expected values have three digits.
     assert flops_per_token(model, vocab, seq_len) / 1e6 == pytest.approx(mflop, rel=0.01)
 
 

@@ -36,6 +36,7 @@ def test_the_plan_of_a_rank_is_what_its_engine_books(world: int, on_a_node: int,
     planned = MemoryPlan.of(shape, config, Place(world, on_a_node)).bytes()
     for kind, count in reports[0].items():
         nodes = world // on_a_node * count if kind in SHARED else sum(report[kind] for report in reports)
+        # Slices of weights that are not divisible are of unequal size.
         assert world * planned[kind] == pytest.approx(nodes, rel=0.02), kind
 
 
@@ -76,6 +77,7 @@ def test_the_plan_of_cut_weights_is_what_the_engine_books(world: int, on_a_node:
     shared = {*SHARED} if on_a_node == world else {"packed", "gathered"}
     for kind, count in reports[0].items():
         nodes = world // on_a_node * count if kind in shared else sum(report[kind] for report in reports)
+        # Slices of weights that are not divisible are of unequal size.
         assert world * planned[kind] == pytest.approx(nodes, rel=0.05), kind
     whole = MemoryPlan.of(shape, config).bytes()
     if on_a_node == 1:
@@ -105,6 +107,7 @@ def test_the_plan_of_experts_on_ranks_is_what_the_engine_books(world: int, on_a_
         all_ranks = sum(dense)
         if kind in once:
             all_ranks = world // on_a_node * (dense[0] - own[0]) + sum(own)
+        # Slices of weights that are not divisible are of unequal size.
         assert world * planned[kind] == pytest.approx(all_ranks, rel=0.05), kind
 
 

@@ -42,6 +42,7 @@ def test_all_families_can_be_made_equally_large() -> None:
     evened = equal_parameters(everyone(), VOCAB)
     wanted = parameters(evened[0].config, VOCAB)
     for one in evened:
+        # Widths and steps are whole numbers.
         assert parameters(one.config, VOCAB) == pytest.approx(wanted, rel=0.05), one.name
         assert one.config.train.steps == evened[0].config.train.steps
 
@@ -50,6 +51,7 @@ def test_all_families_can_be_made_equally_expensive() -> None:
     start = everyone()
     evened = equal_flops(start, VOCAB)
     for before, one in zip(start, evened, strict=True):
+        # Widths and steps are whole numbers.
         assert cost(one.config, VOCAB) == pytest.approx(cost(evened[0].config, VOCAB), rel=0.03), one.name
         assert one.config.model == before.config.model
 
@@ -77,6 +79,7 @@ def test_every_preset_makes_a_comparison() -> None:
         assert len(found.candidates) >= 2
     grown = comparison("tokenformer-growth", [], "flops", 12288, SMALL, VOCAB)
     costs = [total_cost(one, VOCAB) for one in grown.candidates]
+    # Widths and steps are whole numbers.
     assert costs[0] == pytest.approx(costs[1], rel=0.02) and len(grown.candidates[1].stages) == 3
     moe = comparison("moe", [], "flops", 4096, SMALL, VOCAB)
     dense, sparse = (cost(one.config, VOCAB) for one in moe.candidates)
@@ -94,16 +97,19 @@ STUDENTS = {1: 12.7062, 2: 4.3027, 5: 2.5706, 15: 2.1314, 16: 2.1199, 30: 2.0423
 
 @pytest.mark.parametrize("degrees", STUDENTS)
 def test_quantiles_of_students_t_have_no_last_row(degrees: int) -> None:
+    # The table has so few digits.
     assert quantile(0.975, degrees) == pytest.approx(STUDENTS[degrees], abs=6e-5)
 
 
 def test_seventeen_seeds_have_the_interval_of_sixteen_degrees() -> None:
     values = [float(i) for i in range(17)]
     _, interval = mean_and_interval(values)
+    # The published quantile has seven digits.
     assert interval == pytest.approx(2.119905 * 5.0497525 / 17**0.5, rel=1e-6)
 
 
 def test_quantiles_grow_with_the_probability_and_fall_with_the_degrees() -> None:
+    # float64 bisection.
     assert quantile(0.5, 7) < 1e-9
     assert quantile(0.75, 1) == pytest.approx(1.0, rel=1e-12)  # the Cauchy distribution
     found = [quantile(0.975, degrees) for degrees in range(1, 200)]
@@ -116,6 +122,7 @@ def test_experts_typed_as_overrides_are_compared() -> None:
         found = comparison("families", ["muddformer", "mixtral"], equal, 4096, words, VOCAB)
         measured = parameters if equal == "parameters" else cost
         sizes = [measured(one.config, VOCAB) for one in found.candidates]
+        # Widths and steps are whole numbers.
         assert sizes[0] == pytest.approx(sizes[1], rel=0.05)
         assert [getattr(one.config.model, "n_expert", 0) for one in found.candidates] == [4, 4]
 
@@ -123,6 +130,7 @@ def test_experts_typed_as_overrides_are_compared() -> None:
 def test_intervals_are_students() -> None:
     # By hand: deviations -1, 0, 1; s = 1; t(2) = 4.303; 4.303 / sqrt(3)
     mean, interval = mean_and_interval([1.0, 2.0, 3.0])
+    # The table has so few digits.
     assert mean == 2.0 and interval == pytest.approx(2.4841377, abs=1e-6)
     assert mean_and_interval([5.0]) == (5.0, None)
     assert verdict(-0.1, 0.05).startswith("better") and verdict(0.1, 0.05).startswith("worse")
@@ -162,6 +170,7 @@ def test_growth_continues_where_the_smaller_model_ended(tiny_text: Path, tmp_pat
     done = bakeoff(tiny_text, tmp_path, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     scratch, grown = json.loads((tmp_path / "result.json").read_text())["models"]
+    # Widths and steps are whole numbers.
     assert grown["training_flops"] == pytest.approx(scratch["training_flops"], rel=0.07)
     assert grown["parameters"] == scratch["parameters"]
     flops = [point["flops"] for point in grown["curve"]]

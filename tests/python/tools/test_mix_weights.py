@@ -51,6 +51,7 @@ def test_means_and_spreads_are_those_of_the_formula(name: str, monkeypatch: pyte
         at = slice(4 - count, 4)
         want_static = params[f"blocks.{layer}.mix.bias"]
         np.testing.assert_array_equal(got.static[layer, at, :states], want_static)
+        # float32 means in another order.
         np.testing.assert_allclose(
             got.static[layer, at, :states] + got.mean[layer, at, :states], every.mean(0), atol=1e-5
         )
@@ -72,6 +73,7 @@ def test_padding_is_no_text(mark: str) -> None:
     batch = {"inputs": ids, "targets": targets} | ({} if mark == "targets" else {mark: text})
     got = measured_weights(model, [batch])
     assert got.tokens == whole.tokens == 13
+    # float32 means in another order.
     np.testing.assert_allclose(got.mean, whole.mean, atol=1e-6)
     np.testing.assert_allclose(got.std, whole.std, atol=1e-6)
 

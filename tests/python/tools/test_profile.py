@@ -63,6 +63,7 @@ def test_the_tables_add_up_and_the_trace_opens(tmp_path: Path) -> None:
         lines = table(found, LIMITS, key).splitlines()
         rows = lines[1:-1]
         shares = [float(line[line.index("%") - 6 : line.index("%")]) for line in rows]
+        # Each row is rounded to a tenth of a percent.
         assert sum(shares) == pytest.approx(100, abs=0.06 * len(rows))
         least = 1e3 * sum(t.least for t in found.timings)
         assert f"{least:.3f}" in lines[-1] and "least" in lines[0]

@@ -46,6 +46,7 @@ def test_a_step_is_computation_and_what_it_does_not_cover() -> None:
     two = cost.step(MODEL, 500, 1e12, NET, 2)
     # 100 MB over 1 GB/s, half of it stays: 50 ms, and a round of 1 ms; of the table a fifth.
     assert two.sums == two.gather == pytest.approx(0.051)
+    # An upper bound in seconds.
     assert two.exposed == pytest.approx(0.011 + 0.011 + two.totals) and two.totals < 0.0011
     many = cost.step(MODEL, 500, 1e12, NET, 1024)
     assert many.sums == pytest.approx(0.1 * 1023 / 1024 + 0.010)
@@ -141,6 +142,7 @@ def test_the_usual_program_is_the_one_of_a_plan(tmp_path: Path) -> None:
     words = [sys.executable, str(ROOT / "launch.py"), "--config=tiny.py", "--plan", "--workdir=none"]
     text = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     found = re.search(r"([\d.]+) MiB  program", text)
+    # The usual program is a rule of thumb.
     assert found and float(found[1]) * memory.MIB == pytest.approx(usual_program_bytes(1), rel=0.2)
 
 
