@@ -12,8 +12,7 @@ from mudd_core.base.surroundings import typed_program
 from mudd_core.cli.names import TYPED
 from mudd_core.cli.request import Request
 from mudd_core.config.arguments import without
-from mudd_core.programs.environment import KEY_PREFIX
-from mudd_core.programs.program import is_yml
+from mudd_core.programs.program import KEY_PREFIX, is_yml
 
 if TYPE_CHECKING:
     from mudd_core.config import MeshConfig

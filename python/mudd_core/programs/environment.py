@@ -5,7 +5,6 @@ from __future__ import annotations
 from mudd_core.programs.row import Row, mapped, noted
 
 _NAME = "environment"
-KEY_PREFIX = "M_"  # of a variable that sets a key of a yml file
 _HARDWARE = "this program trains on CPUs; train.threads and MUDD_MAX_ISA choose what it uses of them"
 
 ROWS: tuple[Row, ...] = (

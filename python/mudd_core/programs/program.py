@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 DEVICES = "--devices"
 """The option for the devices whose per_device_* batches a run takes together."""
 
+KEY_PREFIX = "M_"
+"""The beginning of the variables that set keys of a yml file."""
+
 _YML = (".yml", ".yaml")
 _KEY = re.compile(r"[A-Za-z_][\w./@]*")
 _COMMAND = re.compile(r"[A-Za-z_][\w.]*")

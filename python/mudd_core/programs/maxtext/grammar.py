@@ -13,7 +13,7 @@ from mudd_core.config.arguments import Arguments
 from mudd_core.config.fields import walk
 from mudd_core.config.origins import Origin
 from mudd_core.config.suggest import nearest
-from mudd_core.programs.environment import KEY_PREFIX, environment_notes
+from mudd_core.programs.environment import environment_notes
 from mudd_core.programs.maxtext.batch import batch_notes, of_all_devices, with_evaluation
 from mudd_core.programs.maxtext.classes import class_of
 from mudd_core.programs.maxtext.keys import CLASS, EVALUATES, FOLDER, RUN
@@ -23,7 +23,7 @@ from mudd_core.programs.maxtext.keys_training import KEEP
 from mudd_core.programs.maxtext.model import model_of
 from mudd_core.programs.maxtext.yml import Yml, read_yml, typed_value
 from mudd_core.programs.mesh_sizes import devices_of, ranks_of
-from mudd_core.programs.program import CommandLine, rows_of
+from mudd_core.programs.program import KEY_PREFIX, CommandLine, rows_of
 from mudd_core.programs.resolved import Resolved
 from mudd_core.programs.row import Row, Value
 from mudd_core.programs.table import Applied, Setting, apply, require_taken, with_own_words

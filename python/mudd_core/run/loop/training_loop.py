@@ -11,8 +11,8 @@ from mudd_core.run.loop.saves import Saves
 from mudd_core.run.loop.session import Session
 from mudd_core.run.loop.updates import Updates
 from mudd_core.run.loop.validator import Validator
+from mudd_core.run.loop.weight_norms import reads_weights
 from mudd_core.run.records.events import StepRecord, Summary
-from mudd_core.run.report.style import reads_weights
 from mudd_core.run.report.trace import Trace
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 from mudd_core.base.types import Array
 from mudd_core.config import Config
 from mudd_core.config.programs import NAMES, program_module
-from mudd_core.engine.mup_statistics import has_statistics
 from mudd_core.run.records.events import BatchSums, SavedStep, StepRecord, Summary, Validation
 from mudd_core.run.records.peak import Peak
 from mudd_core.run.store.metrics import numbers_of
@@ -200,15 +199,6 @@ def has_own_start(config: Config) -> bool:
 def logs_step(config: Config, step: int) -> bool:
     """Return whether update `step` gets a row in metrics.jsonl."""
     return step % config.train.log_every == 0 or step == config.train.steps
-
-
-def reads_weights(config: Config, step: int) -> bool:
-    """Return whether the log reads weights after update `step`.
-
-    All ranks ask: all wait for the weights of other nodes then.
-    """
-    statistics = has_statistics(config) and (logs_step(config, step) or logs_step(config, step + 1))
-    return statistics or reads_norms(config, step)
 
 
 def reads_norms(config: Config, step: int) -> bool:
