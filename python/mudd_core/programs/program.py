@@ -7,6 +7,7 @@ module alone.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -59,7 +60,7 @@ class CommandLine:
     notes: tuple[str, ...] = ()
 
 
-class Program:
+class Program(ABC):
     """An original program; a subclass in its folder says what is its own. The methods import what they need."""
 
     name: str
@@ -86,21 +87,21 @@ class Program:
     exports: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """The systems for a family that Hugging Face lacks, by family; the one of published weights comes first."""
 
+    @abstractmethod
     def rows(self) -> tuple[Row, ...]:
         """Return the keys of its command line."""
-        raise NotImplementedError
 
     def claims(self, asked: CommandLine) -> bool:
         """Return whether a command line is in its grammar."""
         return asked.command in self.commands
 
+    @abstractmethod
     def resolve(self, asked: CommandLine) -> Resolved:
         """Return the command as an ordinary config, not checked yet; UserError names the key that is wrong."""
-        raise NotImplementedError
 
+    @abstractmethod
     def style(self, config: Config) -> type[Style]:
         """Return the class of its log lines and tags."""
-        raise NotImplementedError
 
     def metrics_kind(self, config: Config) -> Kind:
         """Return what log.metrics_file has: our rows, or a file or a folder of the program's own objects."""
