@@ -4,7 +4,7 @@
 
 A walk begins where the loop reports the step (`took_step`) or the text (`sampled`), and ends with the return of that
 call. A module of mudd_core counts if one of its functions runs in between. The first report of each kind, which opens
-files, is left out. At commit 39b479c0 a step goes through 15 modules and a text through 15.
+files, is left out. At commit 39b479c0 a step passed 15 modules and a text 13.
 """
 
 from __future__ import annotations
@@ -23,29 +23,37 @@ class Walks:
 
     def __init__(self) -> None:
         self.modules: dict[str, dict[str, None]] = {name: {} for name in REPORTS}
-        self._made: set[str] = set()  # reports after the first one
+        self._made: set[tuple[str, str]] = set()  # reports after the first one, and their module
         self._inside: tuple[str, FrameType] | None = None  # the report that is made now, and its frame
 
     def follow(self, frame: FrameType, event: str, value: object) -> None:
         """Take in an event of sys.setprofile."""
         here = frame.f_globals.get("__name__", "")
         if event == "return" and self._inside is not None and self._inside[1] is frame:
-            self._made.add(self._inside[0])
+            self._made.add((self._inside[0], here))
             self._inside = None
         if event != "call" or not here.startswith("mudd_core."):
             return
-        if self._inside is None and self._begins(frame, here):
-            self._inside = (frame.f_code.co_name, frame)
-        if self._inside is not None and self._inside[0] in self._made:
-            self.modules[self._inside[0]].setdefault(here)
+        if self._inside is None and (outer := _reported(frame)):
+            self._inside = (frame.f_code.co_name, outer)
+        if self._inside is not None:
+            name, outer = self._inside
+            module = outer.f_globals["__name__"]
+            if (name, module) in self._made:
+                self.modules[name].setdefault(module)
+                self.modules[name].setdefault(here)
 
-    @staticmethod
-    def _begins(frame: FrameType, here: str) -> bool:
-        """Return whether the loop reports something by this call."""
-        caller = frame.f_back.f_globals.get("__name__", "") if frame.f_back is not None else ""
-        return (
-            caller in _LOOP and not here.startswith("mudd_core.run.loop.") and frame.f_code.co_name in REPORTS
-        )
+
+def _reported(frame: FrameType) -> FrameType | None:
+    """Return the call by which the loop reports something, if this frame is that call or the first one inside."""
+    if frame.f_code.co_name not in REPORTS:
+        return None
+    for outer in (frame, frame.f_back):
+        if outer is not None and outer.f_back is not None:
+            caller = outer.f_back.f_globals.get("__name__", "")
+            if caller in _LOOP and not outer.f_globals.get("__name__", "").startswith("mudd_core.run.loop."):
+                return outer
+    return None
 
 
 def walks_of(words: Sequence[str]) -> Walks:

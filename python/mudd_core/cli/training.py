@@ -37,7 +37,7 @@ def train(request: Request, ranks: Ranks | None = None) -> int:
     from mudd_core.run.ranks.rank_cores import widen_binding
     from mudd_core.run.ranks.ranks import Ranks
     from mudd_core.run.report.tracker import require_tracker
-    from mudd_core.run.store.logs import require_metrics_file
+    from mudd_core.run.store.metrics_file import require_metrics_file
 
     ranks = ranks or Ranks()
     config, world = request.required_config(), ranks.world

@@ -15,6 +15,7 @@ from fake_engine import FakeEngine, fake_assembly
 from fake_runs import config_of
 from mudd_core.base.errors import FormatError
 from mudd_core.cli import main
+from mudd_core.config import TrainConfig
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.report.progress import Progress
@@ -68,12 +69,12 @@ def test_a_full_disk_is_one_line(tiny_text: Path, tmp_path: Path, capsys: pytest
 
 def test_lines_of_a_start_wait_until_it_has_succeeded(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress()
-    screen = Screen(progress, waits=True, prints=True)
-    screen.say("a note")
-    screen.warn("a fault")
+    screen = Screen(progress, TrainConfig(), waits=True)
+    screen.said("a note")
+    screen.warned("a fault")
     assert capsys.readouterr() == ("", "")
-    screen.open(["model"], ["config"])
-    screen.say("step 1")
+    screen.opened(lambda: (["model"], ["config"]))
+    screen.said("step 1")
     assert capsys.readouterr() == ("model\na note\nstep 1\n", "warning: a fault\n")
 
 

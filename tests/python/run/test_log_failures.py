@@ -15,8 +15,8 @@ from mudd_core import checkpoint
 from mudd_core.base import regular_files
 from mudd_core.base.errors import UserError
 from mudd_core.cli import log_text, main
-from mudd_core.run.store import event_file, logs, metrics
-from mudd_core.run.store.logs import require_metrics_file
+from mudd_core.run.store import event_file, metrics, metrics_file
+from mudd_core.run.store.metrics_file import require_metrics_file
 from tiny_run import CONFIG
 
 
@@ -115,7 +115,7 @@ def test_a_metrics_file_that_cannot_be_written_is_refused_before_the_folder_is_m
         def denied(path: Path, *, buffering: int = -1) -> Any:  # tests may run as root
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-        monkeypatch.setattr(logs, "open_to_append", denied)
+        monkeypatch.setattr(metrics_file, "open_to_append", denied)
     assert main([*words, f"log.metrics_file={path}"]) == 74
     error = capsys.readouterr().err
     assert f"[log] metrics_file: cannot write {path}: " in error and "name another file" in error

@@ -43,7 +43,7 @@ def test_a_history_has_the_columns_of_its_rows_in_their_order() -> None:
     ]
     history = History()
     for record in records:
-        history.took_step(record)
+        history.updated(record)
     want = Metrics.of_rows(record.row() for record in records)
     assert list(history.updates) == list(want)
     for name, column in want.items():

@@ -41,7 +41,7 @@ from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.claim import claimed
 from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.json_files import read_facts, read_saved_config
-from mudd_core.run.store.logs import require_metrics_file
+from mudd_core.run.store.metrics_file import require_metrics_file
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.tune_arguments import TuneArguments
 

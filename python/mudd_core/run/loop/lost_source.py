@@ -34,9 +34,9 @@ class LostSource:
         self,
         retries: int,
         reopen: Callable[[], None],
-        lost: Callable[[int, OSError, int, float], None],
+        lost: Callable[[int, str, str, int, float], None],
     ) -> None:
-        """reopen: opens the files anew. lost: hears of each loss: step, error, number of the retry, seconds to wait."""
+        """reopen: opens the files anew. lost: called with step, place, reason, number of the retry, seconds to wait."""
         self._retries, self._reopen, self._lost = retries, reopen, lost
 
     def reading(self, step: int, read: Callable[[], Result]) -> Result | None:
@@ -49,7 +49,8 @@ class LostSource:
             return error
         for number in range(1, self._retries + 1):
             seconds = float(2 ** (number - 1))
-            self._lost(step, error, number, seconds)
+            place, reason = str(error.filename or "the data"), os.strerror(error.errno or 0)
+            self._lost(step, place, reason, number, seconds)
             pause(seconds)
             if _core.stop_requested():
                 return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,12 +21,15 @@ from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 from mudd_core.run.loop.session import Session
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.data_facts import data_fingerprint
+from mudd_core.run.records.journal import Journal, Listener
+from mudd_core.run.report.history import History
 from mudd_core.run.report.progress import Progress
-from mudd_core.run.report.run_log import RunLog
-from mudd_core.run.report.style import measures_weights
-from mudd_core.run.report.tracker import require_tracker
+from mudd_core.run.report.screen import Screen
+from mudd_core.run.report.style import RunFacts, compliance_log, has_own_start, measures_weights, style_of
+from mudd_core.run.report.style_log import Compliance, StyleLog
+from mudd_core.run.report.tracker import Tracker, require_tracker, tracker_mode
 from mudd_core.run.store.checkpoints import Checkpoints
-from mudd_core.run.store.logs import require_metrics_file
+from mudd_core.run.store.metrics_file import require_metrics_file
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
 
@@ -52,7 +56,7 @@ def open_run(
     asked = asked if model is None else with_model_of(model, asked)
     check_config(asked)
     _require_one_config(asked, ranks)
-    mesh = ranks.together(lambda: mesh_of(asked, ranks.world))
+    ranks.together(lambda: mesh_of(asked, ranks.world))
     ranks.together(lambda: require_tracker(asked.log))
     ranks.together(lambda: _refuse_measures(asked, ranks))
     ranks.together(lambda: require_metrics_file(asked) if ranks.first else None)
@@ -71,21 +75,39 @@ def open_run(
     fingerprint = data_fingerprint(store.saved_facts()) if store else ""
     if not fingerprint:  # at the first start, train.epochs becomes train.steps
         config = _kept(with_steps(config, None, ranks), store)
-    log = RunLog(
-        (progress if ranks.first else None) or Progress(quiet=True), store, config, ranks, mesh, fields
-    )
-    opened.callback(log.close)
-    log.warn((warned,) if warned else ())
+    history = History()
+    journal = Journal(history)
+    screen = Screen(progress or Progress(quiet=True), config.train, waits=has_own_start(config))
+    if ranks.first:
+        journal.add(screen, *((store.logs.files, store.logs.board) if store is not None else ()))
+    opened.callback(lambda: journal.closed())
+    if warned:
+        journal.warned(warned)
     if said:
-        log.say(said)
-    ranks.together(lambda: log.watch_clock(config))
+        journal.said(said)
+    log = ranks.together(
+        lambda: compliance_log(config, store.folder, screen.said) if store and ranks.first else None
+    )
+    if log is not None:
+        journal.add(Compliance(log, ranks.world), first=True)
     parts = assemble(config, model, fingerprint or None, ranks, Checkpoints(store.folder) if store else None)
     if parts.steps:
         config = shortened(config, parts.steps)
-        log.shorten(config.train)
-    run = Session(config, parts, store, log, ranks, fingerprint or None, changed)
+        journal.shortened(config.train)
+    run = Session(config, parts, store, journal, history, ranks, fingerprint or None, changed)
     opened.callback(run.end_rows)
+    if ranks.first:
+        journal.add(*_style_listeners(run, screen, replace(run.facts(), fields=fields or {})))
     return run
+
+
+def _style_listeners(run: Session, screen: Screen, facts: RunFacts) -> Iterator[Listener]:
+    """Yield what logs in the style of the run's config: the lines of a program, and the tracker."""
+    style, store = style_of(facts), run.store
+    if not has_own_start(run.config):
+        yield StyleLog(style, screen, None if store is None else store.logs)
+    if store is not None and tracker_mode(run.config.log) != "off":
+        yield Tracker(style, store)
 
 
 def _require_one_config(config: Config, ranks: Ranks) -> None:

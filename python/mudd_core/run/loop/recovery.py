@@ -10,7 +10,7 @@ from mudd_core.engine.batch_part import BATCH_SUM
 from mudd_core.run.loop.state import RunState
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.engine import LoopEngine, StepReport
-from mudd_core.run.report.run_log import RunLog
+from mudd_core.run.records.journal import Journal
 from mudd_core.run.store.run_store import RunStore
 from mudd_core.run.store.saved_state import reading_state
 
@@ -24,12 +24,12 @@ class Recovery:
         engine: LoopEngine,
         store: RunStore | None,
         state: RunState,
-        log: RunLog,
+        journal: Journal,
         ranks: Ranks,
     ) -> None:
         self._ranks = ranks
         self._train, self._engine, self._store = train, engine, store
-        self._state, self._log, self._guard = state, log, state.guard
+        self._state, self._journal, self._guard = state, journal, state.guard
 
     def judge(self, step: int, report: StepReport, *, own_batch: bool) -> bool:
         """Count update `step` (from 0); True if the run must go back, DivergedError if it cannot.
@@ -46,9 +46,9 @@ class Recovery:
         if not report.finite and (obstacle or train.debug_nonfinite):
             where = self._first_nonfinite(step)
         if report.spoilt:
-            self._log.say(f"step {step + 1}: {reason}")
+            self._journal.said(f"step {step + 1}: {reason}")
         else:
-            self._log.skipped(step + 1, reason, where if train.debug_nonfinite else "")
+            self._journal.skipped(step + 1, reason, where if train.debug_nonfinite else "")
         if obstacle:
             raise DivergedError(self._last_words(step, report, reason, where, obstacle))
         return ends
@@ -102,9 +102,9 @@ class Recovery:
         guard.spoilt = True  # until all is restored: a read that fails may leave half of it
         parts = self._engine.state_parts(writable=True)
         found = store.rewind(guard.anchor, parts)
-        self._log.warn_passed_over(found)
+        self._journal.found(found)
         self._engine.load_state(parts)
         with reading_state(found):
             rewind = self._state.go_back(step, found.state)
         self._state.recall(store.validations(found.step))
-        self._log.rewound(rewind, len(guard.rewinds), self._train.rewind)
+        self._journal.rewound(rewind, len(guard.rewinds), self._train.rewind)

@@ -44,13 +44,12 @@ class Samples:
             self._say_failed(step, str(error) or type(error).__name__)
             return
         if run.ranks.first:
-            run.history.sampled(sample)
-            run.log.sampled(sample)
+            run.journal.sampled(sample)
 
     def _is_due(self, step: int) -> bool:
         every, store = self._run.config.sample.every, self._run.store
         here = self._run.history.samples
-        last = store.last_sample if store is not None else here[-1].step if here else -1
+        last = store.logs.files.last_sample if store is not None else here[-1].step if here else -1
         if not every or step <= last:
             return False
         return step // every > last // every or step >= self._run.config.train.steps
@@ -77,4 +76,4 @@ class Samples:
         """Report each reason once in a run of this process."""
         if reason not in self._failed:
             self._failed.add(reason)
-            self._run.log.not_sampled(step, reason)
+            self._run.journal.not_sampled(step, reason)

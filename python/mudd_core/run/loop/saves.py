@@ -36,9 +36,10 @@ class Saves:
         run.store.keep_files(run.components.tokenizer_files())
         if found is None:
             run.recall(run.store.validations(0))  # of a start that saved no step
-            run.log.started()
+            run.journal.started(run.job)
+            run.journal.began(0, run.components.documents)
             return False
-        run.log.warn_passed_over(found)
+        run.journal.found(found)
         base = run.components.base
         if base is not None:
             require_base(base, found.state, found.path)
@@ -51,8 +52,10 @@ class Saves:
             state.restore(found.state)
             data_place.restore(run.engine.batcher, found.state)
         run.recall(run.store.validations(state.step_done))
-        run.log.warn((note,) if note else ())
-        run.log.resumed(found, run.changed)
+        if note:
+            run.journal.warned(note)
+        run.journal.resumed(found, run.changed, run.job)
+        run.journal.began(found.step, run.components.documents)
         return True
 
     def begin_from_source(self) -> None:
@@ -61,13 +64,13 @@ class Saves:
         if (base := run.components.base) is not None:  # read where the model was made
             base.settle(run.components.model, fresh=True)
             run.ranks.barrier()
-            run.log.say(base.note)
+            run.journal.said(base.note)
             return
         text, source = self._started()
-        run.log.say(text)
+        run.journal.said(text)
         if run.config.start.keep_step and source.step:
             run.state.begin_at(source.step)
-            run.log.restored(source)
+            run.journal.restored(source)
             self.save()
 
     def _started(self) -> tuple[str, Source]:
@@ -117,11 +120,12 @@ class Saves:
             )
         if not saved:
             guard.anchor = anchor
-            run.log.save_failed()
+            assert run.store.save_error is not None
+            run.journal.save_failed(run.store.save_error)
             return False
         seconds = time.perf_counter() - begin
         state.saved(seconds)
-        run.log.saved(state.step_done, seconds)
+        run.journal.saved(state.step_done, seconds)
         return True
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from mudd_core import _core
-from mudd_core.config import Config, Difference
+from mudd_core.base.types import JsonObject
+from mudd_core.config import Config, Difference, mesh_of
 from mudd_core.run.build.components import Components
 from mudd_core.run.build.rows import data_end_note, shortened
 from mudd_core.run.build.run_data import add_text
@@ -14,9 +15,9 @@ from mudd_core.run.ranks.hang_watch import Watch
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.data_facts import DATA_FACT
 from mudd_core.run.records.engine import LoopEngine
+from mudd_core.run.records.journal import Journal
 from mudd_core.run.report.history import History
-from mudd_core.run.report.run_log import RunLog
-from mudd_core.run.report.start_lines import ASSUMED, Start
+from mudd_core.run.report.start_lines import ASSUMED, Start, detail_lines, start_lines
 from mudd_core.run.report.style import RunFacts
 from mudd_core.run.store.metrics import RecordedValidations, last_peak_share
 from mudd_core.run.store.run_store import RunStore
@@ -33,28 +34,37 @@ class Session:
         config: Config,
         components: Components,
         store: RunStore | None,
-        log: RunLog,
+        journal: Journal,
+        history: History,
         ranks: Ranks,
         fingerprint: str | None,
         changed: list[Difference],
     ) -> None:
         """fingerprint: of the token cache that a resumed run was started with. changed: fields since then."""
         self.config, self.components = config, components
-        self.store, self.log, self.ranks, self.changed = store, log, ranks, changed
+        self.store, self.journal, self.history, self.ranks = store, journal, history, ranks
+        self.changed = changed
+        self.job: JsonObject = {}  # what the events of a start say of several ranks
+        if ranks.world > 1:
+            self.job = {"ranks": ranks.world, "mesh": str(mesh_of(config, ranks.world))}
         self.data_end = components.steps > 0  # the data end before train.steps
-        log.warn(components.warnings)
+        self._warn()
         for note in components.notes:
-            log.say(note)
+            journal.said(note)
         if store is not None:
             self.need_text(fingerprint)
         self.state = RunState(config, self.components)
-        self.history = History()
-        self.learning = LearningWatch(config, lambda: self.components.vocabulary, log.warn_at)
+        self.learning = LearningWatch(
+            config, lambda: self.components.vocabulary, lambda step, text: journal.warned(text, step)
+        )
         self.watch = Watch(ranks, config.dist.hang_timeout, self.components.ideal_step(config))
         # An update and the statistics of its forward pass.
         self.forward_statistics: tuple[int, dict[str, float]] = (0, {})
         self.weight_norms: tuple[int, dict[str, float]] = (0, {})
-        log.use(self._facts())
+
+    def _warn(self) -> None:
+        for text in self.components.warnings:
+            self.journal.warned(text)
 
     @property
     def engine(self) -> LoopEngine:
@@ -73,17 +83,17 @@ class Session:
 
     def end_with_data(self) -> None:
         """Make the last update the end of the run, whose data end earlier than its config."""
-        self.log.say(data_end_note(self.config, self.state.step_done))
+        self.journal.said(data_end_note(self.config, self.state.step_done))
         self.data_end = True
         self.config = shortened(self.config, self.state.step_done)
-        self.log.shorten(self.config.train)
+        self.journal.shortened(self.config.train)
         self.state.shorten(self.config)
 
     def need_text(self, fingerprint: str | None = None) -> None:
         """Read the config's text, where this run has not done so yet."""
         if DATA_FACT not in self.components.facts:
             self.components = add_text(self.components, self.config, fingerprint, self.ranks)
-            self.log.warn(self.components.warnings)
+            self._warn()
 
     def recall(self, recorded: RecordedValidations) -> None:
         """Take over what the run has logged up to the step that it continues from."""
@@ -100,8 +110,12 @@ class Session:
         """End what the training rows have running beside this process."""
         data_place.end_reading(self.engine.batcher)
 
-    def start(self) -> Start:
-        """What the lines of a start say."""
+    def start_lines(self) -> tuple[list[str], list[str]]:
+        """Return the lines of a start, and those for the copy of the output alone."""
+        start = self._start()
+        return start_lines(start), detail_lines(start)
+
+    def _start(self) -> Start:
         parts, step, folder = self.components, self.state.step_done, self.store.folder if self.store else None
         reached = last_peak_share(folder) if folder is not None and step else None
         threads = _core.num_threads()
@@ -124,7 +138,8 @@ class Session:
             changed=self.changed,
         )
 
-    def _facts(self) -> RunFacts:
+    def facts(self) -> RunFacts:
+        """Return what a style knows of the run."""
         parts = self.components
         return RunFacts(
             self.config,

@@ -30,6 +30,7 @@ class RunState:
         self.step_done = self.saved_step = 0
         self._extra_saves = save_steps(train.save_at)
         self.guard = UpdateGuard(train)
+        self.unlogged: StepRecord | None = None  # the last update, if it has no row
         self.last_validation: Validation | None = None
         self.validations = Validations()
         self._saved_best: tuple[float, int] | None = None  # as a checkpoint has it
@@ -212,7 +213,7 @@ class RunState:
         """Go on from an earlier checkpoint's state; the time since then has passed all the same."""
         self._earlier_seconds, self._begin = self.seconds, time.perf_counter()
         self.step_done = self.saved_step = int(state["step"])
-        self._last_loss = state["last_loss"]
+        self.unlogged, self._last_loss = None, state["last_loss"]
         self._saved_best = _best_in(state)
         self._logged_at = (self.step_done, self._train_seconds)
         return self.guard.go_back(from_step, state)

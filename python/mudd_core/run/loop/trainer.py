@@ -86,17 +86,17 @@ class Trainer(Hinted):
             self.engine, self._state, self._watch = run.engine, run.state, run.watch
             self.in_use = self.model.in_use
             requests = Requests(ranks, run.store, run.config.train)
-            source = LostSource(run.config.data.retries, run.reopen_rows, run.log.source_lost)
+            source = LostSource(run.config.data.retries, run.reopen_rows, run.journal.source_lost)
             self._updates = Updates(run, source, requests)
             self._saves = Saves(run)
             folder = run.store.folder if run.store and ranks.first else None
-            trace = Trace(run.config.train.profile, folder, self.engine, run.log.say)
+            trace = Trace(run.config.train.profile, folder, self.engine, run.journal.said)
             self._open.callback(trace.close)
             self._validator = Validator(run, source, requests, self._saves, trace)
             self._loop = TrainingLoop(run, requests, self._updates, self._validator, self._saves, trace)
             if not self._saves.resume() and model is None and run.config.start.load_parameters_path:
                 self._saves.begin_from_source()
-            run.log.opened(run.start)
+            run.journal.opened(run.start_lines)
         except BaseException:
             self.close()
             raise
@@ -204,7 +204,7 @@ class Trainer(Hinted):
         except BaseException as error:
             if isinstance(error, SourceLostError) and self._state.saved_step != self.step_done:
                 self.save()
-            self._run.log.broke_off()
+            self._run.journal.broke_off()
             raise
         finally:
             self._watch.end()

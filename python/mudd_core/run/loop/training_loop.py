@@ -13,6 +13,7 @@ from mudd_core.run.loop.updates import Updates
 from mudd_core.run.loop.validator import Validator
 from mudd_core.run.loop.weight_norms import reads_weights
 from mudd_core.run.records.events import StepRecord, Summary
+from mudd_core.run.report.style import logs_step
 from mudd_core.run.report.trace import Trace
 
 
@@ -47,7 +48,9 @@ class TrainingLoop:
                 record = self._update(settle)
             if record is None or record.step > state.step_done:  # dropped, or gone back to a checkpoint
                 continue
-            logged = self._run.log.took_step(record, state.clock.seconds_left(record.step))
+            logged, left = logs_step(self._run.config, record.step), state.clock.seconds_left(record.step)
+            self._run.journal.took_step(record, logged=logged, seconds_left=left)
+            state.unlogged = None if logged else record
             if logged:
                 state.logged(record)
             self._run.learning.took_step(record, logged=logged)
@@ -104,5 +107,11 @@ class TrainingLoop:
             validates=run.components.validates and not run.config.eval.off,
             warnings=tuple(run.learning.warnings),
         )
-        run.log.ended(summary)
+        last = None if stopped else state.unlogged
+        run.journal.ended(summary, last)
+        if last is not None:
+            state.unlogged = None
+        if run.store is not None:
+            run.store.finish(summary)
+        run.journal.finished(summary)
         return summary

@@ -37,7 +37,7 @@ class Updates:
 
     def __init__(self, run: Session, source: LostSource, requests: Requests) -> None:
         self._run, self._source, self._requests = run, source, requests
-        self._recovery = Recovery(run.config.train, run.engine, run.store, run.state, run.log, run.ranks)
+        self._recovery = Recovery(run.config.train, run.engine, run.store, run.state, run.journal, run.ranks)
         self._statistics: MupStatistics | None = None
         if run.ranks.first:
             self._statistics = statistics_of(run.config, run.components.model)
@@ -84,7 +84,7 @@ class Updates:
             metrics = {**metrics, "batch_hash": batch_hash(run.engine.last_batch(number))}
         record = replace(state.took_step(report, lr, seconds, metrics), statistics=found)
         read_weight_norms(run)
-        run.history.took_step(record)
+        run.journal.updated(record)
         if goes_back:
             self._recovery.go_back(t)
         copies = not run.cuts_weights or run.config.mesh.expert > 1  # slices have one owner each

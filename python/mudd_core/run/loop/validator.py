@@ -38,15 +38,14 @@ class Validator:
     def _validate(self) -> bool:
         """Validate this step; False if a stop interrupted it."""
         run, state = self._run, self._run.state
-        run.log.validating(state.step_done)
+        run.journal.validating(state.step_done)
         with self._trace.span("evaluation"):
-            result = self.measure(stop=self._stops, report=run.log.batch_validated)
+            result = self.measure(stop=self._stops, report=run.journal.batch_validated)
         if result is None:
             self._stops()
             return False
         state.validated(result)
-        run.history.validated(result)
-        run.log.validated(result)
+        run.journal.validated(result)
         run.learning.validated(result)
         if state.best_save_due():
             self._saves.save()

@@ -7,6 +7,7 @@ from array import array
 import numpy as np
 
 from mudd_core.run.records.events import Sample, StepRecord, Validation
+from mudd_core.run.records.journal import Listener
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.metrics import Row, numbers_of
 
@@ -42,19 +43,17 @@ class _Columns:
         return Metrics.of_columns({name: column.tolist() for name, column in self._columns.items()})
 
 
-class History:
+class History(Listener):
     """Takes what a run does in this process. A long run keeps every second update, every fourth, and so on."""
 
     def __init__(self) -> None:
         self._updates, self._validations = _Columns(), _Columns()
         self._samples: list[Sample] = []
 
-    def took_step(self, record: StepRecord) -> None:
-        """An update."""
+    def updated(self, record: StepRecord) -> None:
         self._updates.add(record.row())
 
     def validated(self, result: Validation) -> None:
-        """A validation that was due."""
         self._validations.add(result.row())
 
     def sampled(self, sample: Sample) -> None:

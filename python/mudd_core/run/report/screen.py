@@ -4,78 +4,117 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from mudd_core.run.report.progress import Progress
+from mudd_core.base.show.printable import beginning_of
+from mudd_core.base.types import Json
+from mudd_core.checkpoint import Checkpoint
+from mudd_core.config import Difference, TrainConfig
+from mudd_core.run.records.events import Rewind, Sample, StepRecord, Summary, Validation
+from mudd_core.run.records.journal import Listener
+from mudd_core.run.report.progress import Progress, step_fields
 
 
-class Screen:
-    """Prints lines. Before `open` they wait, so that an error of the start is alone on the screen.
+class Screen(Listener):
+    """Prints lines. Before `opened` they wait, so that an error of the start is alone on the screen."""
 
-    warned: the warnings so far, each once.
-    """
-
-    def __init__(self, progress: Progress, *, waits: bool, prints: bool) -> None:
-        """prints: warnings are printed; of several ranks one does."""
-        self.warned: list[str] = []
-        self._progress, self._prints = progress, prints
+    def __init__(self, progress: Progress, train: TrainConfig, *, waits: bool) -> None:
+        self._warned: set[str] = set()
+        self._progress, self._steps = progress, train.steps
         self._beside: Progress | None = None  # the progress line of a style whose lines are another program's
         self._ours = True  # the lines of steps are those of `step`
         self._waiting: list[Callable[[], None]] | None = [] if waits else None
-
-    @property
-    def waits(self) -> bool:
-        """Whether lines wait for `open`."""
-        return self._waiting is not None
-
-    @property
-    def shows(self) -> bool:
-        """Whether anything is printed."""
-        return self._prints and not self._progress.quiet
 
     def leave_lines_to_style(self) -> None:
         """From here on a style prints its lines of steps; a terminal shows the progress line on standard error."""
         self._ours, self._beside = False, self._progress.on_errors()
 
-    def say(self, text: str) -> None:
-        """A line on standard output that stays."""
-        self.wipe()
+    def said(self, text: str) -> None:
+        self._wipe()
         self._print(partial(self._progress.say, text))
 
-    def warn(self, text: str) -> None:
-        """A line on standard error, once."""
-        if self._prints and text not in self.warned:
-            self.warned.append(text)
-            self.wipe()
+    def warned(self, text: str, step: int | None = None) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            self._wipe()
             self._print(partial(_warn, text))
 
-    def step(self, fields: Sequence[str], *, logged: bool) -> None:
-        """Draw the progress line of an update."""
-        if self._ours:
-            self._progress.step(fields, logged=logged)
-        elif self._beside is not None:
-            self._beside.step(fields, logged=False)
+    def found(self, checkpoint: Checkpoint) -> None:
+        for passed in checkpoint.passed_over:
+            self.said(f"warning: {passed}")
 
-    def wipe(self) -> None:
-        """Remove the progress line on standard error, which the next step draws again."""
-        if self._beside is not None:
-            self._beside.wipe()
+    def resumed(self, checkpoint: Checkpoint, changed: Sequence[Difference], job: Mapping[str, Json]) -> None:
+        """Say where the run continues, unless the lines of the start will do so."""
+        if self._waiting is None:
+            fields = ", ".join(f"{change.path}={change.asked}" for change in changed)
+            more = f" with {fields}" if fields else ""
+            self.said(f"resumed from step {checkpoint.step} ({checkpoint.path}){more}")
 
-    def close(self) -> None:
-        """End the progress line."""
-        self.wipe()
-        self._progress.close()
-
-    def open(self, lines: Sequence[str], details: Sequence[str]) -> None:
-        """Print the lines of the start, then those that waited. details: for the log of the run alone."""
-        waiting, self._waiting = self._waiting or [], None
-        for line in lines:
+    def opened(self, lines: Callable[[], tuple[Sequence[str], Sequence[str]]]) -> None:
+        """Print the lines of the start if they are ours, then those that waited."""
+        if self._waiting is None:
+            return
+        shown, details = ((), ()) if self._progress.quiet else lines()
+        waiting, self._waiting = self._waiting, None
+        for line in shown:
             self._progress.say(line)
         for line in details:
             self._progress.detail(line)
         for print_line in waiting:
             print_line()
+
+    def shortened(self, train: TrainConfig) -> None:
+        self._steps = train.steps
+
+    def took_step(self, record: StepRecord, *, logged: bool, seconds_left: float) -> None:
+        fields = step_fields(record.row(), self._steps, seconds_left)
+        if self._ours:
+            self._progress.step(fields, logged=logged)
+        elif self._beside is not None:
+            self._beside.step(fields, logged=False)
+
+    def source_lost(self, step: int, place: str, reason: str, retry: int, seconds: float) -> None:
+        self.said(f"warning: step {step}: {place}: {reason}; retry {retry} in {seconds:.0f} s")
+
+    def skipped(self, step: int, reason: str, where: str) -> None:
+        bad = f"; the first bad number is in {where}" if where else ""
+        self.said(f"step {step}: {reason}; the update is skipped{bad}")
+
+    def rewound(self, rewind: Rewind, count: int, allowed: int) -> None:
+        self.said(
+            f"step {rewind.from_step + 1}: back to the checkpoint of step {rewind.to_step} (rewind {count} of "
+            f"{allowed}); batches {rewind.first_batch} to {rewind.last_batch} are left out"
+        )
+
+    def validated(self, result: Validation) -> None:
+        if self._ours:
+            self.said(
+                f"step {result.step}: validation loss {result.val_loss:.4f}, "
+                f"{result.text} ({result.seconds:.1f} s)"
+            )
+
+    def sampled(self, sample: Sample) -> None:
+        if self._ours:
+            self.said(f"step {sample.step}: sample {beginning_of(sample.prompt + sample.text)}")
+
+    def not_sampled(self, step: int, reason: str) -> None:
+        self.said(f"note: step {step}: no sample: {reason}")
+
+    def save_failed(self, error: Exception) -> None:
+        self.said(f"warning: {error}")
+
+    def finished(self, summary: Summary) -> None:
+        self._wipe()
+        self._progress.close()
+
+    def broke_off(self) -> None:
+        self._wipe()
+
+    def _wipe(self) -> None:
+        """Remove the progress line on standard error, which the next step draws again."""
+        if self._beside is not None:
+            self._beside.wipe()
 
     def _print(self, print_line: Callable[[], None]) -> None:
         if self._waiting is None:

@@ -8,15 +8,19 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from mudd_core.base.packages import needed
 from mudd_core.base.types import Json, JsonObject
-from mudd_core.config import Config, LogConfig, to_dict
+from mudd_core.config import LogConfig, to_dict
+from mudd_core.run.records.events import StepRecord, Summary, Validation
+from mudd_core.run.records.journal import Listener
+from mudd_core.run.report.style import Style
 from mudd_core.run.store.metrics import plain
-from mudd_core.run.store.run_folder import RunFolder
+from mudd_core.run.store.run_store import RunStore
 
 FINISH_SECONDS = 60.0  # that a run waits for its tracker at the end
 _MODES = ("online", "offline", "disabled")
@@ -53,34 +57,52 @@ def _obstacle() -> str:
     return ""
 
 
-class Tracker:
-    """A run of Weights & Biases. A failure of any call is one warning, and the end of the tracking."""
+class Tracker(Listener):
+    """A run of Weights & Biases, up to the end of the first call of fit().
 
-    def __init__(self, config: Config, folder: RunFolder, run_id: str) -> None:
-        self._config, self._run_folder = config, folder
-        self._run_id = config.log.wandb_run or run_id
+    A failure of any call is one warning, and the end of the tracking.
+    """
+
+    def __init__(self, style: Style, store: RunStore) -> None:
+        self._config, self._style, self._store = style.facts.config, style, store
         self._jobs: queue.Queue[_Job | None] = queue.Queue()
         self._dead = threading.Event()
+        self._thread: threading.Thread | None = None  # from the start of the run to the end of fit()
+
+    def began(self, step: int, documents: tuple[int, int]) -> None:
         # A daemon: a tracker that hangs does not keep the process.
         self._thread = threading.Thread(target=self._work, name="tracker", daemon=True)
         self._thread.start()
 
-    def log(self, values: Mapping[str, Json], step: int) -> None:
-        """Numbers of a step."""
+    def took_step(self, record: StepRecord, *, logged: bool, seconds_left: float) -> None:
+        if logged and self._thread is not None:
+            self._send(self._style.tracked(record), record.step)
+
+    def validated(self, result: Validation) -> None:
+        if self._thread is not None:
+            self._send(self._style.eval_tracked(result), result.step)
+
+    def ended(self, summary: Summary, last: StepRecord | None) -> None:
+        if last is not None:
+            self.took_step(last, logged=True, seconds_left=0.0)
+
+    def finished(self, summary: Summary) -> None:
+        """Send the summary, and wait for the tracker, but not for ever."""
+        if self._thread is not None:
+            self._send(asdict(summary), None)
+        self.closed()
+
+    def _send(self, values: Mapping[str, Json], step: int | None) -> None:
         if not self._dead.is_set():
             self._jobs.put((plain(dict(values)), step))
 
-    def finish(self, summary: Mapping[str, Json]) -> None:
-        """The end of the run; waits for the tracker, but not for ever."""
-        if not self._dead.is_set():
-            self._jobs.put((plain(dict(summary)), None))
-        self.close()
-
-    def close(self) -> None:
-        """Hand over what waits."""
+    def closed(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
         self._jobs.put(None)
-        self._thread.join(FINISH_SECONDS)
-        if self._thread.is_alive():
+        thread.join(FINISH_SECONDS)
+        if thread.is_alive():
             self._warn(f"it is not done after {FINISH_SECONDS:.0f} s")
 
     def _warn(self, reason: object) -> None:
@@ -110,13 +132,13 @@ class Tracker:
             mode = "offline"
         if "WANDB_MODE" in os.environ:
             os.environ["WANDB_MODE"] = mode  # the library refuses an empty one
-        folder = Path(log.wandb_dir) if log.wandb_dir else self._run_folder.path
+        folder = Path(log.wandb_dir) if log.wandb_dir else self._store.folder.path
         folder.mkdir(parents=True, exist_ok=True)
         return wandb.init(
             project=log.wandb_project,
             entity=log.wandb_entity or None,
             dir=str(folder),
-            id=self._run_id,
+            id=log.wandb_run or self._store.run_id,
             name=self._config.name,
             config=to_dict(self._config),
             mode=mode,

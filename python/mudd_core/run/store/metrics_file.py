@@ -6,6 +6,7 @@ line a validation.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -14,18 +15,20 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from mudd_core import _core
+from mudd_core.base.errors import SaveError, UserError
 from mudd_core.base.paths import local
-from mudd_core.base.regular_files import read_bytes
+from mudd_core.base.regular_files import open_binary, open_to_append, read_bytes
 from mudd_core.config import Config
 from mudd_core.config.programs import program_module
 from mudd_core.run.store.metrics import LineFile, MetricsLog, Row
+from mudd_core.run.store.run_folder import RunFolder
 
 _OBJECTS, _RESULTS = "train_results.txt", "results.txt"
 _RESULT = re.compile(rb"Step: (\d+); ")
 
 
 class MetricsFile:
-    """What log.metrics_file names, cut back to `resumed_step`; nothing where the config names none."""
+    """The file or folder of log.metrics_file, without lines after `resumed_step`."""
 
     def __init__(self, config: Config, resumed_step: int) -> None:
         """OSError where a file cannot be written."""
@@ -33,8 +36,6 @@ class MetricsFile:
         self._of_program = kind != "rows"
         self._lines: LineFile | None = None
         self._results: LineFile | None = None
-        if not config.log.metrics_file:
-            return
         self.path = lines_file(config)
         if not self._of_program:
             self._lines = MetricsLog(self.path, resumed_step=resumed_step)
@@ -117,3 +118,47 @@ def _step_of_result(line: bytes) -> float:
     """Return the step of a line of results.txt; 0 for another line, which is kept."""
     found = _RESULT.match(line)
     return float(found[1]) if found else 0.0
+
+
+_ROW_BEGIN = b'{"step": '  # of each row of metrics.jsonl
+
+
+def require_metrics_file(config: Config, folder: RunFolder | None = None) -> None:
+    """SaveError if log.metrics_file cannot be written; UserError for a file of something else; leaves nothing behind.
+
+    folder: of the run, which will make it; the file may be in it.
+    """
+    if not config.log.metrics_file:
+        return
+    path = lines_file(config)
+    if kind_of(config) == "folder" and not path.parent.exists():
+        _require_folder(path.parent)
+        return
+    if folder is not None and path.absolute().parent == folder.path.absolute() and not path.parent.exists():
+        return
+    is_new = not os.path.lexists(path)
+    try:
+        if not is_new:
+            with open_binary(path, links=False) as file:
+                begin = file.read(len(_ROW_BEGIN))
+            # Rows of a copy are cut back by their steps, which would empty a file of other objects.
+            wanted = b"{" if kind_of(config) != "rows" else _ROW_BEGIN
+            if not (begin.startswith(wanted) or wanted.startswith(begin)):
+                raise UserError(f"[log] metrics_file: expected a new file or one of metrics rows, got {path}")
+        open_to_append(path).close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise _unwritable(path, error.strerror) from error
+
+
+def _require_folder(path: Path) -> None:
+    """SaveError if a folder that is not there yet cannot be made."""
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        code = errno.EACCES if above.is_dir() else errno.ENOTDIR
+        raise _unwritable(path, os.strerror(code))
+
+
+def _unwritable(path: Path, reason: str | None) -> SaveError:
+    return SaveError(f"[log] metrics_file: cannot write {path}: {reason}; name another file")

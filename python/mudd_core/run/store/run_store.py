@@ -18,7 +18,7 @@ from mudd_core.config import Config, Difference, from_dict, to_dict, with_bound_
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.bits import bits_back_at, change_of_bits
 from mudd_core.run.records.event_names import EventName
-from mudd_core.run.records.events import Sample, Summary
+from mudd_core.run.records.events import Summary
 from mudd_core.run.store import own_code
 from mudd_core.run.store.bound_values import bound_facts, with_earlier_values
 from mudd_core.run.store.checkpoints import Checkpoints
@@ -39,7 +39,7 @@ from mudd_core.run.store.json_files import (
     write_summary,
 )
 from mudd_core.run.store.logs import Logs
-from mudd_core.run.store.metrics import RecordedValidations, Row, validations_of
+from mudd_core.run.store.metrics import RecordedValidations, validations_of
 from mudd_core.run.store.mirror import Mirror
 from mudd_core.run.store.moved_places import moved_along
 from mudd_core.run.store.resumed_config import resumed_config
@@ -50,8 +50,8 @@ from mudd_core.run.store.unfinished_import import require_weights
 class RunStore:
     """The files of one run. Order of use: adopt a config, begin, then log and save, then finish or close.
 
-    Each rank of a run has a RunStore, and rank 0 writes. All methods are collective but those that log, `adopted`,
-    `event`, `beat`, `take_stop_request` and `close`. save_error: of the newest save, None if that succeeded. ended:
+    Each rank of a run has a RunStore, and rank 0 writes. All methods are collective but `adopted`, `beat`,
+    `take_stop_request` and `close`. save_error: of the newest save, None if that succeeded. ended:
     everything is saved, and a later store of this process may take over.
     """
 
@@ -77,7 +77,7 @@ class RunStore:
         self._upload_error: SaveError | None = None
         self.save_error: Exception | None = None
         self._checkpoints = Checkpoints(self.folder)
-        self._logs = Logs(self.folder)
+        self.logs = Logs(self.folder)
 
     def _open(self, folder: RunFolder) -> None:
         """Lock the folder and fetch its missing files."""
@@ -232,7 +232,7 @@ class RunStore:
 
     def open_logs(self, step: int) -> None:
         """Open the logs without rows after the step, on rank 0."""
-        self._logs.open(step, self.config or Config())
+        self.logs.open(step, self.config or Config())
 
     def keep_files(self, files: Mapping[str, bytes]) -> None:
         """Write files that commands on the run read, such as its tokenizer; SaveError where that fails."""
@@ -264,7 +264,7 @@ class RunStore:
             self._checkpoints.drop_after(step, self.run_id)
             if self._mirror is not None and (obstacle := self._mirror.drop_missing()):
                 print(f"warning: {obstacle}", file=sys.stderr)
-            self._logs.close_rows()
+            self.logs.close_rows()
         except OSError as error:
             raise write_error(self.folder, error) from error
         saved = facts_of(self.folder)
@@ -278,43 +278,6 @@ class RunStore:
             dataclasses.asdict,
             lambda raw: RecordedValidations.of(raw, self.folder),
         )
-
-    def log(self, row: Row, statistics: Mapping[str, float] | None = None) -> None:
-        """One row of numbers, to metrics.jsonl and to TensorBoard. A disk that refuses it does not end the run."""
-        if self._ranks.first:
-            self._logs.row(row, statistics or {})
-
-    def add_to_board(
-        self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str] | None = None
-    ) -> None:
-        """Further tags of TensorBoard."""
-        if self._ranks.first:
-            self._logs.add_to_board(step, scalars, texts or {})
-
-    def log_object(self, values: Mapping[str, float | str]) -> None:
-        """One object of another program, to log.metrics_file where that has these."""
-        if self._ranks.first:
-            self._logs.object(values)
-
-    def log_result(self, line: str) -> None:
-        """One line of a validation, to the results.txt of log.metrics_file where there is one."""
-        if self._ranks.first:
-            self._logs.result(line)
-
-    @property
-    def last_sample(self) -> int:
-        """The step of the last text in samples.jsonl; -1 if there is none, and on other ranks."""
-        return self._logs.last_sample
-
-    def log_sample(self, sample: Sample) -> None:
-        """One text, to samples.jsonl and to TensorBoard."""
-        if self._ranks.first:
-            self._logs.sample(sample)
-
-    def event(self, name: str, **facts: Json) -> None:
-        """Something that happened, to events.jsonl."""
-        if self._ranks.first:
-            self._logs.event(name, facts)
 
     def save(
         self,
@@ -369,12 +332,12 @@ class RunStore:
     def _sync_logs(self) -> None:
         """Before a step is committed, its rows are on disk; SaveError where that fails."""
         self.beat()
-        self._logs.sync()
+        self.logs.sync()
 
     def _save_failed(self, step: int, error: SaveError) -> None:
         """Keep the reason, and write it to events.jsonl."""
         self.save_error = error
-        self.event(EventName.SAVE_FAILED, step=step, reason=str(error))
+        self.logs.files.event(EventName.SAVE_FAILED, step=step, reason=str(error))
 
     def finish(self, summary: Summary) -> None:
         """Write summary.json after the last row; SaveError if not every row is on disk."""
@@ -382,7 +345,7 @@ class RunStore:
         self.ended = True
 
     def _write_summary(self, summary: Summary) -> None:
-        self._logs.sync()
+        self.logs.sync()
         write_summary(self.folder, summary)
         if self._mirror is not None:
             self._mirror.push_logs()
@@ -392,7 +355,7 @@ class RunStore:
         if self._lock is None:
             return
         try:
-            self._logs.close()
+            self.logs.close()
             self._mirror_last_lines()
         finally:
             self._lock.close()

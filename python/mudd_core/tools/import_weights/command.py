@@ -217,7 +217,7 @@ def _write(
         if not store.save(0, parts, state):
             assert store.save_error is not None
             raise store.save_error
-        store.event(EventName.IMPORTED)
+        store.logs.files.event(EventName.IMPORTED)
     finally:
         store.close()
 
