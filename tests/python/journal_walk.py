@@ -15,7 +15,7 @@ from types import FrameType
 
 REPORTS = ("took_step", "sampled")
 SETTINGS = ("train.steps=4", "train.log_every=1", "train.eval_every=2", "sample.every=2")
-_LOOP = ("mudd_core.run.loop.training_loop", "mudd_core.run.loop.samples")
+_LOOP = ("mudd_core.run.loop.training_loop", "mudd_core.run.loop.validator")
 
 
 class Walks:

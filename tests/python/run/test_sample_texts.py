@@ -10,8 +10,7 @@ import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.config import GPT2Config, SampleConfig
 from mudd_core.data.tokenizers.tokenizer import ByteTokenizer
-from mudd_core.run.report.sample import write_text
-from mudd_core.run.report.stop_texts import StopTexts
+from mudd_core.run.report.sample import StopTexts, write_text
 
 
 def cut(pieces: tuple[str, ...], stops: list[str]) -> str:

@@ -19,8 +19,8 @@ from mudd_core.base.show.printable import beginning_of, printable
 from mudd_core.cli import main
 from mudd_core.config import Config, load_config
 from mudd_core.dist import Comm
-from mudd_core.run.loop import samples as loop_samples
 from mudd_core.run.loop import signals
+from mudd_core.run.loop import validator as loop_validator
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.ranks.hang_watch import Watch
 from mudd_core.run.records.events import Summary
@@ -145,7 +145,7 @@ def test_a_text_that_fails_ends_no_run(
     tmp_path: Path, tiny_text: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     want = train(tmp_path / "without", config_of(tiny_text)).final_hash
-    monkeypatch.setattr(loop_samples, "write_text", fail)
+    monkeypatch.setattr(loop_validator, "write_text", fail)
     with Trainer(config_of(tiny_text, *OFTEN), tmp_path / "run", progress=Progress()) as trainer:
         assert trainer.fit().final_hash == want
     note = "step 2: no sample: no memory for a cache"
@@ -160,7 +160,7 @@ def test_a_stop_cuts_the_text_short_and_the_resumed_run_writes_it(
 ) -> None:
     config = config_of(tiny_text, *OFTEN)
     want = train(tmp_path / "whole", config).final_hash
-    real, pieces = loop_samples.write_text, []
+    real, pieces = loop_validator.write_text, []
 
     def stopping(
         model: mc.Model, tokenizer: object, prompt: str, settings: object, write: Callable[[str], None]
@@ -172,10 +172,10 @@ def test_a_stop_cuts_the_text_short_and_the_resumed_run_writes_it(
 
         return real(model, tokenizer, prompt, settings, slow)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loop_samples, "write_text", stopping)
+    monkeypatch.setattr(loop_validator, "write_text", stopping)
     assert train(tmp_path / "parts", config).stopped == "a test" and len(pieces) == 1
     assert steps_of(tmp_path / "parts") == []
-    monkeypatch.setattr(loop_samples, "write_text", real)
+    monkeypatch.setattr(loop_validator, "write_text", real)
     _core.clear_requests()
     assert train(tmp_path / "parts", config).final_hash == want
     assert steps_of(tmp_path / "parts") == [2, 4, 6, 8]

@@ -85,7 +85,7 @@ class MuddformerStyle(MaxTextStyle):
 
     def tags(self, record: StepRecord) -> dict[str, float]:
         """The metrics of an update, the norm of every parameter, and with log.weights those of the connections."""
-        seconds, norms = self.seconds(record), self.facts.norms(record.step)
+        seconds, norms = self.seconds(record), record.norms
         tags = {
             "learning/loss": record.loss,
             "learning/aux_loss": _aux_loss(record),
@@ -97,7 +97,7 @@ class MuddformerStyle(MaxTextStyle):
         }
         tags |= {f"total_params/{self._name(name)}": norm for name, norm in norms.items()}
         if self.facts.config.log.weights:
-            tags |= self.facts.forward_statistics(record.step)
+            tags |= record.forward
         return tags | {
             "perf/step_time_seconds": 1 / seconds,
             "perf/per_device_tflops": self.tflops(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 
 from mudd_core.config.fields import walk
 from mudd_core.run.records.events import StepRecord
@@ -73,6 +74,6 @@ class MaxTextStyle(Style):
         return min(record.grad_norm, clip) if clip > 0 else record.grad_norm
 
 
-def joined(norms: dict[str, float]) -> float:
+def joined(norms: Mapping[str, float]) -> float:
     """Return the norm of all parameters together."""
     return math.sqrt(math.fsum(norm * norm for norm in norms.values()))

@@ -60,7 +60,7 @@ class TokenFormerStyle(MaxTextStyle):
             "learning/loss": record.loss,
             "learning/grad_norm": self.clipped(record),
             "learning/raw_grad_norm": record.grad_norm,
-            "learning/param_norm": joined(self.facts.norms(record.step)),
+            "learning/param_norm": joined(record.norms),
             "learning/skip_step": float(record.skipped),
             "learning/pre_grad_norm": before,
             "learning/upated_pre_grad_norm": self._norm,  # the program's spelling

@@ -58,9 +58,6 @@ class Session:
             config, lambda: self.components.vocabulary, lambda step, text: journal.warned(text, step)
         )
         self.watch = Watch(ranks, config.dist.hang_timeout, self.components.ideal_step(config))
-        # An update and the statistics of its forward pass.
-        self.forward_statistics: tuple[int, dict[str, float]] = (0, {})
-        self.weight_norms: tuple[int, dict[str, float]] = (0, {})
 
     def _warn(self) -> None:
         for text in self.components.warnings:
@@ -148,15 +145,5 @@ class Session:
             parts.peak,
             lambda: parts.model.n_parameters,
             parts.documents,
-            self._forward_statistics,
             self.ranks.world,
-            norms=self._weight_norms,
         )
-
-    def _weight_norms(self, step: int) -> dict[str, float]:
-        """Return the norms of the weights after update `step`, where run/loop/weight_norms.py has left them."""
-        return self.weight_norms[1] if self.weight_norms[0] == step else {}
-
-    def _forward_statistics(self, step: int) -> dict[str, float]:
-        """Return the statistics of update `step`, where run/loop/forward_statistics.py has left them."""
-        return self.forward_statistics[1] if self.forward_statistics[0] == step else {}

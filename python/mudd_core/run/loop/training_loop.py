@@ -9,9 +9,8 @@ from mudd_core.checkpoint import final_hash, is_weight
 from mudd_core.run.loop.requests import Requests
 from mudd_core.run.loop.saves import Saves
 from mudd_core.run.loop.session import Session
-from mudd_core.run.loop.updates import Updates
+from mudd_core.run.loop.updates import Updates, reads_weights
 from mudd_core.run.loop.validator import Validator
-from mudd_core.run.loop.weight_norms import reads_weights
 from mudd_core.run.records.events import StepRecord, Summary
 from mudd_core.run.report.style import logs_step
 from mudd_core.run.report.trace import Trace

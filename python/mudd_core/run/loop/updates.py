@@ -10,18 +10,19 @@ from dataclasses import replace
 import numpy as np
 
 from mudd_core.base.types import Array, Int32
-from mudd_core.engine.mup_statistics import MupStatistics, statistics_of
+from mudd_core.config import Config
+from mudd_core.engine.batch_part import BatchPart
+from mudd_core.engine.mup_statistics import MupStatistics, has_statistics, statistics_of
 from mudd_core.engine.rates import learning_rate
-from mudd_core.run.loop.forward_statistics import read_forward_statistics
+from mudd_core.engine.weight_norms import norms_of
 from mudd_core.run.loop.lost_source import LostSource
 from mudd_core.run.loop.recovery import Recovery
 from mudd_core.run.loop.requests import Requests
 from mudd_core.run.loop.session import Session
-from mudd_core.run.loop.weight_norms import read_weight_norms
 from mudd_core.run.ranks.same_weights import compare_due, compare_weights
 from mudd_core.run.records.engine import StepReport
 from mudd_core.run.records.events import StepRecord
-from mudd_core.run.report.style import logs_step
+from mudd_core.run.report.style import ForwardSums, forward_style, logs_step, reads_norms
 
 
 def batch_hash(arrays: Mapping[str, Array]) -> str:
@@ -57,7 +58,8 @@ class Updates:
         run.watch.phase("forward", t + 1)
         lr, limits, flags = learning_rate(run.config, t), state.guard.limits(), self._requests.flags()
         number = state.guard.batch_index(t)
-        if not read_forward_statistics(run, self._source, number, batch):
+        forward = read_forward_statistics(run, self._source, number, batch)
+        if forward is None:
             return None
         begin = time.perf_counter()
 
@@ -82,8 +84,8 @@ class Updates:
         metrics = run.engine.metrics()
         if run.config.log.batches:
             metrics = {**metrics, "batch_hash": batch_hash(run.engine.last_batch(number))}
-        record = replace(state.took_step(report, lr, seconds, metrics), statistics=found)
-        read_weight_norms(run)
+        record = state.took_step(report, lr, seconds, metrics)
+        record = replace(record, statistics=found, forward=forward, norms=read_weight_norms(run))
         run.journal.updated(record)
         if goes_back:
             self._recovery.go_back(t)
@@ -99,3 +101,51 @@ class Updates:
             inputs: Int32 = run.engine.batcher.arrays(number * size, size)["inputs"]
             return inputs
         return np.asarray(run.components.model.adapt(batch)["inputs"], np.int32)
+
+
+def read_forward_statistics(
+    run: Session, source: LostSource, number: int, batch: Mapping[str, Array] | None
+) -> dict[str, float] | None:
+    """Return the statistics of the next update if its log has them, else none; None if a stop was requested meanwhile.
+
+    number: of the run's own batch. batch: taken instead. Each rank reads its sequences; all ranks call it together.
+    """
+    step = run.state.step_done + 1
+    style = forward_style(run.config, step)
+    if style is None:
+        return {}
+    run.engine.settle()
+    model, train, ranks = run.components.model, run.config.train, run.ranks
+    part = BatchPart.of(train.batch_size, train.shard_count(), ranks.rank, ranks.world)
+
+    def read() -> ForwardSums:
+        if batch is None:
+            rows = run.engine.batcher.arrays(number * train.batch_size + part.first, part.samples)
+        else:
+            arrays = model.checked(model.adapt(batch))[0]
+            rows = {name: array[part.first : part.first + part.samples] for name, array in arrays.items()}
+        return style.read_forward(model, train.seq_len, rows)
+
+    found = source.reading(step, read)
+    if found is None:
+        return None
+    return style.forward_tags(ranks.gathered(found))
+
+
+def read_weight_norms(run: Session) -> dict[str, float]:
+    """Return the norms after the newest update if its log has them, else none; all ranks call it together."""
+    if not reads_norms(run.config, run.state.step_done):
+        return {}
+    if not run.together and not run.ranks.first:
+        return {}
+    own = run.engine.weight_squares()
+    return norms_of(run.ranks.gathered(own) if run.together else [own])
+
+
+def reads_weights(config: Config, step: int) -> bool:
+    """Return whether the log reads weights after update `step`.
+
+    All ranks ask: all wait for the weights of other nodes then.
+    """
+    statistics = has_statistics(config) and (logs_step(config, step) or logs_step(config, step + 1))
+    return statistics or reads_norms(config, step)

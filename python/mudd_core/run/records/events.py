@@ -27,6 +27,8 @@ class StepRecord:
 
     metrics: of the model, beside its loss; entries of the row like the other fields, SAMPLE_ACCURACY excepted. targets:
     that counted; no part of the row. statistics: of activations and updates, by the names of an original program.
+    forward, norms: statistics of the forward pass and norms of the weights after it, for the lines of such a program
+    alone; empty at other updates.
     """
 
     step: int
@@ -42,6 +44,8 @@ class StepRecord:
     targets: int = 0
     metrics: Mapping[str, Json] = field(default_factory=dict)
     statistics: Mapping[str, float] = field(default_factory=dict)
+    forward: Mapping[str, float] = field(default_factory=dict)
+    norms: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def perplexity(self) -> float:
@@ -57,7 +61,7 @@ class StepRecord:
         """The row of metrics.jsonl without statistics; `skipped` only where true, `rewinds` only behind one."""
         row = asdict(self)
         row |= row.pop("metrics")
-        for name in ("targets", "statistics", SAMPLE_ACCURACY):
+        for name in ("targets", "statistics", "forward", "norms", SAMPLE_ACCURACY):
             row.pop(name, None)
         rare = {name: row.pop(name) for name in ("skipped", "rewinds")}
         return row | {name: value for name, value in rare.items() if value}

@@ -29,9 +29,8 @@ ForwardSums = dict[str, dict[str, float]]
 class RunFacts:
     """What a style knows of a run. counted: the number of all weights. folder: None in a notebook.
 
-    documents: of training and validation, zeros where they are not known. forward_statistics: of an update,
-    by tag; none for families without. norms: of the weights after an update, by name. fields: of the original
-    program, by name, as the command of this run decides them; empty without such a command.
+    documents: of training and validation, zeros if unknown. fields: of the original program, by name,
+    as the command of this run decides them; empty without such a command.
     """
 
     config: Config
@@ -40,10 +39,8 @@ class RunFacts:
     peak: Peak
     counted: Callable[[], int]
     documents: tuple[int, int] = (0, 0)
-    forward_statistics: Callable[[int], dict[str, float]] = lambda step: {}
     ranks: int = 1
     fields: Mapping[str, object] = field(default_factory=dict)
-    norms: Callable[[int], dict[str, float]] = lambda step: {}
 
     @property
     def n_parameters(self) -> int:

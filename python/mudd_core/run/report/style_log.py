@@ -1,4 +1,4 @@
-"""What a program's way of logging hears of a run: the lines and tags of its style, and the log of its benchmark."""
+"""Listeners for the log style of a program: the lines and tags of its style, and the log of its benchmark."""
 
 from __future__ import annotations
 

@@ -1,17 +1,48 @@
-"""Writes the page of one run."""
+"""Writes the page of one run, with its status."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 
 from mudd_core.base.regular_files import write_text
 from mudd_core.config import Config
+from mudd_core.run.records.event_names import EventName
 from mudd_core.run.report.page.elements import clock_text
 from mudd_core.run.report.page.records import Records, read_records
 from mudd_core.run.report.page.sections import SECTIONS
 from mudd_core.run.report.page.shell import page
-from mudd_core.run.report.page.status import status_of
 from mudd_core.run.store.run_folder import RunFolder
+
+
+class Status(StrEnum):
+    """The word beside the run's name; page.css gives each a color."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    INTERRUPTED = "interrupted"
+    EMPTY = "not started"
+
+
+_BEGIN = (EventName.STARTED, EventName.RESUMED)
+_END = {EventName.FINISHED: Status.FINISHED, EventName.STOPPED: Status.STOPPED}
+
+
+def status_of(records: Records) -> Status:
+    """The status by the lock, the last start or end among the events, and summary.json of a run without events."""
+    if records.running:
+        return Status.RUNNING
+    names = [str(event["event"]) for event in records.events]
+    last = next((name for name in reversed(names) if name in _BEGIN or name in _END), "")
+    if last in _BEGIN:
+        return Status.INTERRUPTED
+    if last:
+        return _END[EventName(last)]
+    if records.summary:
+        return Status.STOPPED if records.summary.get("stopped") else Status.FINISHED
+    return Status.INTERRUPTED if records.updates.rows else Status.EMPTY
+
 
 FILE = "report.html"  # in the work directory, where no other file is named
 
