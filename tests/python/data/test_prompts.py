@@ -12,7 +12,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from mudd_core.data.tokenizers.bpe_training import train_bpe
 from mudd_core.data.tokenizers.source import find_tokenizer
-from mudd_core.data.tokenizers.tokenizer import Growing, Tokenizer
+from mudd_core.data.tokenizers.streams import Growing
+from mudd_core.data.tokenizers.tokenizer import Tokenizer, byte_alphabet
 from mudd_core.run.opened.folders import folder_tokenizer
 
 TEXTS = ["the cat sat on the mat", "hello world of text", "def read(self):\n    return 1\n"] * 20
@@ -112,7 +113,7 @@ def test_an_end_that_the_template_adds_is_left_out(tmp_path: Path) -> None:
     assert own.encode("the</s>")[-1] == own.eos_id  # typed
 
 
-def test_sentencepiece_begins_as_its_config_says(tmp_path: Path) -> None:
+def sentencepiece_folder(tmp_path: Path) -> Path:
     import sentencepiece
 
     (tmp_path / "t.txt").write_text("\n".join(TEXTS))
@@ -128,6 +129,11 @@ def test_sentencepiece_begins_as_its_config_says(tmp_path: Path) -> None:
         minloglevel=2,
     )
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "LlamaTokenizer"}))
+    return folder
+
+
+def test_sentencepiece_begins_as_its_config_says(tmp_path: Path) -> None:
+    folder = sentencepiece_folder(tmp_path)
     own, data = opened(folder), find_tokenizer(str(folder), 0).make()
     assert own.encode("the cat") == [own.bos_id, *data.encode("the cat")]
     assert own.encode("the cat", bos=False) == data.encode("the cat")
@@ -164,7 +170,7 @@ def test_the_first_space_after_a_prompt_is_kept(kind: str, tmp_path: Path) -> No
     text_of = own.stream(prompt)
     assert "".join(map(text_of, whole[len(prompt) :])) == " sat on"
     if kind != "llama-3":
-        assert "".join(map(Growing(own).add, own.encode("sat on", bos=False))) == "sat on"
+        assert "".join(map(Growing(own), own.encode("sat on", bos=False))) == "sat on"
 
 
 def test_the_ends_of_generation_config_are_read(tmp_path: Path) -> None:
@@ -172,3 +178,47 @@ def test_the_ends_of_generation_config_are_read(tmp_path: Path) -> None:
     for written, wanted in ((2, {2}), ([1, 3], {1, 3}), (None, set()), ("2", set()), ([True, 3], {3})):
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": written}))
         assert opened(folder).stop_ids == wanted
+
+
+# Bytes of which some are no character, or an incomplete one.
+BROKEN = [b"\xe2\x96", b"\xc3", b"\xff", b"\xf0\x9f\x98", b"\xed\xffW", b"\xffW", b"\xe2\x96W\xf0"]
+WHOLE = [b"\xe2\x96\x81", b"\xc3\xa9", b"W", b"\xf0\x9f\x98\x80W"]
+# transformers takes the first character back after the last byte; a stream has written it by then.
+TAKEN_BACK = [b"W\xc3", b"a\xa9W", b"\xc3\xa9\xff"]
+
+
+def byte_ids(stock: Any, text: bytes) -> list[int]:
+    """The ids of single bytes in a vocabulary."""
+    alphabet = {byte: character for character, byte in byte_alphabet().items()}
+    vocabulary = stock.get_vocab()
+    return [vocabulary.get(f"<0x{byte:02X}>", vocabulary.get(alphabet[byte])) for byte in text]
+
+
+@pytest.mark.parametrize("kind", ["llama-2", "llama-3", "sentencepiece"])
+def test_bytes_that_are_no_character_have_the_text_of_transformers(kind: str, tmp_path: Path) -> None:
+    import transformers
+
+    folder = sentencepiece_folder(tmp_path) if kind == "sentencepiece" else folder_of(tmp_path / "hf", kind)
+    stock: Any = transformers.AutoTokenizer.from_pretrained(folder)
+    own = opened(folder)
+    words = stock("the cat", add_special_tokens=False).input_ids
+    for text in (*BROKEN, *WHOLE, *TAKEN_BACK):
+        for ids in (
+            byte_ids(stock, text),
+            [*words, *byte_ids(stock, text)],
+            [*byte_ids(stock, text), *words],
+        ):
+            wanted = stock.decode(ids, skip_special_tokens=False)
+            assert own.decode(ids) == wanted
+            stream = own.stream()
+            streamed = "".join(map(stream, ids)) + stream.end()
+            assert streamed == wanted or (text in TAKEN_BACK and len(streamed) == len(wanted))
+            assert stream.end() == ""
+
+
+def test_a_prompt_of_byte_tokens_is_not_cut_inside_a_character(tmp_path: Path) -> None:
+    own = opened(folder_of(tmp_path / "hf", "llama-2"))
+    ids = own.encode("漢字漢字", bos=False)
+    for count in range(2):
+        stream = own.stream(ids[: len(ids) - 3 * count])
+        assert "".join(map(stream, own.encode("漢字 the", bos=False)[1:])) + stream.end() == "漢字 the"

@@ -58,3 +58,25 @@ def test_a_model_whose_positions_end_has_no_ring() -> None:
     assert not written
     write_text(model, ByteTokenizer(), "ab", SampleConfig(max_tokens=20), written.append, notes.append)
     assert len(notes) == 1 and notes[0].endswith("sample.max_tokens asked for 20")
+
+
+@pytest.mark.parametrize(
+    ("generated", "stops", "written"),
+    [
+        (b"a\xc3", [], "a\ufffd"),
+        (b"a\xf0\x9f\x98", ["ab"], "a\ufffd"),
+        (b"a\xc3", ["a"], ""),
+        (b"a\xc3", ["\ufffd"], "a"),
+        (b"\xc3\xa9", [], "\u00e9"),
+    ],
+)
+def test_a_sample_that_ends_inside_a_character_says_so(
+    generated: bytes, stops: list[str], written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = mc.Model(GPT2Config(d_model=8, n_layer=1, n_head=1, vocab_size=257, max_seq_len=8), seed=1)
+    pieces = list[str]()
+    for end in ([], [ByteTokenizer.eos_id]):
+        monkeypatch.setattr(model, "generate", lambda ids, end=end, **settings: iter([*generated, *end]))
+        pieces.clear()
+        text = write_text(model, ByteTokenizer(), "ab", SampleConfig(), pieces.append, stops=stops)
+        assert text == "".join(pieces) == written

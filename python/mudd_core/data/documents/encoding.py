@@ -14,6 +14,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.data.documents.encoding_child import parted
 from mudd_core.data.messages import Message, error_of, joined, receive, send
 from mudd_core.data.tokenizers.source import TokenizerSource
+from mudd_core.data.tokenizers.streams import TextStream
 from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer
 
 # With these, the process takes half of the memory: freed blocks go back to the system at once.
@@ -75,7 +76,7 @@ class ChildTokenizer:
         """As Tokenizer.decode."""
         return self.whole.decode(ids)
 
-    def stream(self, after: Sequence[int] = ()) -> Callable[[int], str]:
+    def stream(self, after: Sequence[int] = ()) -> TextStream:
         """As Tokenizer.stream."""
         return self.whole.stream(after)
 

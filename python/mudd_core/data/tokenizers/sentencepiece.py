@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -12,7 +13,8 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.packages import needed
 from mudd_core.base.types import Json
 from mudd_core.data.tokenizers.special_tokens import END_OF_TEXT, ShownByIds, SpecialIds, flag_of, named_ids
-from mudd_core.data.tokenizers.tokenizer import Growing, Ids
+from mudd_core.data.tokenizers.streams import Growing, TextStream
+from mudd_core.data.tokenizers.tokenizer import Ids
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
@@ -72,6 +74,12 @@ class SentencePieceTokenizer(ShownByIds):
         self._names = self._special_pieces() if special.names or prompts else {}
         self._begin = [self.bos_id] if special.begins and self.bos_id is not None else []
         self._end = [self.eos_id] if special.ends else []
+        self._bytes = {
+            i: int(self.piece(i)[1:-1], 16) for i in range(self.vocab_size) if self._model.is_byte(i)
+        }
+        self._unknown_byte = [
+            i for byte in "\ufffd".encode() for i, own in self._bytes.items() if own == byte
+        ]
 
     @property
     def data(self) -> bytes:
@@ -150,9 +158,29 @@ class SentencePieceTokenizer(ShownByIds):
                 parts.append([])
             else:
                 parts[-1].append(token)
-        texts: list[str] = self._guard(lambda: [self._model.decode(part) for part in parts])
+        texts: list[str] = self._guard(
+            lambda: [self._model.decode([*self._whole_characters(part)]) for part in parts]
+        )
         return END_OF_TEXT.join(texts)
 
-    def stream(self, after: Sequence[int] = ()) -> Callable[[int], str]:
-        """Return a function that takes one id after the other and gives the text that is complete with it."""
-        return Growing(self, after).add
+    def stream(self, after: Sequence[int] = ()) -> TextStream:
+        """Return the text of ids that come one by one."""
+        return Growing(self, after)
+
+    def _whole_characters(self, ids: Iterable[int]) -> Iterator[int]:
+        """Replace the byte tokens of each run that is not UTF-8 by U+FFFD, one for each byte.
+
+        transformers decodes a run as a whole; the library keeps the characters in it.
+        """
+        for is_byte, run in groupby(ids, self._bytes.__contains__):
+            found = list(run)
+            text = bytes(self._bytes[i] for i in found) if is_byte else b""
+            yield from found if _is_utf8(text) else self._unknown_byte * len(text)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

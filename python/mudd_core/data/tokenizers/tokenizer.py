@@ -11,7 +11,6 @@ bytes, except where SpecialIds.names asks for the rule of the original programs.
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -30,6 +29,7 @@ from mudd_core.data.tokenizers.special_tokens import (
     usual_begin,
     usual_end,
 )
+from mudd_core.data.tokenizers.streams import Bytes, Growing, TextStream
 from mudd_core.data.tokenizers.trial import has_own_form, try_in_child
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class Tokenizer(Protocol):
     def decode(self, ids: Iterable[int]) -> str:
         """Text of ids; what is not UTF-8 becomes U+FFFD, the end of a document `<|endoftext|>`."""
 
-    def stream(self, after: Sequence[int] = ()) -> Callable[[int], str]:
-        """Return a function that takes one id after the other and gives the text that is complete with it.
+    def stream(self, after: Sequence[int] = ()) -> TextStream:
+        """Return the text of ids that come one by one.
 
         after: ids before the first one, such as a prompt; their text is not given.
         """
@@ -98,9 +98,8 @@ class _ByteVocabulary(ShownByIds):
     def decode(self, ids: Iterable[int]) -> str:
         return b"".join(self.token_bytes(int(i)) for i in ids).decode("utf-8", "replace")
 
-    def stream(self, after: Sequence[int] = ()) -> Callable[[int], str]:
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        return lambda token: decoder.decode(self.token_bytes(int(token)))
+    def stream(self, after: Sequence[int] = ()) -> TextStream:
+        return Bytes(self.token_bytes)
 
 
 class ByteTokenizer(_ByteVocabulary):
@@ -242,29 +241,8 @@ class JsonTokenizer(_ByteVocabulary):
         text: str = self._guard(lambda: library.decode(wanted, skip_special_tokens=False))
         return text
 
-    def stream(self, after: Sequence[int] = ()) -> Callable[[int], str]:
-        return super().stream() if self._is_byte_level else Growing(self, after).add
-
-
-_CONTEXT = 8  # ids of a prompt that a decoder sees: it drops the space of the first token alone
-
-
-class Growing:
-    """Streaming for decoders that look at neighbours: the text of all ids without the text that was given before."""
-
-    def __init__(self, tokenizer: Tokenizer, after: Sequence[int] = ()) -> None:
-        self._tokenizer = tokenizer
-        self._ids = [int(token) for token in after[-_CONTEXT:]]
-        self._given = len(tokenizer.decode(self._ids)) if self._ids else 0
-
-    def add(self, token: int) -> str:
-        self._ids.append(int(token))
-        text = self._tokenizer.decode(self._ids)
-        if text.endswith("\ufffd"):  # perhaps half a character
-            return ""
-        new = text[self._given :]
-        self._given = len(text)
-        return new
+    def stream(self, after: Sequence[int] = ()) -> TextStream:
+        return super().stream() if self._is_byte_level else Growing(self, after)
 
 
 def byte_alphabet() -> dict[str, int]:

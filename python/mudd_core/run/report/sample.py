@@ -118,7 +118,8 @@ def write_text(
                 f"the model's longest sequence of {longest} tokens is full: {room} tokens behind a prompt of "
                 f"{len(tokens)}, sample.max_tokens asked for {settings.max_tokens}{way_out}"
             )
-    if held := stop.rest():
+    held = "" if stop.found else stop.take(text_of.end())
+    if held := held + stop.rest():
         parts.append(held)
         write(held)
     return "".join(parts)
