@@ -23,6 +23,7 @@ from mudd_core.config.mesh import DistConfig, MeshConfig
 from mudd_core.config.mesh_fit import Mesh, mesh_of, worlds
 from mudd_core.config.optim import OptimConfig
 from mudd_core.config.overrides import apply_overrides, split_words, typed_names
+from mudd_core.config.run_config import Config
 from mudd_core.config.saved import (
     Difference,
     config_hash,
@@ -33,7 +34,7 @@ from mudd_core.config.saved import (
     to_json,
     with_bound_values,
 )
-from mudd_core.config.schema import Config, EvalConfig, LossConfig, SampleConfig, StartConfig
+from mudd_core.config.schema import EvalConfig, LossConfig, SampleConfig, StartConfig
 from mudd_core.config.train import TrainConfig
 from mudd_core.config.tune import LoraConfig, TuneConfig
 

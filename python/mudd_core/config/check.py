@@ -25,7 +25,7 @@ from mudd_core.config.tune import tune_faults
 from mudd_core.config.values import KINDS
 
 if TYPE_CHECKING:
-    from mudd_core.config.schema import Config, StartConfig
+    from mudd_core.config.schema import Sections, StartConfig
 
 _LARGEST_FLOAT = 3.4028234663852886e38  # of float32, in which the core computes
 _MOST_TOKENS = 2**31 - 1  # of a batch: its ids are counted in 32 bits
@@ -35,7 +35,7 @@ def _is_power_of_two(number: int) -> bool:
     return number > 0 and number & (number - 1) == 0
 
 
-def shard_count(config: Config) -> int:
+def shard_count(config: Sections) -> int:
     """Logical shards in use: train.logical_shards, capped at the largest power of two not above the batch."""
     return config.train.shard_count()
 
@@ -87,7 +87,7 @@ def model_faults(model: ModelConfig) -> list[str]:
     return [fault for fault in map(_field_fault, walk(model, "model.")) if fault] or model.faults()
 
 
-def _path_faults(config: Config) -> list[str]:
+def _path_faults(config: Sections) -> list[str]:
     paths = {"data.cache_dir": mapped(config.data.cache_dir, config.storage.map)}
     source = readable(config.start.load_parameters_path, config.storage.map)
     if not is_bucket(source):  # the run there is fetched at the start
@@ -95,7 +95,7 @@ def _path_faults(config: Config) -> list[str]:
     return [f"{name}: {fault}" for name, path in paths.items() if (fault := url_fault(path))]
 
 
-def _model_faults(config: Config) -> list[str]:
+def _model_faults(config: Sections) -> list[str]:
     model = config.model
     faults = model.faults()
     if model.max_seq_len and config.train.seq_len > model.max_seq_len:
@@ -124,7 +124,7 @@ def _start_faults(start: StartConfig) -> list[str]:
     return faults
 
 
-def _train_faults(config: Config) -> list[str]:
+def _train_faults(config: Sections) -> list[str]:
     train, optim, faults = config.train, config.optim, []
     for name, windows in (("train", train.batch_size), ("eval", config.eval.batch_size)):
         if windows * train.seq_len > _MOST_TOKENS:
@@ -186,7 +186,7 @@ def _train_faults(config: Config) -> list[str]:
     return faults
 
 
-def check_config(config: Config, typed: Mapping[str, str] | None = None) -> None:
+def check_config(config: Sections, typed: Mapping[str, str] | None = None) -> None:
     """Raise UserError listing every broken rule; return nothing when all hold.
 
     typed: what messages call fields that a flag set, as typed_names gives it.
@@ -212,7 +212,7 @@ def check_config(config: Config, typed: Mapping[str, str] | None = None) -> None
         raise UserError("\n".join([*(f"[config] {fault}" for fault in faults), *unbuilt]))
 
 
-def _bad_record_faults(config: Config) -> list[str]:
+def _bad_record_faults(config: Sections) -> list[str]:
     """Return the fault of data.bad_records=drop for a pipeline without records."""
     data = config.data
     if data.bad_records == "fail" or spec_of(data.pipeline).has_records:
@@ -222,7 +222,7 @@ def _bad_record_faults(config: Config) -> list[str]:
     ]
 
 
-def _validation_faults(config: Config) -> list[str]:
+def _validation_faults(config: Sections) -> list[str]:
     """The faults of fields that compare validations."""
     train, faults = config.train, []
     periodic = train.eval_every or config.eval.every_tokens or train.epochs

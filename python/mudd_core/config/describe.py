@@ -12,7 +12,7 @@ from mudd_core.config.fields import FieldInfo, walk
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from mudd_core.config.schema import Config
+    from mudd_core.config.schema import Sections
 
 _COLUMN = 30  # where the meaning of a field begins in a table
 
@@ -38,7 +38,7 @@ def short_entry(info: FieldInfo, width: int) -> str:
     return f"{head:<{_COLUMN}} {textwrap.shorten(info.text, space, placeholder=' ...')}{unit}"
 
 
-def field_help(config: Config, width: int = 100, only: str = "", without: str = "\n") -> str:
+def field_help(config: Sections, width: int = 100, only: str = "", without: str = "\n") -> str:
     """Every field (below `only`, not below `without`) with its value in this config, type, unit and meaning."""
     shown = (
         info for info in walk(config) if info.path.startswith(only) and not info.path.startswith(without)
@@ -46,7 +46,7 @@ def field_help(config: Config, width: int = 100, only: str = "", without: str = 
     return "\n".join(_entry(info, width) for info in shown)
 
 
-def listing(config: Config) -> str:
+def listing(config: Sections) -> str:
     """`path = value` for every field, one section a line."""
     sections: dict[str, list[str]] = {}
     for info in walk(config):

@@ -22,8 +22,8 @@ from mudd_core.config.overrides import apply_overrides, split_words
 from mudd_core.config.own_files import files_read
 from mudd_core.config.own_optimizers import run_named_optimizer
 from mudd_core.config.replaced import Changes, with_changes
+from mudd_core.config.run_config import Config
 from mudd_core.config.saved import from_dict
-from mudd_core.config.schema import Config
 from mudd_core.config.suggest import nearest
 
 

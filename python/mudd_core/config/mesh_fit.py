@@ -12,7 +12,7 @@ from mudd_core.config.mesh import LARGEST_FSDP, NOT_BUILT, MeshConfig
 from mudd_core.config.pipelines import spec_of
 
 if TYPE_CHECKING:
-    from mudd_core.config.schema import Config
+    from mudd_core.config.schema import Sections
 
 UNIT = 4096  # numbers of a parameter that have one owner (contracts 25)
 
@@ -35,7 +35,7 @@ class Mesh:
         return f"data {self.data} x fsdp {self.fsdp}{experts}"
 
 
-def mesh_of(config: Config, world: int) -> Mesh:
+def mesh_of(config: Sections, world: int) -> Mesh:
     """The mesh of the config over so many ranks; UserError where one does not fit the other."""
     train = config.train
     if world > 1 and (fault := _unequal_targets(config, world)):
@@ -45,7 +45,7 @@ def mesh_of(config: Config, world: int) -> Mesh:
     return found
 
 
-def require_runs(config: Config, world: int) -> None:
+def require_runs(config: Sections, world: int) -> None:
     """UserError for micro-batches where ranks have unequally many samples (mesh.any_world)."""
     train = config.train
     if 0 < train.micro_batch_size < train.batch_size and train.shard_count() % world:
@@ -55,7 +55,7 @@ def require_runs(config: Config, world: int) -> None:
         )
 
 
-def _unequal_targets(config: Config, world: int) -> str:
+def _unequal_targets(config: Sections, world: int) -> str:
     """Why micro-batches of ranks may count unequally many targets, which micro_mean cannot weigh; empty if none.
 
     Of a reader of the user's nothing is known: there the first such step ends the run.
@@ -72,7 +72,7 @@ def _unequal_targets(config: Config, world: int) -> str:
     return ""
 
 
-def mesh_faults(config: Config) -> list[str]:
+def mesh_faults(config: Sections) -> list[str]:
     """What the mesh asks for and no world can give, one line each."""
     mesh, faults = config.mesh, list[str]()
     for name in ("data", "fsdp"):
@@ -98,7 +98,7 @@ def _wider(mesh: MeshConfig, ranks: int) -> int:
     return ranks * mesh.fsdp if mesh.fsdp > 1 else -1
 
 
-def _expert_faults(config: Config) -> list[str]:
+def _expert_faults(config: Sections) -> list[str]:
     """What is wrong with a model whose experts the ranks of mesh.expert hold between them."""
     ranks, family, mixture = config.mesh.expert, config.model.family, mixture_of(config.model)
     if ranks == 1:

@@ -10,7 +10,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.fields import walk
 from mudd_core.config.load import find_config, read_config
 from mudd_core.config.overrides import field_path, split_words
-from mudd_core.config.schema import Config
+from mudd_core.config.run_config import Config
 from mudd_core.config.suggest import nearest_field
 
 

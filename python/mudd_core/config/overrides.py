@@ -24,9 +24,9 @@ from mudd_core.config.suggest import nearest, nearest_field, nearest_option
 from mudd_core.config.values import flag, number, whole
 
 if TYPE_CHECKING:
-    from mudd_core.config.schema import Config
+    from mudd_core.config.schema import Sections
 
-AnyConfig = TypeVar("AnyConfig", bound="Config")
+AnyConfig = TypeVar("AnyConfig", bound="Sections")
 # A name that several sections have means the first of these: --seed is train.seed, --vocab-size is data.vocab_size.
 # Fields of lora have no short names: --rank would be taken for --ranks, and --dropout is another program's.
 _SECTIONS = (
@@ -151,7 +151,7 @@ def in_asked_family(config: AnyConfig, name: str) -> AnyConfig:
 
 
 def split_words(
-    words: Sequence[str], config: Config, known: Sequence[str] = (), first: str = ""
+    words: Sequence[str], config: Sections, known: Sequence[str] = (), first: str = ""
 ) -> list[Override]:
     """Overrides in the given words.
 
@@ -205,7 +205,7 @@ def apply_overrides(config: AnyConfig, overrides: Sequence[Override]) -> AnyConf
     return config
 
 
-def require_consistent(config: Config, before: ModelConfig, fields: Set[str]) -> None:
+def require_consistent(config: Sections, before: ModelConfig, fields: Set[str]) -> None:
     """Raise UserError where the model's family forbids to change these of its fields alone. before: the old model."""
     if wrong := config.model.overridden(before, fields):
         raise UserError(f"[config] {wrong}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from mudd_core.config.schema import Config
+    from mudd_core.config.schema import Sections
 
 KEY = "data.pipeline"  # names one of these, or a reader of the user's
 
@@ -109,7 +109,7 @@ def listed(specs: Iterable[PipelineSpec], last: str) -> str:
     return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)
 
 
-def stream_faults(config: Config) -> list[str]:
+def stream_faults(config: Sections) -> list[str]:
     """Why the data of a config cannot be streamed, each with the way out."""
     data, faults = config.data, []
     if not spec_of(data.pipeline).streams:
@@ -128,6 +128,6 @@ def stream_faults(config: Config) -> list[str]:
     return faults
 
 
-def asked_stream_faults(config: Config) -> list[str]:
+def asked_stream_faults(config: Sections) -> list[str]:
     """The same where the config asks for a stream."""
     return [f"data.cache={fault}" for fault in stream_faults(config)] if config.data.cache == "stream" else []

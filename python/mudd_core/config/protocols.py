@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from mudd_core.config.pipelines import spec_of
 
 if TYPE_CHECKING:
-    from mudd_core.config.schema import Config
+    from mudd_core.config.schema import Sections
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,18 @@ _ALL = (
 PROTOCOLS = {one.name: one for one in _ALL}
 
 
-def protocol_of(config: Config) -> str:
+def protocol_of(config: Sections) -> str:
     """The protocol in force: what eval.protocol names, else that of data.pipeline."""
     asked = config.eval.protocol
     return spec_of(config.data.pipeline).protocol if asked == "auto" else asked
 
 
-def validation_batch(config: Config) -> int:
+def validation_batch(config: Sections) -> int:
     """Return the rows of a validation batch."""
     return config.eval.batch_size or config.train.batch_size
 
 
-def protocol_faults(config: Config) -> list[str]:
+def protocol_faults(config: Sections) -> list[str]:
     """A message if eval.protocol is that of another pipeline."""
     pipeline, asked = config.data.pipeline, config.eval.protocol
     spec = spec_of(pipeline)

@@ -11,7 +11,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.check import check_config, type_fault
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk, with_section
-from mudd_core.config.overrides import field_path, in_asked_family, require_consistent
+from mudd_core.config.overrides import AnyConfig, field_path, in_asked_family, require_consistent
 from mudd_core.config.own_files import name_own, split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.own_optimizers import named_optimizer
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     import numpy as np
     from _typeshed import DataclassInstance
 
-    from mudd_core.config.schema import Config
+    from mudd_core.config.schema import Sections
 
 # A field's value; of a section its dataclass, or a dict of its fields.
 Value: TypeAlias = "Scalar | os.PathLike[str] | np.generic | DataclassInstance | Mapping[str, Value]"
 Changes: TypeAlias = "Mapping[str, Value]"
 
 
-def with_changes(config: Config, changes: Changes) -> Config:
+def with_changes(config: AnyConfig, changes: Changes) -> AnyConfig:
     """The checked config with the fields of `changes` set, in their order: {"train.steps": 20, "model": {...}}.
 
     A dict of a section sets its fields; one of the model that names a family is a new model. UserError names the field,
@@ -64,7 +64,7 @@ def _leaves(changes: Changes, prefix: str = "") -> Iterator[tuple[str, Value]]:
             yield path, value
 
 
-def _sections(config: Config) -> list[str]:
+def _sections(config: Sections) -> list[str]:
     return [
         field.name
         for field in dataclasses.fields(config)
@@ -72,7 +72,7 @@ def _sections(config: Config) -> list[str]:
     ]
 
 
-def _section(config: Config, name: str, value: Value) -> DataclassInstance:
+def _section(config: Sections, name: str, value: Value) -> DataclassInstance:
     """The new section: one of the same kind, or of any family for the model."""
     wanted = type(getattr(config, name))
     found = section_of(wanted, value, name) if isinstance(value, Mapping) else value
@@ -83,7 +83,7 @@ def _section(config: Config, name: str, value: Value) -> DataclassInstance:
     raise mismatch(f"[config] {name}", f"{wanted.__name__} or a dict of its fields", value)
 
 
-def _field(config: Config, name: str) -> FieldInfo:
+def _field(config: Sections, name: str) -> FieldInfo:
     """The field of a dotted name, or of an alias with its section; UserError where there is none."""
     infos = {info.path: info for info in walk(config)}
     known = field_path(name, list(infos.values()))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, overload
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
-from mudd_core.config.describe import config_table
 from mudd_core.config.families import FAMILIES, ModelConfig, TransformerPPConfig
 from mudd_core.config.fields import FieldInfo, opt, walk
 from mudd_core.config.log import LogConfig
@@ -18,10 +16,7 @@ from mudd_core.config.optim import OptimConfig
 from mudd_core.config.protocols import PROTOCOLS
 from mudd_core.config.sections import section_of
 from mudd_core.config.train import MICRO_BATCH_SIZE, TrainConfig
-from mudd_core.config.tune import LoraConfig, TuneConfig, trained_patterns
-
-if TYPE_CHECKING:
-    from mudd_core.config.replaced import Changes, Value
+from mudd_core.config.tune import LoraConfig, TuneConfig
 
 _SEEDS = 2**64 - 1
 
@@ -156,8 +151,8 @@ class StartConfig:
 
 
 @dataclass(frozen=True)
-class Config:
-    """A run. Config files return one of these from get_config(); a section may be given as a dict of its fields."""
+class Sections:
+    """The sections of a Config, with the values that follow from several of them."""
 
     name: str = opt("run", "name of the run; the default work directory is runs/<name>", free=True)
     model: ModelConfig = field(default_factory=TransformerPPConfig)
@@ -186,44 +181,10 @@ class Config:
                 raise UserError(f"[config] {item.name}: expected {wanted}, got {type(value).__name__}")
             object.__setattr__(self, item.name, section_of(cls, value, item.name))
 
-    @overload
-    def replace(self, field: str, value: Value) -> Config: ...
-    @overload
-    def replace(self, field: Changes) -> Config: ...
-    def replace(self, field: str | Changes, value: Value | None = None) -> Config:
-        """A checked copy with other values: `replace("train.steps", 20)` or `replace({"train.steps": 20, ...})`.
-
-        A section takes a dict of its fields or its dataclass, a model with a "family" is a new one. UserError (a
-        ValueError) names the field, the value and the nearest field there is.
-        """
-        from mudd_core.config.replaced import with_changes
-
-        if isinstance(field, Mapping):
-            return with_changes(self, field)
-        if not isinstance(field, str):
-            raise TypeError(
-                f"[config] replace: expected a field or a dict of fields, got a {type(field).__name__}; type "
-                'config.replace({"train.steps": 20})'
-            )
-        if value is None:
-            raise UserError(
-                f"[config] replace: expected a value for '{field}', got None; type "
-                f'config.replace("{field}", VALUE) or config.replace({{"{field}": VALUE}})'
-            )
-        return with_changes(self, {field: value})
-
-    def _repr_html_(self) -> str:
-        return config_table(self, Config(model=type(self.model)()), f"Config '{self.name}'")
-
     @property
     def order_seed(self) -> int:
         """The seed of the data order: data.seed, or train.seed where that is -1."""
         return self.train.seed if self.data.seed < 0 else self.data.seed
-
-    @property
-    def trained(self) -> str:
-        """Patterns of the names that train (train.trainable, tune.method); empty = all."""
-        return trained_patterns(self)
 
     @property
     def bound_fields(self) -> tuple[str, ...]:
@@ -241,17 +202,16 @@ class Config:
         return self.optim.schedule_steps or self.train.steps
 
 
-for _item in fields(Config):
+for _item in fields(Sections):
     if isinstance(_item.default_factory, type):
         explain_assignment(_item.default_factory, _item.name)
 for _family in FAMILIES.values():
     explain_assignment(_family.config, "model")
-explain_assignment(Config, "")
 
 
 def fields_of_all() -> list[FieldInfo]:
     """The fields of the configs of all families, each path once."""
     found: dict[str, FieldInfo] = {}
     for family in FAMILIES.values():
-        found |= {info.path: info for info in walk(Config(model=family.config()))}
+        found |= {info.path: info for info in walk(Sections(model=family.config()))}
     return list(found.values())

@@ -9,7 +9,7 @@ from mudd_core.config.fields import opt
 from mudd_core.config.mesh import PISSA
 
 if TYPE_CHECKING:
-    from mudd_core.config.schema import Config
+    from mudd_core.config.schema import Sections
 
 ADAPTERS = "*.lora_a,*.lora_b"  # the parameters that learn under tune.method=lora
 ALL = "all"
@@ -66,7 +66,7 @@ class LoraConfig:
         return self.alpha / self.rank
 
 
-def lora_of(config: Config) -> LoraConfig | None:
+def lora_of(config: Sections) -> LoraConfig | None:
     """The adapters that a run has, if it trains some."""
     return config.lora if config.tune.method == "lora" else None
 
@@ -77,7 +77,7 @@ def last_blocks(method: str) -> int:
     return int(count) if head == "last" and count.isascii() and count.isdecimal() and len(count) < 10 else 0
 
 
-def trained_patterns(config: Config) -> str:
+def trained_patterns(config: Sections) -> str:
     """The patterns of names that train, as train.trainable has them; empty: all."""
     method = config.tune.method
     if method == "lora":
@@ -88,7 +88,7 @@ def trained_patterns(config: Config) -> str:
     return config.train.trainable
 
 
-def tune_faults(config: Config) -> list[str]:
+def tune_faults(config: Sections) -> list[str]:
     """The broken rules of the sections tune and lora."""
     method, lora, start, faults = config.tune.method, config.lora, config.start, list[str]()
     count = last_blocks(method)

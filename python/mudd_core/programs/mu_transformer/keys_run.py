@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mudd_core.config.fields import Scalar, replace_path
-from mudd_core.config.schema import Config
+from mudd_core.config.run_config import Config
 from mudd_core.programs.mesh_sizes import note, of_rows
 from mudd_core.programs.mu_transformer.keys_values import Fields, keys_of, number, text, whole
 from mudd_core.programs.row import Value, Values

@@ -6,7 +6,7 @@ import math
 
 from mudd_core.config.families.mup import FUSED, POINTWISE, MupConfig
 from mudd_core.config.fields import Scalar
-from mudd_core.config.schema import Config
+from mudd_core.config.run_config import Config
 from mudd_core.programs.row import Convert, Values
 
 # Settings of the model that have the same name in our config: for the command line and for its weights (interop).

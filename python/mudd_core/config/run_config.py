@@ -1,0 +1,54 @@
+"""The config of a run: its sections, and the copy of it with other values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import overload
+
+from mudd_core.base.errors import UserError
+from mudd_core.config.describe import config_table
+from mudd_core.config.no_assignment import explain_assignment
+from mudd_core.config.replaced import Changes, Value, with_changes
+from mudd_core.config.schema import Sections
+from mudd_core.config.tune import trained_patterns
+
+
+@dataclass(frozen=True)
+class Config(Sections):
+    """A run. Config files return one of these from get_config(); a section may be given as a dict of its fields."""
+
+    @overload
+    def replace(self, field: str, value: Value) -> Config: ...
+    @overload
+    def replace(self, field: Changes) -> Config: ...
+    def replace(self, field: str | Changes, value: Value | None = None) -> Config:
+        """A checked copy with other values: `replace("train.steps", 20)` or `replace({"train.steps": 20, ...})`.
+
+        A section takes a dict of its fields or its dataclass, a model with a "family" is a new one. UserError (a
+        ValueError) names the field, the value and the nearest field there is.
+        """
+        if isinstance(field, Mapping):
+            return with_changes(self, field)
+        if not isinstance(field, str):
+            raise TypeError(
+                f"[config] replace: expected a field or a dict of fields, got a {type(field).__name__}; type "
+                'config.replace({"train.steps": 20})'
+            )
+        if value is None:
+            raise UserError(
+                f"[config] replace: expected a value for '{field}', got None; type "
+                f'config.replace("{field}", VALUE) or config.replace({{"{field}": VALUE}})'
+            )
+        return with_changes(self, {field: value})
+
+    def _repr_html_(self) -> str:
+        return config_table(self, Config(model=type(self.model)()), f"Config '{self.name}'")
+
+    @property
+    def trained(self) -> str:
+        """Patterns of the names that train (train.trainable, tune.method); empty = all."""
+        return trained_patterns(self)
+
+
+explain_assignment(Config, "")
