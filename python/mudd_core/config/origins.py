@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mudd_core.base.errors import UserError
+from mudd_core.base.show.printable import visible
 from mudd_core.config.fields import walk
 from mudd_core.config.load import find_config, read_config
 from mudd_core.config.overrides import field_path, split_words
@@ -75,4 +76,4 @@ def explained(config: Config, name: str, origins: Mapping[str, Origin], key: Key
             f"  file     {origin.file or '-'}",
             f"  word     {origin.word or '-'}",
         ]
-    return "\n".join(lines)
+    return visible("\n".join(lines))

@@ -259,6 +259,13 @@ def test_values_of_a_run_move_no_cursor_and_turn_no_text(
     assert code == 2 and not MARKS.intersection(said.rstrip()) and "\\u202e" in said
 
 
+def test_explain_shows_the_typed_word_without_its_control_characters() -> None:
+    # An environment variable or a script may have brought the word, so it need not be the reader's own.
+    code, said = command("--config=tiny.py", f"data.path=v{HIDDEN}", "--explain=data.path")
+    assert code == 0 and not MARKS.intersection(said.replace("\n", "")), said
+    assert "word     data.path=v\\x1b" in said
+
+
 def test_consent_runs_the_code_of_a_run_from_elsewhere(moved: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     words = (f"--workdir={moved}/run", "--trust-code")
