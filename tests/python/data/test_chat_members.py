@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,6 +13,7 @@ import pytest
 from chat_cases import chat_config, write_folder, write_jsonl
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Json, JsonObject
+from mudd_core.data.chat import build
 from mudd_core.data.chat.child import RefusedError
 from mudd_core.data.chat.conversations import Conversation, conversation_of, records
 from mudd_core.data.chat.masks import marked
@@ -19,6 +21,7 @@ from mudd_core.data.chat.tools import tools_of
 from mudd_core.data.formats import format_of
 from mudd_core.data.pipelines import RowShape, chat, prepare
 from mudd_core.data.pipelines.chat import ChatData
+from mudd_core.data.tokenizers.tokenizer import Ids, JsonTokenizer
 
 ASKS = {"role": "user", "content": "Why?"}
 SAYS = {"role": "assistant", "content": "So."}
@@ -322,6 +325,42 @@ def test_a_text_far_above_the_sequences_is_dropped_and_counted(tmp_path: Path) -
     assert any("2 conversations are far longer than train.seq_len" in line for line in data.describe())
     with pytest.raises(UserError, match="more than 1,048,576 characters"):
         data_of(tmp_path / "fails", [big], template, "data.too_long=fail")
+
+
+def test_long_texts_are_tokenized_one_by_one_and_a_request_to_stop_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20 texts just below the bound took 1.3 GB, and SIGTERM waited for 64 of them."""
+    template = "{%- for m in messages %}{{ m.content * (1000 if m.content == 'big' else 1) }}{%- endfor %}"
+    big = {"messages": [ASKS, {**SAYS, "content": "big"}]}
+    short = {"messages": [ASKS, SAYS]}
+    calls: list[list[int]] = []
+    stops: list[str] = []
+    encode = JsonTokenizer.encode_with_places
+
+    def counted(self: JsonTokenizer, texts: Sequence[str]) -> list[tuple[Ids, Ids]]:
+        calls.append([len(text) for text in texts])
+        return encode(self, texts)
+
+    monkeypatch.setattr(JsonTokenizer, "encode_with_places", counted)
+    monkeypatch.setattr(build, "end_on_request", stops.append)
+    monkeypatch.setattr(build, "_CHARACTERS_AT_ONCE", 4000)
+    data = data_of(tmp_path, [short, big, big, short, short, big], template)
+    assert len(shown(data)) == 3
+    assert max(map(sum, calls)) <= 4000
+    assert any(len(one) > 1 for one in calls)  # short ones are still tokenized together
+    assert stops.count("tokenizing conversations") == len([one for one in calls if max(one) > 20]) >= 3
+
+
+def test_a_text_without_answers_is_refused_before_it_is_tokenized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2,000 texts just below the bound took hours."""
+    monkeypatch.setattr(JsonTokenizer, "encode_with_places", lambda self, texts: pytest.fail("tokenized"))
+    with pytest.raises(
+        UserError, match="20 of 20 examples cannot be trained on: 20 with no token that counts"
+    ):
+        data_of(tmp_path, [{"messages": [ASKS, SAYS]}] * 20, "{{ 'x' * 1000000 }}")
 
 
 def test_a_template_in_a_config_is_bounded_as_a_file_is(tmp_path: Path) -> None:

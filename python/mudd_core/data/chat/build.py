@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
@@ -21,7 +20,7 @@ from mudd_core.data.chat.child import (
 )
 from mudd_core.data.chat.conversations import NoLayoutError, conversation_of, messages_column, records
 from mudd_core.data.chat.kept import Entry
-from mudd_core.data.chat.masks import example_of
+from mudd_core.data.chat.masks import example_of, require_spans
 from mudd_core.data.chat.renderer import SHORTEST_BOUND, RenderedChat, Renderer
 from mudd_core.data.chat.templates import ChatTemplate
 from mudd_core.data.formats.format import BadRecords, Format
@@ -36,6 +35,8 @@ _BEFORE = 60  # of them in front of the first difference
 
 _AT_ONCE = 64  # texts that are tokenized in one call
 
+_CHARACTERS_AT_ONCE = 1 << 20  # of them: ids and places of a character take some 300 bytes
+
 _TRIED = 20  # conversations after which a template that makes all of them too large is refused
 
 _PARSED = "tool calls have arguments as JSON text; they are read as objects"
@@ -43,6 +44,9 @@ _PARSED = "tool calls have arguments as JSON text; they are read as objects"
 _CHANGED = "earlier answers are changed by the template when later turns follow; they are not trained on"
 
 _LONG = "conversations are far longer than train.seq_len and are dropped (data.too_long)"
+
+
+_Rendered = tuple[RenderedChat, int, str, bytes, bool]
 
 
 @dataclass
@@ -127,14 +131,15 @@ class Build:
         renderer = Renderer(self.template, self.settings.loss_on, self.longest)
         try:
             ready = self._rendered(renderer)
-            while group := list(islice(ready, _AT_ONCE)):
+            for group in _groups(ready):
+                end_on_request("tokenizing conversations")
                 yield from self._tokenized(group)
         finally:
             renderer.close()
         if self.settings.bad_examples == "fail":
             self.faults.require_none(self.total)
 
-    def _rendered(self, renderer: Renderer) -> Iterator[tuple[RenderedChat, int, str, bytes, bool]]:
+    def _rendered(self, renderer: Renderer) -> Iterator[_Rendered]:
         """Text, number, words about its place, digest of each conversation, and whether its file is for validation."""
         column = messages_column(self.settings.column)
         files = [
@@ -151,6 +156,7 @@ class Build:
                     chat = conversation_of(record, column)
                     digest = chat.digest()
                     rendered = renderer.render(chat, place)
+                    require_spans(rendered)  # a text of a megabyte takes seconds to tokenize
                     self.counts[_PARSED] += chat.parsed
                     self.counts[_CHANGED] += rendered.changed
                     yield rendered, number, place, digest, bool(held)
@@ -177,7 +183,7 @@ class Build:
         """Return lines about what was read otherwise than it is written, or not trained on."""
         return [f"{count:,} {what}" for what, count in self.counts.items() if count]
 
-    def _tokenized(self, group: list[tuple[RenderedChat, int, str, bytes, bool]]) -> Iterator[Entry]:
+    def _tokenized(self, group: list[_Rendered]) -> Iterator[Entry]:
         assert isinstance(self.tokenizer, WithPlaces)
         found: list[tuple[Int64, Int64]] = self.tokenizer.encode_with_places(
             [chat.text for chat, *_ in group]
@@ -189,6 +195,23 @@ class Build:
                 self.faults.add(place, error)
             else:
                 yield Entry(one, number, digest, held)
+
+
+def _groups(ready: Iterator[_Rendered]) -> Iterator[list[_Rendered]]:
+    """Yield what is tokenized in one call: few texts if they are long, since all of their places are in memory."""
+    group: list[_Rendered] = []
+    characters = 0
+    for one in ready:
+        if group and characters + len(one[0].text) > _CHARACTERS_AT_ONCE:
+            yield group
+            group, characters = [], 0
+        group.append(one)
+        characters += len(one[0].text)
+        if len(group) == _AT_ONCE:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
 
 
 def _of_another_layout(place: str, error: NoLayoutError) -> UserError:

@@ -54,9 +54,19 @@ def example_of(chat: RenderedChat, ids: Int64, places: Int64, bos_id: int | None
         reason = "EOS follows EOS: take one out of the template or the data"
         raise RefusedError("EOS twice", reason, [chat.text[: int(end[twice[0]])]])
     if not counts[1:].any():
-        raise RefusedError("no token that counts", "none of its tokens counts", [chat.text])
+        raise _none_counts(chat)
     head = chat.head if chat.head < 0 else int((end <= chat.head).sum())
     return Example(ids, counts, head)
+
+
+def require_spans(chat: RenderedChat) -> None:
+    """Raise RefusedError if no character of the text counts."""
+    if not any(first < end for first, end in chat.spans):
+        raise _none_counts(chat)
+
+
+def _none_counts(chat: RenderedChat) -> RefusedError:
+    return RefusedError("no token that counts", "none of its tokens counts", [chat.text])
 
 
 def marked(ids: Sequence[int], counts: Sequence[bool], decode: Decode) -> str:
