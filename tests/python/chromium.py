@@ -47,3 +47,10 @@ def launched() -> Iterator[Browser]:
             missing(f"{program} does not start: {str(error).splitlines()[0]}")
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """The browser of the tests of a file."""
+    with launched() as found:
+        yield found

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from launched import launched
 from mudd_core.base.types import Float64
-from places import ROOT
 
 Row = dict[str, Any]
-
-
-def launched(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command as it is typed, in a fresh process in a folder."""
-    return subprocess.run(
-        [sys.executable, str(ROOT / "launch.py"), *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 def compare(folder: Path, *names: str) -> str:

@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, settings
 from mudd_core.base.surroundings import PROCESS_COUNTS
 from mudd_core.config import FAMILIES
 from mudd_core.data import TokenCache, prepare, synthetic
+from rank_faults import run_of
 from text_settings import Settings, quiet
-from tiny_run import write_text
+from tiny_run import TinyRun, write_text
 
 # What a terminal's program has: a shell's background job ignores Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -65,6 +66,12 @@ def tiny_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny") / "text"
     folder.mkdir()
     return write_text(folder)
+
+
+@pytest.fixture(scope="session")
+def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    """The unbroken run of one process that runs of ranks are compared with."""
+    return run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text).finished()
 
 
 @pytest.fixture(scope="session")

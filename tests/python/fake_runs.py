@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_engine import FakeEngine, fake_assembly
+from mudd_core import checkpoint
 from mudd_core.config import Config, load_config
 from mudd_core.run.loop.trainer import Trainer
 
@@ -32,6 +33,11 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     """The log without the times."""
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
+
+
+def steps_in(path: Path) -> list[int]:
+    """The steps of the checkpoints of a run."""
+    return checkpoint.list_steps(path / "checkpoints")
 
 
 def unbroken(path: Path, *words: str) -> str:

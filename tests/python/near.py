@@ -1,4 +1,4 @@
-"""Tolerances that several tests share, each with its reason; tests/tolerances.inc has those of single ops."""
+"""Tolerances that several tests share, each with its reason; tests/tolerances.inc has the bounds of single ops."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ REORDERED = 1e-6
 FLOAT64 = 1e-12
 # Whole numbers that were divided or multiplied in float64.
 COUNTED = 1e-9
-# What --plan promises: the memory within a tenth of that of the run.
+# The promise of --plan: the memory of the run within a tenth.
 PLANNED = 0.10

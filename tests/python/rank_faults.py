@@ -56,11 +56,6 @@ def job_of(
     return job
 
 
-def same(run: TinyRun, whole: TinyRun) -> bool:
-    """Whether two finished runs have the same bits."""
-    return run.summary()["final_hash"] == whole.summary()["final_hash"] and run.rows() == whole.rows()
-
-
 @dataclass
 class Kills:
     """A run that is killed again and again, each time going on from its last checkpoint, then run to its end."""
@@ -94,7 +89,7 @@ class Kills:
         """Run to the end without a fault: whether it has the bits of the whole run."""
         job = self._job()
         assert job.finish(300) == 0, job.tail
-        return same(job, whole)
+        return job.same_as(whole)
 
 
 def instants(world: int) -> Iterable[tuple[int, str]]:

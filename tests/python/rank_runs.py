@@ -17,7 +17,7 @@ from mudd_core import _core, dist
 from mudd_core.checkpoint import dtypes, is_weight
 from mudd_core.cli.argv import parse
 from mudd_core.cli.rank import read_as_rank
-from mudd_core.config import Config
+from mudd_core.config import Config, OptimConfig, TrainConfig
 from mudd_core.config.fields import replace_path
 from mudd_core.config.tune import lora_of
 from mudd_core.engine.engine import Engine
@@ -184,6 +184,13 @@ def moments(engine: Engine) -> list[tuple[str, int, bytes]]:
         for part in engine.state_parts()
         if "_moment/" in part.name
     ]
+
+
+def config_in_shards(model: Any, *, optim: OptimConfig | None = None, **fields: Any) -> Config:
+    """A config of 8 sequences in 8 shards, which any number of ranks may train. fields: of config.train."""
+    sizes = {"batch_size": 8, "seq_len": 16, "seed": 5, "logical_shards": 8, "threads": 1}
+    train = TrainConfig(**{**sizes, **fields})
+    return Config(name=model.family, model=model, train=train, optim=optim or OptimConfig(lr=3e-3))
 
 
 def config_of(text: Path, **fields: Any) -> Config:

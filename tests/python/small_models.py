@@ -16,6 +16,7 @@ from mudd_core.config import (
     TokenFormerConfig,
     TransformerPPConfig,
 )
+from mudd_core.engine.engine import Engine
 from mudd_core.engine.model import Model
 from reference import torch_models as tm
 from reference.torch_mixtral import Mixtral
@@ -344,3 +345,24 @@ def make_batch(
     if ignored and length > 2:
         targets[0, 1], targets[-1, -1] = -1, -100
     return {"inputs": rng.integers(0, vocab, (samples, length)).astype(np.int32), "targets": targets}
+
+
+def make_batches(vocab: int | str, count: int, *, samples: int, length: int) -> list[dict[str, Array]]:
+    """Batches by seeds 0, 1, ...; vocab: the size, or the name of a case."""
+    size = CASES[vocab][0].vocab_size if isinstance(vocab, str) else vocab
+    return [make_batch(size, samples, length, seed=seed) for seed in range(count)]
+
+
+def state(engine: Engine) -> dict[str, Array]:
+    """A copy of the weights and moments."""
+    return {key: np.array(value) for key, value in engine.state_tensors().items()}
+
+
+def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Whether b has the arrays of a."""
+    return all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def worst(got: Any, want: Any) -> float:
+    """Largest difference over the largest entry of want."""
+    return float(np.abs(np.asarray(got, np.float64) - want).max() / max(1e-30, np.abs(want).max()))

@@ -81,6 +81,20 @@ class TinyRun:
         finally:
             process.kill()
 
+    def finished(self, **environment: str) -> TinyRun:
+        """Run to the end, which has to be that of a whole run."""
+        assert self.finish(**environment) == 0, self.tail
+        return self
+
+    def stopped(self, **environment: str) -> TinyRun:
+        """Run until the run stops with its state saved (exit code 75)."""
+        assert self.finish(**environment) == 75, self.tail
+        return self
+
+    def same_as(self, other: TinyRun) -> bool:
+        """Whether two finished runs have the same weights and logged values."""
+        return self.summary()["final_hash"] == other.summary()["final_hash"] and self.rows() == other.rows()
+
     @property
     def log_path(self) -> Path:
         return self.workdir.with_name(self.workdir.name + self.log_suffix)

@@ -61,8 +61,7 @@ def plant(work: Path, key: str, text: str, value: str, *, named: bool = True) ->
 def plain(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run without code."""
     work = tmp_path_factory.mktemp("plain") / "run"
-    run = TinyRun(work, tiny_text, SHORT)
-    assert run.finish() == 0, run.tail
+    TinyRun(work, tiny_text, SHORT).finished()
     return work
 
 
@@ -79,7 +78,7 @@ def own(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     plus_file(folder)
     (folder / "mine.py").write_text(READER)
     run = TinyRun(folder / "run", tiny_text, named_files(folder, "train.stop_at=2"))
-    assert run.finish() == 75, run.tail
+    run.stopped()
     return folder
 
 
@@ -281,5 +280,5 @@ def test_a_folder_for_notes_that_cannot_be_written_ends_no_run(tiny_text: Path, 
     (tmp_path / "state").write_text("a file")
     run = TinyRun(tmp_path / "run", tiny_text, (f"optim.name={ADAMW}", *SHORT))
     run.environment = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    assert run.finish() == 0, run.tail
+    run.finished()
     assert run.output.count("other commands on this run need --trust-code") == 1, run.output

@@ -8,21 +8,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from mpi_ranks import needs_mpi, window_files
 from rank_faults import Kills, job_of, run_of
 from tiny_run import MIXTURE, TinyRun
 
 pytestmark = needs_mpi
-
-
-@pytest.fixture(scope="module")
-def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """The unbroken run of one process."""
-    run = run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text)
-    assert run.finish() == 0, run.tail
-    return run
 
 
 def test_a_killed_rank_is_named_and_no_bit_is_lost(whole: TinyRun, tiny_text: Path, tmp_path: Path) -> None:
@@ -63,7 +53,7 @@ def test_a_rank_killed_while_rows_of_experts_are_exchanged_is_named_and_no_bit_i
 ) -> None:
     steps = ("train.steps=12", "train.save_every=4", "train.eval_every=12")
     whole = run_of(tmp_path / "whole", tiny_text, *steps, config=MIXTURE)
-    assert whole.finish() == 0, whole.tail
+    whole.finished()
     kills = Kills(tmp_path / "run", tiny_text, 2, (*steps, "mesh.expert=2"), MIXTURE)
     # Ten exchanges a step: rows of the first layer, and the sixth step.
     for rank, instant in [(1, 3), (0, 58)]:

@@ -32,9 +32,7 @@ SHORT = (f"train.steps={STEPS}", "train.save_every=12", "train.eval_every=12")
 @pytest.fixture(scope="module")
 def finished(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     """A finished run that tests only read."""
-    run = TinyRun(tmp_path_factory.mktemp("finished") / "run", tiny_text, SHORT)
-    assert run.finish() == 0, run.tail
-    return run
+    return TinyRun(tmp_path_factory.mktemp("finished") / "run", tiny_text, SHORT).finished()
 
 
 def again(run: TinyRun, *words: str) -> TinyRun:
@@ -83,7 +81,7 @@ def test_the_loss_falls_and_is_validated(finished: TinyRun) -> None:
 def test_a_finished_run_prints_its_summary_and_trains_no_further(finished: TinyRun) -> None:
     before = (finished.workdir / "metrics.jsonl").read_bytes()
     run = again(finished, "train.log_every=7")
-    assert run.finish() == 0, run.tail
+    run.finished()
     assert (
         "holds a finished run" in run.output
         and run.output.splitlines()[-1] == finished.output.splitlines()[-1]
@@ -94,7 +92,7 @@ def test_a_finished_run_prints_its_summary_and_trains_no_further(finished: TinyR
 def test_sampling_is_repeatable_and_greedy_needs_no_seed(finished: TinyRun) -> None:
     def sampled(*words: str) -> str:
         run = again(finished, "--mode=sample", "--prompt", "tree ", "--max-tokens=12", *words)
-        assert run.finish() == 0, run.tail
+        run.finished()
         return run.output
 
     first = sampled("sample.seed=5")
@@ -119,7 +117,7 @@ def test_the_printed_sample_command_works(finished: TinyRun) -> None:
 def test_validation_gives_the_number_of_the_run(finished: TinyRun) -> None:
     last = [row for row in finished.rows() if "val_loss" in row][-1]
     run = again(finished, "--mode=validation")
-    assert run.finish() == 0, run.tail
+    run.finished()
     assert (
         f"step 24: validation loss {last['val_loss']:.6f}, {last['val_bits_per_byte']:.6f} bits per byte"
         in run.output
@@ -133,10 +131,10 @@ def test_validation_gives_the_number_of_the_run(finished: TinyRun) -> None:
 
 def test_report_and_data_tell_what_is_there(finished: TinyRun) -> None:
     run = again(finished, "--mode=report")
-    assert run.finish() == 0, run.tail
+    run.finished()
     assert "checkpoints: 12, 24" in run.output and "bits/byte" in run.output and "step 24 of 24" in run.output
     run = again(finished, "--mode=data")
-    assert run.finish() == 0, run.tail
+    run.finished()
     assert "257 ids" in run.output and "documents" in run.output
 
 
@@ -157,8 +155,7 @@ MEMORY_CASES = {
 @pytest.mark.parametrize("case", MEMORY_CASES)
 def test_the_plan_predicts_memory_within_a_tenth(case: str, finished: TinyRun, tmp_path: Path) -> None:
     words = ("train.steps=2", "train.eval_every=0", "eval.max_batches=1", *MEMORY_CASES[case])
-    run = TinyRun(tmp_path / "run", finished.text, (*words, "--plan"))
-    assert run.finish() == 0, run.tail
+    run = TinyRun(tmp_path / "run", finished.text, (*words, "--plan")).finished()
     assert not run.workdir.exists()
     predicted = bench_memory.planned_mib(run.output)
     for part in (
@@ -172,20 +169,19 @@ def test_the_plan_predicts_memory_within_a_tenth(case: str, finished: TinyRun, t
         assert part in run.output
     if case == "weights":  # those that are loaded go beside no others
         run = TinyRun(tmp_path / "run", finished.text, (*words, "train.stop_at=1"))
-        assert run.finish() == 75, run.tail
+        run.stopped()
     else:
         words = ("train.steps=1", *words[1:])
     meter = (sys.executable, "-S", "-c", bench_memory.METER, str(tmp_path / "peak"))
     run = TinyRun(tmp_path / "run", finished.text, words, prefix=meter)  # trains, validates
-    assert run.finish() == 0, run.tail
+    run.finished()
     code, peak = (tmp_path / "peak").read_text().split()
     assert code == "0", run.tail
     assert int(peak) / 1024 == pytest.approx(predicted, rel=PLANNED)
 
 
 def test_the_parameter_table_names_roles_and_decay(finished: TinyRun) -> None:
-    run = again(finished, "--params")
-    assert run.finish() == 0, run.tail
+    run = again(finished, "--params").finished()
     rows = {line.split()[0]: line.split() for line in run.output.splitlines()}
     assert rows["blocks.0.attn.q.w"][4] == "matrix" and rows["blocks.0.attn.q.w"][-1] == "0.1"
     assert rows["final_norm.gain"][-1] == "0" and rows["embed"][-1] == "0"
@@ -240,8 +236,7 @@ def test_other_text_under_the_same_path_is_noticed(tmp_path: Path) -> None:
     text = tmp_path / "words.txt"
     text.write_text("".join(f"line {number} of the first text\n\n" for number in range(3000)))
     words = (f"data.path={text}", f"data.cache_dir={tmp_path / 'cache'}", "train.steps=4", "train.stop_at=2")
-    run = TinyRun(tmp_path / "run", tmp_path, words)
-    assert run.finish() == 75, run.tail
+    run = TinyRun(tmp_path / "run", tmp_path, words).stopped()
     shutil.rmtree(tmp_path / "cache")
     text.write_text("".join(f"line {number} of the second text\n\n" for number in range(3000)))
     assert run.finish() == 2
@@ -309,7 +304,7 @@ def test_every_kind_of_config_runs(finished: TinyRun, tmp_path: Path) -> None:
         "optim.decay=all",
     )
     run = TinyRun(tmp_path / "run", finished.text, (f"--config={file}", *words, "sample.max_tokens=2"))
-    assert run.finish() == 0, run.tail
+    run.finished()
 
 
 def test_a_resumed_run_says_so(finished: TinyRun, tmp_path: Path) -> None:
@@ -321,6 +316,6 @@ def test_a_resumed_run_says_so(finished: TinyRun, tmp_path: Path) -> None:
         assert process.wait(30) == 75, run.tail
     finally:
         process.kill()
-    assert run.finish() == 0, run.tail
+    run.finished()
     assert "resumes at step" in run.output
     assert run.rows() == finished.rows() and run.summary()["final_hash"] == finished.summary()["final_hash"]

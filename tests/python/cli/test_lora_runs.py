@@ -41,8 +41,7 @@ def base(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_commands_on_a_run_of_adapters(base: Path, tiny_text: Path, tmp_path: Path) -> None:
     words = tuple(f"{name}={value}" for name, value in {**SHORT, **lora(base)}.items())
-    run = TinyRun(tmp_path / "run", tiny_text, words)
-    assert run.finish() == 0, run.tail
+    run = TinyRun(tmp_path / "run", tiny_text, words).finished()
     assert f"adapters of the base {base}" in run.output and "(tune.method=lora)" in run.output
     manifest = json.loads((run.checkpoints / "step-6" / "manifest.json").read_text())
     names = {name.rpartition("/")[2] for name in manifest["tensors"]} - {"count"}

@@ -13,7 +13,7 @@ from mpi_ranks import needs_mpi, ranks_of
 from mudd_core.cli import mpirun_process
 from mudd_core.cli.mpirun_process import Mpirun
 from mudd_core.dist.siblings import children
-from rank_faults import run_of, same
+from rank_faults import run_of
 from tiny_run import TinyRun
 
 MEMORY = Path("/dev/shm")
@@ -23,9 +23,7 @@ LONG = ("train.steps=500", "train.eval_every=500")  # longer than a kill takes
 @pytest.fixture(scope="module")
 def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     """The unbroken run of one process."""
-    run = run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text, *LONG)
-    assert run.finish() == 0, run.tail
-    return run
+    return run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text, *LONG).finished()
 
 
 def segments(jobs: set[str]) -> list[str]:
@@ -75,8 +73,8 @@ def test_ranks_end_with_what_started_them(
         assert "[launch] mpirun was killed" in run.output, run.tail
     assert segments(jobs) == []
     rest = run_of(tmp_path / "run", tiny_text, *LONG, "--ranks=2")
-    assert rest.finish() == 0, rest.tail
-    assert "resumes at step" in rest.output and same(rest, whole)
+    rest.finished()
+    assert "resumes at step" in rest.output and rest.same_as(whole)
 
 
 def test_segments_of_a_killed_mpirun_are_removed_and_no_others(

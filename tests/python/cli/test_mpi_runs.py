@@ -26,14 +26,6 @@ def run_of(folder: Path, text: Path, *words: str, prefix: tuple[str, ...] = ()) 
     return TinyRun(folder, text, (*STEPS, *words), ENVIRONMENT, prefix=prefix)
 
 
-@pytest.fixture(scope="module")
-def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """The unbroken run of one process."""
-    run = run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text)
-    assert run.finish() == 0, run.tail
-    return run
-
-
 @pytest.fixture(autouse=True)
 def nothing_stays() -> Iterator[None]:
     before = set(window_files())
@@ -48,29 +40,25 @@ def nothing_stays() -> Iterator[None]:
 OF_MPIRUN = re.compile("-" * 20 + "|MPI_ABORT|Primary job|Forwarding signal|ORTE_ERROR_LOG|Read -1")
 
 
-def same(run: TinyRun, whole: TinyRun) -> bool:
-    return run.summary()["final_hash"] == whole.summary()["final_hash"] and run.rows() == whole.rows()
-
-
 def test_launch_with_ranks_is_the_run_of_one_process(whole: TinyRun, tiny_text: Path, tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", tiny_text, "--ranks=2")
-    assert run.finish() == 0, run.tail
-    assert same(run, whole) and run.output.count("final hash") == 1 and "2 ranks on 1 node" in run.output
+    run.finished()
+    assert run.same_as(whole) and run.output.count("final hash") == 1 and "2 ranks on 1 node" in run.output
     assert run.output.count("\nstep ") >= 40, "a line for each step: the first rank is on no terminal"
 
 
 def test_mpirun_starts_the_same_program(whole: TinyRun, tiny_text: Path, tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", tiny_text, prefix=(*MPIRUN, "4"))
-    assert run.finish() == 0, run.tail
-    assert same(run, whole) and run.output.count("final hash") == 1
+    run.finished()
+    assert run.same_as(whole) and run.output.count("final hash") == 1
 
 
 def test_ranks_that_are_nodes_of_their_own_have_the_bits_of_one_process(
     whole: TinyRun, tiny_text: Path, tmp_path: Path
 ) -> None:
     run = run_of(tmp_path / "run", tiny_text, "--ranks=2", "dist.node=rank")
-    assert run.finish() == 0, run.tail
-    assert same(run, whole) and "2 ranks on 2 nodes" in run.output
+    run.finished()
+    assert run.same_as(whole) and "2 ranks on 2 nodes" in run.output
 
 
 @pytest.mark.parametrize("words", [(), ("dist.node=rank",)])
@@ -78,8 +66,8 @@ def test_ranks_that_cut_weights_have_the_bits_of_one_process(
     whole: TinyRun, tiny_text: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     run = run_of(tmp_path / "run", tiny_text, "--ranks=2", "mesh.zero=3", *words)
-    assert run.finish() == 0, run.tail
-    assert same(run, whole)
+    run.finished()
+    assert run.same_as(whole)
 
 
 @pytest.mark.parametrize(("number", "node"), [(signal.SIGTERM, "host"), (signal.SIGINT, "rank")])
@@ -94,8 +82,8 @@ def test_a_stop_of_the_launcher_saves_and_another_world_goes_on(
     assert "stopped by SIGUSR1 at step" in run.output and "--ranks=2" in run.output
     assert run.output.count("stop requested") == 1 and not OF_MPIRUN.search(run.output)
     rest = run_of(tmp_path / "run", tiny_text, "--ranks=4")
-    assert rest.finish() == 0, rest.tail
-    assert same(rest, whole)
+    rest.finished()
+    assert rest.same_as(whole)
 
 
 @pytest.mark.parametrize("node", ["host", "rank"])
@@ -105,7 +93,7 @@ def test_what_all_ranks_warn_of_is_said_once(
     weights = next((whole.workdir / "checkpoints").glob("step-*/model-*.safetensors"))
     words = (f"start.load_parameters_path={weights}", "train.steps=1", f"dist.node={node}")
     run = run_of(tmp_path / "run", tiny_text, "--ranks=2", *words)
-    assert run.finish() == 0, run.tail
+    run.finished()
     assert run.output.count("weights only, no checksums") == 1
 
 
@@ -115,9 +103,8 @@ def test_usr1_to_one_rank_stops_all_at_the_same_step(whole: TinyRun, tiny_text: 
     run.wait_for_step(process, 5)
     os.kill(ranks_of(run)[1], signal.SIGUSR1)
     assert process.wait(30) == 75, run.tail
-    rest = run_of(tmp_path / "run", tiny_text)
-    assert rest.finish() == 0, rest.tail
-    assert same(rest, whole)
+    rest = run_of(tmp_path / "run", tiny_text).finished()
+    assert rest.same_as(whole)
 
 
 @pytest.mark.parametrize("lost", [0, 1])
@@ -134,7 +121,7 @@ def test_a_killed_rank_ends_the_job_and_a_restart_goes_on(
     assert process.wait(60) == 0, run.tail
     resumed = re.search(r"resumes at step (\d+)", run.output)
     assert resumed and int(resumed[1]) >= 10  # a fast rank has saved more before the signal
-    assert same(run, whole)
+    assert run.same_as(whole)
 
 
 def test_a_stopped_rank_is_named_by_the_watchdog(tiny_text: Path, tmp_path: Path) -> None:
@@ -176,7 +163,7 @@ def test_ranks_of_different_levels_have_the_bits_of_one_process(
     high = FP32_LEVELS[-1]
     run = at_two_levels(run_of(tmp_path / "run", tiny_text, f"dist.node={node}"), high, low)
     assert run.finish(120) == 0, run.tail
-    assert same(run, whole)
+    assert run.same_as(whole)
     assert (f"has level {low} only, so rank 0 uses {low}" in run.output) == (node == "host"), run.tail
 
 
@@ -206,14 +193,14 @@ def test_a_binding_that_mpirun_made_by_itself_is_widened(tiny_text: Path, tmp_pa
     cores = len(os.sched_getaffinity(0))
     run = run_of(tmp_path / "run", tiny_text, "train.steps=2", "train.threads=0")
     run.prefix = ("env", "-u", "OMP_NUM_THREADS", "mpirun", "--oversubscribe", "-n", str(ranks))
-    assert run.finish() == 0, run.tail
+    run.finished()
     assert f" {max(1, cores // ranks)} thread" in run.output
 
 
 def test_threads_of_the_environment_count_for_ranks(tiny_text: Path, tmp_path: Path) -> None:
     run = run_of(tmp_path / "run", tiny_text, "train.steps=2", "train.threads=0")
     run.prefix = ("env", "OMP_NUM_THREADS=3", "mpirun", "--oversubscribe", "-n", "2")
-    assert run.finish() == 0, run.tail
+    run.finished()
     assert " 3 threads" in run.output and "3 threads share" in run.output
 
 

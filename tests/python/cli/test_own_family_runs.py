@@ -35,7 +35,7 @@ def command(*words: str) -> tuple[int, str]:
 def test_a_changed_file_is_named_and_the_copy_resumes(tiny_text: Path, tmp_path: Path) -> None:
     file, work = plus_file(tmp_path), tmp_path / "run"
     first = own_run(work, tiny_text, f"{file}:Plus", "train.stop_at=3")
-    assert first.finish() == 75, first.tail
+    first.stopped()
     copy, before = work / "model_family.py", file.read_text()
     assert copy.read_text() == before
     hashes = json.loads((work / "run.json").read_text())["own_files"]["model.family"]
@@ -49,7 +49,7 @@ def test_a_changed_file_is_named_and_the_copy_resumes(tiny_text: Path, tmp_path:
     way_out = re.search(r"resume with the run's copy: model.family=(\S+),", changed.tail)
     assert way_out
     resumed = own_run(work, tiny_text, way_out[1], "train.stop_at=5")
-    assert resumed.finish() == 75, resumed.tail
+    resumed.stopped()
     file.unlink()  # the work directory alone goes on too, as it is a run of one's own
     code, said = command(f"--workdir={work}", "train.stop_at=0")
     assert code == 0 and "final hash" in said, said
@@ -173,8 +173,7 @@ def test_a_mistake_on_ranks_is_one_line(tiny_text: Path, tmp_path: Path) -> None
 @needs_mpi
 def test_an_op_of_ones_own_on_two_ranks_is_killed_and_loses_no_bit(tiny_text: Path, tmp_path: Path) -> None:
     words = (f"--model.family={STATE_SPACE}",)
-    whole = run_of(tmp_path / "whole", tiny_text, *words)
-    assert whole.finish() == 0, whole.tail
+    whole = run_of(tmp_path / "whole", tiny_text, *words).finished()
     kills = Kills(tmp_path / "run", tiny_text, 2, words)
     for rank, point in [(1, "phase_backward:4"), (0, "before_rename")]:
         kills.kill(rank, point)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from launched import launched
 from mpi_ranks import ENVIRONMENT, needs_mpi
-from places import ROOT
 from tiny_run import TinyRun
 
 SHORT = ("train.steps=8", "train.save_every=2", "train.eval_every=4", "train.log_every=2")
-
-
-def launch(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(ROOT / "launch.py"), *words], capture_output=True, text=True)
 
 
 READER = (
@@ -30,10 +24,9 @@ def own_run(folder: Path, text: Path, name: str, *words: str) -> TinyRun:
 def test_the_copy_resumes_a_run_whose_reader_has_changed(tiny_text: Path, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(READER)
-    whole = own_run(tmp_path / "whole", tiny_text, f"{file}:numbers")
-    assert whole.finish() == 0, whole.tail
+    whole = own_run(tmp_path / "whole", tiny_text, f"{file}:numbers").finished()
     stopped = own_run(tmp_path / "run", tiny_text, f"{file}:numbers", "train.stop_at=3")
-    assert stopped.finish() == 75, stopped.tail
+    stopped.stopped()
     assert (tmp_path / "run" / "data_pipeline.py").read_text() == READER
     file.write_text(READER.replace("400", "300"))
     changed = own_run(tmp_path / "run", tiny_text, f"{file}:numbers")
@@ -43,9 +36,8 @@ def test_the_copy_resumes_a_run_whose_reader_has_changed(tiny_text: Path, tmp_pa
     )
     way_out = re.search(r"resume with the run's copy: data.pipeline=(\S+),", changed.tail)
     assert way_out
-    resumed = own_run(tmp_path / "run", tiny_text, way_out[1])
-    assert resumed.finish() == 0, resumed.tail
-    assert resumed.summary()["final_hash"] == whole.summary()["final_hash"] and resumed.rows() == whole.rows()
+    resumed = own_run(tmp_path / "run", tiny_text, way_out[1]).finished()
+    assert resumed.same_as(whole)
 
 
 def test_a_saved_config_alone_runs_no_file(tiny_text: Path, tmp_path: Path) -> None:
@@ -53,10 +45,14 @@ def test_a_saved_config_alone_runs_no_file(tiny_text: Path, tmp_path: Path) -> N
     file.write_text(READER)
     assert own_run(work, tiny_text, f"{file}:numbers", "train.stop_at=2").finish() == 75
     file.write_text(f"open({str(tmp_path / 'was_here')!r}, 'w')\n")
-    refused = launch(f"--config={work}/config.json", f"--workdir={tmp_path}/other", "train.stop_at=2")
+    refused = launched(
+        tmp_path, f"--config={work}/config.json", f"--workdir={tmp_path}/other", "train.stop_at=2"
+    )
     assert refused.returncode == 2 and not (tmp_path / "was_here").exists()
     assert "a command runs only files that it names; add data.pipeline=" in refused.stderr
-    stopped = launch(f"--config={work}/config.json", f"--workdir={work}", "train.stop_at=4")  # its own copy
+    stopped = launched(
+        tmp_path, f"--config={work}/config.json", f"--workdir={work}", "train.stop_at=4"
+    )  # its own copy
     assert stopped.returncode == 75 and not (tmp_path / "was_here").exists(), stopped.stderr
 
 
@@ -77,9 +73,8 @@ def test_a_mistake_is_one_line(tiny_text: Path, tmp_path: Path) -> None:
 @needs_mpi
 def test_two_ranks_have_the_bits_of_one(tiny_text: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(READER)
-    whole = own_run(tmp_path / "whole", tiny_text, f"{tmp_path}/mine.py:numbers")
-    assert whole.finish() == 0, whole.tail
+    whole = own_run(tmp_path / "whole", tiny_text, f"{tmp_path}/mine.py:numbers").finished()
     run = own_run(tmp_path / "run", tiny_text, f"{tmp_path}/mine.py:numbers", "--ranks=2")
     run.environment = ENVIRONMENT
-    assert run.finish() == 0, run.tail
+    run.finished()
     assert run.summary()["final_hash"] == whole.summary()["final_hash"]

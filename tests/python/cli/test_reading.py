@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from launched import launched
 from mudd_core import cli
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint.steps import step_name
 from mudd_core.tools import mix_weights
 from mudd_core.tools.export_weights import command as export_command
-from places import ROOT
 from tiny_run import CONFIG, TinyRun
 
 NAME = "tiny_run"  # of the config: its default folder is runs/tiny_run
@@ -27,8 +24,7 @@ OWN = ("train.steps=3", "train.batch_size=4", "train.seed=7", "optim.lr=0.002")
 def trained(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with runs/<name of the config>, trained with overrides."""
     folder = tmp_path_factory.mktemp("overridden")
-    run = TinyRun(folder / "run", tiny_text, OWN)
-    assert run.finish() == 0, run.tail
+    run = TinyRun(folder / "run", tiny_text, OWN).finished()
     (folder / "runs").mkdir()
     run.workdir.rename(folder / "runs" / NAME)
     return folder
@@ -49,20 +45,6 @@ def test_reading_commands_need_no_override_again(
     out = trained / "exported"
     assert export_command.main([which, f"--to={out}", "train.threads=1"]) == 0
     shutil.rmtree(out)
-
-
-def launched(folder: Path, *words: str, typed: str = "") -> subprocess.CompletedProcess[str]:
-    """A command as it is typed, in a fresh process in a folder. typed: standard input."""
-    return subprocess.run(
-        [sys.executable, str(ROOT / "launch.py"), *words],
-        cwd=folder,
-        input=typed,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from launched import launched
 from own_cases import STATE_SPACE
-from places import ROOT
 from tiny_run import TinyRun
 
 
 def report(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "launch.py"), "report", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"},
-    )
+    return launched(folder or Path.cwd(), "report", *words)
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +23,7 @@ def trained(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRu
     run = TinyRun(
         tmp_path_factory.mktemp("pages") / "run", tiny_text, ("train.steps=12", "train.eval_every=4")
     )
-    assert run.finish() == 0, run.tail
-    return run
+    return run.finished()
 
 
 def status_in(file: Path) -> str:
@@ -98,8 +87,7 @@ def test_a_run_that_trains_and_one_that_was_killed(tiny_text: Path, tmp_path: Pa
 @pytest.mark.parametrize("style", ["maxtext", "mu_transformer", "jax_lm", "moe"])
 def test_a_run_in_the_style_of_another_program(style: str, tiny_text: Path, tmp_path: Path) -> None:
     words = ("train.steps=4", "train.eval_every=2", "train.log_every=1", f"log.style={style}")
-    run = TinyRun(tmp_path / "run", tiny_text, words)
-    assert run.finish() == 0, run.tail
+    run = TinyRun(tmp_path / "run", tiny_text, words).finished()
     done = report(str(run.workdir), "--html")
     assert (done.returncode, done.stderr) == (0, "")
     text = (run.workdir / "report.html").read_text()
@@ -108,8 +96,7 @@ def test_a_run_in_the_style_of_another_program(style: str, tiny_text: Path, tmp_
 
 def test_a_run_whose_family_is_a_file(tiny_text: Path, tmp_path: Path) -> None:
     words = (f"--model.family={STATE_SPACE}", "train.steps=3", "train.log_every=1")
-    run = TinyRun(tmp_path / "run", tiny_text, words)
-    assert run.finish() == 0, run.tail
+    run = TinyRun(tmp_path / "run", tiny_text, words).finished()
     done = report(str(run.workdir), "--html")
     assert (done.returncode, done.stderr) == (0, "")
     assert "<td>model.d_model</td>" in (run.workdir / "report.html").read_text()

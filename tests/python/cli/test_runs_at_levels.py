@@ -20,13 +20,7 @@ LEVELS = levels()
 @pytest.fixture(scope="module")
 def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     """The unbroken run, at the CPU's own level."""
-    run = TinyRun(tmp_path_factory.mktemp("whole") / "run", tiny_text, STEPS)
-    assert run.finish() == 0, run.tail
-    return run
-
-
-def same(run: TinyRun, whole: TinyRun) -> bool:
-    return run.summary()["final_hash"] == whole.summary()["final_hash"] and run.rows() == whole.rows()
+    return TinyRun(tmp_path_factory.mktemp("whole") / "run", tiny_text, STEPS).finished()
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -36,8 +30,8 @@ def test_a_resume_at_another_level_has_the_bits_of_the_unbroken_run(
     run = TinyRun(tmp_path / "run", tiny_text, (*STEPS, "train.stop_at=13"))
     assert run.finish(MUDD_MAX_ISA=level) == 75, run.tail
     run.words = STEPS
-    assert run.finish() == 0, run.tail
-    assert same(run, whole)
+    run.finished()
+    assert run.same_as(whole)
     assert "the bits of this run change" not in run.output
 
 
@@ -51,7 +45,7 @@ def test_kills_at_every_level_have_the_bits_of_the_unbroken_run(
         process.kill()
         process.wait()
     assert run.finish(MUDD_MAX_ISA=LEVELS[0]) == 0, run.tail
-    assert same(run, whole)
+    assert run.same_as(whole)
 
 
 def test_every_level_writes_the_same_tokens(whole: TinyRun) -> None:

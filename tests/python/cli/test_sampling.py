@@ -25,8 +25,7 @@ WORDS = ("train.steps=40", "sample.max_tokens=200", "model.max_seq_len=64", "sam
 @pytest.fixture(scope="module")
 def run(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the trained run `run`."""
-    tiny = TinyRun(tmp_path_factory.mktemp("sampled") / "run", tiny_text, WORDS)
-    assert tiny.finish() == 0, tiny.tail
+    tiny = TinyRun(tmp_path_factory.mktemp("sampled") / "run", tiny_text, WORDS).finished()
     return tiny.workdir.parent
 
 

@@ -20,13 +20,7 @@ STOPPED = 75
 
 @pytest.fixture(scope="module")
 def unbroken(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    run = TinyRun(tmp_path_factory.mktemp("unbroken") / "run", tiny_text)
-    assert run.finish() == 0, run.tail
-    return run
-
-
-def equal(run: TinyRun, wanted: TinyRun) -> bool:
-    return run.rows() == wanted.rows() and run.summary()["final_hash"] == wanted.summary()["final_hash"]
+    return TinyRun(tmp_path_factory.mktemp("unbroken") / "run", tiny_text).finished()
 
 
 @pytest.mark.parametrize("name", [*(signal.Signals(n).name for n in _core.stop_signals()), "STOP file"])
@@ -53,9 +47,9 @@ def test_a_stop_saves_the_last_step_and_exits_75(
     assert "launch.py" in run.output  # the command that goes on
     assert not (run.workdir / "STOP").exists()
 
-    assert run.finish() == 0, run.tail
+    run.finished()
     assert f"resumes at step {newest.step} " in run.output
-    assert equal(run, unbroken)
+    assert run.same_as(unbroken)
 
 
 # Runs argv[2:] on a terminal of its own, closes that when the file argv[1] has 13 lines, and ends with the same code.
@@ -92,8 +86,8 @@ def test_a_closed_terminal_stops_a_run_unless_nohup_ignores_it(
         assert newest is not None and newest.step == run.summary()["step"] >= 13
         assert run.summary()["stopped"] == "SIGHUP"
         run.prefix = ()
-        assert run.finish() == 0, run.tail
-    assert equal(run, unbroken)
+        run.finished()
+    assert run.same_as(unbroken)
 
 
 def test_sigusr2_saves_and_goes_on(unbroken: TinyRun, tiny_text: Path, memory_path: Path) -> None:
@@ -155,7 +149,7 @@ def test_the_log_is_cut_back_to_the_resumed_step(
         log.write('{"step": 99, "lo')  # a torn last line
     assert run.finish(timeout=60) == 0, run.tail
     assert f"resumes at step {newest} " in run.output
-    assert equal(run, unbroken)
+    assert run.same_as(unbroken)
     steps = [row["step"] for row in run.rows() if "loss" in row]
     assert steps == list(range(1, STEPS + 1))
 

@@ -75,8 +75,7 @@ class Scheduler:
 def test_three_preemptions_change_no_bit(
     tiny_text: Path, tmp_path: Path, launcher: str, number: signal.Signals
 ) -> None:
-    whole = TinyRun(tmp_path / "whole", tiny_text, STEPS)
-    assert whole.finish() == 0, whole.tail
+    whole = TinyRun(tmp_path / "whole", tiny_text, STEPS).finished()
     run = TinyRun(tmp_path / "run", tiny_text, STEPS)
     scheduler = Scheduler(tmp_path, run, launcher)
     for preemption, step in enumerate((10, 25, 40), 1):
@@ -91,7 +90,7 @@ def test_three_preemptions_change_no_bit(
     process = scheduler.start()
     assert process.wait(60) == 0, run.tail
     assert scheduler.requeued.read_text() == "requeue 17\n" * 3
-    assert run.summary()["final_hash"] == whole.summary()["final_hash"] and run.rows() == whole.rows()
+    assert run.same_as(whole)
 
 
 @pytest.mark.parametrize("state", ["COMPLETING", "CANCELLED", ""])

@@ -49,12 +49,12 @@ def test_a_start_is_four_lines_and_an_error_is_the_last_line_of_the_screen() -> 
 
 def test_the_whole_config_is_in_the_log_and_on_the_screen_of_verbose(tmp_path: Path, tiny_text: Path) -> None:
     run = TinyRun(tmp_path / "run", tiny_text, ("train.steps=2",))
-    assert run.finish() == 0, run.tail
+    run.finished()
     log, section = (run.workdir / "log.txt").read_text(), "optim: name='adamw'"
     assert section in log and "corpus      SHA-256" in log and re.search(r"^config [0-9a-f]{16} ", log, re.M)
     assert section not in run.output and "SHA-256" not in run.output
     loud = TinyRun(tmp_path / "loud", tiny_text, ("train.steps=2", "--verbose"))
-    assert loud.finish() == 0, loud.tail
+    loud.finished()
     whole = (loud.workdir / "log.txt").read_text()
     assert section in loud.output and whole.count(section) == 1
 

@@ -23,6 +23,7 @@ import mudd_core as mc
 from chat_cases import turns, write_jsonl
 from exported_files import exported_files
 from hf_models import transformers
+from launched import launched
 from mudd_core.base.types import Float32
 from mudd_core.base.units import bytes_text
 from mudd_core.cli import main
@@ -47,9 +48,8 @@ def tune(
     folder: Path, *words: str, base: str = "base", run: str = "mine", fields: Sequence[str] = WORDS
 ) -> subprocess.CompletedProcess[str]:
     """The command, typed in the folder."""
-    command = [sys.executable, str(ROOT / "launch.py"), "tune", f"--base={base}", "--data=chat.jsonl"]
-    command += [f"--workdir=runs/{run}", *fields, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=folder)
+    command = ["tune", f"--base={base}", "--data=chat.jsonl", f"--workdir=runs/{run}"]
+    return launched(folder, *command, *fields, *words)
 
 
 @pytest.fixture(scope="module")
@@ -238,8 +238,7 @@ def test_an_export_holds_one_model_at_a_time(
 
 def export(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """The command, typed in the folder."""
-    command = [sys.executable, str(ROOT / "launch.py"), "export", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder)
+    return launched(folder, "export", *words)
 
 
 def test_an_export_has_the_adapters_alone(given: Path, adapted: subprocess.CompletedProcess[str]) -> None:

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 from document_sizes import OF_MU_TRANSFORMER
-from places import ROOT
-
-
-def launched(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "launch.py"), *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+from launched import launched
 
 
 def trained(folder: Path, text: Path, *words: str) -> subprocess.CompletedProcess[str]:

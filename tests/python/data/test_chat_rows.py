@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from chat_cases import chat_config, random_chat, turns, write_folder, write_jsonl
+from launched import launched
 from mudd_core import dist
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import Config, TransformerPPConfig
@@ -204,27 +203,27 @@ def test_the_command_shows_what_counts_and_goes_on_without_the_data(tmp_path: Pa
     write_jsonl(tmp_path / "chat.jsonl", [{"messages": turns(f"Why {n}?", f"So {n}.")} for n in range(30)])
     words = chat_words(tmp_path)
     words.append("train.steps=3")
-    done = launch(*words, "train.stop_at=1", f"--workdir={tmp_path}/run")
+    done = launched(ROOT, *words, "train.stop_at=1", f"--workdir={tmp_path}/run")
     assert done.returncode == 75, done.stderr
     assert "of the targets count (data.loss_on=assistant); the first example, " in done.stdout
     assert (
         "  <|im_start|>user\\nWhy 0?<|im_end|>\\n<|im_start|>assistant\\n{+So 0.<|im_end|>\\n+}"
         in done.stdout
     )
-    shown = launch("data", "show", *words, "--step=2")
+    shown = launched(ROOT, "data", "show", *words, "--step=2")
     assert (
         shown.returncode == 0 and "  example 1  <|im_start|>user" in shown.stdout and "{+So " in shown.stdout
     )
     (tmp_path / "chat.jsonl").unlink()
-    again = launch(*words, "train.stop_at=2", f"--workdir={tmp_path}/run")
+    again = launched(ROOT, *words, "train.stop_at=2", f"--workdir={tmp_path}/run")
     assert again.returncode == 75, again.stderr
     kept = next((tmp_path / "cache").glob("chat-*/ids.bin"))
     damaged = bytearray(kept.read_bytes())
     damaged[9] ^= 1
     kept.write_bytes(damaged)
-    assert launch(*words, f"--workdir={tmp_path}/run").returncode == FormatError.exit_code
+    assert launched(ROOT, *words, f"--workdir={tmp_path}/run").returncode == FormatError.exit_code
     (tmp_path / "chat.jsonl").write_text('{"messages": [{"role": "user", "content": "x"}]}\n')
-    refused = launch(*words, f"--workdir={tmp_path}/new")
+    refused = launched(ROOT, *words, f"--workdir={tmp_path}/new")
     assert refused.returncode == UserError.exit_code and "it has no turn of the assistant" in refused.stderr
 
 
@@ -243,8 +242,3 @@ def chat_words(folder: Path) -> list[str]:
         "train.seq_len=64",
         "train.threads=1",
     ]
-
-
-def launch(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "launch.py"), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)

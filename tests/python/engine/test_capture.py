@@ -13,15 +13,10 @@ from mudd_core.engine.model import Model
 from mudd_core.models import unfused
 from reference.bounds import EPSILON, GRADIENT, LOGITS, LOSS, op_bound
 from reference.torch_hooks import hooked
-from small_models import CASES, make, make_batch
+from small_models import CASES, make, make_batch, worst
 
 FAMILIES = ("gpt2", "llama_gqa", "mixtral", "mudd", "tokenformer", "mup")
 EXPERTS = ("mixtral", "mudd_experts")
-
-
-def worst(got: Any, want: Any) -> float:
-    """Largest difference over the largest entry of want."""
-    return float(np.abs(np.asarray(got, np.float64) - want).max() / max(1e-30, np.abs(want).max()))
 
 
 def extra_arrays(samples: int, length: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from reference import numpy_dropout
 from reference import torch_models as tm
 from reference import torch_training as tt
 from reference.bounds import GRADIENT, LOSS
-from small_models import make, make_batch
+from small_models import equal, make, make_batch
 
 RATES = {"embd_dropout": 0.2, "attn_dropout": 0.3, "resid_dropout": 0.1}
 SMALL = GPT2Config(vocab_size=61, max_seq_len=40, d_model=36, n_layer=2, n_head=3, d_ff=52)
@@ -75,10 +75,6 @@ def run(
         return {name: np.array(value) for name, value in engine.state_tensors().items()}
     finally:
         mc.set_num_threads(0)
-
-
-def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return all(np.array_equal(a[name], b[name]) for name in a)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

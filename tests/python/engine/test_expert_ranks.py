@@ -13,9 +13,9 @@ import pytest
 import mudd_core as mc
 from mudd_core import _core, dist
 from mudd_core.checkpoint import final_hash
-from mudd_core.config import Config, MeshConfig, OptimConfig, TrainConfig
+from mudd_core.config import Config, MeshConfig, OptimConfig
 from mudd_core.engine.engine import Engine
-from rank_runs import batch_of, on_ranks, train
+from rank_runs import batch_of, config_in_shards, on_ranks, train
 from rank_states import train_between
 from small_models import CASES
 
@@ -41,15 +41,8 @@ def config_of(
     model: dict[str, Any] | None = None,
     **settings: Any,
 ) -> Config:
-    sizes = {"batch_size": 8, "seq_len": 16, "seed": 5, "logical_shards": 8, "threads": 1}
-    optim = settings.pop("optim", OptimConfig(lr=3e-3))
-    return Config(
-        name=family,
-        model=dataclasses.replace(CASES[family][0], **{**SIZES, **(model or {})}),
-        train=TrainConfig(**{**sizes, **settings}),
-        optim=optim,
-        mesh=MeshConfig(expert=expert, zero=zero, expert_room=room),
-    )
+    config = config_in_shards(dataclasses.replace(CASES[family][0], **{**SIZES, **(model or {})}), **settings)
+    return dataclasses.replace(config, mesh=MeshConfig(expert=expert, zero=zero, expert_room=room))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

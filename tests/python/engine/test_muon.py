@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from mudd_core.engine.engine import Engine
 from mudd_core.engine.model import Model
 from reference import torch_models as tm
 from reference import torch_training as tt
-from small_models import CASES, make, make_batch
+from small_models import CASES, make, make_batch, make_batches
 
 BATCH, LENGTH, LR, STEPS = 8, 17, 2e-3, 20
+batches = partial(make_batches, samples=BATCH, length=LENGTH)
 EPSILON = 2.0**-23
 
 
@@ -30,10 +32,6 @@ def config(case: str, **optim: Any) -> Config:
             **{"name": "muon", "lr": LR, "weight_decay": 0.1, "clip": 0.5, "decay": "all", **optim}
         ),
     )
-
-
-def batches(case: str, count: int) -> list[dict[str, Any]]:
-    return [make_batch(CASES[case][0].vocab_size, BATCH, LENGTH, seed=seed) for seed in range(count)]
 
 
 def is_matrix(about: dict[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from mudd_core.engine.batch_part import cut_batch
 from mudd_core.engine.engine import Engine
 from near import REORDERED
 from reference import torch_training as tt
-from small_models import CASES, make, make_batch
+from small_models import CASES, make, make_batches
 
 BATCH, LENGTH = 8, 17
+batches = partial(make_batches, samples=BATCH, length=LENGTH)
 
 
 def config(name: str, **train: Any) -> Config:
@@ -27,10 +29,6 @@ def config(name: str, **train: Any) -> Config:
         train=TrainConfig(steps=10, batch_size=BATCH, seq_len=LENGTH, **train),
         optim=OptimConfig(lr=1e-2, weight_decay=0.1, clip=0.5),
     )
-
-
-def batches(vocab: int, count: int) -> list[dict[str, Any]]:
-    return [make_batch(vocab, BATCH, LENGTH, seed=seed) for seed in range(count)]
 
 
 @pytest.mark.parametrize("name", CASES)

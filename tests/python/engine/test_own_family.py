@@ -13,19 +13,12 @@ import pytest
 import mudd_core as mc
 from mudd_core import nn
 from mudd_core.base.errors import UserError
-from mudd_core.config import Config, ModelConfig, OptimConfig, TrainConfig, from_dict, to_dict
+from mudd_core.config import Config, ModelConfig, from_dict, to_dict
 from mudd_core.config.families import family_of, in_family, named_family
 from own_cases import MUDD_EVERY, PARALLEL, STATE_SPACE, plus_file
-from rank_runs import batch_of, train
+from rank_runs import batch_of, config_in_shards, train
 
 SIZES = {"vocab_size": 61, "max_seq_len": 16, "d_model": 32, "n_layer": 2, "n_head": 2}
-
-
-def config_of(model: ModelConfig, **settings: int | str) -> Config:
-    sizes = {"batch_size": 8, "seq_len": 16, "seed": 5, "logical_shards": 8, "threads": 1}
-    return Config(
-        name="own", model=model, train=TrainConfig(**{**sizes, **settings}), optim=OptimConfig(lr=3e-3)
-    )
 
 
 def model_of(name: str, **fields: int) -> ModelConfig:
@@ -36,8 +29,8 @@ def test_transformer_pp_in_a_file_has_the_bits_of_the_one_inside(tmp_path: Path)
     own = model_of(f"{plus_file(tmp_path)}:Plus", n_kv_head=1)
     inside = mc.TransformerPPConfig(**SIZES, n_kv_head=1)
     for precision in ("fp32", "bf16"):
-        assert train(config_of(own, precision=precision), 1) == train(
-            config_of(inside, precision=precision), 1
+        assert train(config_in_shards(own, precision=precision), 1) == train(
+            config_in_shards(inside, precision=precision), 1
         )
     ids = np.arange(5) % 61
     written = [list(mc.Model(config, seed=1).generate(ids, max_tokens=8)) for config in (own, inside)]
@@ -46,15 +39,15 @@ def test_transformer_pp_in_a_file_has_the_bits_of_the_one_inside(tmp_path: Path)
 
 @pytest.mark.parametrize("name", [PARALLEL, STATE_SPACE, MUDD_EVERY])
 def test_worlds_and_micro_batches_change_no_bit(name: str) -> None:
-    want = train(config_of(model_of(name)), 1)
+    want = train(config_in_shards(model_of(name)), 1)
     for world in (2, 4):
-        assert train(config_of(model_of(name)), world) == want, world
-    assert train(config_of(model_of(name), micro_batch_size=2), 1) == want
+        assert train(config_in_shards(model_of(name)), world) == want, world
+    assert train(config_in_shards(model_of(name), micro_batch_size=2), 1) == want
 
 
 @pytest.mark.parametrize("name", [PARALLEL, STATE_SPACE, MUDD_EVERY])
 def test_both_executors_give_the_same_bits(name: str) -> None:
-    config = config_of(model_of(name))
+    config = config_in_shards(model_of(name))
     model = mc.Model(config.model, seed=3)
     batch = batch_of(config, 0)
     loss, gradients = model.loss_and_gradients(batch, shards=4)

@@ -11,21 +11,18 @@ import pytest
 
 import mudd_core as mc
 from mudd_core.base.errors import UserError
-from mudd_core.config import Config, OptimConfig, TrainConfig
+from mudd_core.config import Config, OptimConfig
 from mudd_core.config.own_optimizers import named_optimizer
 from mudd_core.engine.engine import Engine
 from own_cases import ADAMW, MOMENTUM
-from rank_runs import batch_of, train
+from rank_runs import batch_of, config_in_shards, train
 
 MODEL = mc.TransformerPPConfig(vocab_size=61, max_seq_len=16, d_model=32, n_layer=2, n_head=2, d_ff=48)
 
 
 def config_of(name: str, **optim: Any) -> Config:
     named_optimizer(name) if ":" in name else None
-    sizes = {"batch_size": 8, "seq_len": 16, "seed": 5, "logical_shards": 8, "threads": 1}
-    return Config(
-        name="own", model=MODEL, train=TrainConfig(**sizes), optim=OptimConfig(name=name, lr=3e-3, **optim)
-    )
+    return config_in_shards(MODEL, optim=OptimConfig(name=name, lr=3e-3, **optim))
 
 
 @pytest.mark.parametrize("moment", ["fp32", "bf16"])

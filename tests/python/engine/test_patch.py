@@ -17,7 +17,7 @@ from mudd_core.engine.model import Model
 from mudd_core.run.loop.trainer import Trainer
 from reference.bounds import LOGITS, LOSS
 from reference.torch_hooks import hooked
-from small_models import CASES, make, make_batch
+from small_models import CASES, make, make_batch, worst
 
 Array = np.ndarray[Any, Any]
 FAMILIES = ("gpt2", "llama_gqa", "mixtral", "mudd", "tokenformer", "mup")
@@ -31,11 +31,6 @@ def changed(x: Array) -> Array:
         return made
     made = x * 0.5 + SHIFT * (np.arange(x.shape[-1]) % 3 - 1)
     return made.astype(x.dtype)
-
-
-def worst(got: Any, want: Any) -> float:
-    """Largest difference over the largest entry of want."""
-    return float(np.abs(np.asarray(got, np.float64) - want).max() / max(1e-30, np.abs(want).max()))
 
 
 @pytest.mark.parametrize("name", CASES)

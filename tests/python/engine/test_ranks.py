@@ -10,10 +10,10 @@ import pytest
 
 import mudd_core as mc
 from mudd_core import _core, dist
-from mudd_core.config import Config, OptimConfig, TrainConfig
+from mudd_core.config import Config, OptimConfig
 from mudd_core.engine.engine import Engine
 from near import REORDERED
-from rank_runs import batch_of, on_ranks, train
+from rank_runs import batch_of, config_in_shards, on_ranks, train
 from small_models import CASES
 
 FAMILIES = ("llama_gqa", "gpt2", "mudd", "tokenformer", "mup", "mixtral", "mudd_experts")
@@ -22,13 +22,8 @@ FAMILIES = ("llama_gqa", "gpt2", "mudd", "tokenformer", "mup", "mixtral", "mudd_
 def config_of(
     family: str, *, model: dict[str, Any] | None = None, optim: Any = None, **settings: Any
 ) -> Config:
-    sizes = {"batch_size": 8, "seq_len": 16, "seed": 5, "logical_shards": 8, "threads": 1}
-    return Config(
-        name=family,
-        model=dataclasses.replace(CASES[family][0], **{"vocab_size": 61, "max_seq_len": 16, **(model or {})}),
-        train=TrainConfig(**{**sizes, **settings}),
-        optim=optim or OptimConfig(lr=3e-3),
-    )
+    fields = {"vocab_size": 61, "max_seq_len": 16, **(model or {})}
+    return config_in_shards(dataclasses.replace(CASES[family][0], **fields), optim=optim, **settings)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from mudd_core.engine.engine import Engine
 from mudd_core.engine.trainable import trained_names
 from reference import torch_models as tm
 from reference import torch_training as tt
-from small_models import CASES, make, make_batch
+from small_models import CASES, make, make_batches, state
 from tiny_run import TinyRun
 
 BATCH, LENGTH, LR = 4, 9, 1e-2
+batches = partial(make_batches, samples=BATCH, length=LENGTH)
 MICRO = "micro_batch"
 ELEMENTWISE = [spec.name for spec in _core.optimizer_specs() if not spec.whole_matrices]
 NAMES = ["embed", "blocks.0.attn.q.w", "blocks.1.attn.q.w", "blocks.0.ffn.up.w", "final_norm.gain", "head"]
@@ -34,14 +36,6 @@ def config(case: str, patterns: str = "", **optim: Any) -> Config:
         train=TrainConfig(steps=10, batch_size=BATCH, seq_len=LENGTH, trainable=patterns),
         optim=OptimConfig(**{"lr": LR, "weight_decay": 0.1, "clip": 0.5, "decay": "all", **optim}),
     )
-
-
-def batches(vocab: int, count: int) -> list[dict[str, Any]]:
-    return [make_batch(vocab, BATCH, LENGTH, seed=seed) for seed in range(count)]
-
-
-def state(engine: Engine) -> dict[str, Any]:
-    return {key: np.array(value) for key, value in engine.state_tensors().items()}
 
 
 @pytest.mark.parametrize(
@@ -221,11 +215,10 @@ def test_two_engines_of_one_model_keep_to_their_own_patterns() -> None:
 def test_a_run_says_what_trains_and_refuses_other_patterns(tiny_text: Path, tmp_path: Path) -> None:
     words = ("train.steps=6", "train.save_every=0", "train.eval_every=0")
     frozen = ("train.trainable=blocks.*.attn.*",)
-    straight = TinyRun(tmp_path / "straight", tiny_text, (*words, *frozen))
-    assert straight.finish() == 0, straight.tail
+    straight = TinyRun(tmp_path / "straight", tiny_text, (*words, *frozen)).finished()
     assert "parameters train (train.trainable)" in straight.output
     broken = TinyRun(tmp_path / "broken", tiny_text, (*words, *frozen, "train.stop_at=3"))
-    assert broken.finish() == 75, broken.tail
+    broken.stopped()
     other = TinyRun(tmp_path / "broken", tiny_text, (*words, "train.trainable=head"))
     assert other.finish() == 2 and "train.trainable" in other.output
     files = list(straight.checkpoints.rglob("*first_moment*"))

@@ -16,12 +16,7 @@ from mudd_core.engine.model import Model
 from mudd_core.run.report.sample import write_text
 from reference import torch_training as tt
 from reference.bounds import GRADIENT, LOGITS, LOSS
-from small_models import CASES, make, make_batch
-
-
-def worst(got: Any, want: Any) -> float:
-    """Largest difference over the largest entry of want."""
-    return float(np.abs(np.asarray(got, np.float64) - want).max() / max(1e-30, np.abs(want).max()))
+from small_models import CASES, make, make_batch, worst
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 7), (4, 33)])

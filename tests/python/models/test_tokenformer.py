@@ -18,7 +18,7 @@ from reference import torch_models as tm
 from reference import torch_training as tt
 from reference.bounds import GRADIENT, LOSS
 from reference.torch_tokenformer import Tokenformer
-from small_models import make_batch
+from small_models import equal, make_batch
 
 SMALL = TokenFormerConfig(vocab_size=61, max_seq_len=24, d_model=32, n_layer=2, n_head=4, slot_num=12)
 
@@ -33,10 +33,6 @@ def run(steps: int = 2, seed: int = 0, **options: Any) -> dict[str, Any]:
     for step in range(steps):
         engine.train_step(step, 1e-2, make_batch(61, 8, 16, seed=step))
     return {name: np.array(value) for name, value in engine.state_tensors().items()}
-
-
-def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return all(np.array_equal(a[name], b[name]) for name in a)
 
 
 def test_dropped_paths_depend_on_seed_step_and_sample_alone() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from mpi_ranks import needs_mpi, ranks_of
 from places import ROOT
-from rank_faults import run_of, same
+from rank_faults import run_of
 from tiny_run import CONFIG, MIXTURE, TinyRun
 
 sys.path[:0] = [str(ROOT / "bench")]
@@ -25,14 +25,6 @@ from two_nodes import TwoNodes  # noqa: E402
 
 pytestmark = needs_mpi
 ENDLESS = ("train.steps=100000", "train.save_every=100000", "train.eval_every=100000")
-
-
-@pytest.fixture(scope="module")
-def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """The unbroken run of one process."""
-    run = run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text)
-    assert run.finish() == 0, run.tail
-    return run
 
 
 @pytest.mark.parametrize(
@@ -142,6 +134,6 @@ def test_ranks_run_where_the_kernel_refuses_copies_between_processes(
     run = run_of(tmp_path / "run", tiny_text, "--ranks=2", f"dist.node={node}")
     run.prefix = (sys.executable, "-c", REFUSE)
     run.environment = {k: v for k, v in run.environment.items() if "single_copy" not in k}
-    assert run.finish() == 0, run.tail
+    run.finished()
     assert "btl_vader_single_copy_mechanism none" in run.output, run.tail
-    assert same(run, whole)
+    assert run.same_as(whole)

@@ -16,7 +16,7 @@ from mpi_ranks import needs_mpi, ranks_of
 from mudd_core import checkpoint
 from mudd_core.base.errors import DivergedError, ReportedElsewhereError, UserError
 from mudd_core.run.loop.trainer import Trainer
-from rank_faults import MPIRUN, job_of, run_of, same
+from rank_faults import MPIRUN, job_of, run_of
 from rank_runs import config_of, on_ranks
 from tiny_mixture_config import get_config
 from tiny_run import CONFIG, MIXTURE, TinyRun
@@ -26,14 +26,6 @@ AXES = {
     "zero 3": (CONFIG, ("mesh.zero=3", "dist.node=rank")),
     "expert": (MIXTURE, ("mesh.expert=2",)),
 }
-
-
-@pytest.fixture(scope="module")
-def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """The unbroken run of one process."""
-    run = run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text)
-    assert run.finish() == 0, run.tail
-    return run
 
 
 @needs_mpi
@@ -52,8 +44,8 @@ def test_a_stop_from_outside_is_one_of_all_ranks(
     stopped = run.rows()[-1]["step"]
     assert checkpoint.list_steps(run.checkpoints)[-1] == stopped
     (run.workdir / "STOP").unlink(missing_ok=True)
-    assert run.finish() == 0, run.tail
-    assert f"resumes at step {stopped}" in run.output and same(run, whole)
+    run.finished()
+    assert f"resumes at step {stopped}" in run.output and run.same_as(whole)
 
 
 @needs_mpi
@@ -64,7 +56,7 @@ def test_a_full_disk_of_one_rank_costs_no_step_and_ends_with_74(
     config, words = AXES[axis] if axis else (CONFIG, ())
     if config == MIXTURE:
         whole = run_of(memory_path / "whole", tiny_text, config=config)
-        assert whole.finish() == 0, whole.tail
+        whole.finished()
     run = run_of(memory_path / "run", tiny_text, *words, prefix=(*MPIRUN, "-n", "2"), config=config)
     process = run.start()
     try:
@@ -76,8 +68,8 @@ def test_a_full_disk_of_one_rank_costs_no_step_and_ends_with_74(
     assert "could not be saved" in run.output and run.step_printed() == 40, run.tail
     kept = checkpoint.list_steps(run.checkpoints)
     assert kept and kept[-1] < 40 and not list(run.checkpoints.glob("*.tmp-*"))
-    assert run.finish() == 0, run.tail
-    assert same(run, whole)
+    run.finished()
+    assert run.same_as(whole)
 
 
 def with_memory(size: str) -> tuple[str, ...]:
@@ -103,9 +95,9 @@ def test_little_shared_memory_means_messages_and_one_warning(
     whole: TinyRun, tiny_text: Path, tmp_path: Path
 ) -> None:
     run = run_of(tmp_path / "run", tiny_text, prefix=(*SMALL, *MPIRUN, "-n", "2"))
-    assert run.finish() == 0, run.tail
+    run.finished()
     assert run.output.count("ranks of one host exchange messages instead") == 1
-    assert "2 ranks on 2 nodes" in run.output and same(run, whole)
+    assert "2 ranks on 2 nodes" in run.output and run.same_as(whole)
 
 
 @needs_mpi
@@ -119,13 +111,12 @@ def test_a_model_too_large_for_shared_memory_means_messages_and_one_warning(
 
     def done(name: str, prefix: tuple[str, ...]) -> TinyRun:
         run = run_of(tmp_path / name, tiny_text, *words, prefix=prefix)
-        assert run.finish() == 0, run.tail
-        return run
+        return run.finished()
 
     ranks = done("ranks", (*with_memory("180m"), *MPIRUN, "-n", "2"))
     assert ranks.output.count("ranks of one host exchange messages instead") == 1, ranks.tail
     assert "MiB free, shared memory needs" in ranks.output and "2 ranks on 2 nodes" in ranks.output
-    assert same(ranks, done("alone", ()))
+    assert ranks.same_as(done("alone", ()))
 
 
 @needs_mpi

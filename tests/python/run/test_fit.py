@@ -17,15 +17,10 @@ import pytest
 import mudd_core as mc
 from fake_engine import FakeEngine
 from fake_runs import make, rows_of, unbroken
-from mudd_core import _core, checkpoint
+from mudd_core import checkpoint
 from mudd_core.run.records.events import StepRecord
 from mudd_core.run.report import history
 from tiny_run import CONFIG, TinyRun
-
-
-@pytest.fixture(autouse=True)
-def no_requests() -> None:
-    _core.clear_requests()
 
 
 def test_fit_in_parts_is_fit_at_once(tmp_path: Path) -> None:
@@ -119,8 +114,7 @@ def test_ctrl_c_keeps_the_state_and_the_same_trainer_goes_on(
 
 def test_sigint_in_a_script_leaves_a_run_that_its_folder_resumes(tiny_text: Path, tmp_path: Path) -> None:
     words = ("train.steps=30", "train.save_every=100")
-    whole = TinyRun(tmp_path / "whole", tiny_text, words)
-    assert whole.finish() == 0, whole.output
+    whole = TinyRun(tmp_path / "whole", tiny_text, words).finished()
     script = tmp_path / "script.py"
     script.write_text(
         "import os, signal, sys\n"

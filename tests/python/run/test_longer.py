@@ -119,8 +119,7 @@ def test_the_advice_names_the_command() -> None:
 
 def test_the_printed_command_trains_longer(tiny_text: Path, memory_path: Path) -> None:
     words = ("train.steps=5", "train.eval_every=0", "train.save_every=0")
-    run = TinyRun(memory_path / "run", tiny_text, words)
-    assert run.finish() == 0, run.tail
+    run = TinyRun(memory_path / "run", tiny_text, words).finished()
     assert "resume" not in run.output.split("done:")[1]
     run.words = (*words, "train.steps=9")
     assert run.finish() == 2
@@ -129,22 +128,22 @@ def test_the_printed_command_trains_longer(tiny_text: Path, memory_path: Path) -
     (folder,) = [word.partition("=")[2] for word in arguments if word.startswith("--workdir=")]
     more = TinyRun(Path(folder), tiny_text, tuple(arguments[arguments.index(f"--workdir={folder}") + 1 :]))
     more.words = (*words, *more.words)
-    assert more.finish() == 0, more.tail
+    more.finished()
     assert more.summary()["step"] == 4 and "the optimizer's state taken over" in more.output
 
 
 def test_a_new_run_goes_on_at_the_step_of_another_with_its_bits(tmp_path: Path, tiny_text: Path) -> None:
     whole = TinyRun(tmp_path / "whole", tiny_text, ("train.steps=16",))
-    assert whole.finish() == 0, whole.tail
+    whole.finished()
     part = TinyRun(tmp_path / "part", tiny_text, ("train.steps=16", "train.stop_at=7"))
-    assert part.finish() == 75, part.tail
+    part.stopped()
     words = (
         f"start.load_parameters_path={part.workdir}",
         "start.keep_optimizer=true",
         "start.keep_step=true",
     )
     new = TinyRun(tmp_path / "new", tiny_text, (*words, "train.steps=16"))
-    assert new.finish() == 0, new.tail
+    new.finished()
     assert "on from step 7" in new.output
     assert new.summary()["final_hash"] == whole.summary()["final_hash"]
     assert all(row["step"] > 7 for row in new.rows())
@@ -160,7 +159,7 @@ def test_the_advice_of_a_refused_resume_works_when_it_is_typed(tiny_text: Path, 
     run = TinyRun(
         memory_path / "a run", tiny_text, ("train.steps=4", "train.eval_every=0", "train.stop_at=2")
     )
-    assert run.finish() == 75, run.tail
+    run.stopped()
     run.words = ("train.steps=9", "train.eval_every=0", "train.seed=5")
     assert run.finish() == 2
     lines = run.output.splitlines()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mllog_files import mllog_events
 from mudd_core.base.errors import SaveError, UserError
 from mudd_core.config import Config, EvalConfig, MixtralConfig, OptimConfig, TrainConfig
 from mudd_core.programs.moe.mllog import TOKEN, BenchmarkLog
@@ -52,11 +53,6 @@ class Run:
         return self
 
 
-def lines(folder: Path) -> list[dict]:
-    text = (folder / BENCHMARK_LOG).read_text(encoding="utf-8")
-    return [json.loads(line.removeprefix(TOKEN)) for line in text.splitlines()]
-
-
 def whole_log(folder: Path, loss: float = 1.7) -> list[str]:
     run = Run(folder).steps(1, 4, loss)
     run.log.ended(summary(4))
@@ -67,7 +63,7 @@ def whole_log(folder: Path, loss: float = 1.7) -> list[str]:
 def test_the_events_of_a_run_in_their_order(tmp_path: Path) -> None:
     said = whole_log(tmp_path, 2.0)
     assert (tmp_path / BENCHMARK_LOG).read_text(encoding="utf-8").splitlines() == said
-    found = lines(tmp_path)
+    found = mllog_events(tmp_path)
     keys = [line["key"] for line in found]
     assert keys[:3] == ["cache_clear", "init_start", "submission_benchmark"]
     block = ["block_start", "train_loss", "block_stop", "eval_start", "eval_accuracy", "eval_stop"]
@@ -88,8 +84,8 @@ def test_a_loss_at_the_target_is_success_and_begins_no_block(tmp_path: Path) -> 
     run.log.validated(Validation(3, 1.8, 1.0, 10, 0.1))
     run.log.ended(summary(3, "target"))
     run.log.close()
-    assert [line["key"] for line in lines(tmp_path)][-2:] == ["eval_stop", "run_stop"]
-    assert lines(tmp_path)[-1]["metadata"]["status"] == "success"
+    assert [line["key"] for line in mllog_events(tmp_path)][-2:] == ["eval_stop", "run_stop"]
+    assert mllog_events(tmp_path)[-1]["metadata"]["status"] == "success"
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -106,13 +102,16 @@ def test_a_resumed_run_has_the_log_of_an_unbroken_one(tmp_path: Path, killed: bo
     else:
         run.log.ended(summary(3, "SIGTERM"))
         run.log.close()
-        assert lines(other)[-1]["metadata"]["status"] == "aborted"
+        assert mllog_events(other)[-1]["metadata"]["status"] == "aborted"
     run = Run(other, step=2).steps(3, 4, 1.7)
     run.log.ended(summary(4))
     run.log.close()
 
     def shown(folder: Path) -> list[tuple]:
-        return [(line["key"], line["value"], line["metadata"].get("samples_count")) for line in lines(folder)]
+        return [
+            (line["key"], line["value"], line["metadata"].get("samples_count"))
+            for line in mllog_events(folder)
+        ]
 
     assert shown(other) == shown(one)
 
@@ -121,8 +120,8 @@ def test_a_run_that_breaks_off_has_one_run_stop(tmp_path: Path) -> None:
     run = Run(tmp_path).steps(1, 1, 2.0)
     run.log.close()
     run.log.close()
-    assert [line["key"] for line in lines(tmp_path)].count("run_stop") == 1
-    assert lines(tmp_path)[-1]["metadata"] | {"lineno": 0, "file": ""} == {
+    assert [line["key"] for line in mllog_events(tmp_path)].count("run_stop") == 1
+    assert mllog_events(tmp_path)[-1]["metadata"] | {"lineno": 0, "file": ""} == {
         "file": "",
         "lineno": 0,
         "samples_count": TOKENS,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,23 +9,18 @@ import pytest
 import fake_runs
 from event_files import tags_of
 from fake_engine import FakeEngine, fake_assembly
+from mllog_files import mllog_events
 from mudd_core.base.errors import DivergedError, SaveError
 from mudd_core.programs.moe.mllog import TOKEN
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.report.progress import Progress
 from mudd_core.run.store.run_folder import BENCHMARK_LOG
 
-
-def events(folder: Path) -> list[dict]:
-    text = (folder / BENCHMARK_LOG).read_text(encoding="utf-8")
-    return [json.loads(line.removeprefix(TOKEN)) for line in text.splitlines()]
-
-
 KEYS = ("block_start", "block_stop", "train_loss", "eval_start", "eval_accuracy", "eval_stop", "run_stop")
 
 
 def shown(folder: Path) -> list[tuple]:
-    return [(line["key"], line["metadata"].get("samples_count")) for line in events(folder)]
+    return [(line["key"], line["metadata"].get("samples_count")) for line in mllog_events(folder)]
 
 
 def test_a_run_leaves_the_log_on_stdout_and_in_a_file(
@@ -43,7 +37,7 @@ def test_a_run_leaves_the_log_on_stdout_and_in_a_file(
     assert f"no target validation loss; a validation every 10 steps ({10 * tokens:,} tokens)" in out
     accuracy = [count for key, count in shown(tmp_path) if key == "eval_accuracy"]
     assert accuracy == [10 * tokens, 20 * tokens]
-    assert events(tmp_path)[-1]["metadata"]["status"] == "aborted"
+    assert mllog_events(tmp_path)[-1]["metadata"]["status"] == "aborted"
 
 
 def test_a_resumed_run_has_the_log_of_an_unbroken_one(tmp_path: Path) -> None:
@@ -52,7 +46,7 @@ def test_a_resumed_run_has_the_log_of_an_unbroken_one(tmp_path: Path) -> None:
         trainer.fit()
     with fake_runs.make(tmp_path / "two", None, *words, "train.stop_at=7") as trainer:
         trainer.fit()
-    assert events(tmp_path / "two")[-1]["metadata"]["status"] == "aborted"
+    assert mllog_events(tmp_path / "two")[-1]["metadata"]["status"] == "aborted"
     with fake_runs.make(tmp_path / "two", None, *words) as trainer:
         trainer.fit()
     assert shown(tmp_path / "two") == shown(tmp_path / "one")
@@ -87,7 +81,7 @@ def test_a_run_that_diverges_ends_its_log(tmp_path: Path) -> None:
         fake_runs.make(tmp_path, FakeEngine(before_step=diverge), "log.mllog=true") as trainer,
     ):
         trainer.fit()
-    assert [line["key"] for line in events(tmp_path)].count("run_stop") == 1
+    assert [line["key"] for line in mllog_events(tmp_path)].count("run_stop") == 1
 
 
 def test_an_unwritable_compliance_file_is_74(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

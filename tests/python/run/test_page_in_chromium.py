@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from chromium import launched
+import chromium
 from mudd_core.run.report.page.heat_map import heat_map
 from mudd_core.run.report.page.run_page import run_page
 from mudd_core.run.report.page.section import Section
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as found:
-        yield found
+browser = chromium.browser
 
 
 @dataclass

@@ -15,7 +15,7 @@ import crash_states
 import mudd_core as mc
 from checkpoint_cases import RUN, faults, save
 from fake_engine import FakeEngine, fake_assembly
-from fake_runs import config_of, make, rows_of
+from fake_runs import config_of, make, rows_of, steps_in
 from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
@@ -50,10 +50,6 @@ def scripted(path: Path | None, step: int = 0, *words: str) -> Trainer:
 def trained(path: Path, *words: str) -> Summary:
     with scripted(path, 0, *words) as trainer:
         return trainer.fit()
-
-
-def steps_in(path: Path) -> list[int]:
-    return checkpoint.list_steps(path / "checkpoints")
 
 
 def test_validations_find_the_best_and_count_those_behind_it() -> None:
@@ -253,8 +249,7 @@ BOTH = ("train.patience=3", "train.keep_best=true")
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> TinyRun:
     """A command that ran out of patience."""
-    run = TinyRun(tmp_path_factory.mktemp("ended") / "run", tiny_text, (*WORDS, *BOTH))
-    assert run.finish() == 0, run.tail
+    run = TinyRun(tmp_path_factory.mktemp("ended") / "run", tiny_text, (*WORDS, *BOTH)).finished()
     assert run.summary()["out_of_patience"] is True
     return run
 
@@ -277,7 +272,7 @@ def test_a_command_that_is_killed_ends_at_the_same_step_with_the_same_bits(
         run.wait_for_step(process, step)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert run.finish() == 0, run.tail
+    run.finished()
     for name in ("step", "final_hash", "best_step", "since_best", "out_of_patience"):
         assert run.summary()[name] == ended.summary()[name], name
     assert run.rows() == ended.rows() and steps_in(run.workdir) == steps_in(ended.workdir)

@@ -12,19 +12,15 @@ import pytest
 from mpi_ranks import mpirun, needs_mpi, window_files
 from mudd_core import checkpoint
 from mudd_core.checkpoint.manifest_reader import read_manifest
-from mudd_core.config import Config, OptimConfig, TrainConfig, to_dict
-from rank_runs import on_ranks
+from mudd_core.config import Config, OptimConfig, to_dict
+from rank_runs import config_in_shards, on_ranks
 from rank_states import train_between
 from small_models import CASES
 
 
 def config_of(family: str, **optim: Any) -> Config:
-    return Config(
-        name=family,
-        model=dataclasses.replace(CASES[family][0], vocab_size=4099, max_seq_len=16),
-        train=TrainConfig(batch_size=8, seq_len=16, seed=5, logical_shards=8, threads=1),
-        optim=OptimConfig(lr=3e-3, **optim),
-    )
+    model = dataclasses.replace(CASES[family][0], vocab_size=4099, max_seq_len=16)
+    return config_in_shards(model, optim=OptimConfig(lr=3e-3, **optim))
 
 
 def steps(

@@ -12,7 +12,7 @@ import pytest
 
 import mudd_core as mc
 from event_files import events_of
-from fake_runs import TIMES
+from fake_runs import rows_of
 from mudd_core import _core
 from mudd_core.base.errors import FormatError
 from mudd_core.base.show.printable import beginning_of, printable
@@ -32,11 +32,6 @@ FAMILIES = ("transformer_pp", "gpt2", "muddformer", "tokenformer", "mup", "mixtr
 OFTEN = ("sample.every=2", "sample.prompt=the ", "sample.max_tokens=12")
 
 
-@pytest.fixture(autouse=True)
-def no_requests() -> None:
-    _core.clear_requests()
-
-
 def config_of(text: Path, *words: str, file: str = str(CONFIG)) -> Config:
     base = [
         *(f"data.path={text}", f"data.cache_dir={text.parent / 'cache'}", "data.tokenizer=bytes"),
@@ -49,11 +44,6 @@ def config_of(text: Path, *words: str, file: str = str(CONFIG)) -> Config:
 def train(folder: Path, config: Config) -> Summary:
     with Trainer(config, folder) as trainer:
         return trainer.fit(progress=False)
-
-
-def rows_of(folder: Path) -> list[dict[str, mc.base.types.Json]]:
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
 
 
 def steps_of(folder: Path) -> list[int]:

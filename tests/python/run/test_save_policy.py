@@ -10,16 +10,12 @@ import numpy as np
 import pytest
 
 from fake_engine import FakeEngine
-from fake_runs import config_of, make, rows_of, unbroken
+from fake_runs import config_of, make, rows_of, steps_in, unbroken
 from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import whole_parts
 from mudd_core.run.records.events import Validation
 from tiny_run import TinyRun
-
-
-def steps_in(path: Path) -> list[int]:
-    return checkpoint.list_steps(path / "checkpoints")
 
 
 def test_keep_last_0_keeps_all_and_keep_every_its_multiples(tmp_path: Path) -> None:

@@ -20,12 +20,6 @@ from mudd_core.run.loop import signals
 from places import HELPERS
 from run_ends import WAYS, End, Killer, Recipe, Run, require_same_end
 
-
-@pytest.fixture(autouse=True)
-def no_requests() -> None:
-    _core.clear_requests()
-
-
 # Steps before each end of one run, and train.save_every.
 CHAINS = [
     *((way, [step], 5) for way in WAYS if way not in ("crash", "SIGKILL in a save") for step in (7, 8)),

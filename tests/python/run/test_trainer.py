@@ -22,11 +22,6 @@ from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.report.progress import Progress
 
 
-@pytest.fixture(autouse=True)
-def no_requests() -> None:
-    _core.clear_requests()
-
-
 @contextmanager
 def full_disk() -> Iterator[Callable[[bool], None]]:
     """A function that fills the disk, or frees it: to one process, no file may grow."""

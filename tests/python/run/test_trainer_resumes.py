@@ -18,10 +18,9 @@ WORDS = ("train.steps=20", "train.save_every=4", "train.eval_every=8")
 def test_a_stopped_run_is_resumed_by_its_folder_with_the_hash_of_an_unbroken_one(
     tiny_text: Path, tmp_path: Path
 ) -> None:
-    unbroken = TinyRun(tmp_path / "unbroken", tiny_text, WORDS)
-    assert unbroken.finish() == 0, unbroken.output
+    unbroken = TinyRun(tmp_path / "unbroken", tiny_text, WORDS).finished()
     stopped = TinyRun(tmp_path / "stopped", tiny_text, (*WORDS, "train.stop_at=9"))
-    assert stopped.finish() == 75, stopped.output
+    stopped.stopped()
     code = (
         "import mudd_core as mc\n"
         "with mc.Trainer('stopped') as trainer:\n"
@@ -39,10 +38,9 @@ def test_a_run_of_an_architecture_of_ones_own_is_resumed_by_its_folder(
     tiny_text: Path, tmp_path: Path
 ) -> None:
     words = ("train.steps=6", "train.save_every=2", f"--model.family={plus_file(tmp_path)}:Plus")
-    unbroken = TinyRun(tmp_path / "unbroken", tiny_text, words)
-    assert unbroken.finish() == 0, unbroken.output
+    unbroken = TinyRun(tmp_path / "unbroken", tiny_text, words).finished()
     stopped = TinyRun(tmp_path / "stopped", tiny_text, (*words, "train.stop_at=3"))
-    assert stopped.finish() == 75, stopped.output
+    stopped.stopped()
     code = "import mudd_core as mc; print(mc.Trainer('stopped').fit().final_hash)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout.strip() == unbroken.summary()["final_hash"], done.stderr
@@ -50,7 +48,7 @@ def test_a_run_of_an_architecture_of_ones_own_is_resumed_by_its_folder(
 
 def test_the_folder_of_a_run_takes_no_second_folder(tiny_text: Path, tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "run", tiny_text, ("train.steps=2",))
-    assert run.finish() == 0, run.output
+    run.finished()
     with pytest.raises(
         ValueError, match=r"\[Trainer\] workdir: expected none beside .*, got 'other'; leave it out"
     ):

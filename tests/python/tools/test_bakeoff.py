@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 import mudd_core as mc
+from launched import launched
 from mudd_core import nn
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
@@ -22,7 +21,6 @@ from mudd_core.tools.bakeoff import Candidate, equal_flops, equal_parameters
 from mudd_core.tools.bakeoff.comparison import cost, parameters, total_cost
 from mudd_core.tools.bakeoff.presets import EQUAL, PRESETS, base, comparison
 from mudd_core.tools.bakeoff.result import mean_and_interval, quantile, verdict
-from places import ROOT
 
 VOCAB = 300
 SMALL = (
@@ -139,10 +137,7 @@ def test_intervals_are_students() -> None:
 
 def bakeoff(text: Path, out: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     data = (f"data.path={text}", f"data.cache_dir={text.parent / 'cache'}", "data.tokenizer=bytes")
-    command = [sys.executable, str(ROOT / "launch.py"), "bakeoff", f"--out={out}", *words, *SMALL, *data]
-    paths = [str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p), **environment}
-    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+    return launched(Path.cwd(), "bakeoff", f"--out={out}", *words, *SMALL, *data, **environment)
 
 
 def test_a_short_comparison_is_killed_goes_on_and_is_reported(tiny_text: Path, tmp_path: Path) -> None:

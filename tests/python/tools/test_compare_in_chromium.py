@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from chromium import launched
+import chromium
 from mudd_core.tools.compare.compared import read_run
 from mudd_core.tools.compare.page import comparison_page
 from page_runs import update, validation, write_run
 
+browser = chromium.browser
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import mudd_core as mc
-from compared_runs import Row, changed, compare, first_printed, launched
+from compared_runs import Row, changed, compare, first_printed
+from launched import launched
 from mudd_core import cli
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import JsonObject
