@@ -1,16 +1,34 @@
-"""What the training loop reports: a step, a validation, a rewind, the end."""
+"""The events of a run: their names in events.jsonl, and the records of a step, a validation, a rewind and the end."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
 from mudd_core.base.show.tables import html_table
 from mudd_core.base.types import Json
 from mudd_core.engine.accuracy import SAMPLE_ACCURACY
+
+
+class EventName(StrEnum):
+    """What happened to a run; runs of earlier versions have neither `saved` nor `skipped`."""
+
+    IMPORTED = "imported"
+    STARTED = "started"
+    RESUMED = "resumed"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    SAVED = "saved"
+    SAVE_FAILED = "save failed"
+    SKIPPED = "skipped"
+    REWOUND = "rewound"
+    SOURCE_LOST = "source lost"
+    NO_SAMPLE = "no sample"
+    WARNING = "warning"
 
 
 def perplexity(loss: float) -> float:

@@ -13,8 +13,7 @@ from mudd_core.base.types import Json
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config, Difference
 from mudd_core.engine.memory import peak_bytes
-from mudd_core.run.records.event_names import EventName
-from mudd_core.run.records.events import Rewind, Sample, StepRecord, Summary, Validation
+from mudd_core.run.records.events import EventName, Rewind, Sample, StepRecord, Summary, Validation
 from mudd_core.run.records.journal import Listener
 from mudd_core.run.records.machine import MACHINE, PEAK_MEMORY, machine_facts
 from mudd_core.run.store.event_file import EventFiles

@@ -17,10 +17,8 @@ from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference, from_dict, to_dict, with_bound_values
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.bits import bits_back_at, change_of_bits
-from mudd_core.run.records.event_names import EventName
-from mudd_core.run.records.events import Summary
+from mudd_core.run.records.events import EventName, Summary
 from mudd_core.run.store import own_code
-from mudd_core.run.store.bound_values import bound_facts, with_earlier_values
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import ConfigSource
 from mudd_core.run.store.fetch import finish_fetch
@@ -41,8 +39,7 @@ from mudd_core.run.store.json_files import (
 from mudd_core.run.store.logs import Logs
 from mudd_core.run.store.metrics import RecordedValidations, validations_of
 from mudd_core.run.store.mirror import Mirror
-from mudd_core.run.store.moved_places import moved_along
-from mudd_core.run.store.resumed_config import resumed_config
+from mudd_core.run.store.resumed_config import bound_facts, moved_along, resumed_config, with_earlier_values
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.unfinished_import import require_weights
 

@@ -10,7 +10,7 @@ from mudd_core.base.members import object_in
 from mudd_core.config import Config, apply_overrides, from_dict, split_words
 from mudd_core.config.fields import Scalar, walk
 from mudd_core.run.store.json_files import read_object, write_json
-from mudd_core.run.store.moved_places import PLACES
+from mudd_core.run.store.resumed_config import PLACES
 from mudd_core.run.store.run_folder import RunFolder
 
 

@@ -14,9 +14,9 @@ from mudd_core.data.tokenizers.files import VOCABULARIES
 from mudd_core.run.records.bits import bits_text
 from mudd_core.run.records.data_facts import DATA_FACT, SEAL_FACT
 from mudd_core.run.records.machine import MACHINE
-from mudd_core.run.store.bound_values import MEMBER as BOUND
 from mudd_core.run.store.config_source import MEMBER as SOURCE
 from mudd_core.run.store.own_code import MEMBER as OWN_FILES
+from mudd_core.run.store.resumed_config import MEMBER as BOUND
 from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.compare.part import Part, with_head
 

@@ -30,7 +30,7 @@ from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.interop.imported import imported_files, keep_imported
 from mudd_core.interop.settings import Settings
 from mudd_core.run.build.recipe import printable, recipe_note
-from mudd_core.run.records.event_names import EventName
+from mudd_core.run.records.events import EventName
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.fetch import staged
 from mudd_core.run.store.folder_lock import FolderLock

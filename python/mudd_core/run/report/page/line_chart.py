@@ -5,16 +5,39 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 
 from mudd_core.base.show.chart import Axis, axis, labelled
 from mudd_core.base.show.printable import escaped
-from mudd_core.base.types import Float64, Json
+from mudd_core.base.types import Float64, Int64, Json
 from mudd_core.run.report.page.elements import data, short
 from mudd_core.run.report.page.records import ACROSS, WHOLE, Places
-from mudd_core.run.report.page.thinning import kept_rows
+
+COLUMNS = 480  # of a chart; a wider one would show the same
+
+
+def kept_rows(across: Float64, values: Float64, columns: int = COLUMNS) -> Int64:
+    """Row numbers, ascending: the first and the last, and the extremes of each column. across: ascending.
+
+    Of values that are not finite one a column is kept where it has no others: the line is broken there.
+    """
+    if len(values) <= 2 * columns:
+        return np.arange(len(values), dtype=np.int64)
+    edges = np.searchsorted(across, np.linspace(across[0], across[-1], columns + 1))
+    edges[-1] = len(values)
+    finite = np.isfinite(values)
+    kept = [0, len(values) - 1]
+    for begin, end in pairwise(edges):
+        rows = begin + np.flatnonzero(finite[begin:end])
+        if rows.size:
+            kept += [rows[values[rows].argmin()], rows[values[rows].argmax()]]
+        elif begin < end:
+            kept.append(begin)
+    return np.unique(np.array(kept, np.int64))
+
 
 Rows: TypeAlias = "Sequence[tuple[float, str]]"  # values with a line across the picture, and their labels
 

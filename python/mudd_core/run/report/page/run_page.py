@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mudd_core.base.regular_files import write_text
 from mudd_core.config import Config
-from mudd_core.run.records.event_names import EventName
+from mudd_core.run.records.events import EventName
 from mudd_core.run.report.page.elements import clock_text
 from mudd_core.run.report.page.records import Records, read_records
 from mudd_core.run.report.page.sections import SECTIONS

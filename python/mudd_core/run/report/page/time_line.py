@@ -9,10 +9,9 @@ from itertools import groupby
 import numpy as np
 
 from mudd_core.base.types import JsonObject
-from mudd_core.run.records.event_names import EventName
-from mudd_core.run.report.page.line_chart import Mark, Series, line_chart
+from mudd_core.run.records.events import EventName
+from mudd_core.run.report.page.line_chart import COLUMNS, Mark, Series, line_chart
 from mudd_core.run.report.page.records import ACROSS, Records
-from mudd_core.run.report.page.thinning import COLUMNS
 
 _MOST_LINES = 60  # of breaks through every chart; with more of them the charts could not be read
 
