@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from mudd_core.config.schema import Sections
 
 _COLUMN = 30  # where the meaning of a field begins in a table
-
 _HEAD = ("field", "value", "default", "meaning")
 
 

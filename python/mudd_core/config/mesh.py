@@ -8,9 +8,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.fields import opt
 
 SIZES = ("data", "fsdp", "zero", "expert")  # the fields that say what is on which rank
-
 LARGEST_FSDP = 64  # of the default mesh: more ranks than this are data
-
 MOST_RANKS = 1024  # logical shards of a run, of which each rank has one at least
 
 # Axes that are not built, each with the reason.
@@ -167,9 +165,7 @@ PISSA = Limit(
 )
 
 CUT_MEASURES = _measures("`mesh.zero=3` over several nodes", "mesh.zero=1")
-
 EXPERT_MEASURES = _measures("`mesh.expert` above 1", "mesh.expert=1")
-
 CUT_SLOTS = Limit(
     "`mesh.zero=3` over several nodes",
     "growing the slots of a TokenFormer",

@@ -94,7 +94,6 @@ _ALL = (
 )
 
 PIPELINES = {one.name: one for one in _ALL}
-
 _OF_USER = PipelineSpec("", has_records=False)
 
 

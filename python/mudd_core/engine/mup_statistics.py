@@ -26,13 +26,9 @@ if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
 Array = npt.NDArray[np.float32]
-
 Ids = npt.NDArray[np.int32]
-
 _ARENA = 2**28  # bytes that the activations of one read may have
-
 _BY_LAYER = ("w_a", "w_f", "g_a", "g_f")  # begin the names that the original splits by layer
-
 STATISTICS = ("ax", "aq", "ak", "av", "aqr", "akr", "as", "ap", "ao", "ar", "fx", "fh", "fa", "fr")
 
 # What the model sows of each block, by statistic.
@@ -50,9 +46,7 @@ _SOWN = {
 }
 
 _STATES = ("embed.out", "blocks.*.mid", "blocks.*.out")
-
 _SWIGLU = "ffn.gate"
-
 _CAPTURED = (*_STATES, *(f"blocks.*.{name}" for name in (*_SOWN.values(), _SWIGLU)))
 
 

@@ -71,3 +71,11 @@ def test_a_type_of_a_header_has_a_name_of_its_own() -> None:
     assert (
         sum(1 for file, text in architecture.cpp_files() for _ in architecture.type_names(file, text)) > 300
     )
+
+
+def test_base_and_data_keep_few_loose_modules() -> None:
+    """A further module belongs into a folder of its idea; python tests/architecture.py --count prints all counts."""
+    found = architecture.counts()
+    assert int(found["loose modules of base/"]) <= 17
+    assert int(found["loose modules of data/"]) <= 6
+    assert int(found["modules"]) > 500

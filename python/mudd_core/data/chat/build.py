@@ -30,19 +30,12 @@ from mudd_core.data.sources.splits import Sources
 from mudd_core.data.tokenizers.tokenizer import Tokenizer, WithPlaces
 
 _LONGEST = 240  # characters of a text in a message
-
 _BEFORE = 60  # of them in front of the first difference
-
 _AT_ONCE = 64  # texts that are tokenized in one call
-
 _CHARACTERS_AT_ONCE = 1 << 20  # of them: ids and places of a character take some 300 bytes
-
 _TRIED = 20  # conversations after which a template that makes all of them too large is refused
-
 _PARSED = "tool calls have arguments as JSON text; they are read as objects"
-
 _CHANGED = "earlier answers are changed by the template when later turns follow; they are not trained on"
-
 _LONG = "conversations are far longer than train.seq_len and are dropped (data.too_long)"
 
 

@@ -14,7 +14,6 @@ from mudd_core.data.chat.child import RefusedError
 from mudd_core.data.chat.renderer import RenderedChat
 
 _AROUND = 40  # characters that a message shows of each side
-
 Decode = Callable[[Iterable[int]], str]
 
 

@@ -1,19 +1,23 @@
 """A tokenizer that encodes documents in a child process, whose memory goes back to the system when a cache is built.
 
-The library keeps some 100 MiB, with what malloc has split up. The run would carry these to its end.
+The library keeps some 100 MiB, with what malloc has split up. The run would carry these to its end. The first message
+to the process has the tokenizer. Each further one has the lengths and bytes of documents; the answer has the lengths
+and ids of these. A stop is the business of the run, so the process ignores the signals of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import BinaryIO
 
 import numpy as np
 
+from mudd_core import _core
 from mudd_core.base.child import Child
 from mudd_core.base.errors import UserError
-from mudd_core.data.documents.encoding_child import parted
-from mudd_core.data.messages import Message, error_of, joined, receive, send
-from mudd_core.data.tokenizers.source import TokenizerSource
+from mudd_core.base.types import Array
+from mudd_core.data.messages import Message, answer_parent, error_of, fault_of, joined, receive, send
+from mudd_core.data.tokenizers.source import TokenizerSource, stored_tokenizer
 from mudd_core.data.tokenizers.streams import TextStream
 from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer
 
@@ -24,7 +28,8 @@ _ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": "131072",
     "OMP_NUM_THREADS": "1",
 }
-_PROGRAM = "mudd_core.data.documents.encoding_child"
+
+_PROGRAM = "mudd_core.data.documents.encoding"
 
 
 class ChildTokenizer:
@@ -100,3 +105,36 @@ class ChildTokenizer:
         return UserError(
             f"[data] the process that encodes the text ended with {how}; the same command continues"
         )
+
+
+def parted(lengths: Array, values: Array) -> list[Array]:
+    """Return the rows of messages.joined."""
+    return np.split(values, np.cumsum(lengths[:-1])) if lengths.size else []
+
+
+def serve(source: BinaryIO, out: BinaryIO) -> None:
+    """Answer until the other side is gone."""
+    told = receive(source)
+    if told is None:
+        return
+    made: Tokenizer | None = None
+    while (job := receive(source)) is not None:
+        head, (lengths, text) = job
+        try:
+            if made is None:
+                made = stored_tokenizer(told[0]["identity"], told[1][0].tobytes(), told[0]["tokenizer_file"])
+            texts = [part.tobytes() for part in parted(lengths, text)]
+            rows = made.encode_documents(texts, template=head["template"])
+        except Exception as error:
+            send(out, fault_of(error))
+            continue
+        send(out, {}, joined([row.astype(np.int32) for row in rows], np.int32))
+
+
+def main() -> None:
+    """The process."""
+    answer_parent(serve, (*_core.stop_signals(), _core.save_signal()))
+
+
+if __name__ == "__main__":
+    main()

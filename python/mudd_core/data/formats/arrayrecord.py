@@ -27,23 +27,16 @@ from mudd_core.data.formats.tfrecord import example_of, feature_of
 
 # The first 64 bytes of every file: an empty chunk of type `s` between a block header and its own.
 _SIGNATURE = bytes.fromhex("83af70d10d884a3f0000000000000000400000000000000091bac23c9287e1a9")
-
 _INDEX_MARK = varint(
     0x71930E704FDAE05E
 )  # the last block says where the index is; the package takes its lack for 0 records
 
 _FOOT = 2  # chunks after those of the records: the index, and where it is
-
 _AT_ONCE = 64  # records
-
 _PLACE = re.compile(r"at byte (\d+)")
-
 BLOCK_BYTES = 1 << 16
-
 _BLOCK_HEADER = 24
-
 _HEADER = struct.Struct("<5Q")
-
 _READ_BYTES = 4096  # at once: small chunks follow one another, and large ones cost one read each
 
 _FIRST_CHUNK, _METADATA, _PADDING = b"smp"

@@ -16,9 +16,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Float32, Int64, JsonObject
 
 Value: TypeAlias = "str | bytes | Int64 | Float32"
-
 Record = Mapping[str, Value]
-
 Columns = tuple[str, ...] | None  # None: all
 
 

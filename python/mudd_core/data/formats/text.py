@@ -13,7 +13,6 @@ from mudd_core.data.formats.format import FAIL, BadRecords, Columns, Format, Rec
 from mudd_core.data.formats.packed import packing_of
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-
 _HEAD_BYTES = 4096
 
 

@@ -37,7 +37,6 @@ from mudd_core.data.sources.corpus import Split
 from mudd_core.data.sources.splits import sources_of
 
 _NUMBER = re.compile(r"pile\.tfrecord\.b(\d+)")
-
 _OPEN_FILES = 16
 
 

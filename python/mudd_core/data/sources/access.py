@@ -21,7 +21,6 @@ from mudd_core.base.types import JsonObject
 from mudd_core.config import Config
 
 _MAGIC = "*?["
-
 _BLOCK = 1 << 20  # bytes
 
 

@@ -27,13 +27,9 @@ from mudd_core.data.sources.access import Access, cache_root
 from mudd_core.data.sources.hub_names import without_token
 
 _SPLITS = {"train", "validation", "test"}
-
 _OWNERS = {"c4": "allenai"}  # of names that the hub has moved
-
 _CARD = re.compile(r"readme|licen[sc]e|\.git", re.IGNORECASE)  # files of a repository that are no data
-
 _CONFIG_NAME = re.compile(r"^[-\s]*config_name:\s*[\"']?([^\"'\s#]+)", re.MULTILINE)
-
 _FIELDS = ("path", "eval_path", "tokenizer")
 
 

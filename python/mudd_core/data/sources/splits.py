@@ -31,7 +31,6 @@ KEYWORDS = {
 }
 
 _SHARD = re.compile(r"data/([^/]+)-\d{5}-of-\d{5}[^/]*\.[^/]*")
-
 _BREAK = r"[-._ 0-9]"
 
 _FOLDERS = {

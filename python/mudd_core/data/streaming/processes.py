@@ -25,13 +25,9 @@ from mudd_core.data.streaming.recipe import Recipe
 
 # One thread and one arena each: the number of processes decides what they take.
 _ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-
 _PATIENCE = 5.0  # seconds that a stop waits for a process that reads
-
 LIMIT = 60.0  # seconds that a process may be stopped before it is ended and replaced
-
 _LOOK_EVERY = 1.0
-
 _ON_STOP = 5.0  # seconds of the limit once the run is asked to stop
 
 

@@ -34,9 +34,7 @@ from mudd_core.tools.bakeoff.result import Result, compare, read_curves
 from mudd_core.tools.bakeoff.runs import run_all
 
 LEAST_TOKENS = 2_000_000  # below this, families have not parted yet
-
 Spent = Literal["tokens", "flops", "seconds"]
-
 MEASURES = {"val_bits_per_byte": "bits per byte, held-out text", "loss": "training loss (nats per token)"}
 
 _SPENT: tuple[tuple[Spent, str], ...] = (

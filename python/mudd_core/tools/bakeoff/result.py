@@ -17,7 +17,6 @@ from mudd_core.tools.bakeoff.comparison import Candidate, Comparison, parameters
 from mudd_core.tools.bakeoff.runs import folders_of
 
 _LONGEST = 10_000  # terms of the fraction; fewer than 100 are used
-
 _HALVINGS = 200  # more than the bits of a double: bisection ends earlier, where the ends meet
 
 

@@ -21,18 +21,13 @@ from mudd_core.tools.compare.compared import ComparedRun
 from mudd_core.tools.compare.part import Part, with_head
 
 _ABSENT = "-"  # of a field that the family of a run does not have
-
 _FREE = " *"
 
 # Facts of run.json that differ between any two runs, or say what the config says.
 _OF_EACH_RUN = ("run_id", "started", SOURCE, BOUND)
-
 _OF_DATA = {DATA_FACT: "token cache", SEAL_FACT: "seal of the cache", "vocab_size": "vocabulary"}
-
 _SHOWN = 16  # characters of a hash
-
 UNKNOWN = "not recorded"
-
 _NAMES = ("version", "commit", "cpu", "level", "threads", "ranks")
 
 
