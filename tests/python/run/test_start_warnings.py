@@ -10,6 +10,7 @@ import pytest
 
 import mudd_core as mc
 from mudd_core.run.build import start_warnings
+from mudd_core.run.ranks import cores as cores_of_groups
 from mudd_core.run.ranks import ranks
 from mudd_core.run.ranks.cores import usable_cores
 from mudd_core.run.ranks.ranks import Ranks
@@ -88,6 +89,18 @@ def test_a_quota_counts_in_whole_cores(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert Ranks().threads(0) == 7 and Ranks().threads(9) == 9
     (tmp_path / "cpu.max").write_text("max 100000\n")
     assert Ranks().threads(0) == 0
+
+
+def test_a_control_group_can_have_a_name_of_any_bytes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    name = b"caf\xc3\xa9-\xff"
+    (tmp_path / "cgroup").write_bytes(b"0::/" + name + b"\n")
+    monkeypatch.setattr(cores_of_groups, "_OF_THIS_PROCESS", tmp_path / "cgroup")
+    (tmp_path / os.fsdecode(name)).mkdir()
+    (tmp_path / os.fsdecode(name) / "cpu.max").write_text("300000 100000\n")
+    assert usable_cores(tmp_path) == 3
 
 
 @pytest.mark.parametrize("name", ["cpu,cpuacct", "cpu"])

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+_OF_THIS_PROCESS = Path("/proc/self/cgroup")
+
 _Read: TypeAlias = Callable[[Path], tuple[str, str]]
 
 
@@ -18,7 +20,7 @@ def usable_cores(root: Path = Path("/sys/fs/cgroup"), groups: str | None = None)
     cores = len(os.sched_getaffinity(0))
     if groups is None:
         try:
-            groups = Path("/proc/self/cgroup").read_text(encoding="ascii")
+            groups = os.fsdecode(_OF_THIS_PROCESS.read_bytes())  # a group can have a name of any bytes
         except OSError:
             return cores
     # A quota of 7.65 cores is 7 threads: 8 would be stopped together in every period, and wait for each other.
