@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import mudd_core as mc
 from chat_cases import turns, write_jsonl
 from mudd_core.cli import main
 
@@ -142,3 +143,18 @@ def test_a_batch_has_a_row_for_each_rank(here: Path, capsys: Told) -> None:
     capsys.readouterr()
     assert tune(*short, "--plan", "--ranks=8", run="few") == 2
     assert "8 ranks are more than the sequences of a step" in capsys.readouterr().err
+
+
+def test_a_base_whose_end_only_its_config_names_is_tuned(here: Path) -> None:
+    for name in ("tokenizer.json", SETTINGS):
+        text = (here / "base" / name).read_text()
+        (here / "base" / name).write_text(
+            text.replace("</s>", "<|eot|>")
+            .replace("<|endoftext|>", "<|none|>")
+            .replace("<|im_end|>", "<|done|>")
+        )
+    edit(here / "base" / SETTINGS, lambda value: value.update(eos_token="<|eot|>"))
+    assert tune() == 0
+    found, base = mc.load_run("runs/mine").tokenizer, mc.load_run("base").tokenizer
+    assert found is not None and base is not None and found.eos_id == base.eos_id
+    assert main(["export", "--workdir=runs/mine", "--to=out"]) == 0

@@ -151,3 +151,34 @@ def test_bad_folders(spoil: Any, code: int, words: str, tmp_path: Path, capsys: 
     assert main(["import", str(source), f"--workdir={tmp_path / 'run'}"]) == code
     assert words in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("end", ["<|eot|>", "<\uff5cend\u2581of\u2581sentence\uff5c>"])
+@pytest.mark.parametrize("named_in", ["tokenizer_config.json", "special_tokens_map.json"])
+def test_an_end_that_only_a_config_names_is_that_of_the_run(
+    end: str, named_in: str, tmp_path: Path, capsys: Any
+) -> None:
+    source, run, moved = folder("llama3", tmp_path / "hf"), tmp_path / "run", tmp_path / "moved"
+    vocab = {**VOCAB, end: V - 1}
+    del vocab["</s>"]
+    (source / "tokenizer.json").write_text(
+        json.dumps({"model": {"type": "BPE", "vocab": vocab, "merges": []}})
+    )
+    (source / "tokenizer_config.json").write_text("{}")
+    (source / named_in).write_text(json.dumps({"eos_token": end}))
+    (tmp_path / "text.txt").write_text("someword" * 300)
+    words = [f"data.path={tmp_path / 'text.txt'}", f"data.cache_dir={tmp_path / 'cache'}"]
+    words += ["train.steps=2", "train.batch_size=2", "train.seq_len=16", "sample.max_tokens=1"]
+    assert main(["import", str(source), f"--workdir={run}", *words]) == 0
+    wanted = mc.load_run(source).tokenizer
+    assert wanted is not None and wanted.eos_id == V - 1
+    run.rename(moved)
+    found = mc.load_run(moved).tokenizer
+    assert found is not None and found.eos_id == V - 1 and found.encode("abc") == wanted.encode("abc")
+    moved.rename(run)
+    assert main([f"--config={run}/config.json", f"--workdir={run}"]) == 0
+    found = mc.load_run(run).tokenizer
+    assert found is not None and found.eos_id == V - 1
+    assert main(["export", f"--workdir={run}", f"--to={tmp_path / 'out'}"]) == 0
+    for file in ("tokenizer.json", "tokenizer_config.json", named_in):
+        assert (tmp_path / "out" / file).read_bytes() == (source / file).read_bytes(), file

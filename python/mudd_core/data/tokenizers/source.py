@@ -16,9 +16,10 @@ from mudd_core.data.sources.access import LOCAL, Access
 from mudd_core.data.sources.hub_names import hub_folder, is_hub_name
 from mudd_core.data.tokenizers import folder as tokenizer_folder
 from mudd_core.data.tokenizers.bpe_pieces import LONGEST_PIECE
+from mudd_core.data.tokenizers.check import check_tokenizer_json
 from mudd_core.data.tokenizers.folder import read_limited
-from mudd_core.data.tokenizers.special_tokens import SpecialIds
-from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, JsonTokenizer, Tokenizer
+from mudd_core.data.tokenizers.special_tokens import SpecialIds, usual_end
+from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, JsonTokenizer, Tokenizer, vocabulary
 
 _WANTED = "bpe, bytes or the path of a tokenizer.json"
 _NAMED = "bpe, bytes, a tokenizer.json, a *.model, a folder with one of them"
@@ -99,6 +100,12 @@ def is_here(name: str) -> bool:
         return Path(name).is_dir() or bool(hub_folder(name, tokenizer_folder.FILES, LOCAL, "", ""))
     except UserError:
         return False
+
+
+def needs_its_folder(file: Path) -> bool:
+    """Return whether the end of a document is named only by the config next to a tokenizer.json."""
+    content = check_tokenizer_json(read_tokenizer_json(str(file)), str(file))
+    return usual_end(vocabulary(content)) is None and "eos_token" in tokenizer_folder.config_of(file.parent)
 
 
 def read_tokenizer_json(path: str) -> bytes:

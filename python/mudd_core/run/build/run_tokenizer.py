@@ -86,7 +86,8 @@ def _kept_tokenizer(config: Config, run: RunFolder) -> Tokenizer | None:
     if name == "bytes":
         return find_tokenizer(name, 0).make()
     caches = (cache_root(config), run.path.parent / "cache")
-    folders = [run.path, *(cache / (data_fingerprint(read_facts(run)) or ".") for cache in caches)]
+    imported = [run.imported_folder] if Path(name).name == IMPORTED else []
+    folders = [run.path, *imported, *(cache / (data_fingerprint(read_facts(run)) or ".") for cache in caches)]
     for folder in folders:
         if any((folder / file).is_file() for file in VOCABULARIES):
             return find_tokenizer(str(folder.absolute()), 0).make()

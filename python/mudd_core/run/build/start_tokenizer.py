@@ -19,7 +19,7 @@ from mudd_core.data.cache.token_cache import open_cache
 from mudd_core.data.pipelines import Prepared
 from mudd_core.data.pipelines.document_data import DocumentData
 from mudd_core.data.sources.access import Access, cache_root
-from mudd_core.data.tokenizers.source import TokenizerSource, find_tokenizer
+from mudd_core.data.tokenizers.source import TokenizerSource, find_tokenizer, needs_its_folder
 from mudd_core.run.build.start_source import run_and_step, start_path
 from mudd_core.run.records.data_facts import data_fingerprint
 from mudd_core.run.store.json_files import facts_of, read_saved_config
@@ -152,7 +152,10 @@ def tokenizer_of(config: Config) -> SourceTokenizer | None:
     run, _ = run_and_step(path, False)
     if run is None:
         file = path / _JSON
-        return SourceTokenizer(find_tokenizer(str(file), 0), str(file), False) if file.is_file() else None
+        if not file.is_file():
+            return None
+        name = str(path if needs_its_folder(file) else file)
+        return SourceTokenizer(find_tokenizer(name, 0), name, False)
     if not run.holds_run:
         return None
     saved = read_saved_config(run)
@@ -164,7 +167,7 @@ def tokenizer_of(config: Config) -> SourceTokenizer | None:
     if name == "bytes" and not fingerprint and saved.model.vocab_size != 257:
         return None  # an import that took the weights alone
     moved = run.path / Path(name).name  # the folder had another path when it was saved
-    if not Path(name).exists() and moved.is_file():
+    if not Path(name).exists() and moved.exists():
         name = str(moved.absolute())
     kept = Path(name).is_file() and run.path.resolve() in Path(name).resolve().parents
     access = Access.of(saved, again=True)

@@ -73,11 +73,13 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
         weights = theirs.ours(model.store)
         kind = narrow_kind(source) if config.train.trainable else ""
         found = {name: kind for name, tensor in weights.items() if fits(tensor, kind)}
-    config, tokenizer = with_tokenizer(config, args.tokenizer, source, workdir, is_base=is_base)
+    own = args.system == "hf" and not args.tokenizer and (source / "tokenizer.json").is_file()
+    config, tokenizer = with_tokenizer(
+        config, args.tokenizer, source, workdir, is_base=is_base, keeps_folder=own
+    )
     check_config(config)
     kept = {}
     if args.system == "hf":
-        own = not args.tokenizer and (source / "tokenizer.json").is_file()
         kept = imported_files(source, settings, tokenizer=own)
     _save(config, first_parts(config, weights, found), run, tokenizer, kept)
     _say_imported(config, theirs, run, model.n_parameters)

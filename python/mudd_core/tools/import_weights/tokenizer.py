@@ -5,27 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.paths import local
+from mudd_core.base.paths import IMPORTED, local
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
 from mudd_core.data.sources.access import Access
-from mudd_core.data.tokenizers.source import find_tokenizer, read_tokenizer_json
+from mudd_core.data.tokenizers.source import find_tokenizer, needs_its_folder, read_tokenizer_json
 from mudd_core.run.build.start_tokenizer import SourceTokenizer, require_same_ids
 from mudd_core.run.store.resumed_config import TRAINED
 
 
 def with_tokenizer(
-    config: Config, asked: str | None, source: Path, workdir: Path, *, is_base: bool
+    config: Config, asked: str | None, source: Path, workdir: Path, *, is_base: bool, keeps_folder: bool
 ) -> tuple[Config, Path | None]:
     """Return the config of an import with its tokenizer, and the file to copy into the run.
 
     asked: the value of --tokenizer. source: the folder of the weights. is_base: the import is a part of `tune`.
+    keeps_folder: the run keeps the tokenizer's files of that folder.
     """
     if config.data.tokenizer:
         _require_own_tokenizer(config, asked, source)
         return config, None
-    file = _given_tokenizer(asked, source, config.model.vocab_size, is_base=is_base)
+    file = _given_tokenizer(
+        asked, source, config.model.vocab_size, is_base=is_base, keeps_folder=keeps_folder
+    )
     name = str((workdir / "tokenizer.json").resolve()) if file else "bytes"
+    if file is not None and keeps_folder and needs_its_folder(file):
+        return replace_path(config, "data.tokenizer", str((workdir / IMPORTED).resolve())), None
     config = replace_path(config, "data.tokenizer", name)
     if file is None and not asked:  # its ids are bytes
         config = replace_path(config, "data.recipe_tokenizer", "")
@@ -33,12 +38,12 @@ def with_tokenizer(
 
 
 def _given_tokenizer(
-    asked: str | None, source: Path, vocab_size: int, *, is_base: bool = False
+    asked: str | None, source: Path, vocab_size: int, *, is_base: bool, keeps_folder: bool
 ) -> Path | None:
     """The tokenizer.json that goes with the weights, None for bytes; UserError where there is none, or too large a one.
 
-    asked: of --tokenizer. is_base: for `tune`, which has no such option. Text through another tokenizer would be noise
-    to the model, so nothing is assumed.
+    asked: of --tokenizer. is_base: for `tune`, which has no such option. keeps_folder: see with_tokenizer.
+    Text through another tokenizer would be noise to the model, so nothing is assumed.
     """
     from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, JsonTokenizer
 
@@ -55,7 +60,9 @@ def _given_tokenizer(
         )
     else:
         name, found = str(file), file
-        size = JsonTokenizer(read_tokenizer_json(name), name).vocab_size
+        in_folder = keeps_folder and needs_its_folder(file)
+        data = read_tokenizer_json(name)
+        size = (find_tokenizer(str(source), 0).make() if in_folder else JsonTokenizer(data, name)).vocab_size
     if size > vocab_size:
         raise UserError(
             f"[import] --tokenizer: expected at most the model's {vocab_size:,} ids, got {size:,} ({name})"
@@ -74,6 +81,7 @@ def _require_own_tokenizer(config: Config, asked: str | None, source: Path) -> N
             f"[import] data.tokenizer: expected the tokenizer of the weights, {'bytes' if asked == 'bytes' else file}, "
             "got bpe, which would train a new vocabulary; leave data.tokenizer out"
         )
-    theirs = SourceTokenizer(find_tokenizer("bytes" if asked == "bytes" else file, 0), file, False)
+    place = asked and ("bytes" if asked == "bytes" else file)
+    theirs = SourceTokenizer(find_tokenizer(place or str(source), 0), file, False)
     own = find_tokenizer(name, config.data.vocab_size, Access.of(config))
     require_same_ids(str(source), theirs, own, name)
