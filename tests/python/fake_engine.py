@@ -140,6 +140,7 @@ def fake_assembly(
             engine=engine,
             facts={"data": "fake", **facts},
             validated_slots=60,
+            validated_tokens=60,
             bytes_per_target=2.0,
             flops_per_token=1e3,
             peak=Peak(lambda: 1e12),

@@ -15,7 +15,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config, DataConfig, EvalConfig, TrainConfig, load_config
 from mudd_core.config.protocols import protocol_faults, protocol_of
 from mudd_core.config.saved import config_hash, from_dict, merge_for_resume, to_dict
-from mudd_core.run.build.protocols import batches_of, mean_loss, validated_slots, whole_split
+from mudd_core.run.build.protocols import batches_of, mean_loss, validated_slots, validated_tokens, whole_split
 from mudd_core.run.loop.trainer import Trainer
 from tiny_run import CONFIG
 
@@ -80,6 +80,13 @@ def test_the_slots_of_a_validation_count_the_batches_that_it_takes(
         eval=EvalConfig(**evaluation),
     )
     assert validated_slots(config, 7, documents) == expected * 2 * 3
+
+
+@pytest.mark.parametrize(("pipeline", "rows"), [("text", 7), ("features", 7), ("pack", 6)])
+def test_the_tokens_of_a_validation_leave_out_what_fills_up_a_batch(pipeline: str, rows: int) -> None:
+    config = Config(train=TrainConfig(batch_size=2, seq_len=3), data=DataConfig(pipeline=pipeline))
+    assert validated_tokens(config, 7, 0) == rows * 3
+    assert validated_tokens(config, 7, 0) <= validated_slots(config, 7, 0)
 
 
 @pytest.mark.parametrize("pipeline", ["text", "pile", "rows"])

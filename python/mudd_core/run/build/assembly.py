@@ -155,6 +155,7 @@ def _components(parts: _Parts, ranks: Ranks, checkpoints: Checkpoints | None) ->
         engine=parts.engine,
         facts=base.facts if base is not None else {},
         validated_slots=0,
+        validated_tokens=0,
         bytes_per_target=0.0,
         flops_per_token=parts.engine.flops_per_token(text.counted_share if isinstance(text, Masked) else 1.0),
         peak=Peak(lambda: ranks.world * peak_flops(precision, TRIES)),

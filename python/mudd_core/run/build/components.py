@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Components:
     """What the loop works on.
 
-    facts: what the weights depend on besides the config; compared on resume. validated_slots: of a validation.
+    facts: what the weights depend on besides the config; compared on resume. validated_slots: that a
+    validation computes; validated_tokens: without those that fill up a part-batch.
     bytes_per_target: bytes of validation text over its targets; 0 if unknown. peak: of the units that the run uses.
     reopened_rows: those of the training, their files opened anew. warnings: for the user, once. notes: lines for the
     user when a run begins or goes on. documents: of training and validation, zeros if unknown. steps: those that the
@@ -37,6 +38,7 @@ class Components:
     engine: LoopEngine
     facts: JsonObject
     validated_slots: int
+    validated_tokens: int
     bytes_per_target: float
     flops_per_token: float
     peak: Peak

@@ -107,10 +107,21 @@ def validated_slots(config: Config, rows: int, documents: int) -> int:
 
     eval.documents of joined text is an estimate by the mean length of a document. documents: 0 if unknown.
     """
+    rows = _rows_within_limit(config, rows, documents)
+    return batch_count(config, rows) * validation_batch(config) * config.train.seq_len
+
+
+def validated_tokens(config: Config, rows: int, documents: int) -> int:
+    """Return the tokens of a validation: validated_slots without the rows that fill up a part-batch."""
+    rows = _rows_within_limit(config, rows, documents)
+    return min(rows, batch_count(config, rows) * validation_batch(config)) * config.train.seq_len
+
+
+def _rows_within_limit(config: Config, rows: int, documents: int) -> int:
     limit = config.eval.documents
     if limit and PROTOCOLS[protocol_of(config)].counts == "ends" and documents:
-        rows = min(rows, math.ceil(rows * limit / documents))
-    return batch_count(config, rows) * validation_batch(config) * config.train.seq_len
+        return min(rows, math.ceil(rows * limit / documents))
+    return rows
 
 
 def _row_is_document(protocol: str) -> bool:

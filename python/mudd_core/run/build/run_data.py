@@ -10,7 +10,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config
 from mudd_core.run.build import start_warnings
 from mudd_core.run.build.components import Components
-from mudd_core.run.build.protocols import validated_slots
+from mudd_core.run.build.protocols import validated_slots, validated_tokens
 from mudd_core.run.build.rows import no_validation, row_shape, training_rows, validation_batches
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.data_facts import DATA_FACT
@@ -76,6 +76,7 @@ def with_text(components: Components, config: Config, text: Prepared) -> Compone
             **vocabulary,
         },
         validated_slots=validated_slots(config, held, records) if held else 0,
+        validated_tokens=validated_tokens(config, held, records) if held else 0,
         bytes_per_target=text.valid_bytes_per_target,
         validation_batches=lambda: validation_batches(config, text),
         reopened_rows=lambda: training_rows(config, text),

@@ -123,7 +123,7 @@ class Session:
             parameters=parts.model.n_parameters,
             vocabulary=parts.model.config.vocab_size,
             tokens=parts.train_tokens,
-            validated=parts.validated_slots,
+            validated=parts.validated_tokens,
             has_text=DATA_FACT in parts.facts,
             has_tokenizer=parts.tokenizer is not None,
             step=step,
