@@ -83,7 +83,7 @@ def test_a_long_history_keeps_every_second_update(monkeypatch: pytest.MonkeyPatc
 def test_a_rewind_takes_its_updates_out_of_the_history() -> None:
     found = history.History()
     for step in (1, 2, 3, 2):
-        found.took_step(StepRecord(step, 8 * step, 1.0 * step, 0.1, 0.5, 9.0, 0.1, 1.0))
+        found.updated(StepRecord(step, 8 * step, 1.0 * step, 0.1, 0.5, 9.0, 0.1, 1.0))
     assert found.updates["step"].tolist() == [1, 2] and found.updates["tokens"].tolist() == [8, 16]
 
 
