@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from mudd_core.base.show.printable import visible_line
 from mudd_core.config.origins import Key, explained
 from mudd_core.programs.program import rows_of
 from mudd_core.programs.resolved import Resolved
@@ -22,7 +23,7 @@ def origin_text(resolved: Resolved) -> str:
     by_place: dict[str, list[str]] = {}
     for path, origin in resolved.origins.items():
         place = "arguments" if origin.word else Path(origin.file).name
-        shown = f"{path} ({origin.word})" if origin.word else path
+        shown = f"{path} ({visible_line(origin.word)})" if origin.word else path
         by_place.setdefault(place or "defaults", []).append(shown)
     lines = [f"from {place}: {', '.join(paths)}" for place, paths in by_place.items()]
     return "\n".join(

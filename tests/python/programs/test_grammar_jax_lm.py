@@ -17,6 +17,7 @@ from mudd_core.config.fields import walk
 from mudd_core.config.protocols import protocol_of
 from mudd_core.data.tokenizers.bpe_training import train_bpe
 from mudd_core.programs.detect import program_of, resolve
+from mudd_core.programs.explain import origin_text
 from mudd_core.programs.jax_lm.keys import PREPROCESS, PREPROCESS_GRAMMAR
 from mudd_core.programs.program import CommandLine, program_named, program_of_grammar, rows_of
 from mudd_core.programs.resolved import Resolved
@@ -245,3 +246,12 @@ def test_train_with_flags_that_are_also_ours(words: tuple[str, ...], grammar: st
     assert program_of(CommandLine("train", "", words, {}, {})) is program_of_grammar(grammar)
     assert program_of(CommandLine("train", "tiny.py", words, {}, {})) is None
     assert program_of(CommandLine("", "", words, {}, {})) is None
+
+
+def test_a_start_shows_typed_words_without_control_characters() -> None:
+    found = resolve(
+        CommandLine("train", "", ("--train-dataset-paths", "x\x1b[31m\u202e", "--learning-rate", "1e-3"))
+    )
+    assert found is not None
+    text = origin_text(found)
+    assert "\\x1b[31m\\u202e" in text and "\x1b" not in text and "\u202e" not in text
