@@ -1,1 +1,1 @@
-"""The original programs, a folder each, and what their command lines share; program.py says what a program is."""
+"""The original programs, a folder each, and what their command lines share; program.py has the interface."""

@@ -1,4 +1,4 @@
-"""In which grammar a command line is: this program's own, or that of one of the original programs."""
+"""Detection of the grammar of a command line: our own, or the grammar of an original program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def drop_program(words: list[str]) -> tuple[str, list[str]]:
     if not file.endswith(".py"):
         return "", []
     files = {name: command for program in programs() for name, command in program.files.items()}
-    # A file without a command of its own is a program's only in front of its yml file.
+    # A file without a command belongs to a program only in front of a yml file.
     if not (file in files and (files[file] or is_yml("".join(words[1:2])))):
         return "", []
     return files[file], [f"'{words.pop(0)}': dropped; this program takes its place"]
@@ -37,7 +37,7 @@ def program_of(asked: CommandLine) -> Program | None:
 
 
 def resolve(asked: CommandLine) -> Resolved | None:
-    """The command in another program's grammar as an ordinary config, not checked yet; None if it is in ours."""
+    """Return a command of an original program as a config, not checked yet; None for our own grammar."""
     program = program_of(asked)
     refuse_devices(program is not None and program.of_device, asked.options)
     if program is None:

@@ -1,6 +1,6 @@
-"""Meshes and devices of the original programs as ours.
+"""Meshes and devices of the original programs as fields of the config.
 
-A mesh of theirs cuts weights, gradients and state over all of its devices. `--devices=N` says of how many devices the
+Their meshes cut weights, gradients and state over all devices. `--devices=N` says of how many devices the
 per_device_* batches are taken together; the run stores the whole batch.
 """
 
@@ -126,13 +126,13 @@ def refuse_devices(of_device: bool, options: Mapping[str, str]) -> None:
 
 
 def ranks_of(options: Mapping[str, str], environment: Mapping[str, str]) -> int:
-    """Ranks that the command asks for or that a launcher has started; 1 for a single process."""
+    """Return the ranks that the command or a launcher starts; 1 for a single process."""
     counts = (options.get("--ranks", ""), *(environment.get(name, "") for name in reversed(PROCESS_COUNTS)))
     return max(1, *map(launcher_number, counts))
 
 
 def whole_batch(name: str, of_a_device: float, devices: int) -> int:
-    """Sequences of all devices together; ValueError with the way out where that is no whole number from 1."""
+    """Return the sequences of all devices together; ValueError with the way out if it is no whole number from 1."""
     exact = Fraction(str(of_a_device)) * devices
     if exact >= 1 and exact.denominator == 1:
         return int(exact)
@@ -147,12 +147,12 @@ def whole_batch(name: str, of_a_device: float, devices: int) -> int:
 
 
 def sequences(count: int) -> str:
-    """A number of sequences in words."""
+    """Return a number of sequences as text."""
     return f"{count:,} sequence{'s' * (count != 1)}"
 
 
 def ranks_note(devices: int, ranks: int) -> str:
-    """What a command for several ranks is told that gives one device's batch; empty where that is not so."""
+    """Return a note if several ranks share the batch of one device; empty otherwise."""
     if devices > 1 or ranks == 1:
         return ""
     return f"{ranks} ranks share this batch; type {DEVICES}={ranks} for the batch of {ranks} devices"

@@ -1,6 +1,6 @@
-"""What an original program is to mudd_core: its command line, its keys, its weights, its log lines and its files.
+"""The interface of an original program: its command line, keys, weights, log lines and files.
 
-Each program is a folder here, whose __init__.py has the one object PROGRAM. A command in our own words imports this
+Each program is a folder here, and its __init__.py has the one object PROGRAM. A command in our own grammar imports this
 module alone.
 """
 
@@ -61,7 +61,7 @@ class CommandLine:
 
 
 class Program(ABC):
-    """An original program; a subclass in its folder says what is its own. The methods import what they need."""
+    """An original program, with a subclass in its folder. The methods import what they need."""
 
     name: str
     """Its folder, which is also the value of log.style."""
@@ -76,10 +76,10 @@ class Program(ABC):
     """Its own files that users type before the arguments, and the command that replaces each."""
 
     flags = False
-    """Whether its keys are typed as `--key value`."""
+    """True if its keys are typed as `--key value`."""
 
     of_device = False
-    """Whether it has batch sizes of one device, so that --devices multiplies them."""
+    """True if it has batch sizes of one device, which --devices multiplies."""
 
     systems: ClassVar[Mapping[str, str]] = {}
     """The names that `import --system` takes for its weights, each with the module that has the SYSTEM."""
@@ -114,11 +114,11 @@ class Program(ABC):
     def write_sample(
         self, config: Config, text: Prepared, model: Model, tokenizer: Tokenizer, write: Callable[[str], None]
     ) -> bool:
-        """Write the texts of a plain `sample` as the program does; return False if it has no way of its own."""
+        """Write the samples of a plain `sample` as the program does; return False if it has no such format."""
         return False
 
     def validation_lines(self, result: Validation) -> list[str]:
-        """Return lines after those of `validate`."""
+        """Return the lines that follow the result of `validate`."""
         return []
 
 
@@ -131,7 +131,7 @@ def programs() -> Iterator[Program]:
 
 
 def program_named(name: str) -> Program | None:
-    """Return the program of a value of log.style; None for auto and ours."""
+    """Return the program of a value of log.style; None for the values auto and ours."""
     module = program_module(name)
     if module is None:
         return None
@@ -185,7 +185,7 @@ def assigned_names(words: Sequence[str]) -> Iterator[str]:
 
 
 def is_our_own(asked: CommandLine) -> bool:
-    """Return whether a command line is surely in our own words, so that no program need be asked.
+    """Return whether a command line is surely in our own grammar, so that no program is imported.
 
     Its config is a shipped one, or there is none, and every name on it is one of our fields.
     """

@@ -1,4 +1,4 @@
-"""What a style may say; this one is ours: our own lines, and no tags beside those of the metrics rows.
+"""The style of a log: its lines and tags. The base class is our own, without further tags.
 
 log.style names the original program in whose way a run logs; the program gives the style of that way.
 """
@@ -27,7 +27,7 @@ ForwardSums = dict[str, dict[str, float]]
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a style knows of a run. counted: the number of all weights. folder: None in a notebook.
+    """The facts of a run that a style reads. counted: the number of all weights. folder: None in a notebook.
 
     documents: of training and validation, zeros if unknown. fields: of the original program, by name,
     as the command of this run decides them; empty without such a command.
@@ -49,7 +49,7 @@ class RunFacts:
 
 
 class Style:
-    """Lines and tags of one program; a subclass replaces what its program says. ours: our lines are printed too."""
+    """Lines and tags of one program, each method replaced by a subclass. ours: our own lines are printed too."""
 
     ours = True
     weights_every = 0  # updates from one look at the weights to the next; 0: never
@@ -74,59 +74,59 @@ class Style:
         self.facts = facts
 
     def started(self) -> list[str]:
-        """Lines at the start of a run, and of each resume."""
+        """Return the lines at the start of a run, and of each resume."""
         return []
 
     def step(self, record: StepRecord) -> list[str]:
-        """Lines behind an update; every one is asked."""
+        """Return the lines after an update; called after every one."""
         return []
 
     def validating(self) -> list[str]:
-        """Lines before a validation."""
+        """Return the lines before a validation."""
         return []
 
     def batch_validated(self, sums: BatchSums) -> list[str]:
-        """Lines behind one batch of a validation."""
+        """Return the lines after one batch of a validation."""
         return []
 
     def validated(self, result: Validation) -> list[str]:
-        """Lines behind a validation."""
+        """Return the lines after a validation."""
         return []
 
     def saved(self, step: int) -> list[str]:
-        """Lines behind a commit of a checkpoint."""
+        """Return the lines after the commit of a checkpoint."""
         return []
 
     def restored(self, found: SavedStep) -> list[str]:
-        """Lines where a run continues from a checkpoint."""
+        """Return the lines at a resume from a checkpoint."""
         return []
 
     def scalars(self, record: StepRecord) -> dict[str, float]:
-        """Further TensorBoard tags of an update; every one is asked, few have some."""
+        """Return further TensorBoard tags of an update; called after every one, mostly empty."""
         return {}
 
     def eval_scalars(self, result: Validation) -> dict[str, float]:
-        """Further TensorBoard tags of a validation."""
+        """Return further TensorBoard tags of a validation."""
         return {}
 
     def object(self, record: StepRecord) -> dict[str, float | str]:
-        """The object of an update for log.metrics_file, where that has the program's own; else empty."""
+        """Return the object of an update for log.metrics_file if that file has the program's objects; else empty."""
         return {}
 
     def result(self, result: Validation) -> str:
-        """The line of a validation for results.txt beside the objects; empty for programs without that file."""
+        """Return the line of a validation for results.txt; empty for programs without that file."""
         return ""
 
     def texts(self) -> dict[str, str]:
-        """TensorBoard text summaries of a new run."""
+        """Return the TensorBoard text summaries of a new run."""
         return {}
 
     def tracked(self, record: StepRecord) -> dict[str, float]:
-        """Keys of the tracker at a logged update."""
+        """Return the keys of the tracker at a logged update."""
         return self.scalars(record) or dict(numbers_of("train", record.row()))
 
     def eval_tracked(self, result: Validation) -> dict[str, float]:
-        """Keys of the tracker at a validation."""
+        """Return the keys of the tracker at a validation."""
         return self.eval_scalars(result) or dict(numbers_of("valid", result.row()))
 
 
@@ -189,7 +189,7 @@ def compliance_log(config: Config, folder: RunFolder, say: Callable[[str], None]
 
 
 def has_own_start(config: Config) -> bool:
-    """Return whether a start prints our lines; a style prints those of its program."""
+    """Return whether a start prints our lines; a style prints the lines of its program."""
     return _class_of(config) is Style
 
 
