@@ -2,7 +2,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -12,46 +11,10 @@
 #include "mudd/base/parallel.h"
 #include "mudd/base/room_error.h"
 #include "mudd/base/test_build.h"
-#include "mudd/graph/op_spec.h"
-#include "mudd/optim/optimizer_spec.h"
 
 namespace py = pybind11;
 
 namespace {
-
-// An argument that is True, or False, and nothing else: overloads by it have a return type each.
-template <bool kValue>
-struct Exactly {};
-
-}  // namespace
-
-template <bool kValue>
-struct pybind11::detail::type_caster<Exactly<kValue>> {
-  PYBIND11_TYPE_CASTER(Exactly<kValue>, const_name<kValue>("typing.Literal[True]", "typing.Literal[False]"));
-  bool load(handle given, bool) { return given.ptr() == (kValue ? Py_True : Py_False); }
-};
-
-namespace {
-
-// The level of each kernel, by its name.
-using Levels = std::map<std::string, std::string>;
-
-// The kernels of each op and optimizer. An op may have none.
-std::map<std::string, Levels> kernels_in_use() {
-  std::map<std::string, Levels> found;
-  const auto add = [&](const std::string& user, const std::vector<mudd::KernelName>& rows) {
-    for (const mudd::KernelName& row : rows) found[user].emplace(row.name, row.level);
-  };
-  for (const mudd::OpSpec* op : mudd::op_specs()) {
-    found[op->name];
-    if (op->kernels) add(op->name, op->kernels());
-  }
-  for (const mudd::OptimizerSpec* optimizer : mudd::optimizer_specs()) {
-    if (!optimizer->rows.empty()) add(optimizer->name, {mudd::chosen(optimizer->rows)});
-    if (optimizer->kernels) add(optimizer->name, optimizer->kernels());
-  }
-  return found;
-}
 
 py::object class_of(const char* name) { return py::module_::import("mudd_core.base.errors").attr(name); }
 
@@ -75,14 +38,9 @@ void translate(std::exception_ptr raised) {
 
 void bind_base(py::module_& m) {
   py::register_exception_translator(translate);
-  const auto level = [] { return std::string(mudd::name_of(mudd::active_isa())); };
-  m.def("isa", level, "Instruction-set level the kernels are chosen for (capped by MUDD_MAX_ISA).");
   m.def(
-      "isa", [level](Exactly<false>) { return level(); }, py::kw_only(), py::arg("detail"), "As without detail.");
-  m.def(
-      "isa", [](Exactly<true>) { return kernels_in_use(); }, py::kw_only(), py::arg("detail"),
-      "Kernels of each op and optimizer, and the level of the row that runs on this CPU; conversions and sums, "
-      "which all ops share, are left out.");
+      "isa", [] { return std::string(mudd::name_of(mudd::active_isa())); },
+      "Instruction-set level the kernels are chosen for (capped by MUDD_MAX_ISA).");
   m.def(
       "check_levels",
       [] {

@@ -6,6 +6,7 @@
 namespace py = pybind11;
 
 void bind_base(py::module_& m);
+void bind_kernels(py::module_& m);
 void bind_peak(py::module_& m);
 void bind_run(py::module_& m);
 void bind_io(py::module_& m);
@@ -24,6 +25,7 @@ MUDD_TEST_BUILD void bind_testing(py::module_& m);
 PYBIND11_MODULE(_core, m) {
   m.doc() = "C++ core of mudd_core; the documented face is the Python package around it.";
   bind_base(m);
+  bind_kernels(m);
   bind_peak(m);
   bind_run(m);
   bind_io(m);

@@ -137,13 +137,23 @@ def test_a_ring_needs_rotary_positions_and_room() -> None:
         llama.generate([1], window="round")
 
 
+class Characters:
+    """The text of ids that are code points."""
+
+    def __call__(self, token: int) -> str:
+        return chr(token)
+
+    def end(self) -> str:
+        return ""
+
+
 def test_a_sample_that_the_window_ends_says_so() -> None:
     tokenizer = SimpleNamespace(
         encode=lambda prompt, **_: [ord(c) % 61 for c in prompt],
         eos_id=-1,
         stop_ids=frozenset(),
         vocab_size=61,
-        stream=lambda after: chr,
+        stream=lambda after: Characters(),
     )
     model, _, _ = make("gpt2")
     for asked, written in ((10, 4), (4, 4), (3, 3)):
