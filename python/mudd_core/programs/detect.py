@@ -9,7 +9,7 @@ from mudd_core.config.fields import replace_path
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.programs.mesh_sizes import refuse_devices
-from mudd_core.programs.program import CommandLine, Program, is_our_own, is_yml, programs
+from mudd_core.programs.program import CommandLine, Program, is_yml, programs
 from mudd_core.programs.resolved import Resolved
 from mudd_core.programs.row import Row
 
@@ -31,8 +31,6 @@ def drop_program(words: list[str]) -> tuple[str, list[str]]:
 
 def program_of(asked: CommandLine) -> Program | None:
     """Return the program in whose grammar a command line is; None for our own."""
-    if is_our_own(asked):
-        return None
     return next((program for program in programs() if program.claims(asked)), None)
 
 
