@@ -16,8 +16,8 @@ import mudd_core
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import url_fault
 from mudd_core.base.regular_files import read_text
-from mudd_core.config.aliases import ALIASES
 from mudd_core.config.check import check_config
+from mudd_core.config.foreign import ALIASES
 from mudd_core.config.overrides import apply_overrides, split_words
 from mudd_core.config.own_files import files_read
 from mudd_core.config.own_optimizers import run_named_optimizer

@@ -8,9 +8,9 @@ from typing import overload
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.describe import config_table
-from mudd_core.config.no_assignment import explain_assignment
 from mudd_core.config.replaced import Changes, Value, with_changes
 from mudd_core.config.schema import Sections
+from mudd_core.config.sections import explain_assignment
 from mudd_core.config.tune import trained_patterns
 
 

@@ -11,10 +11,9 @@ from mudd_core.config.families import FAMILIES, ModelConfig, TransformerPPConfig
 from mudd_core.config.fields import FieldInfo, opt, walk
 from mudd_core.config.log import LogConfig
 from mudd_core.config.mesh import DistConfig, MeshConfig
-from mudd_core.config.no_assignment import explain_assignment
 from mudd_core.config.optim import OptimConfig
 from mudd_core.config.protocols import PROTOCOLS
-from mudd_core.config.sections import section_of
+from mudd_core.config.sections import explain_assignment, section_of
 from mudd_core.config.train import MICRO_BATCH_SIZE, TrainConfig
 from mudd_core.config.tune import LoraConfig, TuneConfig
 

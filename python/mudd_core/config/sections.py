@@ -1,15 +1,22 @@
-"""A section of a config from its fields by name."""
+"""Sections of a config: made from fields by name, and never changed in place."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import FrozenInstanceError
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.families import FAMILIES, config_class_for_saved, named_family
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.own_files import name_own, split_name
 from mudd_core.config.suggest import nearest
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Assigned: TypeAlias = "bool | int | float | str | tuple[str, ...] | None"
 
 RENAMED = {"train.micro_batch"}  # fields of earlier versions that the dataclass converts
 
@@ -38,3 +45,16 @@ def section_of(cls: type, raw: Mapping[str, object], path: str, *, saved: bool =
         if name not in known and where not in RENAMED:
             raise UserError(f"[config] unknown field '{where}'{nearest(str(name), known)}")
     return cls(**raw)
+
+
+def explain_assignment(cls: type, section: str) -> None:
+    """Make a frozen dataclass say at an assignment that `replace` makes a changed config. section: empty for Config."""
+
+    def refuse(self: DataclassInstance, name: str, value: Assigned) -> NoReturn:
+        path = f"{section}.{name}" if section else name
+        given = repr(value) if isinstance(value, bool | int | float | str) else "..."
+        raise FrozenInstanceError(
+            f"[config] {path}: a config is not changed in place; type config = config.replace('{path}', {given})"
+        )
+
+    type.__setattr__(cls, "__setattr__", refuse)

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 from mudd_core.config.fields import FieldInfo
+from mudd_core.config.foreign import NOTES, SETTINGS
 
 FAIR = 0.7  # least likeness of a suggestion: `--version` and `precision` have 0.63
 _NEAR = 0.1  # what the same section, or being a field, counts
@@ -58,8 +59,6 @@ def nearest_option(name: str, infos: Sequence[FieldInfo], options: Iterable[str]
 
 def foreign_name(name: str, infos: Sequence[FieldInfo]) -> str | None:
     """The setting of another program that a name means, as foreign.SETTINGS has it; None for other names."""
-    from mudd_core.config.foreign import SETTINGS
-
     plain = name.lstrip("-").replace("-", "_").lower()
     theirs = plain if plain in SETTINGS else plain.replace(".", "_")
     if theirs not in SETTINGS:
@@ -69,8 +68,6 @@ def foreign_name(name: str, infos: Sequence[FieldInfo]) -> str | None:
 
 def _setting(name: str, infos: Sequence[FieldInfo], *, dashed: bool = False) -> str | None:
     """The question and the note for a setting of another program, empty where it has neither; None for other names."""
-    from mudd_core.config.foreign import NOTES, SETTINGS
-
     if (theirs := foreign_name(name, infos)) is None:
         return None
     note = f"; {NOTES[theirs]}" if theirs in NOTES else ""

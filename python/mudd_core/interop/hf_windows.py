@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mudd_core.base.types import JsonObject
 from mudd_core.config.families import TransformerPPConfig
-from mudd_core.config.families.windows import layers_of, spans_of
+from mudd_core.config.families.transformer_pp import layers_of, spans_of
 from mudd_core.interop.hf_rows import HfModel, Row, size_of
 from mudd_core.interop.settings import Reader
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import config_folders, find_config
-from mudd_core.config.aliases import ALIASES
 from mudd_core.config.arguments import argument
+from mudd_core.config.foreign import ALIASES
 from mudd_core.config.overrides import field_path
 from mudd_core.config.programs import NAMES, program_module
 from mudd_core.config.schema import fields_of_all

@@ -11,7 +11,7 @@ import pytest
 
 import mudd_core as mc
 from mudd_core import _core
-from mudd_core.config.aliases import ALIASES
+from mudd_core.config.foreign import ALIASES
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model

@@ -15,12 +15,11 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.families.gpt2 import GPT2Config
-from mudd_core.config.families.heads import FamilyConfig
+from mudd_core.config.families.heads import FamilyConfig, Sizes
 from mudd_core.config.families.mixtral import MixtralConfig
 from mudd_core.config.families.model_config import ModelConfig
 from mudd_core.config.families.muddformer import MUDDFormerConfig
 from mudd_core.config.families.mup import MupConfig
-from mudd_core.config.families.sizes import Sizes
 from mudd_core.config.families.tokenformer import TokenFormerConfig
 from mudd_core.config.families.transformer_pp import TransformerPPConfig
 from mudd_core.config.own_files import OwnFile, file_of_module, run_own, split_name

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
-from mudd_core.config.families.sizes import HeadSizes
+from mudd_core.config.families.heads import HeadSizes, attention_weights, head_faults, head_width, with_heads
 from mudd_core.config.fields import LONGEST, opt
 
 

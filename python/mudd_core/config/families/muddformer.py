@@ -6,8 +6,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from mudd_core.config.families.experts import ExpertFields
-from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
-from mudd_core.config.families.sizes import HeadSizes
+from mudd_core.config.families.heads import HeadSizes, attention_weights, head_faults, head_width, with_heads
 from mudd_core.config.fields import opt, with_defaults
 
 STREAMS = "qkvr"  # inputs of a block: query, key, value, residual

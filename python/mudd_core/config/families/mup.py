@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from mudd_core.config.families.heads import attention_weights
+from mudd_core.config.families.heads import Sizes, attention_weights
 from mudd_core.config.families.model_config import ModelConfig
-from mudd_core.config.families.sizes import Sizes
 from mudd_core.config.fields import LARGEST, opt, with_defaults
 
 DEFAULT_HEAD = 128

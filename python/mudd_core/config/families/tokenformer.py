@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
-from mudd_core.config.families.sizes import Sizes
+from mudd_core.config.families.heads import Sizes, attention_weights, head_faults, head_width, with_heads
 from mudd_core.config.fields import opt, with_defaults
 
 SLOT_NORMS = ("l2_norm_gelu", "gelu_l2_norm", "l2_norm", "softmax", "gelu", "gelu_layer_norm")

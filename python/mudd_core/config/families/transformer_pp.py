@@ -2,12 +2,49 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 
-from mudd_core.config.families.heads import attention_weights, head_faults, head_width, with_heads
-from mudd_core.config.families.sizes import HeadSizes
-from mudd_core.config.families.windows import layers_of, spans_of
+from mudd_core.config.families.heads import HeadSizes, attention_weights, head_faults, head_width, with_heads
 from mudd_core.config.fields import LONGEST, opt, with_defaults
+
+_SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+
+
+@cache
+def layers_of(spans: str, n_layer: int) -> frozenset[int]:
+    """The layers of spans such as "0-3,7", counted from 0; all of them for an empty string.
+
+    ValueError for another form, a span that runs backward, or a layer that the model does not have.
+    """
+    if not spans:
+        return frozenset(range(n_layer))
+    found: set[int] = set()
+    for span in spans.split(","):
+        match = _SPAN.fullmatch(span.strip())
+        if match is None:
+            raise ValueError(f"expected spans of layers such as 0-3,7, got '{spans}'")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not first <= last < n_layer:
+            raise ValueError(f"expected layers from 0 to {n_layer - 1}, the smaller one first, got '{span}'")
+        found.update(range(first, last + 1))
+    return frozenset(found)
+
+
+def spans_of(layers: Iterable[int], n_layer: int) -> str:
+    """The shortest spans of these layers; an empty string for all n_layer of them."""
+    ordered = sorted(set(layers))
+    if ordered == list(range(n_layer)):
+        return ""
+    spans: list[list[int]] = []
+    for layer in ordered:
+        if spans and spans[-1][1] == layer - 1:
+            spans[-1][1] = layer
+        else:
+            spans.append([layer, layer])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
 @dataclass(frozen=True)

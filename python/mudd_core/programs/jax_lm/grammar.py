@@ -10,8 +10,8 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_text
 from mudd_core.config import Config, GPT2Config, read_config
-from mudd_core.config.aliases import ALIASES
 from mudd_core.config.fields import replace_path, walk
+from mudd_core.config.foreign import ALIASES
 from mudd_core.config.origins import Origin
 from mudd_core.config.suggest import nearest
 from mudd_core.data.pipelines.features import row_length

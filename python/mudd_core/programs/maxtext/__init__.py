@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from mudd_core.config import Config
-from mudd_core.config.aliases import ALIASES
+from mudd_core.config.foreign import ALIASES
 from mudd_core.programs.program import CommandLine, Program, is_yml
 
 if TYPE_CHECKING:
