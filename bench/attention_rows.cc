@@ -1,6 +1,6 @@
 // Rows of attention: one key/value head of one sample, q, k and v slices of one slab, in the row's type. FLOPs
-// count what causal attention needs (T^2 hd per matmul): two matmuls forward, four backward; the matmul of the
-// scores that backward repeats is not counted.
+// are those that causal attention needs (T^2 hd per matmul): two matmuls in forward, four in backward; the
+// recomputed scores of backward are not included.
 #include "mudd/ops/attention/attention.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace mudd::bench {
 namespace {
 
-constexpr int64_t kHeads = 8;  // of the slab: the stride between positions is 3 * 8 * hd
+constexpr int64_t kHeads = 8;  // heads in the slab: the stride between positions is 3 * 8 * hd
 
 struct Case {
   int64_t time;
@@ -68,7 +68,7 @@ void add(const Rows& rows, DType type, int64_t time, int64_t dim) {
 }  // namespace
 
 void add_attention() {
-  const auto all = attention_rows(DType::bf16);  // those of fp32 come last
+  const auto all = attention_rows(DType::bf16);  // the fp32 rows come last
   const auto second =
       std::ranges::find_if(all, [](const auto& r) { return std::string(r.name) == "attention_f32"; });
   const Rows pairs(all.begin(), second), f32(second, all.end());

@@ -1,8 +1,8 @@
-"""Causal attention of mudd_core beside PyTorch's scaled_dot_product_attention, in interleaved rounds.
+"""Compare causal attention of mudd_core with PyTorch's scaled_dot_product_attention, in interleaved rounds.
 
-Both get q, k, v as [B, T, H*hd] float32 and return the output and, for backward, three gradients. mudd_core
-is called through mc.ops, so its NumPy face and the allocation of results count too. FLOPs: 2 T^2 D per sample
-forward (causal, counted once), twice that backward. Times are the best of the rounds.
+Both read q, k, v as [B, T, H*hd] float32 and return the output and, for backward, three gradients. mudd_core is called
+through mc.ops, so its times include the NumPy interface and the allocation of results. FLOPs: 2 T^2 D per sample in
+forward (causal, counted once) and twice as many in backward. Each time is the best of all rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHAPES = [(8, 4, 256, 64), (4, 8, 512, 64), (2, 12, 512, 64), (1, 8, 1024, 64), 
 
 
 def best(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Seconds of the fastest call of each, rounds taken in turn."""
+    """Return the seconds of each function's fastest call; the functions take turns in every round."""
     seconds = {name: float("inf") for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
@@ -35,7 +35,7 @@ def best(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
 
 
 def compare(batch: int, heads: int, length: int, width: int, rounds: int, peak: float) -> dict[str, Any]:
-    """GFLOP/s of a row of the table. Fails when the two outputs differ by more than rounding."""
+    """Return the GFLOP/s of one row of the table; fail if the two outputs differ by more than rounding."""
     rng = np.random.default_rng(0)
     q, k, v, dout = (rng.standard_normal((batch, length, heads * width), dtype=np.float32) for _ in range(4))
     tensors = [torch.tensor(x).requires_grad_() for x in (q, k, v)]
@@ -67,7 +67,7 @@ def compare(batch: int, heads: int, length: int, width: int, rounds: int, peak: 
 
 
 def line(row: dict[str, Any]) -> str:
-    """Of the Markdown table."""
+    """Return a row of the Markdown table."""
     ours, theirs, ours_both, theirs_both = row["gflops"].values()
     shares = f"{ours / row['peak_gflops']:.0%}, {ours_both / row['peak_gflops']:.0%}"
     return f"| {row['shape']} | {ours:.0f} | {theirs:.0f} | {ours_both:.0f} | {theirs_both:.0f} | {shares} |"
@@ -80,7 +80,7 @@ HEAD = (
 
 
 def main() -> None:
-    """Prints the table in Markdown."""
+    """Print the table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=20)

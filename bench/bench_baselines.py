@@ -1,16 +1,17 @@
-"""Whole training steps of mudd_core against PyTorch, interleaved, each run in a process of its own.
+"""Time whole training steps of mudd_core against PyTorch, interleaved, each run in a separate process.
 
     python bench/bench_baselines.py --baselines eager compile jax --out bench/results/baselines_<cpu>_<date>.md
 
-All programs of a shape live side by side and take their steps in turn, so that a slow second of the machine hits all of
-them; between the steps the limit of the cores is measured too. Reported: median over rounds of each run's median step;
-tokens per second; share of that limit by the FLOP formula of bench/shapes.py; peak resident memory (VmHWM).
+All programs of a shape are alive at once and take their steps in turn, so that a slow second of the machine affects all
+of them. The peak of the cores is measured between the steps. The report has the median over rounds of each run's median
+step, tokens per second, the fraction of that peak by the FLOP formula of bench/shapes.py, and peak resident memory
+(VmHWM).
 
-A timed step counts only if it is the same step. All programs start from one file of weights and see the same tokens;
-the losses of all steps must agree within --loss-tolerance, and after the last one the lengths of all weights and of the
-moments (same_step.py), which a baseline with another clip, decay or moment would not meet.
+A baseline is compared only if it takes the same steps. All programs start from one file of weights and read the same
+tokens. The losses of all steps must agree within --loss-tolerance. After the last step the norms of all weights and
+moments must agree too (same_step.py), which rules out another clip, decay or moment.
 
-MUDD_MAX_ISA caps the baselines as well. JAX lives in an environment of its own, named by --jax-python or
+MUDD_MAX_ISA caps the baselines as well. JAX is installed in a separate environment, named by --jax-python or
 MUDD_BENCH_JAX_PYTHON.
 """
 
@@ -46,19 +47,19 @@ from turns import Program, take_turns
 from workload import parameter_shapes, random_weights
 
 HERE = Path(__file__).resolve().parent
-# Of a round: torch.compile ends with a segmentation fault now and then where the machine is busy, and always on some
-# models at AVX-512, unless its loops end without masks, as they do from the second attempt on.
+# Attempts of a round. torch.compile sometimes crashes on a busy machine, and always on some models at AVX-512 unless
+# its loop tails are scalar. From the second attempt on they are.
 ATTEMPTS = 3
 Row = dict[str, Any]
 
 
 def lengths(a: argparse.Namespace) -> list[str]:
-    """Options that every program has."""
+    """Return the options that every program has."""
     return ["--threads", str(a.threads), "--steps", str(a.steps), "--warmup", str(a.warmup)]
 
 
 def command(program: str, family: str, shape: str, weights: Path, a: argparse.Namespace) -> list[str]:
-    """Argument list of one run: "ours", "jax", or a mode of bench/baselines/torch_step.py."""
+    """Return the argv of one run. program: "ours", "jax", or a mode of bench/baselines/torch_step.py."""
     common = ["--family", family, "--shape", shape, "--weights", str(weights), "--json"]
     common += lengths(a)
     if program == "jax":
@@ -72,7 +73,7 @@ def command(program: str, family: str, shape: str, weights: Path, a: argparse.Na
 
 
 def environment(program: str, threads: int) -> dict[str, str]:
-    """Of one run: the threads, and for a baseline the cap MUDD_MAX_ISA in its own words."""
+    """Return the environment of one run: the threads, and for a baseline the variables that cap it at MUDD_MAX_ISA."""
     caps = {} if program == "ours" else baseline_caps()
     return {**os.environ, **caps, "OMP_NUM_THREADS": str(threads)}
 
@@ -80,7 +81,7 @@ def environment(program: str, threads: int) -> dict[str, str]:
 def run_round(
     programs: list[str], family: str, shape: str, weights: Path, a: argparse.Namespace
 ) -> list[Row]:
-    """All programs step by step in turn, and the limit of the cores between them: their rows and the limit's."""
+    """Run all programs step by step in turn and measure the peak of the cores between steps; return all rows."""
     argv = {p: [*command(p, family, shape, weights, a), "--in-turn"] for p in programs}
     argv["limit"] = [
         sys.executable,
@@ -109,7 +110,7 @@ def run_round(
 
 
 def measure_case(family: str, shape: str, a: argparse.Namespace, folder: Path) -> list[Row]:
-    """All programs on one shape: one row each, ours first."""
+    """Run all programs on one shape; return one row for each, mudd_core first."""
     weights = folder / f"{family}_{shape}.npz"
     np.savez(weights, **random_weights(parameter_shapes(SHAPES[shape], family)))  # type: ignore[arg-type]
     programs = [*(["ours"] if not a.no_ours else []), *a.baselines]
@@ -134,7 +135,7 @@ def measure_case(family: str, shape: str, a: argparse.Namespace, folder: Path) -
 
 
 def shares_of_peak(row: Row) -> dict[str, float]:
-    """Return the fraction of the fp32 peak and, where a row in bf16 has it, of the peak of the bf16 units."""
+    """Return the fraction of the fp32 peak and, if a bf16 row has it, the fraction of the bf16 peak."""
     shares = {"share_of_peak": share_of_peak(row)}
     if row.get("peak_unit_gflops"):
         shares["share_of_unit_peak"] = shares["share_of_peak"] * row["peak_gflops"] / row["peak_unit_gflops"]
@@ -142,13 +143,13 @@ def shares_of_peak(row: Row) -> dict[str, float]:
 
 
 def share_of_peak(row: Row) -> float:
-    """By the model's FLOPs and the limit measured between the steps."""
+    """Return the fraction of the measured peak, from the FLOPs of the model and the time of a step."""
     flops = SHAPES[row["shape"]].flops_per_token(row["family"]) * row["tokens_per_second"]
     return float(flops / row["peak_gflops"] / 1e9)
 
 
 def heading(a: argparse.Namespace) -> str:
-    """What a result must carry to be compared with another."""
+    """Return the conditions of a result: two results are comparable if these are equal."""
     return (
         f"{cpu_name()}, {usable_cores()} cores, {a.threads} threads, flags {' '.join(cpu_levels())}, "
         f"MUDD_MAX_ISA={os.environ.get('MUDD_MAX_ISA', '-')}, Python {platform.python_version()}, "
@@ -158,7 +159,7 @@ def heading(a: argparse.Namespace) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown table: speed, share of peak, memory, and our ratios to each baseline."""
+    """Return a Markdown table: speed, percentage of peak, memory, and the ratios of mudd_core to each baseline."""
     out = [
         "| family | shape (V, L, D, H, F, T, B) | program | ISA | tokens/s | best | share of peak "
         "| peak RSS MiB | ours : tokens/s | ours : RSS | differences of loss, weights, moments |",
@@ -216,7 +217,7 @@ def parse() -> argparse.Namespace:
 
 
 def missing_jax(interpreter: Path | None) -> str:
-    """Why the JAX baseline cannot run, and how to get it; empty if it can."""
+    """Return why the JAX baseline cannot run and how to install it; an empty string if it can run."""
     how = (
         "python3 -m venv jax_env && jax_env/bin/pip install jax, then "
         "MUDD_BENCH_JAX_PYTHON=jax_env/bin/python (or --jax-python)"

@@ -1,6 +1,6 @@
 // The loss op on the bench shapes: logits, softmax, loss and both gradients as a training step runs them, and the
 // loss alone as evaluation runs it. One line each with ms, GFLOP/s (6 or 2 x counted rows x V x D; best of the
-// rounds), the share of the peak measured in the same run, and the scratch it books.
+// rounds), the percentage of the peak measured in the same run, and the scratch memory it reserves.
 //
 // bench_cross_entropy [threads=2] [rounds=5] [filter] [chunk MiB=0: default] [counted %=100]
 //                                                                      (MUDD_MAX_ISA=avx2 caps the level)
@@ -37,7 +37,7 @@ std::vector<float> filled(int64_t n, float scale) {
   return v;
 }
 
-// With one thread its own CPU time is measured: other programs then disturb only the caches.
+// With one thread, measure its CPU time: other programs then disturb only the caches.
 double now(bool alone) {
   timespec t;
   clock_gettime(alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);

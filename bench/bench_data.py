@@ -1,13 +1,12 @@
-"""How fast readers and tokenizing feed a training: ratios of one run, one core.
+"""Measure how fast readers and tokenizing feed a training run: ratios within one run on one core.
 
     python bench/bench_data.py                   # all pipelines: 2 minutes
     python bench/bench_data.py --only pile pack
 
-A row for each pipeline: tokens/s of its batches of the 9M shape from a warm cache, over the tokens/s at which the 9M
-Transformer++ trains on the same core (fp32, one thread); steps and batches are taken in turn, medians of processor time
-over --rounds.
-`tokenize`: MB/s of building a token cache with a tokenizer.json, over the `tokenizers` library that encodes the same
-documents alone (encode_batch, one thread). The text is this repository's own, repeated.
+Each pipeline has one row: the tokens/s of its batches (9M shape, warm cache) divided by the tokens/s at which the 9M
+Transformer++ trains on the same core (fp32, one thread). Steps and batches alternate; times are medians of CPU time
+over --rounds. `tokenize` is the MB/s of building a token cache with a tokenizer.json, divided by the MB/s of the
+`tokenizers` library for the same documents (encode_batch, one thread). The text is this repository, repeated.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from workload import LR, batch_tokens
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = SHAPES["9M"]
 READER_BAR, TOKENIZE_BAR = 20, 0.8
-Corpus = tuple[str, Path, tuple[str, ...]]  # the pipeline, its data, further words of the config
+Corpus = tuple[str, Path, tuple[str, ...]]  # the pipeline, its data, further overrides of the config
 
 
 def documents(size: int) -> list[str]:
-    """English and code of about so many bytes, at least once around."""
+    """Return documents of English and code of about `size` bytes in total, but at least the whole text once."""
     files = sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("python/**/*.py")])
     texts = [path.read_text() for path in files]
     parts = [t[at : at + 2000] for t in texts for at in range(0, len(t), 2000)]
@@ -49,7 +48,7 @@ def documents(size: int) -> list[str]:
 
 
 def write_tokenizer(path: Path, texts: list[str]) -> None:
-    """A byte-level BPE of 8,192 tokens, by the `tokenizers` library."""
+    """Write a byte-level BPE of 8,192 tokens, trained by the `tokenizers` library."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -66,14 +65,14 @@ def write_tokenizer(path: Path, texts: list[str]) -> None:
 
 
 def write_text(folder: Path, texts: list[str]) -> Path:
-    """Documents as JSON lines."""
+    """Write documents as JSON lines."""
     folder.mkdir()
     (folder / "text.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
     return folder
 
 
 def write_pile(folder: Path, ids: np.ndarray[Any, Any]) -> Path:
-    """TFRecords of T + 1 ids, in four files and one for validation."""
+    """Write TFRecords of T + 1 ids: four files, and one for validation."""
     from mudd_core.base.framing import framed
     from mudd_core.data.formats.example import encoded
 
@@ -86,7 +85,7 @@ def write_pile(folder: Path, ids: np.ndarray[Any, Any]) -> Path:
 
 
 def write_megatron(folder: Path, ids: np.ndarray[Any, Any]) -> Path:
-    """One .bin and .idx of documents of varying length."""
+    """Write one .bin and .idx file of documents of varying length."""
     from mudd_core.data.formats.megatron import head_bytes
 
     folder.mkdir()
@@ -102,7 +101,7 @@ def write_megatron(folder: Path, ids: np.ndarray[Any, Any]) -> Path:
 
 
 def write_features(folder: Path, ids: np.ndarray[Any, Any]) -> Path:
-    """Parquet rows as jax-lm's preprocessing writes them."""
+    """Write Parquet rows as jax-lm's preprocessing does."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -116,7 +115,7 @@ def write_features(folder: Path, ids: np.ndarray[Any, Any]) -> Path:
 
 
 def corpora(folder: Path, tiny: bool) -> list[Corpus]:
-    """The data of each pipeline that has some here, of some million tokens."""
+    """Write some million tokens for each pipeline that is measured, and return where they are."""
     from mudd_core.config.pipelines import PIPELINES
 
     texts = documents(0 if tiny else 8_000_000)
@@ -142,7 +141,9 @@ def corpora(folder: Path, tiny: bool) -> list[Corpus]:
 
 
 def batches_of(corpus: Corpus, cache: Path) -> Callable[[int], int]:
-    """A function that reads batch k, as training does, and returns its tokens; all caches are built."""
+    """Return a function that reads batch k as training does and returns its number of tokens; builds all caches
+    first.
+    """
     from mudd_core.config import load_config
     from mudd_core.data.pipelines import RowShape, prepare
     from mudd_core.data.rows import filled
@@ -173,14 +174,14 @@ def batches_of(corpus: Corpus, cache: Path) -> Callable[[int], int]:
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """Processor time of one call: all is on one core, which other programs may share."""
+    """Return the CPU time of one call: everything runs on one core, which other programs may use too."""
     start = time.process_time()
     work()
     return time.process_time() - start
 
 
 def reader_row(corpus: Corpus, cache: Path, step: Callable[[], object], rounds: int) -> dict[str, Any]:
-    """Batches and training steps in turn."""
+    """Measure batches and training steps in turn; return their row."""
     read = batches_of(corpus, cache)
     read(0)
     taken, trained = [], []
@@ -198,7 +199,7 @@ def reader_row(corpus: Corpus, cache: Path, step: Callable[[], object], rounds: 
 
 
 def tokenize_row(folder: Path, rounds: int) -> dict[str, Any]:
-    """A cache built anew, and the library alone, in turn."""
+    """Measure the building of a new cache and the library alone, in turn; return their row."""
     from tokenizers import Tokenizer
 
     texts = [path.read_text() for path in sorted((folder / "text").iterdir())]
@@ -219,7 +220,7 @@ def tokenize_row(folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def training_step() -> Callable[[], object]:
-    """A step of the 9M Transformer++."""
+    """Return a function that takes one step of the 9M Transformer++."""
     engine = make_engine(SHAPE, "transformer_pp", 0, None)
     tokens = batch_tokens(SHAPE, 0).astype(np.int32)
     batch = {
@@ -231,7 +232,7 @@ def training_step() -> Callable[[], object]:
 
 
 def main() -> int:
-    """Print the rows and keep them; 1 if one misses its bar."""
+    """Print the rows and save them; return 1 if a row misses its target."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,10 +1,10 @@
-"""Forward and backward by the planned executor beside the immediate one, whose bits are the same.
+"""Compare forward and backward of the planned executor with the immediate one; both have the same bits.
 
     python bench/bench_executors.py --shapes 9M --rounds 7 --out bench/results/executors.md
 
-One batch of the bench shape, in one process: calls of `loss_and_gradients` and `loss_and_gradients_immediate` in turn,
-the least time of each over the rounds. The immediate executor makes every node, result and gradient anew in each
-call, as a user who calls mc.ops does; no optimizer runs. Fails where a loss or a gradient differs.
+One process calls `loss_and_gradients` and `loss_and_gradients_immediate` in turn on one batch of the bench shape and
+reports the shortest time of each. The immediate executor creates every node, result and gradient in each call, as a
+user who calls mc.ops does. No optimizer runs. The program fails if a loss or a gradient differs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHARDS = 4
 
 
 def measure(s: Shape, family: str, a: argparse.Namespace) -> Row:
-    """Seconds of the fastest call of each executor."""
+    """Return the seconds of the fastest call of each executor."""
     import mudd_core as mc
 
     mc.set_num_threads(a.threads)
@@ -49,14 +49,16 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> Row:
 
 
 def equal(planned: Any, immediate: Any) -> bool:
-    """The same loss and gradients, bit for bit; parameters that the tape never read have none there."""
+    """Return True if loss and gradients are equal bit for bit; the tape has no gradient of a parameter that it never
+    read.
+    """
     return planned[0] == immediate[0] and all(
         np.array_equal(planned[1][name], gradient) for name, gradient in immediate[1].items()
     )
 
 
 def table(rows: list[Row], a: argparse.Namespace) -> str:
-    """The page, in Markdown."""
+    """Return the page in Markdown."""
     lines = [
         f"# Planned and immediate executor: {cpu_name()}, {a.threads} threads, {a.precision}",
         "",

@@ -1,10 +1,10 @@
-// Every large matmul of the bench shapes beside oneDNN, interleaved: one line per matmul with GFLOP/s of
-// both (best of the rounds), their ratio, and our share of the fp32 peak measured in the same run.
+// Compares every large matmul of the bench shapes with oneDNN, interleaved: one line per matmul with the GFLOP/s
+// of both (best of the rounds), their ratio, and our percentage of the fp32 peak measured in the same run.
 //
 // bench_gemm [threads=2] [rounds=15] [filter] [fp32|bf16]      (MUDD_MAX_ISA=avx2 caps both)
 //
-// fp32 stands beside oneDNN's sgemm; bf16 beside oneDNN's matmul with weights packed beforehand, or on levels
-// without bf16 units (where oneDNN has only reference code) beside our own fp32 matmuls.
+// fp32 is compared with oneDNN's sgemm, bf16 with oneDNN's matmul on prepacked weights. On levels without hardware
+// bf16 oneDNN has only reference code, so bf16 is compared with our own fp32 matmuls.
 #include <omp.h>
 #include <time.h>
 
@@ -42,7 +42,7 @@ constexpr Matmul kMatmuls[] = {
     {"162M", "down", 1024, 2048, 768, 2}, {"162M", "head", 1024, 768, 50304, 2},
 };
 
-// Memory as the arena gives it: on cache lines.
+// Memory aligned to cache lines, as in the arena.
 template <class T>
 struct OnLines {
   using value_type = T;
@@ -59,7 +59,7 @@ Floats filled(int64_t n, float scale) {
   return v;
 }
 
-// Cut off, not rounded: only the speed is of interest.
+// Truncates instead of rounding: only speed matters here.
 Halves halved(const Floats& x) {
   Halves v(x.size());
   for (size_t i = 0; i < x.size(); ++i) {
@@ -70,7 +70,7 @@ Halves halved(const Floats& x) {
   return v;
 }
 
-bool alone = false;  // one thread: its own CPU time is measured, so other programs disturb only the caches
+bool alone = false;  // one thread: measure its CPU time, so that other programs disturb only the caches
 
 template <class Body>
 double seconds(Body body) {
@@ -82,7 +82,7 @@ double seconds(Body body) {
   return static_cast<double>(end.tv_sec - start.tv_sec) + 1e-9 * static_cast<double>(end.tv_nsec - start.tv_nsec);
 }
 
-// Best seconds of both, run one after the other in every round.
+// Returns the best seconds of both; they run one after the other in every round.
 struct Pair {
   double ours = 1e30, theirs = 1e30;
 };
@@ -104,7 +104,7 @@ void report(const Matmul& p, const char* form, Pair best, double peak) {
   std::fflush(stdout);
 }
 
-// Our three matmuls of one weight in one compute type; every operand that is no sum has its type.
+// Our three matmuls of one weight in one compute type; every operand except sums has that type.
 class Ours {
  public:
   Ours(const Matmul& p, DType compute)

@@ -1,12 +1,12 @@
-"""Generation, one sequence: tokens/s beside what reading the weights once per token allows.
+"""Measure the generation of one sequence: tokens/s compared with the limit of reading all weights once per token.
 
     python bench/bench_generate.py --shapes 9M 55M 162M --threads 2 --rounds 5
 
-Every token reads all weights that enter matmuls (packed, fp32) and the KV cache up to its place. The limit is the
-read bandwidth of the same threads, measured in the same process before and after each round, over those bytes; 9M fits
-into the L3 cache, so that its share may pass 100 %. Prompt 64, 256 greedy tokens; the first comes out of the prefill,
-the other 255 are timed. Medians of the rounds count, of the shares too: a virtual machine may move to cores with twice
-the bandwidth between two rounds.
+Every token reads all weights that enter matmuls (packed, fp32) and the KV cache up to its position. The limit is the
+read bandwidth of the same threads, measured in the same process before and after each round, divided by those bytes.
+The 9M shape fits into the L3 cache, so its percentage may exceed 100. The prompt has 64 tokens, then 256 are generated
+greedily; prefill produces the first, and the other 255 are timed. Speeds and percentages are medians over rounds,
+because a virtual machine may move to cores with twice the bandwidth between two rounds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 
 def make_model(s: Shape, family: str, length: int) -> Any:
-    """The bench model for up to `length` tokens."""
+    """Return the bench model for up to `length` tokens."""
     from mudd_core.engine.model import Model
 
     longer = dataclasses.replace(s, T=length)
@@ -42,12 +42,12 @@ def make_model(s: Shape, family: str, length: int) -> Any:
 
 
 def bytes_per_token(s: Shape, family: str, cached: float, size: int) -> float:
-    """Weights of the matmuls, `size` bytes each, and keys and values of `cached` tokens in fp32."""
+    """Return the bytes that a token reads: the matmul weights, `size` bytes each, and `cached` fp32 keys and values."""
     return size * s.matmul_weights(family) + cached * 2 * s.L * s.D * 4
 
 
 def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
-    """Medians over rounds; bandwidth and generation take turns."""
+    """Measure bandwidth and generation in turn; return medians over rounds."""
     import mudd_core as mc
 
     mc.set_num_threads(a.threads)
@@ -84,7 +84,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]], a: argparse.Namespace) -> str:
-    """Heading and Markdown table."""
+    """Return the heading and the Markdown table."""
     out = [
         f"{cpu_name()}, {usable_cores()} cores, {a.threads} threads, {rows[0]['isa']}, commit {commit()}, "
         f"{time.strftime('%Y-%m-%d')}; fp32; prompt {a.prompt}, {a.tokens} tokens, one sequence; {a.rounds} rounds\n",

@@ -1,5 +1,5 @@
-// Every row of every kernel table at every level this CPU has, one thread. A line carries GFLOP/s and the share of
-// the peak of the row's own level and operands, or GB/s where a row moves data.
+// Measures every row of every kernel table at every level of this CPU, one thread. A line has GFLOP/s and the
+// percentage of the peak for the row's level and operand type, or GB/s if the row moves data.
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -10,7 +10,7 @@
 namespace mudd::bench {
 namespace {
 
-// The best of five rates of a loop in registers.
+// Returns the best of five rates of a loop in registers.
 double best_rate(double operations, float (*loop)(int64_t rounds)) {
   double best = 0;
   benchmark::DoNotOptimize(loop(1 << 18));
@@ -85,5 +85,5 @@ int main(int argc, char** argv) {
   add_updates();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  return benchmark::RunSpecifiedBenchmarks() > 0 ? 0 : 1;  // 1: the filter names no row
+  return benchmark::RunSpecifiedBenchmarks() > 0 ? 0 : 1;  // 1: the filter matches no row
 }

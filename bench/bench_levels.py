@@ -1,12 +1,14 @@
-"""Hashes of the weights after some steps, by instruction set level: ours, and PyTorch's under ATEN_CPU_CAPABILITY.
+"""Print hashes of the weights after some steps by instruction set level: mudd_core, and PyTorch with
+ATEN_CPU_CAPABILITY.
 
     python bench/bench_levels.py --steps 20 --seq-len 512 --batch 4
     python bench/bench_levels.py --shape 9M --families gpt2 --programs ours --levels portable avx2 highest
 
-Every hash is of a process of its own: SHA-256 over all weights in name order. All start from the same weights and take
-the same batches. The levels are AVX2 and the CPU's own; on a CPU whose own level is AVX2, the portable level and AVX2
-(of PyTorch: its default, which has no AVX, and AVX2). The times are those of the median step but the first; beside
-them is the time of the first level over that of the last. Exit code 1 if ours differ.
+Each hash comes from a separate process: SHA-256 over all weights in name order. All processes start from the same
+weights and train on the same batches. The levels are AVX2 and the highest of the CPU. On a CPU whose highest level is
+AVX2 they are portable and AVX2 (for PyTorch: its default, which uses no AVX, and AVX2). The table has the median step
+time without the first step, and the ratio of the first level's time to the last level's. Exit code 1 if mudd_core's
+hashes differ.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ PROGRAMS = ("ours", "torch")
 
 
 class Run(NamedTuple):
-    """What a process found: the hash of its weights, the name of its level, seconds of the median step."""
+    """The result of a process: the hash of its weights, the name of its level, the seconds of the median step."""
 
     digest: str
     level: str
@@ -48,7 +50,7 @@ LEVELS = ("portable", "avx2", "avx512", "highest")
 
 
 def environment(program: str, level: str) -> dict[str, str]:
-    """Return the environment that holds a program at a level."""
+    """Return the environment that caps a program at a level."""
     name = {"ours": "MUDD_MAX_ISA", "torch": "ATEN_CPU_CAPABILITY"}[program]
     free = {k: v for k, v in os.environ.items() if k not in ("MUDD_MAX_ISA", "ATEN_CPU_CAPABILITY")}
     if level == "highest":
@@ -64,7 +66,7 @@ def own_levels() -> list[str]:
 
 
 def verdict(found: Mapping[str, str]) -> str:
-    """Return what the hashes of a program by level say."""
+    """Return a sentence that says whether a program's hashes agree across levels."""
     if len(found) < 2:
         return "one level, nothing is compared"
     if not all(re.fullmatch("[0-9a-f]{64}", digest) for digest in found.values()):
@@ -82,12 +84,12 @@ def hash_of(arrays: Mapping[str, NDArray[np.float32]]) -> str:
 
 
 def median_seconds(times: list[float]) -> float:
-    """Return the median of all steps but the first, of one step its time."""
+    """Return the median of all steps except the first; for a single step, its time."""
     return statistics.median(times[1:] or times)
 
 
 def of_ours(s: Shape, family: str, a: argparse.Namespace) -> Run:
-    """Train."""
+    """Train with mudd_core; return the result."""
     import mudd_core as mc
     from bench_step import default_micro_batch, make_engine
 
@@ -104,7 +106,7 @@ def of_ours(s: Shape, family: str, a: argparse.Namespace) -> Run:
 
 
 def of_torch(s: Shape, family: str, a: argparse.Namespace) -> Run:
-    """Train in eager mode as baselines/torch_step.py does."""
+    """Train in eager mode as baselines/torch_step.py does; return the result."""
     sys.path.insert(0, str(Path(__file__).parent / "baselines"))
     import torch
     import torch_step
@@ -128,7 +130,7 @@ def of_torch(s: Shape, family: str, a: argparse.Namespace) -> Run:
 
 
 def in_process(program: str, family: str, level: str, a: argparse.Namespace) -> Run:
-    """Return what another process finds at this level; what failed in place of the hash."""
+    """Return the result of another process at this level, with the error in place of the hash if it failed."""
     words = [f"--{name.replace('_', '-')}={getattr(a, name)}" for name in ("shape", "steps", "threads")]
     words += [f"--{n.replace('_', '-')}={getattr(a, n)}" for n in ("seq_len", "batch") if getattr(a, n)]
     command = [sys.executable, __file__, *words, "--families", family, "--programs", program, "--child"]
@@ -144,7 +146,7 @@ def in_process(program: str, family: str, level: str, a: argparse.Namespace) -> 
 
 
 def rows(a: argparse.Namespace) -> Iterable[tuple[str, str, list[Run]]]:
-    """Give family, program and what each level has."""
+    """Yield family, program and the results by level."""
     for family in a.families:
         for program in a.programs:
             yield family, program, [in_process(program, family, level, a) for level in a.levels]

@@ -1,9 +1,9 @@
-"""Predicted against real peak memory of whole runs on configs drawn at random: all families, many shapes.
+"""Compare predicted with real peak memory of whole runs on random configs: all families, many shapes.
 
     python bench/bench_memory.py --configs 20 --seed 0
 
-Each config is planned with `launch.py --plan`, then trained for two steps and validated in a process of its own, whose
-largest resident memory is what the plan has to tell.
+Each config is planned with `launch.py --plan`, then trained for two steps and validated in a separate process. The plan
+must predict the peak resident memory of that process.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 MOST_TOKENS = 4096  # of a step: seconds, not minutes
 RUN = ("train.steps=3", "train.stop_at=2", "train.eval_every=1", "data.tokenizer=bytes", "eval.max_batches=1")
 STOPPED = 75  # exit code of a run that train.stop_at ended
-# Starts a command and writes its exit code and peak to a file. A process of its own, and a small one: Linux counts the
-# peak of the process that starts another as the other's.
+# Starts a command and writes its exit code and peak to a file. This is a separate, small process because Linux reports
+# the peak of a parent as the peak of its child.
 METER = """import os, subprocess, sys
 p = subprocess.Popen(sys.argv[2:])
 _, status, usage = os.wait4(p.pid, 0)
@@ -34,7 +34,7 @@ with open(sys.argv[1], "w") as f:
 
 
 def draw(seed: int, index: int, most_tokens: int = MOST_TOKENS) -> list[str]:
-    """The words of launch.py for config `index`; families come in turn, everything else by chance."""
+    """Return the arguments of launch.py for config `index`: families alternate, everything else is random."""
     rng = random.Random(1000 * seed + index)
     family = FAMILIES[index % len(FAMILIES)]
     width, length = rng.choice((256, 384, 512)), rng.choice((64, 128, 256))
@@ -68,18 +68,20 @@ def draw(seed: int, index: int, most_tokens: int = MOST_TOKENS) -> list[str]:
 
 
 def planned_mib(plan: str) -> float:
-    """Return the MiB that the text of --plan predicts."""
+    """Return the MiB that the output of --plan predicts."""
     ((number, unit),) = re.findall(r"memory +([\d.,]+) ([MG]iB) at the peak", plan)
     return float(number.replace(",", "")) * {"MiB": 1, "GiB": 1024}[unit]
 
 
 def measure(words: list[str], text: Path, folder: Path) -> tuple[float, float]:
-    """(predicted, real) MiB of a run; RuntimeError with its output where it fails."""
+    """Return (predicted, real) MiB of a run; raise RuntimeError with its output if it fails."""
     return measure_command([*words, *RUN, f"data.path={text}"], folder)
 
 
 def measure_command(words: list[str], folder: Path) -> tuple[float, float]:
-    """As measure, of the words of launch.py, which train.stop_at ends; its cache and its run are in the folder."""
+    """Return (predicted, real) MiB for these arguments of launch.py; train.stop_at ends the run, which writes to
+    `folder`.
+    """
     command = [sys.executable, str(ROOT / "launch.py"), *words]
     command += [f"data.cache_dir={folder / 'cache'}", f"--workdir={folder / 'run'}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
@@ -106,7 +108,7 @@ def measure_command(words: list[str], folder: Path) -> tuple[float, float]:
 
 
 def main() -> int:
-    """Draw, measure, print; 1 where a prediction is off by more than a tenth."""
+    """Draw, measure and print; return 1 if a prediction is off by more than 10 %."""
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--configs", type=int, default=20)
     p.add_argument("--seed", type=int, default=0)

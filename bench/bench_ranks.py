@@ -1,18 +1,27 @@
-"""Several ranks on one machine of two cores: all metrics of data parallel training, ratios of one run.
+"""Measure several ranks on one machine of two cores: all metrics of data parallel training, as ratios within one run.
 
     python bench/bench_ranks.py                            # all parts: 24 minutes on two cores of Zen 4
     python bench/bench_ranks.py --only sums memory baselines  # some; the others keep their last rows
     python bench/bench_ranks.py --only steps --shapes 9M --precision fp32
 
-Programs take their steps in turn (turns.py), medians over 20 steps after 5. Parts: steps (2 ranks x 1 thread, 1 rank,
-under mpirun or not), experts (Mixtral 9M, data parallel and with mesh.expert=2, beside PyTorch DDP), sums (32 MiB over
-two windows), memory (worlds 1, 2, 4), meshes (the same of ranks that cut weights or hold experts), and for the last
-shape named: zero3 (ranks that cut weights), baselines (PyTorch DDP with gloo on two processes, fp32), cut_baselines
-(PyTorch FSDP2; DeepSpeed where MUDD_BENCH_DEEPSPEED_PYTHON names an interpreter that has it), link (two network
-namespaces joined by 1 Gb/s; needs root; turns of five steps, because weights arrive in the forward of the next step).
-losses: the programs of cut_baselines on the first shape named; their losses alone, so it may run beside other work.
-Rows go to bench/results/ranks_<cpu>_<date>.json and the page beside it. The exit code is 1 if a program took other
-steps.
+Programs take their steps in turn (turns.py); times are medians over 20 steps after 5. The parts are:
+
+- steps: 2 ranks x 1 thread and 1 rank, with mpirun and without;
+- experts: Mixtral 9M, data parallel and with mesh.expert=2, compared with PyTorch DDP;
+- sums: 32 MiB over two shared-memory windows;
+- memory: 1, 2 and 4 ranks; meshes: the same with sharded weights or experts;
+- losses: the losses of the cut_baselines programs on the first shape; no times, so other work may run.
+
+The other parts use the last shape named:
+
+- zero3: ranks that shard weights;
+- baselines: PyTorch DDP with gloo on two processes, fp32;
+- cut_baselines: PyTorch FSDP2, and DeepSpeed if MUDD_BENCH_DEEPSPEED_PYTHON names an interpreter that has it;
+- link: two network namespaces joined by 1 Gb/s (needs root), in turns of five steps, because weights arrive in the
+  forward pass of the next step.
+
+Rows are written to bench/results/ranks_<cpu>_<date>.json, and the page to the .md file of the same name. The exit code
+is 1 if a program took different steps.
 """
 
 from __future__ import annotations
@@ -42,7 +51,7 @@ from workload import parameter_shapes, random_weights
 HERE = Path(__file__).resolve().parent
 TORCH = HERE / "baselines"
 Row = dict[str, Any]
-# Program: (ranks, threads, start); start is None for plain Python, else an argument list or the launcher's own.
+# Program: (ranks, threads, start); start is None for plain Python, else an argument list or the launcher's ranks.
 STEPS: dict[str, tuple[int, int, str]] = {
     "1 rank x 2 threads": (1, 2, "plain"),
     "2 ranks x 1 thread": (2, 1, "ranks"),
@@ -51,14 +60,14 @@ STEPS: dict[str, tuple[int, int, str]] = {
     "mpirun -n 1 x 2 threads, not bound": (1, 2, "mpirun --bind-to none"),
 }
 THREADS = {label: STEPS[label] for label in ("1 rank x 2 threads", "2 ranks x 1 thread")}
-TURN = 5  # steps of a turn of the link's programs; the first one of each is not timed
+TURN = 5  # steps in a turn of the programs of `link`; the first step of a turn is not timed
 BASELINES = {"DDP 25 MB": ("adamw", 25), "DDP 5 MB": ("adamw", 5), "DDP ZeRO 25 MB": ("zero", 25)}
 
 
 def in_turn(programs: dict[str, list[str]], a: argparse.Namespace, turn: int = 1) -> dict[str, Row]:
-    """Rows by label. turn: steps of one."""
+    """Run programs in turn; return their rows by label. turn: steps in each turn."""
     lengths = ["--steps", str(a.steps), "--warmup", str(a.warmup), "--in-turn", "--json", *a.tiny]
-    environment = {**rank_programs.environment(), **baseline_caps()}  # ours reads MUDD_MAX_ISA alone
+    environment = {**rank_programs.environment(), **baseline_caps()}  # mudd_core reads only MUDD_MAX_ISA
     started = [Program([*argv, *lengths], environment) for argv in programs.values()]
     rows = take_turns(started, (a.warmup + a.steps) // turn)
     if None in rows:
@@ -67,7 +76,7 @@ def in_turn(programs: dict[str, list[str]], a: argparse.Namespace, turn: int = 1
 
 
 def checked(rows: dict[str, Row], precision: str, family: str = "transformer_pp") -> list[Row]:
-    """Rows with what differs from the first one by more than rounding."""
+    """Return the rows; each has a note if it differs from the first one by more than rounding."""
     first = next(iter(rows.values()))
     found = []
     for label, row in rows.items():
@@ -79,7 +88,7 @@ def checked(rows: dict[str, Row], precision: str, family: str = "transformer_pp"
 
 
 def steps(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
-    """Ranks beside threads; under a bare mpirun only the small shape, where a start that costs something shows."""
+    """Compare ranks with threads; plain mpirun runs only the small shape, which shows the cost of a start."""
     options = ["--shape", shape, "--precision", precision, "--weights", weights(shape, folder)]
     programs = {
         label: rank_programs.ours(ranks, threads, start, options)
@@ -90,7 +99,7 @@ def steps(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> li
 
 
 def experts(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
-    """Experts on both ranks beside ranks that have all of them, and beside threads."""
+    """Compare experts sharded across two ranks with ranks that have all experts, and with threads."""
     options = ["--family", "mixtral", "--shape", shape, "--precision", precision]
     options += ["--weights", weights(shape, folder, "mixtral")]
     programs = {
@@ -106,7 +115,7 @@ def experts(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> 
 
 
 def zero3(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
-    """Two ranks that cut weights, on one node or on two, compared with one rank of two threads."""
+    """Compare two ranks that shard weights, on one node or on two, with one rank of two threads."""
     options = ["--shape", shape, "--precision", precision, "--weights", weights(shape, folder)]
     threads = rank_programs.ours(1, 2, "plain", options)
     rows = in_turn({"1 rank x 2 threads": threads, **cut(options)}, a)
@@ -114,7 +123,9 @@ def zero3(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> li
 
 
 def cut(options: list[str]) -> dict[str, list[str]]:
-    """Two ranks of ours that cut weights; messages alone join those of which each is a node."""
+    """Return two programs of two ranks that shard weights: on one node, and as two nodes that only exchange
+    messages.
+    """
     both = [*options, "--zero", "3"]
     return {
         ranks_page.ZERO3: rank_programs.ours(2, 1, "ranks", both),
@@ -123,7 +134,7 @@ def cut(options: list[str]) -> dict[str, list[str]]:
 
 
 def cut_baselines(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
-    """PyTorch FSDP2 and DeepSpeed's stage 3 beside two ranks of ours."""
+    """Compare PyTorch FSDP2 and DeepSpeed's stage 3 with two ranks of mudd_core."""
     options = ["--shape", shape, "--weights", weights(shape, folder)]
     programs = cut(options)
     programs["FSDP2"] = [sys.executable, str(TORCH / "torch_fsdp2.py"), *options]
@@ -133,7 +144,7 @@ def cut_baselines(a: argparse.Namespace, folder: Path, shape: str, precision: st
 
 
 def losses(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
-    """Largest differences of a loss from ours, over all steps, of the programs of cut_baselines."""
+    """Return the largest loss difference to mudd_core over all steps, for each program of cut_baselines."""
     kept = ("shape", "program", "precision", "isa", "loss_difference", "other_steps")
     return [
         {**{name: row[name] for name in kept}, "steps": a.warmup + a.steps}

@@ -1,4 +1,4 @@
-// Rows of the tables that read each number once: activations, sums, rotations, conversions, lookups, gated units.
+// Rows of the tables that read each element once: activations, sums, rotations, conversions, lookups, gated units.
 #include <algorithm>
 
 #include "mudd/kernels/convert/convert.h"
@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kRows = 48, kCols = 512, kAll = kRows * kCols;  // 96 KiB an operand
 constexpr auto kSilu = Activation::silu;
 
-// Memory of so many operands of kAll numbers.
+// Memory of `count` operands of kAll elements.
 constexpr Work moves(double operands) { return {.bytes = 4 * operands * kAll}; }
 
 void add_activations() {

@@ -1,4 +1,4 @@
-// Rows of the normalisations over a row of numbers, and of the sums of states that depth_mix normalises.
+// Rows of the norms, and of the sums of states that depth_mix normalizes.
 #include <memory>
 
 #include "mudd/ops/depth_mix/depth_mix.h"
@@ -40,7 +40,7 @@ void add_row_norms() {
   });
 }
 
-// Four streams of eight states, the first three streams normalised: the mix of a middle layer.
+// Four streams of eight states with the first three normalized: the mix of a middle layer.
 struct Mix {
   static constexpr int kStreams = 4, kStates = 8, kNormed = 3;
   Floats state = filled(kAll), out = Floats(kStreams * kAll), weights = filled(kRows * kStreams * kStates);

@@ -1,4 +1,4 @@
-// oneDNN's bf16 matmul, made once and run many times.
+// oneDNN's bf16 matmul, created once and run many times.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>

@@ -1,4 +1,4 @@
-"""JSON of measured rows with one line for each row, so that a diff shows which rows changed."""
+"""Write measured rows as JSON with one line for each row, so that a diff shows which rows changed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-// Shared by the files of bench_kernels: test numbers, the peak of a level, and how the rows of a table are
-// registered.
+// Shared code of bench_kernels: test values, the peak of a level, and the registration of a table's rows.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -16,7 +15,7 @@ namespace mudd::bench {
 
 using Floats = std::vector<float>;
 
-// Numbers of 24 bits, as in training: few of them are short (1, 0.5), which the portable level is slower at.
+// Values with 24 significant bits, as in training: the portable level is slower on short ones (1, 0.5).
 inline Floats filled(int64_t n) {
   Floats v(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) v[static_cast<size_t>(i)] = 0.9173e-3f * static_cast<float>(i % 1013 - 506);
@@ -26,17 +25,19 @@ inline std::vector<bf16> filled_bf16(int64_t n) {
   return std::vector<bf16>(static_cast<size_t>(n), bf16{0x3f00});  // 0.5
 }
 
-// GFLOP/s of the registers-only loop of a row's level and operands, one thread; measured once, at the first use.
+// Returns the GFLOP/s of the registers-only loop for a row's level and operands, one thread; measured at the first
+// call.
 double row_peak(const std::string& name, const std::string& level);
 
-// What one call does: operations, compared with the peak, or bytes it must read and write.
+// The work of one call: operations, compared with the peak, or bytes that it must read and write.
 struct Work {
   double flops = 0, bytes = 0;
 };
 void count(benchmark::State& state, const Work& work, const std::string& name, const std::string& level);
 
-// A benchmark <row>.<level>/<what> for every row of a table that this CPU runs (emulations are for tests), or one
-// that says so where it runs none. make(kernels) returns the call to time, which owns its operands.
+// Registers a benchmark <row>.<level>/<what> for every row of a table that this CPU runs (emulations are for
+// tests), or one benchmark that reports that there is none. make(kernels) returns the call to time, which owns its
+// operands.
 template <class Rows, class Make>
 void register_rows(const Rows& rows, const std::string& what, Work work, Make make) {
   int registered = 0;

@@ -1,4 +1,4 @@
-"""The bench shapes, their FLOPs, and the facts about the machine that every result carries."""
+"""The bench shapes, their FLOPs, and the description of the machine that every result has."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FAMILIES = ("transformer_pp", "gpt2", "mixtral", "muddformer", "mup", "tokenformer")
-JAX_FAMILIES = ("transformer_pp", "gpt2")  # those that baselines/jax_step.py has
-EXPERTS, TOP_K, AUX = 8, 2, 0.01  # of mixtral: experts of the inner width F, of which two work on a token
+JAX_FAMILIES = ("transformer_pp", "gpt2")  # families of baselines/jax_step.py
+EXPERTS, TOP_K, AUX = 8, 2, 0.01  # of mixtral: experts of inner width F, two of which process each token
 
 
 @dataclass(frozen=True)
 class Shape:
-    """V vocabulary, L layers, D width, H heads, F inner width, B sequences of T tokens in a step; head untied."""
+    """A model and its batch: vocabulary V, L layers, width D, H heads, inner width F, B sequences of T tokens; untied
+    head.
+    """
 
     name: str
     V: int
@@ -27,20 +29,26 @@ class Shape:
 
     @property
     def tokens(self) -> int:
-        """Tokens in one step."""
+        """Number of tokens in one step."""
         return self.B * self.T
 
     def inner(self, family: str) -> int:
-        """Width of the feed-forward block: GPT-2, muP two matrices of 4 D, TokenFormer of 3 D, others three of F."""
+        """Return the inner width of the feed-forward block: 4 D for GPT-2 and muP, 3 D for TokenFormer (two matrices
+        each), else F.
+        """
         return {"gpt2": 4 * self.D, "mup": 4 * self.D, "tokenformer": 3 * self.D}.get(family, self.F)
 
     @property
     def slots(self) -> int:
-        """Tokens of each projection of a TokenFormer: with them its blocks have 12 D^2 weights, as GPT-2's."""
+        """Number of parameter tokens of each TokenFormer projection: its blocks then have 12 D^2 weights, as in
+        GPT-2.
+        """
         return 3 * self.D // 4
 
     def matmul_weights(self, family: str) -> int:
-        """Weights that enter a matmul for every token: the blocks, and the head once, tied or not."""
+        """Return the number of weights that enter a matmul for every token: the blocks, and the head once, tied or
+        not.
+        """
         ffn = (2 if family in ("gpt2", "mup", "tokenformer") else 3) * self.D * self.inner(family)
         if family == "tokenformer":
             return self.L * (8 * self.D * self.slots + ffn) + self.V * self.D
@@ -53,12 +61,14 @@ class Shape:
         return blocks + self.V * self.D
 
     def flops_per_token(self, family: str) -> int:
-        """Training FLOPs: 6 x weights of the matmuls + 6 L T D for causal attention."""
+        """Return the training FLOPs of a token: 6 x (matmul weights) + 6 L T D for causal attention."""
         return 6 * self.matmul_weights(family) + 6 * self.L * self.T * self.D
 
 
 def mudd_hidden(s: Shape, layer: int) -> int:
-    """Width of the weight generator behind a block of a MUDDFormer: the next multiple of 64 above its outputs."""
+    """Return the width of a MUDDFormer block's weight generator: its number of outputs, rounded up to a multiple of
+    64.
+    """
     return (4 * (layer + 2) // 64 + 1) * 64
 
 
@@ -73,7 +83,7 @@ SHAPES = {
 
 
 def peak_rss_mib() -> float:
-    """High-water mark of this process' resident memory (VmHWM), MiB."""
+    """Return the peak resident memory of this process (VmHWM) in MiB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) / 1024
@@ -81,7 +91,7 @@ def peak_rss_mib() -> float:
 
 
 def cpu_name() -> str:
-    """Model name of the first CPU; a name without a number gets family and model, or two CPUs would share a page."""
+    """Return the name of the first CPU; a name without a number is extended by family and model, to be unique."""
     fields = (line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines())
     facts = {key.strip(): value.strip() for key, value in fields}
     name = facts.get("model name", "unknown CPU")
@@ -91,7 +101,7 @@ def cpu_name() -> str:
 
 
 def cpu_flags() -> set[str]:
-    """Instruction sets the kernel reports."""
+    """Return the instruction sets that Linux reports."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("flags"):
             return set(line.split(":", 1)[1].split())
@@ -99,11 +109,11 @@ def cpu_flags() -> set[str]:
 
 
 def cpu_levels() -> list[str]:
-    """Those of them that the matmuls of a result depend on."""
+    """Return the instruction sets that matmul results depend on."""
     return [n for n in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16") if n in cpu_flags()]
 
 
-# What the libraries of the baselines call our levels.
+# Names of our levels in the libraries of the baselines.
 BASELINE_CAPS = {
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
     "avx512": {
@@ -115,12 +125,12 @@ BASELINE_CAPS = {
 
 
 def baseline_caps() -> dict[str, str]:
-    """The environment that caps a baseline at MUDD_MAX_ISA."""
+    """Return the environment variables that cap a baseline at MUDD_MAX_ISA."""
     return BASELINE_CAPS.get(os.environ.get("MUDD_MAX_ISA", ""), {})
 
 
 def commit() -> str:
-    """Short commit of the checkout, with + if files are changed."""
+    """Return the short commit hash of the checkout, with + if files are changed."""
     here = Path(__file__).parent
 
     def git(*args: str) -> str:
@@ -134,5 +144,5 @@ def commit() -> str:
 
 
 def usable_cores() -> int:
-    """Cores this process may run on."""
+    """Return the number of cores that this process may run on."""
     return len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-// Rows of what turns a row of logits into weights: the loss, the router of a mixture, the slots of pattention.
+// Rows of the softmax-like kernels: the loss, the router of a mixture, the parameter tokens of pattention.
 #include "mudd/ops/cross_entropy/cross_entropy.h"
 #include "mudd/ops/moe_route/moe_route.h"
 #include "mudd/ops/pattention/pattention.h"

@@ -1,4 +1,4 @@
-"""All tables of the bench with one command.
+"""Measure all tables of the bench with one command.
 
     python bench/tables.py                            # everything: hours on a small machine
     python bench/tables.py --quick                    # one short round of the 9M shape and the small tables
@@ -6,11 +6,11 @@
     python bench/tables.py --only generation attention threads startup
     python bench/tables.py --render                   # write the files again, measure nothing
 
-Measured rows are kept in bench/results/tables_<cpu>.json, each with commit, date, level and threads, and replaced when
-they are measured again. The page beside it (.md), docs/performance.md and the table of README.md are written from them.
-MUDD_MAX_ISA caps ours and the baselines; --prefix is put before every measured process. Steps run eager and
-compiled PyTorch, and JAX where MUDD_BENCH_JAX_PYTHON names an interpreter that has it. The exit code is 1 if a baseline
-took other steps than ours.
+Measured rows are saved in bench/results/tables_<cpu>.json with commit, date, level and threads, and replaced when they
+are measured again. The .md page of the same name, docs/performance.md and the table of README.md are written from them.
+MUDD_MAX_ISA caps mudd_core and the baselines; --prefix is put before every measured process. The baselines of steps are
+eager and compiled PyTorch, and JAX if MUDD_BENCH_JAX_PYTHON names an interpreter that has it. The exit code is 1 if a
+baseline took different steps.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from turns import Program, take_turns
 HERE = Path(__file__).resolve().parent
 STEPS = (20, 5)  # timed and warm-up steps of a run
 QUICK = {"9M": (4, 2), "55M": (2, 1), "162M": (1, 1)}
-MIXTRAL_SHAPES = ("9M", "55M")  # 162M would need 8.4 GiB of state on either side
+MIXTRAL_SHAPES = ("9M", "55M")  # 162M would need 8.4 GiB of state in each program
 Row = dict[str, Any]
 
 
 def lines_of(argv: list[str], a: argparse.Namespace, **environment: str) -> list[Row]:
-    """JSON objects that a program of the bench prints."""
+    """Run a program of the bench; return the JSON objects that it prints."""
     whole = [*shlex.split(a.prefix), sys.executable, *argv, "--json"]
     env = {**os.environ, **environment, "PYTHONPATH": str(HERE.parent / "python")}
     done = subprocess.run(whole, cwd=HERE, env=env, stdout=subprocess.PIPE, text=True, check=True)
@@ -51,13 +51,13 @@ def lines_of(argv: list[str], a: argparse.Namespace, **environment: str) -> list
 
 
 def lengths_of(shape: str, a: argparse.Namespace) -> tuple[int, int]:
-    """Timed and warm-up steps of a run."""
+    """Return the numbers of timed and warm-up steps of a run."""
     timed, warm = QUICK[shape] if a.quick else STEPS
     return a.steps or timed, a.warmup or warm
 
 
 def steps(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
-    """Whole steps of every family, shape and program, interleaved; case by case."""
+    """Measure whole steps of every family, shape and program, interleaved; yield case by case."""
     for shape in a.shapes:
         timed, warm = lengths_of(shape, a)
         one = argparse.Namespace(**{**vars(a), "steps": timed, "warmup": warm})
@@ -79,20 +79,20 @@ def steps(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
 
 
 def generation(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
-    """One sequence, beside the read bandwidth."""
+    """Measure the generation of one sequence, compared with the read bandwidth."""
     argv = ["bench_generate.py", "--shapes", *a.shapes, "--threads", str(a.threads)]
     rows = lines_of([*argv, "--rounds", "2" if a.quick else "5"], a)
     yield {f"{r['shape']} {r['family']}": r for r in rows}
 
 
 def attention(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
-    """Measure attention on long sequences, ours and that of PyTorch."""
+    """Measure attention of mudd_core and PyTorch on long sequences."""
     argv = ["bench_attention.py", "--long", "--threads", str(a.threads), "--rounds", "2" if a.quick else "5"]
     yield {r["shape"]: r for r in lines_of(argv, a, **bench_baselines.environment("eager", a.threads))}
 
 
 def threads(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
-    """One thread against all, bound to cores, in turn."""
+    """Compare one thread with all threads, bound to cores, in turn."""
     shape = "9M" if a.quick else "55M"
     timed, warm = lengths_of(shape, a)
     programs = []
@@ -116,7 +116,7 @@ def threads(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
 
 
 def startup(a: argparse.Namespace) -> Iterator[dict[str, Row]]:
-    """Import and first step."""
+    """Measure the import and the time to the first step."""
     yield {"small": lines_of(["bench_startup.py", "--rounds", "3"], a)[0]}
 
 
@@ -130,12 +130,12 @@ MEASURE = {
 
 
 def cap() -> str:
-    """The highest level that programs may use."""
+    """Return the highest level that programs may use."""
     return os.environ.get("MUDD_MAX_ISA", "none")
 
 
 def conditions(a: argparse.Namespace) -> Row:
-    """What every row carries."""
+    """Return the conditions that every row has."""
     return {
         "commit": commit(),
         "date": time.strftime("%Y-%m-%d %H:%M"),
@@ -172,7 +172,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure table by table, keeping what is done after each case, and write the pages."""
+    """Measure table by table, save the rows after each case, and write the pages."""
     a = parse()
     data = a.results / f"tables_{tables_page.slug(cpu_name())}.json"
     kept: dict[str, Any] = {"cpu": cpu_name(), "cores": usable_cores()}

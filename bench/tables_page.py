@@ -1,4 +1,4 @@
-"""The full page of bench/tables.py about a machine: Markdown from measured rows."""
+"""Write the full page of bench/tables.py about a machine: Markdown from measured rows."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Row = dict[str, Any]
 
 
 def slug(name: str) -> str:
-    """A CPU's name as part of a file's."""
+    """Return the name of a CPU as part of a file name."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 def rows_of(kept: Row, table: str) -> list[Row]:
-    """Rows of a table in order of precision, shape and family."""
+    """Return the rows of a table in order of precision, shape and family."""
     order = (list(SHAPES), list(FAMILIES), ["ours", *BASELINES])
 
     def place(row: Row) -> tuple[Any, ...]:
@@ -44,7 +44,7 @@ def rows_of(kept: Row, table: str) -> list[Row]:
 
 
 def cases(kept: Row) -> list[tuple[Row, dict[str, Row]]]:
-    """Our row of every measured case, with the baselines' by name."""
+    """Return the mudd_core row of every measured case, with the rows of the baselines by name."""
     found: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows_of(kept, "steps"):
         case = (row["precision"], row["cap"], row["shape"], row["family"])
@@ -53,20 +53,20 @@ def cases(kept: Row) -> list[tuple[Row, dict[str, Row]]]:
 
 
 def numbers(ours: Row) -> str:
-    """Precision and units of a run, such as "fp32, AVX2"."""
+    """Return precision and instruction set of a run, such as "fp32, AVX2"."""
     level = ours["isa"]
     if ours["precision"] == "fp32" and level.endswith("_bf16"):
-        level = "avx512"  # units of bf16 have no part in it
+        level = "avx512"  # fp32 does not use the bf16 instructions
     return f"{ours['precision']}, {UNITS.get(level, level)}"
 
 
 def valid(row: Row | None) -> bool:
-    """A baseline that took our steps."""
+    """Return True if this baseline was measured and took the same steps."""
     return row is not None and not row.get("other_steps")
 
 
 def over_better(programs: dict[str, Row]) -> str:
-    """Ours over the faster of eager and compiled PyTorch."""
+    """Return the speed ratio of mudd_core to the faster of eager and compiled PyTorch."""
     speeds = [(programs[p]["tokens_per_second"], p) for p in BASELINES[:2] if valid(programs.get(p))]
     if not speeds:
         return ""
@@ -75,13 +75,13 @@ def over_better(programs: dict[str, Row]) -> str:
 
 
 def ratio(programs: dict[str, Row], baseline: str, key: str, form: str) -> str:
-    """Ours over the baseline's, or nothing where it was not measured or is not the same step."""
+    """Return the ratio of mudd_core to a baseline; an empty string if it was not measured or took different steps."""
     row = programs.get(baseline)
     return format(programs["ours"][key] / row[key], form) if row and valid(row) else ""
 
 
 def stamp(rows: list[Row]) -> str:
-    """The conditions of a table's rows, each once."""
+    """Return the conditions of a table's rows without repetition."""
     conditions = {
         f"{r['threads']} threads, MUDD_MAX_ISA{' unset' if r['cap'] == 'none' else '=' + r['cap']}, "
         f"commit {r['commit']}, {r['date'][:10]}" + (" (quick)" if r.get("quick") else "")
@@ -91,14 +91,14 @@ def stamp(rows: list[Row]) -> str:
 
 
 def share(row: Row) -> str:
-    """The percentage of the peak of the units that the row used; empty where their peak was not measured."""
+    """Return the percentage of the peak of the instructions used; an empty string if that peak was not measured."""
     if row["precision"] == "fp32":
         return f"{row['share_of_peak']:.0%}"
     return f"{row['share_of_unit_peak']:.0%}" if row.get("share_of_unit_peak") else ""
 
 
 def steps_text(kept: Row) -> list[str]:
-    """All programs, one line each."""
+    """Return the table of steps: one line for each program."""
     rows = rows_of(kept, "steps")
     out = [
         f"Tokens/s and resident memory of whole optimizer steps, from equal weights and tokens. {stamp(rows)}\n",
@@ -121,7 +121,7 @@ def steps_text(kept: Row) -> list[str]:
 
 
 def generation_text(kept: Row) -> list[str]:
-    """One sequence."""
+    """Return the table of generation."""
     rows = rows_of(kept, "generation")
     return [
         f"One sequence, prompt 64, 256 greedy tokens; share: of the measured read bandwidth. {stamp(rows)}\n",
@@ -135,7 +135,7 @@ def generation_text(kept: Row) -> list[str]:
 
 
 def attention_text(kept: Row) -> list[str]:
-    """Rows of attention on long sequences."""
+    """Return the table of attention on long sequences."""
     rows = sorted(rows_of(kept, "attention"), key=lambda r: int(r["shape"].split(", ")[2]))
     out = [
         f"Causal attention alone, GFLOP/s, causal FLOPs counted once, beside PyTorch's SDPA. {stamp(rows)}\n",
@@ -153,7 +153,7 @@ def attention_text(kept: Row) -> list[str]:
 
 
 def small_text(kept: Row) -> list[str]:
-    """Threads and start-up."""
+    """Return the tables of threads and start-up."""
     out = []
     for r in rows_of(kept, "threads"):
         speeds = ", ".join(f"{n} threads {v:.0f}" for n, v in r["tokens_per_second"].items())
@@ -169,7 +169,7 @@ def small_text(kept: Row) -> list[str]:
 
 
 def page(kept: Row) -> str:
-    """The whole page of results."""
+    """Return the whole page of results."""
     out = [f"# Bench: {kept['cpu']}, {kept['cores']} cores", "", "Written by `python bench/tables.py`."]
     for title, table, text in (
         ("Steps", "steps", steps_text),

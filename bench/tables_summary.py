@@ -1,4 +1,4 @@
-"""What bench/tables.py writes into docs/performance.md and README.md: Markdown from measured rows."""
+"""Write the sections of docs/performance.md and README.md for bench/tables.py: Markdown from measured rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BEGIN, END = "<!-- bench/tables.py writes this -->", "<!-- to here -->"
 
 
 def when(rows: list[Row]) -> str:
-    """First and last date and commit of the rows."""
+    """Return the first and last date and commit of the rows."""
     stamps = sorted({(row["date"], row["commit"]) for row in rows})
     if not stamps:
         return ""
@@ -20,13 +20,13 @@ def when(rows: list[Row]) -> str:
 
 
 def span(cells: list[str]) -> str:
-    """Lowest and highest of the numbers that the cells begin with, such as "1.36 to 1.47"."""
+    """Return the range of the numbers at the start of the cells, such as "1.36 to 1.47"."""
     found = sorted((cell.split()[0] for cell in cells if cell), key=lambda text: float(text.rstrip("%")))
     return " to ".join(dict.fromkeys((found[0], found[-1]))) if found else ""
 
 
 def headline(machines: list[Row]) -> str:
-    """The table of README.md: ratios over families and shapes, lowest to highest, of CPUs with compiled baselines."""
+    """Return the table of README.md: the range of ratios over families and shapes, for CPUs with compiled baselines."""
     out = [
         "| CPU | numbers | shapes | families | speed over PyTorch | over JAX | memory of eager PyTorch's |",
         "|---|---|---|---|---|---|---|",
@@ -48,13 +48,13 @@ def headline(machines: list[Row]) -> str:
 
 
 def versions(found: list[tuple[Row, dict[str, Row]]]) -> str:
-    """The versions of PyTorch that the rows name, such as " 2.13"."""
+    """Return the versions of PyTorch in the rows, such as " 2.13"."""
     names = (row["name"] for _, programs in found for row in programs.values())
     return " ".join(dict.fromkeys(m[0] for name in names if (m := re.search(r"(?<=PyTorch) \d+\.\d+", name))))
 
 
 def summary(kept: Row) -> str:
-    """The section of docs/performance.md about a machine."""
+    """Return the section of docs/performance.md about a machine."""
     found = cases(kept)
     out = [
         f"## {kept['cpu']}, {kept['cores']} cores and threads{when([ours for ours, _ in found])}\n",
@@ -95,7 +95,7 @@ def summary(kept: Row) -> str:
 
 
 def with_section(text: str, section: str) -> str:
-    """A page with the section between its two marks replaced; ValueError without them."""
+    """Return the page with the section between its two marks replaced; raise ValueError if a mark is missing."""
     if BEGIN not in text or END not in text:
         raise ValueError(f"[tables] page: expected the marks {BEGIN} and {END}")
     head, _, rest = text.partition(BEGIN)

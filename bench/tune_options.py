@@ -1,4 +1,4 @@
-"""The command line of the two programs that bench_tune.py measures: ours, and PEFT on PyTorch."""
+"""The command line of the two programs that bench_tune.py measures: mudd_core, and PEFT on PyTorch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tune_shapes import TUNE_SHAPES
 
 
 def parser(about: str | None, threads: int) -> argparse.ArgumentParser:
-    """Return a parser of what both programs take. threads: by default."""
+    """Return a parser of the options of both programs. threads: the default number."""
     p = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--folder", type=Path, required=True, help="of the base and its adapters")
     p.add_argument("--prepare", action="store_true", help="make what the program reads there, and exit")

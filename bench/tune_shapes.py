@@ -18,7 +18,7 @@ _LLAMA3 = {
 
 @dataclass(frozen=True)
 class TuneShape:
-    """A model of transformers. kind: its class. fields: of its config. A step has B rows of T tokens."""
+    """A model of transformers. kind: its class; fields: of its config. A step has B sequences of T tokens."""
 
     name: str
     kind: str
@@ -28,12 +28,12 @@ class TuneShape:
 
     @property
     def V(self) -> int:
-        """Vocabulary."""
+        """Vocabulary size."""
         return int(self.fields["vocab_size"])
 
     @property
     def tokens(self) -> int:
-        """Tokens in one step."""
+        """Number of tokens in one step."""
         return self.B * self.T
 
 

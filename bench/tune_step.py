@@ -1,9 +1,9 @@
-"""Whole steps of a tuning by mudd_core on a prepared folder; one line, or JSON for bench_tune.py.
+"""Time whole fine-tuning steps of mudd_core on a prepared folder; print one line, or JSON for bench_tune.py.
 
     python bench/tune_step.py --folder FOLDER --shape SmolLM2-135M --threads 2 --steps 5
 
-The model and the engine are those of `launch.py tune`: memory planned and reserved, the base read a tensor at a time,
-the adapters taken from a folder. A step is all micro-batches forward and backward, clip to norm 1, AdamW.
+Model and engine are built as in `launch.py tune`: memory is planned and reserved, the base is read one tensor at a
+time, and the adapters come from a folder. A step is forward and backward of all micro-batches, clip to norm 1, AdamW.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BASE, ADAPTER, IMPORTED, BEGUN = "base", "adapter", "imported", "begun"
 
 
 def prepare(folder: Path) -> None:
-    """Read the folders of transformers and PEFT into those that a run starts from, as `tune` does."""
+    """Convert the folders of transformers and PEFT into folders that a run can start from, as `tune` does."""
     from mudd_core.checkpoint.weights_folder import write_folder
     from mudd_core.interop.peft_folder import read_adapter
     from mudd_core.run.store.json_files import read_saved_config
@@ -47,7 +47,7 @@ def prepare(folder: Path) -> None:
 
 
 def run_config(s: TuneShape, a: argparse.Namespace) -> Any:
-    """The config of the tuning."""
+    """Return the config of the run."""
     from mudd_core import config as c
     from mudd_core.run.store.json_files import read_saved_config
     from mudd_core.run.store.run_folder import RunFolder
@@ -73,7 +73,7 @@ def run_config(s: TuneShape, a: argparse.Namespace) -> Any:
 
 
 def make_engine(config: Any) -> tuple[Any, Any]:
-    """(model, engine) with the weights that the config starts from."""
+    """Return (model, engine) with the initial weights that the config names."""
     from mudd_core.run.build.base import load_base
     from mudd_core.run.build.grow import take_start
     from mudd_core.run.build.planned_model import plan_model
@@ -89,13 +89,13 @@ def make_engine(config: Any) -> tuple[Any, Any]:
 
 
 def anonymous_mib() -> float:
-    """Resident memory of this process that no file backs, and what it shares with others, in MiB."""
+    """Return the anonymous and shared resident memory of this process in MiB."""
     lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
     return sum(int(words[1]) for words in lines if words[:1] in (["RssAnon:"], ["RssShmem:"])) / 1024
 
 
 def save_adapters(model: Any, file: Path) -> None:
-    """Write the adapters by the names of PEFT."""
+    """Write the adapters under the names of PEFT."""
     from mudd_core.engine.lora import is_adapter
     from mudd_core.interop.peft_folder import adapter_tensors
 
@@ -104,7 +104,7 @@ def save_adapters(model: Any, file: Path) -> None:
 
 
 def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
-    """Take the steps; time and memory are those of the steps after the warm-up."""
+    """Run the steps; time and memory are measured after the warm-up."""
     import mudd_core as mc
 
     mc.set_num_threads(a.threads)

@@ -1,7 +1,7 @@
-"""Programs that take their steps in turn, so that a slow second of the machine hits all of them alike.
+"""Let programs take their steps in turn, so that a slow second of the machine affects all of them alike.
 
-A program waits before each turn for a line on its standard input (`turns`). The measuring process holds the other end
-(`Program`) and lets one program step at a time, while the others sleep. In a program of several ranks the first rank
+A program waits before each turn for a line on its standard input (`turns`). The measuring process has the other end of
+the pipe (`Program`) and lets one program step at a time while the others sleep. In a program of several ranks, rank 0
 reads the lines and passes them on (`Ranks`).
 """
 
@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 WAITING = "waiting for a turn"
-PAUSE = 0.02  # seconds after a turn: idle threads of the program that had it may spin for some milliseconds
+PAUSE = 0.02  # seconds after a turn: idle threads of the last program may spin for some milliseconds
 
 
 class Ranks:
-    """Passes each turn from rank 0 to the others through named pipes, on which they sleep.
+    """Pass each turn from rank 0 to the other ranks through named pipes, on which they sleep.
 
-    A barrier would do, but ranks that wait in one wake up all the time, beside the program that has its turn.
+    A barrier would be simpler, but ranks that wait in one keep waking up and disturb the program that runs.
     """
 
     def __init__(self, folder: Path, rank: int, world: int) -> None:
-        """folder: of these ranks alone, on a disk that all of them see."""
+        """Open the pipes. folder: for these ranks only, on a disk that all of them see."""
         self.first = rank == 0
         self._pipes = []
         for other in range(1, world) if self.first else (rank,):
@@ -38,7 +38,7 @@ class Ranks:
             self._pipes.append(os.open(pipe, os.O_RDWR))
 
     def turn(self) -> None:
-        """By rank 0: lets the others go on, who are waiting here."""
+        """Release the other ranks on rank 0; wait for rank 0 on the others."""
         for pipe in self._pipes:
             if self.first:
                 os.write(pipe, b"\n")
@@ -47,7 +47,7 @@ class Ranks:
 
 
 def turns(count: int, in_turn: bool, ranks: Ranks | None = None, length: int = 1) -> Iterator[int]:
-    """Numbers of the steps to take, `length` of them in each turn; without `in_turn` all at once."""
+    """Yield the numbers of the steps, `length` of them in each turn; without `in_turn` all at once."""
     for step in range(count):
         if in_turn and step % length == 0:
             if ranks is None or ranks.first:
@@ -63,7 +63,7 @@ class Program:
     """A process whose loop is `turns`. Its last line of output is a JSON object."""
 
     def __init__(self, argv: list[str], environment: dict[str, str]) -> None:
-        """Starts it and waits until it could take its first step."""
+        """Start the process and wait until it is ready for its first step."""
         self._last = ""
         self._process = subprocess.Popen(
             argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -79,7 +79,7 @@ class Program:
         self._process.wait()
 
     def step(self) -> None:
-        """One step; behind the last one the program ends. BrokenPipeError if it ended before."""
+        """Let the program take one step; it ends after the last. Raise BrokenPipeError if it has ended already."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
@@ -87,19 +87,19 @@ class Program:
         time.sleep(PAUSE)
 
     def report(self) -> dict[str, Any] | None:
-        """What it printed last; None if it failed."""
+        """Return the JSON object of the last line; None if the program failed."""
         if self._process.wait() != 0:
             return None
         found: dict[str, Any] = json.loads(self._last)
         return found
 
     def stop(self) -> None:
-        """Ends it early."""
+        """End the program early."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # a turn that it did not take any more
+                with contextlib.suppress(BrokenPipeError):  # the program ended before this turn
                     pipe.close()
 
 

@@ -1,4 +1,4 @@
-"""Two network namespaces of this machine, joined by a link of a given rate: two nodes for mpirun."""
+"""Create two network namespaces joined by a link of a given rate: two nodes for mpirun on one machine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ _BURST = ("burst", "256kb", "latency", "50ms")
 
 
 class TwoNodes:
-    """OSError or CalledProcessError where this process may not make namespaces or has no `ip`."""
+    """Two nodes. Raises OSError or CalledProcessError if this process may not create namespaces or `ip` is missing."""
 
     hosts = ("10.77.0.1", "10.77.0.2")
 
     def __init__(self, folder: Path, rate: str = "1gbit") -> None:
-        """folder: for the program that starts the second node. rate: of the link, as tc names it."""
+        """Create the namespaces. folder: for the script that starts the second node. rate: of the link, as tc names
+        it.
+        """
         self._agent = folder / "agent.sh"
         self._rate = rate
         self._spaces = (f"mudda{os.getpid()}", f"muddb{os.getpid()}")
@@ -49,19 +51,17 @@ class TwoNodes:
     def __exit__(self, *error: object) -> None:
         for space in self._spaces:
             with contextlib.suppress(OSError, subprocess.CalledProcessError):
-                for process in _ip(
-                    "netns", "pids", space
-                ).split():  # a daemon that cannot reach its mpirun any more
+                for process in _ip("netns", "pids", space).split():  # a daemon that lost its mpirun
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(process), signal.SIGKILL)
                 _ip("netns", "del", space)
 
     def inside(self) -> list[str]:
-        """Return the arguments before a program of the first node."""
+        """Return the arguments that run a program on the first node."""
         return ["ip", "netns", "exec", self._spaces[0]]
 
     def environment(self) -> dict[str, str]:
-        """Return what Open MPI needs to know of the second node and of the link."""
+        """Return the environment that tells Open MPI about the second node and the link."""
         return {
             "OMPI_MCA_plm_rsh_agent": str(self._agent),
             "OMPI_MCA_btl": "tcp,self",
@@ -70,14 +70,14 @@ class TwoNodes:
         }
 
     def mpirun(self) -> list[str]:
-        """Return the arguments before a program, which then runs as two ranks of one thread, a node each."""
+        """Return the arguments that run a program as two ranks of one thread, one on each node."""
         variables = [f"{name}={value}" for name, value in self.environment().items()]
         where = ["-n", "2", "--host", ",".join(f"{host}:1" for host in self.hosts), "--bind-to", "none"]
         mpirun = [find_mpirun(), "--allow-run-as-root", *where, "-x", "OMP_NUM_THREADS=1"]
         return [*self.inside(), "env", *variables, *mpirun]
 
     def cut(self) -> None:
-        """Take the link down, for both."""
+        """Take the link down on both nodes."""
         _ip("-n", self._spaces[0], "link", "set", self._spaces[0], "down")
 
 

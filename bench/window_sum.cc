@@ -1,5 +1,5 @@
-// The sum of a plane over the ranks of a node: ours, from window to window, beside MPI_Allreduce of the same
-// numbers and beside plain copies, in turn; rank 0 prints one JSON object of medians.
+// Compares the sum of a plane over the ranks of a node, from shared-memory window to window, with MPI_Allreduce of
+// the same plane and with plain copies, in turn; rank 0 prints one JSON object of medians.
 //   mpirun -n 2 --bind-to core build/run/bench/window_sum [MiB [rounds]]
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// Every rank's numbers, in memory that all ranks see.
+// The planes of all ranks in shared memory.
 std::vector<float*> windows(int ranks, int64_t n) {
   float* mine = nullptr;
   MPI_Win window;
@@ -29,7 +29,7 @@ std::vector<float*> windows(int ranks, int64_t n) {
   return parts;
 }
 
-// Seconds that body takes on the slowest rank.
+// Returns the seconds of `body` on the slowest rank.
 template <class Body>
 double seconds(Body body) {
   MPI_Barrier(MPI_COMM_WORLD);
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
     copies.push_back(
         seconds([&] { std::memcpy(copy.data(), total.data(), static_cast<size_t>(n) * sizeof(float)); }));
     ours.push_back(seconds([&] { mudd::sum_planes(slices, mine + begin, end - begin); }));
-    for (int r = 0; r < ranks; ++r) {  // where the others read it: in the window of its owner
+    for (int r = 0; r < ranks; ++r) {  // the others read it there, in its owner's window
       const int64_t first = n * r / ranks, last = n * (r + 1) / ranks;
       equal &= std::equal(planes[static_cast<size_t>(r)] + first, planes[static_cast<size_t>(r)] + last,
                           total.begin() + first);

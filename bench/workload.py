@@ -1,4 +1,4 @@
-"""What every program of the bench trains on, and with which optimizer settings."""
+"""Tokens, initial weights and optimizer settings that all programs of the bench share."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from shapes import EXPERTS, Shape, mudd_hidden, peak_rss_mib
 
-# At 1e-3 single batches of GPT-2 (9M, step 22) turn the rounding of PyTorch's clip, 1e-4, into 7e-3 of their loss,
-# while JAX stays within 1e-6 of ours: too wild a path to tell rounding from a fault.
+# At a rate of 1e-3 some batches of GPT-2 (9M, step 22) amplify the rounding of PyTorch's clip from 1e-4 to 7e-3 of the
+# loss, while JAX stays within 1e-6 of mudd_core: training is then too unstable to tell rounding from a fault.
 LR = 3e-4
 BETAS = (0.9, 0.95)
 EPS = 1e-8
@@ -23,7 +23,7 @@ CLIP = 1.0
 
 
 class Rows(Protocol):
-    """What a batch is made for: B rows of T tokens with ids below V."""
+    """The shape of a batch: B sequences of T tokens with ids below V."""
 
     @property
     def V(self) -> int: ...
@@ -36,7 +36,7 @@ class Rows(Protocol):
 
 
 def batch_tokens(shape: Rows, step: int) -> NDArray[np.int64]:
-    """Sequences [B, T + 1] of step `step`: ids with the skew of text (Zipf), equal in every program."""
+    """Return the sequences [B, T + 1] of a step: ids with a Zipf distribution as in text, equal in every program."""
     rng = np.random.default_rng([step, shape.V])
     u = rng.random((shape.B, shape.T + 1))
     ids: NDArray[np.int64] = np.minimum(np.floor(shape.V**u) - 1, shape.V - 1).astype(np.int64)
@@ -44,7 +44,7 @@ def batch_tokens(shape: Rows, step: int) -> NDArray[np.int64]:
 
 
 def tuning_batch(shape: Rows, step: int, counted: float = 1.0) -> dict[str, NDArray[np.int32]]:
-    """Inputs and targets [B, T] of a step of tuning; -1 for targets that do not count, about 1 - counted of them."""
+    """Return inputs and targets [B, T] of a fine-tuning step; a fraction 1 - counted of the targets is -1 (ignored)."""
     tokens = batch_tokens(shape, step).astype(np.int32)
     batch = {"inputs": tokens[:, :-1].copy(), "targets": tokens[:, 1:].copy()}
     left_out = np.random.default_rng([step, 1]).random(batch["targets"].shape) >= counted
@@ -53,23 +53,23 @@ def tuning_batch(shape: Rows, step: int, counted: float = 1.0) -> dict[str, NDAr
 
 
 def forget_peak() -> None:
-    """Let the largest resident memory of this process (VmHWM) begin again with what is resident now."""
+    """Reset the peak resident memory of this process (VmHWM) to its current resident memory."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def spread(seconds: list[float]) -> float:
-    """(slowest - fastest) / median of the timed steps: how noisy the machine was."""
+    """Return (slowest - fastest) / median of the timed steps, which shows how noisy the machine was."""
     ordered = sorted(seconds)
     return (ordered[-1] - ordered[0]) / ordered[len(ordered) // 2]
 
 
 def length(arrays: Iterable[NDArray[Any]]) -> float:
-    """Euclidean length of all numbers of all arrays together, summed in double."""
+    """Return the L2 norm over all elements of all arrays, summed in double."""
     return math.sqrt(sum(float(np.square(x, dtype=np.float64).sum()) for x in arrays))
 
 
 def random_weights(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, NDArray[Any]]:
-    """Initial weights by name, the same for every program: normal 0.02, gains one, biases zero."""
+    """Return initial weights by name, the same for every program: normal 0.02, gains one, biases zero."""
     rng = np.random.default_rng(seed)
     out: dict[str, NDArray[Any]] = {}
     for name, shape in sorted(shapes.items()):
@@ -85,7 +85,7 @@ def random_weights(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[st
 
 
 def parameter_shapes(s: Shape, family: str) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of mudd_core's parameters on a bench shape."""
+    """Return names and shapes of mudd_core's parameters on a bench shape."""
     if family == "tokenformer":
         return _tokenformer_shapes(s)
     gpt2 = family == "gpt2"
@@ -134,7 +134,7 @@ def _tokenformer_shapes(s: Shape) -> dict[str, tuple[int, ...]]:
 
 
 def timing(s: Rows, seconds: list[float], warmup: int) -> dict[str, Any]:
-    """The speed of the steps after the warm-up, and the memory of this process."""
+    """Return the speed of the steps after the warm-up, and the memory of this process."""
     timed = seconds[warmup:]
     return {
         "tokens_per_second": s.tokens / statistics.median(timed),

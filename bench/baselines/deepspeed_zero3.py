@@ -2,8 +2,8 @@
 
     $MUDD_BENCH_DEEPSPEED_PYTHON bench/baselines/deepspeed_zero3.py --shape 9M --ranks 2 --threads 1
 
-Model, AdamW and batch are those of torch_step.py; the clip is DeepSpeed's own, and so is what travels inside a machine.
-It runs in an environment of its own (bench/README.md).
+Model, AdamW and batch are the same as in torch_step.py; DeepSpeed clips and exchanges gradients in its own way. It runs
+in a separate environment (bench/README.md).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Zero3(Trainer):
     def __init__(self, model: nn.Module, a: argparse.Namespace) -> None:
         places = {"RANK": a.rank, "LOCAL_RANK": a.rank, "WORLD_SIZE": a.ranks, "LOCAL_SIZE": a.ranks}
         os.environ |= {name: str(value) for name, value in places.items()}
-        with contextlib.redirect_stdout(sys.stderr):  # the row is alone on standard output
+        with contextlib.redirect_stdout(sys.stderr):  # only the row is printed on standard output
             import deepspeed
 
             deepspeed.init_distributed("gloo", dist_init_required=False)
@@ -45,14 +45,14 @@ class Zero3(Trainer):
         self.name = f"DeepSpeed {deepspeed.__version__} stage 3"
 
     def step(self, tokens: Tensor) -> float:
-        """Gradients come averaged over the ranks."""
+        """Take a step; DeepSpeed averages the gradients over the ranks."""
         loss = self.engine(tokens[:, :-1], tokens[:, 1:])
         self.engine.backward(loss)
         self.engine.step()
         return cast(float, loss.item())
 
     def lengths(self) -> Lengths:
-        """Of this rank's flat partitions, over all ranks."""
+        """Return the norms over all ranks, from the flat partition of each."""
         zero = self.engine.optimizer
         parts = list(zero.fp32_partitioned_groups_flat)
         state = zero.optimizer.state

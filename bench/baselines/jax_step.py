@@ -1,11 +1,11 @@
-"""One JAX training run on a bench shape, in a process of its own; prints one JSON object.
+"""Time one JAX training run on a bench shape in a separate process; print one JSON object.
 
     python bench/baselines/jax_step.py --family transformer_pp --shape 9M --threads 2 --steps 12
 
-A step is one jitted function whose weights and moments are donated: forward, backward, clip to norm 1 and AdamW,
-as in torch_step.py. Weights keep mudd_core's names and layouts, [in, out], which are those that JAX wants; q, k, v
-and gate, up are one matmul each, joined inside the step (a copy of the weights a step, which costs less than more
-and narrower matmuls: 2,200 against 2,120 tokens/s on 9M, 322 against 300 on 55M). Needs jax and nothing of mudd_core.
+A step is one jitted function with donated weights and moments: forward, backward, clip to norm 1 and AdamW, as in
+torch_step.py. Weights have mudd_core's names and its [in, out] layout, which JAX uses too. The matrices of q, k, v
+and of gate, up are concatenated inside the step. This copies the weights in every step but is faster than narrower
+matmuls: 2,200 instead of 2,120 tokens/s on 9M, 322 instead of 300 on 55M. Needs jax, but nothing of mudd_core.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def rotate(x: Any, cos: Any, sin: Any) -> Any:
 
 
 def project(p: Tree, part: str, names: tuple[str, ...], x: Any) -> Any:
-    """x times the matrices `part.<name>.w` side by side, plus their biases where the family has them."""
+    """Multiply x by the concatenated matrices `part.<name>.w`; add their biases if the family has them."""
     import jax.numpy as jnp
 
     y = x @ jnp.concatenate([p[f"{part}.{n}.w"] for n in names], 1)
@@ -75,13 +75,13 @@ def project(p: Tree, part: str, names: tuple[str, ...], x: Any) -> Any:
 
 
 def norm(p: Tree, name: str, x: Any) -> Any:
-    """The norm `name`: with a bias a LayerNorm, else an RMSNorm."""
+    """Apply the norm `name`: a LayerNorm if it has a bias, else an RMSNorm."""
     bias = p.get(f"{name}.bias")
     return rms_norm(x, p[f"{name}.gain"]) if bias is None else layer_norm(x, p[f"{name}.gain"], bias)
 
 
 def loss_of(p: Tree, inputs: Any, targets: Any, *, s: Shape) -> Any:
-    """Mean loss of ids [B, T]; Transformer++, or GPT-2 if there are learned positions."""
+    """Return the mean loss of ids [B, T] for Transformer++, or for GPT-2 if there are learned positions."""
     import jax
     import jax.numpy as jnp
 
@@ -113,7 +113,7 @@ def loss_of(p: Tree, inputs: Any, targets: Any, *, s: Shape) -> Any:
 
 
 def update(p: Tree, moments: tuple[Tree, Tree], step: Any, inputs: Any, targets: Any, *, s: Shape) -> Any:
-    """(weights, moments, loss) after AdamW's step number `step` (from 1) on gradients clipped to norm CLIP."""
+    """Return (weights, moments, loss) after AdamW step `step` (from 1) with gradients clipped to norm CLIP."""
     import jax
     import jax.numpy as jnp
 
@@ -142,7 +142,7 @@ def parse() -> argparse.Namespace:
 
 
 def prepare_process(a: argparse.Namespace) -> None:
-    """XLA takes as many threads as the process has cores, and reads its flags once: before jax is imported."""
+    """Set threads and flags of XLA, which reads them once: call this before jax is imported."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, set(cores[: a.threads]))
     if a.max_isa is not None:

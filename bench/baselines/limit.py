@@ -1,8 +1,9 @@
-"""The limits of the cores, measured between the steps of others: multiply-adds in registers, as one JSON object.
+"""Measure the peak of the cores (multiply-adds in registers) between the steps of other programs; print one JSON
+object.
 
-gflops: of fp32. unit_gflops: of bf16 operands, with --precision bf16.
+gflops: with fp32 operands; unit_gflops: with bf16 operands, if --precision bf16.
 
-Taken in turn with whole steps it is the limit of the same minutes: other guests of a machine slow both.
+The measurements alternate with whole steps, because other guests of the machine slow both.
 """
 
 from __future__ import annotations

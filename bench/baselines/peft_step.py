@@ -1,11 +1,11 @@
-"""One LoRA run by transformers and PEFT, in a process of its own; prints one JSON object.
+"""Time one LoRA run of transformers and PEFT in a separate process; print one JSON object.
 
     python bench/baselines/peft_step.py --folder FOLDER --shape SmolLM2-135M --prepare
     python bench/baselines/peft_step.py --folder FOLDER --shape SmolLM2-135M --mode eager --threads 2 --steps 5
 
-A step is forward with the loss of transformers, backward, clip to norm 1, fused AdamW, gradients set to None; attention
-by SDPA. bf16: the base in bf16, adapters in fp32, autocast. --prepare writes a random base, and adapters as PEFT begins
-them.
+A step is forward with the loss of transformers, backward, clip to norm 1, fused AdamW, gradients set to None. Attention
+uses SDPA. bf16: base in bf16, adapters in fp32, autocast. --prepare writes a random base and adapters as PEFT
+initializes them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def prepare(s: TuneShape, a: argparse.Namespace) -> None:
 
 
 def measure(s: TuneShape, a: argparse.Namespace) -> dict[str, Any]:
-    """Take the steps; time and memory are those of the steps after the warm-up."""
+    """Run the steps; time and memory are measured after the warm-up."""
     base = transformers.AutoModelForCausalLM.from_pretrained(
         a.folder / "base", dtype=TYPES[a.precision], attn_implementation="sdpa"
     )

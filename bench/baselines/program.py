@@ -1,4 +1,4 @@
-"""The arguments that the programs of the baselines have in common."""
+"""Arguments that all baseline programs share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shapes import SHAPES
 
 
 def parser(about: str | None, families: Collection[str], threads: int) -> argparse.ArgumentParser:
-    """Return a parser of the arguments that every baseline takes. threads: the default."""
+    """Return a parser of the shared arguments. threads: the default."""
     p = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--family", choices=families, default="transformer_pp")
     p.add_argument("--shape", choices=SHAPES, default="9M")

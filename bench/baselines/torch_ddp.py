@@ -1,10 +1,11 @@
-"""One PyTorch training run by several processes (DistributedDataParallel over gloo); prints one JSON object.
+"""Time one PyTorch training run of several processes (DistributedDataParallel over gloo); print one JSON object.
 
     python bench/baselines/torch_ddp.py --shape 9M --ranks 2 --threads 1 --optimizer adamw --bucket-mb 25
 
-Each rank takes its part of the batch of torch_step.py, with the same model, clip and AdamW. Stock DDP at its best on
-CPUs: gradients are views of the buckets, the graph is static, micro-batches but the last one do not synchronise. This
-process is rank 0 and starts the others. --optimizer zero: ZeroRedundancyOptimizer, whose ranks share the moments.
+Each rank processes its slice of the batch of torch_step.py, with the same model, clip and AdamW. These are the best
+settings of stock DDP on CPUs: gradients are views of the buckets, the graph is static, and only the last micro-batch
+synchronizes. This process is rank 0 and starts the others. --optimizer zero: ZeroRedundancyOptimizer, which shards the
+moments.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from workload import BETAS, EPS, LR, length
 
 
 class Ddp(Trainer):
-    """AdamW whole on every rank, or with moments cut over them."""
+    """AdamW, replicated on every rank or with sharded moments."""
 
     def __init__(self, model: nn.Module, a: argparse.Namespace) -> None:
         self.name = f"DDP {a.optimizer}, {a.bucket_mb:g} MB"
@@ -41,7 +42,7 @@ class Ddp(Trainer):
             self.optimizer = torch.optim.AdamW(decayed(model), **settings)
 
     def step(self, tokens: Tensor) -> float:
-        """Synchronise in the last micro-batch."""
+        """Take a step; synchronize only in the last micro-batch."""
         self.optimizer.zero_grad(set_to_none=True)
         total = 0.0
         parts = tokens.chunk(self.parts)
@@ -55,7 +56,7 @@ class Ddp(Trainer):
         return total
 
     def lengths(self) -> Lengths:
-        """Of moments that are cut, over all ranks."""
+        """Return the norms, over all ranks if the moments are sharded."""
         own = (
             self.optimizer.optim if isinstance(self.optimizer, ZeroRedundancyOptimizer) else self.optimizer
         ).state

@@ -1,9 +1,9 @@
-"""One PyTorch training run by several processes (FSDP2 over gloo); prints one JSON object.
+"""Time one PyTorch training run of several processes (FSDP2 over gloo); print one JSON object.
 
     python bench/baselines/torch_fsdp2.py --shape 9M --ranks 2 --threads 1
 
-fully_shard on each block and on the root over init_device_mesh("cpu", (ranks,)): weights, gradients and moments are cut
-over the ranks, as with mesh.zero=3. Model, clip, AdamW and batch are those of torch_step.py.
+fully_shard is applied to each block and to the root over init_device_mesh("cpu", (ranks,)). It shards weights,
+gradients and moments across ranks, as mesh.zero=3 does. Model, clip, AdamW and batch are the same as in torch_step.py.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from workload import BETAS, CLIP, EPS, LR, length
 
 
 def local(value: Any) -> Tensor:
-    """Return this rank's rows of a value that is cut."""
+    """Return this rank's shard of a sharded value."""
     return cast(DTensor, value).to_local().detach()
 
 
 class Fsdp2(Trainer):
-    """Blocks, and the rest with the root."""
+    """A model sharded by blocks; the root has the remaining weights."""
 
     name = "FSDP2"
 
@@ -42,13 +42,13 @@ class Fsdp2(Trainer):
         self.optimizer = torch.optim.AdamW(decayed(model), lr=LR, betas=BETAS, eps=EPS, fused=True)
 
     def step(self, tokens: Tensor) -> float:
-        """Gradients come averaged over the ranks."""
+        """Take a step; FSDP averages the gradients over the ranks."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.model(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         gradients = [local(p.grad) for p in self.model.parameters()]
         rows = [torch.linalg.vector_norm(g.view(-1, g.shape[-1]), dim=1) for g in gradients if g.numel()]
-        square = torch.linalg.vector_norm(torch.cat(rows)).double() ** 2  # clip of torch_step.py, on slices
+        square = torch.linalg.vector_norm(torch.cat(rows)).double() ** 2  # clip of torch_step.py, on shards
         dist.all_reduce(square)
         scale = (CLIP / (square.sqrt() + 1e-6)).clamp(max=1.0).float()
         torch._foreach_mul_(gradients, scale)
@@ -56,7 +56,7 @@ class Fsdp2(Trainer):
         return cast(float, loss.item())
 
     def lengths(self) -> Lengths:
-        """Over all ranks."""
+        """Return the norms over all ranks."""
         values = list(self.model.parameters())
         found = {"weights": length(local(p).numpy() for p in values)}
         for name, key in MOMENTS:

@@ -1,7 +1,7 @@
 """Mixtral in plain PyTorch, the baseline of bench_baselines.py: 8 experts, top-2, a loop over gathered tokens.
 
-The way of transformers' eager experts: for each expert the rows that chose it, gate and up as one matmul, index_add_
-of the weighted results. The pooled balance loss is in the loss, as in training.
+It follows the eager experts of transformers: for each expert, gather the tokens routed to it, compute gate and up in
+one matmul, and index_add_ the weighted results. The loss includes the pooled balance loss, as in training.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Experts(nn.Module):
         self.down = nn.Parameter(torch.empty(EXPERTS, s.D, s.F))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The gates are normalised over the chosen experts."""
+        """Return (output, router logits); gates are normalized over the chosen experts."""
         logits = self.router(x)
         gates, chosen = torch.topk(F.softmax(logits, dim=-1), TOP_K, dim=-1)
         gates = gates / gates.sum(dim=-1, keepdim=True)
@@ -70,7 +70,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Forward gives the mean loss and the balance loss."""
+    """Model whose forward returns the mean loss with the balance loss."""
 
     def __init__(self, s: Shape) -> None:
         super().__init__()
@@ -96,11 +96,11 @@ class Model(nn.Module):
 
 
 def balance(logits: Tensor) -> Tensor:
-    """Experts times the product of shares of slots and mean probabilities over all layers' tokens of all ranks."""
+    """Return E * sum_e(fraction of slots of e * mean probability of e), over all layers and the tokens of all ranks."""
     p = F.softmax(logits, dim=-1)
     chosen = torch.topk(p, TOP_K, dim=-1).indices
     share = F.one_hot(chosen, EXPERTS).to(p.dtype).mean(0).sum(0)
-    if dist.is_initialized():  # the mean over ranks is then that of the whole batch
+    if dist.is_initialized():  # the mean over ranks then equals the mean over the whole batch
         dist.all_reduce(share)
         share /= dist.get_world_size()
     return EXPERTS * (share * p.mean(0)).sum()

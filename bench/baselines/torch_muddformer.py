@@ -1,8 +1,7 @@
 """MUDDFormer in plain PyTorch, the baseline of bench_baselines.py: no pre- or postnorm, one inner width for all.
 
-As a careful user writes it: the states of a token are stacked and mixed for all streams by one batched matmul, as in
-the authors' inference program; eager mode is fastest so (a sum over states one by one is slower in eager mode and the
-same when compiled).
+The states of a token are stacked and mixed for all streams by one batched matmul, as in the authors' inference program.
+This is fastest in eager mode; a sum over single states is slower there and as fast when compiled.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Block(nn.Module):
 
 
 class Mixture(nn.Module):
-    """Streams [C, B, T, D] out of all states so far."""
+    """Module that mixes all earlier states into streams [C, B, T, D]."""
 
     def __init__(self, s: Shape, layer: int) -> None:
         super().__init__()
@@ -58,7 +57,9 @@ class Mixture(nn.Module):
         hidden = mudd_hidden(s, layer)
         self.w1 = nn.Linear(s.D, hidden, bias=False)
         self.w2 = nn.Linear(hidden, self.count * (layer + 2), bias=False)
-        self.bias = nn.Parameter(torch.zeros(self.count * (layer + 2)))  # one axis: it does not decay
+        self.bias = nn.Parameter(
+            torch.zeros(self.count * (layer + 2))
+        )  # one axis, so weight decay does not apply
 
     def forward(self, states: list[Tensor]) -> tuple[Tensor, ...]:
         """states: l arrays [B, T, D]."""
@@ -69,7 +70,7 @@ class Mixture(nn.Module):
 
 
 class Model(nn.Module):
-    """Forward gives the mean loss."""
+    """Model whose forward returns the mean loss."""
 
     def __init__(self, s: Shape) -> None:
         super().__init__()

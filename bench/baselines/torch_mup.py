@@ -1,7 +1,7 @@
 """The muP transformer as a plain PyTorch program: relu, norms without gains, scores over the width of a head.
 
-As fast as stock PyTorch allows: SDPA, one qkv matmul, F.rms_norm. All parameters have one rate, because at the base
-width the rule of muP is just that.
+It is as fast as stock PyTorch allows: SDPA, one qkv matmul, F.rms_norm. All parameters share one learning rate, because
+muP's rule gives the same rate to all of them at the base width.
 """
 
 from __future__ import annotations

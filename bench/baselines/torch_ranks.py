@@ -1,4 +1,4 @@
-"""What the baselines of several processes have in common: how these start, step in turn over gloo, and report."""
+"""Shared code of the multi-process baselines: start processes, step in turn over gloo, report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOMENTS = (("first_moment", "exp_avg"), ("second_moment", "exp_avg_sq"))
 class Trainer(ABC):
     """A model on the ranks of one kind of baseline."""
 
-    name: str  # of the row, behind PyTorch's version
+    name: str  # appended to PyTorch's version in the row
 
     @abstractmethod
     def step(self, tokens: Tensor) -> float:
@@ -68,14 +68,14 @@ def gathered(value: Any) -> list[Any]:
 
 
 def length_over_ranks(own: float) -> float:
-    """Return the length of numbers that are cut over the ranks; own: of this rank's."""
+    """Return the norm of a vector that is sharded across ranks. own: the norm of this rank's shard."""
     return math.sqrt(sum(one**2 for one in gathered(own)))
 
 
 def train(
     a: argparse.Namespace, trainer: type[Trainer], folder: Path, rest: list[subprocess.Popen[bytes]]
 ) -> NoReturn:
-    """Take the steps of this rank, and end; rank 0 reports, after the rest."""
+    """Run the steps of this rank and exit; rank 0 waits for the others and reports."""
     torch.set_num_threads(a.threads)
     program = memory_of("self")
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=a.rank, world_size=a.ranks)
@@ -109,7 +109,7 @@ def train(
         print(json.dumps(row), flush=True)
         code = max((process.wait() for process in rest), default=0)
         shutil.rmtree(folder)
-    # With PyTorch 2.13 the end of a DDP object and a thread of gloo wait for each other now and then.
+    # With PyTorch 2.13 the destructor of DDP and a thread of gloo sometimes deadlock.
     os._exit(code)
 
 

@@ -1,11 +1,10 @@
-"""One PyTorch training run on a bench shape, in a process of its own; prints one JSON object.
+"""Time one PyTorch training run on a bench shape in a separate process; print one JSON object.
 
     python bench/baselines/torch_step.py --family transformer_pp --shape 9M --mode eager --threads 2 --steps 12
 
-A step is forward, backward, clip to norm 1 (`clip`), fused AdamW with gradients set to None: the best a careful user
-gets from stock PyTorch on CPUs (SDPA, fused rms_norm and layer_norm, one qkv and one gate-up matmul).
-Warm-up steps are not timed. --weights FILE.npz starts from weights with mudd_core's names, so that losses can
-be compared.
+A step is forward, backward, clip to norm 1 (`clip`) and fused AdamW with gradients set to None. This is the best that
+stock PyTorch offers on CPUs (SDPA, fused rms_norm and layer_norm, one qkv and one gate-up matmul). Warm-up steps are
+not timed. --weights FILE.npz starts from weights with mudd_core's names, so that losses can be compared.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from workload import BETAS, CLIP, DECAY, EPS, LR, batch_tokens, length, timing
 
 
 def make(s: Shape, family: str) -> tuple[nn.Module, Callable[[Any, dict[str, NDArray[Any]]], None]]:
-    """(model, its loader of weights), of baselines/torch_<family>.py; Transformer++ and GPT-2 share a page."""
+    """Return (model, weight loader) of baselines/torch_<family>.py; Transformer++ and GPT-2 share a module."""
     if family in ("transformer_pp", "gpt2"):
         return torch_transformer.Model(s, family), torch_transformer.load_weights
     page = importlib.import_module(f"torch_{family}")
@@ -43,15 +42,15 @@ def make(s: Shape, family: str) -> tuple[nn.Module, Callable[[Any, dict[str, NDA
 
 
 def compiled(model: nn.Module, loss_of: Callable[[nn.Module], Tensor], scalar_ends: bool) -> nn.Module:
-    """torch.compile with its defaults, unless its losses are NaN; then without vectorised ends of loops.
+    """Return torch.compile(model) with its defaults, or without vectorized loop tails if `scalar_ends`.
 
-    Inductor of PyTorch 2.13 (g++ 12) goes wrong on some models and CPUs where it masks the ends of loops: NaN from the
-    first loss at AVX2, a corrupted heap at AVX-512. With scalar ends losses equal eager's.
+    Inductor of PyTorch 2.13 (g++ 12) miscompiles masked loop tails of some models on some CPUs: NaN from the first loss
+    at AVX2, a corrupted heap at AVX-512. With scalar tails the losses equal those of eager mode.
     """
     torch._inductor.config.cpp.enable_loop_tail_vec = not scalar_ends
     isa = str(pick_vec_isa())
     if not isa.startswith(torch.backends.cpu.get_cpu_capability().lower()):
-        # Inductor tries its vector units out with the compiler and falls back to scalar code where that times out.
+        # Inductor probes vector instructions with the compiler and falls back to scalar code if the probe times out.
         raise SystemExit(f"[torch_step] compile: vector units '{isa}', not those of eager mode; run it again")
     run = cast(nn.Module, torch.compile(model))
     if not loss_of(run).isnan():
@@ -62,10 +61,10 @@ def compiled(model: nn.Module, loss_of: Callable[[nn.Module], Tensor], scalar_en
 
 
 def clip(model: nn.Module) -> None:
-    """Gradients to norm CLIP, summed row by row.
+    """Clip gradients to norm CLIP; the norm is summed row by row.
 
-    As fast as torch.nn.utils.clip_grad_norm_, which adds up whole tensors in fp32: its norm is off by 1e-4 on 9M and by
-    more on 55M, and the losses after it by more than those of one and the same step may be.
+    This is as fast as torch.nn.utils.clip_grad_norm_, which sums whole tensors in fp32. That norm is wrong by 1e-4 on
+    9M and by more on 55M, so that later losses differ by more than the tolerance of one step.
     """
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     rows = [torch.linalg.vector_norm(g.view(-1, g.shape[-1]), dim=1) for g in gradients]
@@ -83,7 +82,7 @@ def decayed(model: nn.Module) -> list[dict[str, Any]]:
 
 
 def state_lengths(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-    """Lengths of all weights, first and second moments, to compare with ours."""
+    """Return the norms of all weights, first and second moments, for comparison with mudd_core."""
     values = list(model.parameters())
     state = [optimizer.state[p] for p in values]
     return {

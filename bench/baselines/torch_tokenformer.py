@@ -1,4 +1,4 @@
-"""TokenFormer in plain PyTorch for torch_step.py: what a careful user writes with stock operations.
+"""TokenFormer in plain PyTorch for torch_step.py, with stock operations.
 
 One matmul for the keys of q, k and v, SDPA, layer_norm without parameters, gelu in one call; the head is tied.
 """
@@ -20,7 +20,7 @@ EPS = 1e-5
 
 
 def activated(scores: Tensor) -> Tensor:
-    """gelu(sqrt(n) a / (|a| + eps)) of each row of scores [..., n]."""
+    """Return gelu(sqrt(n) a / (|a| + eps)) for each row a of scores [..., n]."""
     scale = math.sqrt(scores.shape[-1]) / (scores.norm(dim=-1, keepdim=True) + EPS)
     return F.gelu(scores * scale, approximate="tanh")
 
@@ -60,7 +60,9 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """No positions, the head tied to the embedding and divided by sqrt(D); forward gives the mean loss."""
+    """Model without positions; the head is tied to the embedding and divided by sqrt(D). forward returns the mean
+    loss.
+    """
 
     def __init__(self, s: Shape) -> None:
         super().__init__()

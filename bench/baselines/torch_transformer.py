@@ -1,4 +1,4 @@
-"""PyTorch's Transformer++ and GPT-2, as a careful user writes them: SDPA, one qkv and one gate-up matmul."""
+"""Transformer++ and GPT-2 in plain PyTorch: SDPA, one qkv and one gate-up matmul."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Transformer++ (untied head) or GPT-2 (tied head); forward gives the mean loss."""
+    """Transformer++ (untied head) or GPT-2 (tied head); forward returns the mean loss."""
 
     def __init__(self, s: Shape, family: str) -> None:
         super().__init__()

@@ -4,12 +4,11 @@ Chen and Goodman, "An empirical study of smoothing techniques for language model
 three discounts per order from the counts of counts, continuation counts below the highest order, and
 interpolation down to the uniform distribution over the vocabulary.
 
-Documents are kept apart: each is preceded by order - 1 end-of-document tokens, so a context never reaches
-into the document before, and n-grams that begin with such a token keep their raw counts (nothing stands to
-their left).
+Documents are separated: order - 1 end-of-document tokens precede each one, so a context never reaches into the previous
+document. N-grams that start with such a token keep their raw counts, because they have no left neighbour.
 
-An n-gram is known by a dense number, found level by level: key = number of its prefix * V + last token. So
-keys fit 64 bits at any order, and counting is sorting.
+Each n-gram has a dense index, computed order by order: key = index of its prefix * V + last token. Keys therefore fit
+into 64 bits at any order, and counting is sorting.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 def pad_documents(ids: NDArray[Any], eos: int, order: int) -> tuple[Ints, NDArray[np.bool_]]:
-    """Stream with order - 1 eos before every document, and the mask of its real tokens."""
+    """Return the stream with order - 1 eos tokens before every document, and the mask of its real tokens."""
     ids = ids.astype(np.int64)
     pads = max(order - 1, 1)
     ends = np.nonzero(ids[:-1] == eos)[0] + 1
@@ -38,19 +37,19 @@ def pad_documents(ids: NDArray[Any], eos: int, order: int) -> tuple[Ints, NDArra
 
 @dataclass(frozen=True)
 class Level:
-    """All n-grams of one order, ordered by key; arrays over n-grams, and over their contexts."""
+    """All n-grams of one order, sorted by key: arrays over n-grams and over their contexts."""
 
     keys: Ints
     discounted: Floats  # (count - discount) / total of its context, the first term of the interpolation
-    backoff: Floats  # per context: weight of the lower order, 1 where the context was never seen
+    backoff: Floats  # per context: weight of the lower order; 1 for a context that was never seen
     discounts: tuple[float, float, float]
 
 
 class KneserNey:
-    """P(token | up to order - 1 tokens before it)."""
+    """Model of P(token | up to order - 1 previous tokens)."""
 
     def __init__(self, train: NDArray[Any], vocab: int, eos: int, order: int) -> None:
-        """train: ids [N], every document followed by one eos."""
+        """Count n-grams. train: ids [N] with one eos after each document."""
         if train.size == 0 or int(train.max()) >= vocab:
             raise ValueError(f"[kneser_ney] train: expected ids below {vocab}, got {train.size} ids")
         self.vocab, self.eos, self.order = vocab, eos, order
@@ -59,12 +58,13 @@ class KneserNey:
         self.levels = [self._level(k, stream, real, keys, number) for k in range(1, order + 1)]
 
     def _number_all(self, stream: Ints) -> tuple[list[Ints], list[Ints]]:
-        """Per order k: sorted keys of all k-grams, and at each place the number of the one that ends there.
+        """Return for each order k the sorted keys of all k-grams, and for each position the index of the k-gram that
+        ends there.
 
-        Places before a whole k-gram fits carry -1; they are pads, never targets.
+        Positions before the first whole k-gram have -1; they are padding, never targets.
         """
         all_keys: list[Ints] = []
-        numbers: list[Ints] = [np.zeros(stream.size, np.int64)]  # the empty n-gram is number 0
+        numbers: list[Ints] = [np.zeros(stream.size, np.int64)]  # the empty n-gram has index 0
         for k in range(1, self.order + 1):
             prefix = np.full(stream.size, -1, np.int64)
             prefix[1:] = numbers[-1][:-1]
@@ -81,13 +81,15 @@ class KneserNey:
     def _adjusted_counts(
         self, k: int, stream: Ints, real: NDArray[np.bool_], keys: list[Ints], number: list[Ints]
     ) -> Ints:
-        """Counts of the k-grams that end in a real token: raw at the top, else distinct left neighbours."""
+        """Return the counts of the k-grams that end in a real token: raw at the highest order, else distinct left
+        neighbours.
+        """
         size = keys[k - 1].size
         raw = np.bincount(number[k][real], minlength=size)
         if k == self.order:
             return raw.astype(np.int64)
         targets = np.nonzero(real)[0]
-        first_of = np.unique(number[k + 1][targets], return_index=True)[1]  # one place per (k+1)-gram
+        first_of = np.unique(number[k + 1][targets], return_index=True)[1]  # one position per (k+1)-gram
         continuation = np.bincount(number[k][targets[first_of]], minlength=size)
         if k == 1:
             return continuation.astype(np.int64)
@@ -115,14 +117,14 @@ class KneserNey:
         return Level(keys[k - 1], share, backoff, (discounts[0], discounts[1], discounts[2]))
 
     def _find(self, k: int, prefix: Ints, token: Ints) -> Ints:
-        """Number of the k-gram (prefix number, token), -1 if unseen."""
+        """Return the index of the k-gram (prefix index, token), -1 if unseen."""
         keys = self.levels[k - 1].keys
         key = prefix * self.vocab + token
         at = np.minimum(np.searchsorted(keys, key), keys.size - 1)
         return np.where((prefix >= 0) & (keys[at] == key), at, -1)
 
     def probabilities(self, contexts: Ints, tokens: Ints) -> Floats:
-        """P of tokens [N] after contexts [N, order - 1], the nearest token last."""
+        """Return P of tokens [N] after contexts [N, order - 1]; the last column is the previous token."""
         p = np.full(tokens.size, 1.0 / self.vocab)
         for k in range(1, self.order + 1):
             prefix = np.zeros(tokens.size, np.int64)
@@ -135,19 +137,19 @@ class KneserNey:
         return p
 
     def contexts(self, ids: NDArray[Any]) -> tuple[Ints, Ints]:
-        """(contexts [N, order - 1], tokens [N]) of all ids [N], contexts kept inside their document."""
+        """Return (contexts [N, order - 1], tokens [N]) of all ids [N]; contexts stay inside their document."""
         stream, real = pad_documents(ids, self.eos, self.order)
         at = np.nonzero(real)[0]
         back = np.arange(self.order - 1, 0, -1)
         return stream[at[:, None] - back[None, :]], stream[at]
 
     def nats(self, ids: NDArray[Any]) -> Floats:
-        """-log P of every token of ids [N] given those before it in its document."""
+        """Return -log P of every token of ids [N] given the previous tokens of its document."""
         contexts, tokens = self.contexts(ids)
         return -np.log(self.probabilities(contexts, tokens))
 
     def worst_sum_error(self, contexts: Ints) -> float:
-        """Largest distance from one of a sum over the vocabulary, for contexts [n, order - 1]."""
+        """Return the largest |1 - sum over the vocabulary of P| for contexts [n, order - 1]."""
         every = np.arange(self.vocab, dtype=np.int64)
         sums = [self.probabilities(np.broadcast_to(c, (self.vocab, c.size)), every).sum() for c in contexts]
         return float(abs(np.array(sums) - 1.0).max())

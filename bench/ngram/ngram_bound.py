@@ -1,10 +1,11 @@
-"""Bits per byte of Kneser-Ney n-grams on the tokens and split of a token cache: what a model must beat.
+"""Compute bits per byte of Kneser-Ney n-grams on the tokens and split of a token cache: the score that a model must
+beat.
 
     python bench/ngram/ngram_bound.py --cache runs/cache/<fingerprint>
     python bench/ngram/ngram_bound.py --train train.npy --valid valid.npy --valid-bytes 586190 --vocab 4096
 
-Predicts what `launch.py --mode=validation` predicts (contracts 15): every validation token after the first,
-the end-of-document tokens included; bits per byte = nats / (ln 2 x bytes of validation text).
+It predicts the same tokens as `launch.py --mode=validation` (contracts 15): every validation token except the first,
+including the end-of-document tokens. Bits per byte = nats / (ln 2 x bytes of validation text).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SUM_TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Tokens:
-    """Ids of both splits; `notes` are hashes that the cache itself recorded."""
+    """Ids of both splits; `notes` has the hashes recorded in the cache."""
 
     train: NDArray[Any]
     valid: NDArray[Any]
@@ -54,7 +55,7 @@ def load_cache(path: Path) -> Tokens:
 
 
 def token_hash(*ids: NDArray[Any]) -> str:
-    """SHA-256 of the ids, one array after the other, as they lie in the cache."""
+    """Return the SHA-256 of the ids of all arrays in order, in the cache's dtype."""
     whole = hashlib.sha256()
     for part in ids:
         whole.update(np.ascontiguousarray(part).tobytes())
@@ -62,7 +63,7 @@ def token_hash(*ids: NDArray[Any]) -> str:
 
 
 def contexts_to_check(model: KneserNey, valid: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """Contexts of the validation text, starts of documents, and random ones that were never seen."""
+    """Return positions of contexts to check: validation text, starts of documents, and random unseen ones."""
     rng = np.random.default_rng(0)
     contexts, _ = model.contexts(valid)
     seen = contexts[rng.choice(len(contexts), min(count, len(contexts)), replace=False)]

@@ -1,4 +1,5 @@
-// The exchanges of a step compiled for SMPI (SimGrid), against the formula of docs/scale.md, 2: bench/smpi/run.sh.
+// Compares the exchanges of a step, compiled for SMPI (SimGrid), with the formula of docs/scale.md, section 2. Run
+// by bench/smpi/run.sh.
 #include <mpi.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@ using namespace mudd::dist;
 
 namespace {
 
-// Messages of MPI whose content nobody reads.
+// MPI messages with unused content.
 class Simulated final : public Transport {
  public:
   explicit Simulated(int64_t most) : out_(static_cast<size_t>(most)), in_(static_cast<size_t>(most)) {}
@@ -33,7 +34,7 @@ class Simulated final : public Transport {
     return static_cast<Request>(std::ssize(requests_)) - 1;
   }
   bool test(Request request) override {
-    MPI_Wait(&requests_[static_cast<size_t>(request)], MPI_STATUS_IGNORE);  // simulated time goes on
+    MPI_Wait(&requests_[static_cast<size_t>(request)], MPI_STATUS_IGNORE);  // simulated time advances
     return true;
   }
   bool window(int64_t, WindowMemory&) override { return true; }
@@ -50,7 +51,7 @@ class Simulated final : public Transport {
 
 constexpr int kLayers = 8;
 
-// Everything that a simulated rank needs to run the machines of a step.
+// The state of a simulated rank that runs the exchanges of a step.
 struct Cluster {
   Link link;
   double latency, bandwidth;
@@ -81,7 +82,7 @@ void gather(const Cluster& c, int64_t bytes) {
   finish(machine);
 }
 
-// Each rank has `bytes` of rows, an equal part of them for every rank.
+// Each rank has `bytes` of rows, the same amount for every rank.
 void exchange(const Cluster& c, int64_t bytes) {
   std::vector<Piece> pieces;
   for (int m = 0; m < c.ranks(); ++m)
@@ -90,7 +91,7 @@ void exchange(const Cluster& c, int64_t bytes) {
   finish(machine);
 }
 
-// mesh.zero=3: layers are gathered in both passes, gradients summed once.
+// mesh.zero=3: weights are gathered by layer in both passes, gradients are summed once.
 void cut_step(const Cluster& c, int64_t bytes) {
   for (int layer = 0; layer < 2 * kLayers; ++layer) gather(c, bytes / kLayers);
   sum(c, bytes);
@@ -100,7 +101,7 @@ double cut_seconds(const Cluster& c, int64_t bytes) {
   return (2 * kLayers + 1) * c.rounds() + c.moved(3.0 * static_cast<double>(bytes));
 }
 
-// mesh.expert: how many rows go where, then rows and results of each layer, in both passes.
+// mesh.expert: exchanges row counts, then rows and results of each layer, in both passes.
 void expert_step(const Cluster& c, int64_t bytes) {
   for (int layer = 0; layer < kLayers; ++layer) {
     exchange(c, 64 * c.ranks());

@@ -1,4 +1,4 @@
-// A simulated exchange adds nothing: its ranks have no planes.
+// A simulated exchange adds nothing, because its ranks have no planes.
 #include <cstdlib>
 
 #include "mudd/kernels/reduce/reduce.h"
