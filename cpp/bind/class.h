@@ -10,7 +10,7 @@
 namespace mudd::bind {
 
 // A py::class_ that frees an object once if pybind11 has no memory to register it: without this, the caller's
-// unique_ptr and the half-made Python object both free it (docs/decisions.md, "py::class_ is wrapped").
+// unique_ptr and the half-made Python object both free it (docs/decisions/own.md, "py::class_ is wrapped").
 template <typename T, typename... Options>
 class Class : public pybind11::class_<T, Options...> {
  public:

@@ -10,8 +10,8 @@
 namespace mudd::dist {
 namespace {
 
-// Sleeps between polls (docs/decisions.md): beside computation, there while much is moving, and while somebody
-// waits.
+// Sleeps between polls during computation, during long messages and during a wait (docs/decisions/ranks.md,
+// "One thread per rank makes every MPI call").
 constexpr std::chrono::microseconds kBeside{1000}, kMoving{200}, kUrgent{20};
 constexpr std::chrono::microseconds kLongPoll{300};  // it copied much: a fast link
 constexpr int kQuickPolls = 100;
