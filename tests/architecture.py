@@ -208,15 +208,23 @@ def upward(edges: Iterable[Edge], layers: tuple[str, ...]) -> list[str]:
     return found
 
 
+def is_of_program(place: str, node: ast.Import | ast.ImportFrom) -> bool:
+    """Return whether an import takes a module of a program into the __init__ of this program's folder."""
+    # The methods of a Program import what they need (docs/adding.md), so a new program needs no line in the list.
+    folder, _, file = place.rpartition(".")
+    inside = folder.startswith("programs.") and file == "__init__"
+    return inside and all(name.startswith(f"mudd_core.{folder}.") for name in _imported(node))
+
+
 def lazy_imports() -> list[str]:
-    """`module function: import` for each import inside a function, sorted."""
+    """Return `module function: import` for each import inside a function that needs a line, sorted."""
     found = set()
     for name, tree in _python_files():
         place = name.removeprefix("python/mudd_core/").removesuffix(".py").replace("/", ".")
         for function in ast.walk(tree):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 for node in ast.walk(function):
-                    if isinstance(node, ast.Import | ast.ImportFrom):
+                    if isinstance(node, ast.Import | ast.ImportFrom) and not is_of_program(place, node):
                         found.add(f"{place} {function.name}: {ast.unparse(node)}")
     return sorted(found)
 

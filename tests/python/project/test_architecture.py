@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import architecture
 from architecture import Edge
 
@@ -27,6 +29,18 @@ def test_an_edge_that_points_up_or_nowhere_is_a_fault() -> None:
     ]
     assert len(list(architecture.python_edges("mudd_core.run"))) > 60
     assert len(list(architecture.cpp_edges())) > 300 and len(list(architecture.python_edges())) > 150
+
+
+def test_a_program_imports_its_own_modules_inside_methods() -> None:
+    def needs_a_line(code: str, place: str = "programs.jax_lm.__init__") -> bool:
+        (node,) = ast.parse(code).body
+        assert isinstance(node, ast.Import | ast.ImportFrom)
+        return not architecture.is_of_program(place, node)
+
+    own = "from mudd_core.programs.jax_lm.keys import ROWS"
+    assert not needs_a_line(own) and needs_a_line(own, "programs.jax_lm.grammar")
+    assert needs_a_line(own, "programs.moe.__init__") and needs_a_line(own, "programs.__init__")
+    assert needs_a_line("from mudd_core.programs.detect import resolve")
 
 
 def test_headers_beside_the_core_are_in_layers() -> None:
