@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 
 import mudd_core
@@ -32,25 +33,31 @@ def _branches(node: ast.If | ast.IfExp) -> list[ast.expr]:
     return [node.test, *(_branches(after) if isinstance(after, ast.If | ast.IfExp) else [])]
 
 
-def _literals(tree: ast.AST) -> Iterator[set[str]]:
-    """The strings of each list of several values."""
-    for node in ast.walk(tree):
+@cache
+def _literals(code: str) -> frozenset[frozenset[str]]:
+    """Return the strings of each list of two or more that the code has."""
+    found = set()
+    for node in ast.walk(ast.parse(code)):
         for part in _parts(node):
-            yield {x.value for x in part if isinstance(x, ast.Constant) and isinstance(x.value, str)}
+            found.add(
+                frozenset(x.value for x in part if isinstance(x, ast.Constant) and isinstance(x.value, str))
+            )
+    return frozenset(strings for strings in found if len(strings) > 1)
 
 
 def lists(code: str, names: set[str], nouns: Collection[str] = ()) -> bool:
     """Whether code lists two of the names, or three with those that are nouns too."""
     return any(
-        len((strings & names) - set(nouns)) > 1 or len(strings & names) > 2
-        for strings in _literals(ast.parse(code))
+        len((strings & names) - set(nouns)) > 1 or len(strings & names) > 2 for strings in _literals(code)
     )
 
 
+@cache
+def _package() -> dict[str, str]:
+    """Return the code of each file of the package."""
+    return {file.relative_to(ROOT).as_posix(): file.read_text() for file in ROOT.rglob("*.py")}
+
+
 def files_that_list(names: set[str], nouns: Collection[str] = ()) -> set[str]:
-    """The files of the package that do."""
-    return {
-        file.relative_to(ROOT).as_posix()
-        for file in ROOT.rglob("*.py")
-        if lists(file.read_text(), names, nouns)
-    }
+    """Return the files of the package whose code lists two of the names, as `lists` tells."""
+    return {file for file, code in _package().items() if lists(code, names, nouns)}
