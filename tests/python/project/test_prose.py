@@ -106,7 +106,9 @@ def test_paragraphs_of_pages() -> None:
 def test_a_long_sentence_is_a_hit() -> None:
     text = "Short. " + "word " * 26 + "end. Short."
     (hit,) = (
-        hit for hit in prose.hits_of("README.md", prose_texts.Prose("page", 3, 3, text), BOOK) if not hit.habit
+        hit
+        for hit in prose.hits_of("README.md", prose_texts.Prose("page", 3, 3, text), BOOK)
+        if not hit.habit
     )
     assert "long sentence" in str(hit) and str(hit).startswith("README.md:3:")
 
