@@ -19,7 +19,7 @@ from mudd_core.cli.argv import parse
 from mudd_core.cli.rank import read_as_rank
 from mudd_core.config import Config, OptimConfig, TrainConfig
 from mudd_core.config.fields import replace_path
-from mudd_core.config.tune import lora_of
+from mudd_core.config.schema import lora_of
 from mudd_core.engine.engine import Engine
 from mudd_core.run.build.planned_model import cut_of
 from mudd_core.run.ranks.ranks import Ranks

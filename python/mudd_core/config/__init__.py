@@ -1,6 +1,6 @@
 """Configuration: typed frozen dataclasses, files that make them, overrides, JSON and checks."""
 
-from mudd_core.config.check import check_config, shard_count
+from mudd_core.config.check import check_config
 from mudd_core.config.data import DataConfig, HubConfig, StorageConfig
 from mudd_core.config.families import (
     FAMILIES,
@@ -34,7 +34,7 @@ from mudd_core.config.saved import (
     to_json,
     with_bound_values,
 )
-from mudd_core.config.schema import EvalConfig, LossConfig, SampleConfig, StartConfig
+from mudd_core.config.schema import EvalConfig, LossConfig, SampleConfig, StartConfig, shard_count
 from mudd_core.config.train import TrainConfig
 from mudd_core.config.tune import LoraConfig, TuneConfig
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from mudd_core.base.show.printable import visible_line
 from mudd_core.base.show.tables import folded, html_table
 from mudd_core.config.fields import FieldInfo, walk
+from mudd_core.config.schema import Sections
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-    from mudd_core.config.schema import Sections
 
 _COLUMN = 30  # where the meaning of a field begins in a table
 _HEAD = ("field", "value", "default", "meaning")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.families import mixture_of
 from mudd_core.config.mesh import LARGEST_FSDP, NOT_BUILT, MeshConfig
 from mudd_core.config.pipelines import spec_of
-
-if TYPE_CHECKING:
-    from mudd_core.config.schema import Sections
+from mudd_core.config.schema import Sections
 
 UNIT = 4096  # numbers of a parameter that have one owner (contracts 25)
 

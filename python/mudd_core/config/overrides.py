@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from mudd_core.base.errors import UserError
 from mudd_core.config.arguments import Argument, Arguments, argument, is_plain, with_values
@@ -20,11 +20,9 @@ from mudd_core.config.fields import FieldInfo, Scalar, replace_path, walk
 from mudd_core.config.own_files import name_own, split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.own_optimizers import named_optimizer
+from mudd_core.config.schema import Sections
 from mudd_core.config.suggest import nearest, nearest_field, nearest_option
 from mudd_core.config.values import flag, number, whole
-
-if TYPE_CHECKING:
-    from mudd_core.config.schema import Sections
 
 AnyConfig = TypeVar("AnyConfig", bound="Sections")
 # A name that several sections have means the first of these: --seed is train.seed, --vocab-size is data.vocab_size.

@@ -1,17 +1,14 @@
-"""The list of the pipelines of `data.pipeline`, with the facts that help, choices and checks of settings need.
+"""The pipelines of `data.pipeline` and the protocols of `eval.protocol`, as help, choices and checks need them.
 
-The list is here because config may not import what reads data. data/pipelines/<name>.py holds the code of a pipeline;
-the registry there imports the modules by these names. What data.cache=stream needs of the other fields is here too.
+The lists are here because config may not import the code that reads data. data/pipelines/<name>.py has the code of a
+pipeline, and run/build/protocols.py that of the protocols.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from mudd_core.config.schema import Sections
+from typing import Literal
 
 KEY = "data.pipeline"  # names one of these, or a reader of the user's
 
@@ -20,7 +17,7 @@ KEY = "data.pipeline"  # names one of these, or a reader of the user's
 class PipelineSpec:
     """One pipeline, as settings see it.
 
-    protocol: of its validation, a name of config.protocols. earlier_protocol: what `auto` meant in earlier versions;
+    protocol: of its validation, a name of PROTOCOLS. earlier_protocol: what `auto` meant in earlier versions;
     their runs keep it. ids_alone: needs no tokenizer. shuffles: with data.shuffle=auto. cursor_members: of the place of
     a stream in a checkpoint; empty where data.cache=stream is not supported. by_number: a stream reads documents in its
     own order. endless: has no end of an epoch. mixes_epochs: its order depends on data.epochs. plain_text: reads plain
@@ -108,25 +105,32 @@ def listed(specs: Iterable[PipelineSpec], last: str) -> str:
     return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)
 
 
-def stream_faults(config: Sections) -> list[str]:
-    """Why the data of a config cannot be streamed, each with the way out."""
-    data, faults = config.data, []
-    if not spec_of(data.pipeline).streams:
-        streamed = listed((one for one in PIPELINES.values() if one.streams), "or")
-        faults.append(f"stream: expected data.pipeline={streamed}, got {data.pipeline}; take data.cache=full")
-    if data.tokenizer == "bpe":
-        faults.append(
-            "stream: expected a tokenizer that is there, got data.tokenizer=bpe, which is trained on all the text "
-            "first; name one, or take data.cache=full"
-        )
-    if config.train.epochs:
-        faults.append(
-            "stream: expected train.steps, got train.epochs, whose steps only the whole text tells; set train.steps, "
-            "or take data.cache=full"
-        )
-    return faults
+@dataclass(frozen=True)
+class EvalProtocol:
+    """A protocol: which rows are validated, and what their mean is over.
+
+    mean: over all targets, of batches over their slots, or the same with the mean of weights below it. last: what a
+    batch is that the rows do not fill. counts: what eval.documents counts: rows, ends of documents inside rows, or
+    documents before they are cut. validates_all: the command `validate` ignores eval.max_batches.
+    """
+
+    name: str
+    mean: Literal["targets", "slots", "weights"] = "targets"
+    last: Literal["padded", "dropped", "never full"] = "padded"
+    counts: Literal["rows", "ends", "documents"] = "rows"
+    validates_all: bool = False
 
 
-def asked_stream_faults(config: Sections) -> list[str]:
-    """The same where the config asks for a stream."""
-    return [f"data.cache={fault}" for fault in stream_faults(config)] if config.data.cache == "stream" else []
+WHOLE_BATCHES = "whole_batches"  # of each group of files, as MUDDFormer's program takes them
+_PROTOCOLS = (
+    EvalProtocol("text", counts="ends"),
+    EvalProtocol(WHOLE_BATCHES),
+    EvalProtocol("pile"),
+    EvalProtocol("pack", last="never full"),
+    EvalProtocol("rows", mean="weights", validates_all=True),
+    EvalProtocol("counted"),
+    EvalProtocol("features", mean="slots", last="dropped"),
+    EvalProtocol("blocks", counts="documents"),
+    EvalProtocol("chat"),
+)
+PROTOCOLS = {one.name: one for one in _PROTOCOLS}

@@ -15,6 +15,7 @@ from mudd_core.config.overrides import AnyConfig, field_path, in_asked_family, r
 from mudd_core.config.own_files import name_own, split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.own_optimizers import named_optimizer
+from mudd_core.config.schema import Sections
 from mudd_core.config.sections import section_of
 from mudd_core.config.suggest import nearest_field
 from mudd_core.config.values import KINDS, mismatch
@@ -22,8 +23,6 @@ from mudd_core.config.values import KINDS, mismatch
 if TYPE_CHECKING:
     import numpy as np
     from _typeshed import DataclassInstance
-
-    from mudd_core.config.schema import Sections
 
 # A field's value; of a section its dataclass, or a dict of its fields.
 Value: TypeAlias = "Scalar | os.PathLike[str] | np.generic | DataclassInstance | Mapping[str, Value]"

@@ -11,7 +11,7 @@ from mudd_core.config.describe import config_table
 from mudd_core.config.replaced import Changes, Value, with_changes
 from mudd_core.config.schema import Sections
 from mudd_core.config.sections import explain_assignment
-from mudd_core.config.tune import trained_patterns
+from mudd_core.config.tune import ADAPTERS, last_blocks
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,13 @@ class Config(Sections):
     @property
     def trained(self) -> str:
         """Patterns of the names that train (train.trainable, tune.method); empty = all."""
-        return trained_patterns(self)
+        method = self.tune.method
+        if method == "lora":
+            return ADAPTERS
+        if count := last_blocks(method):
+            layers = self.model.n_layer
+            return ",".join(f"blocks.{layer}.*" for layer in range(layers - count, layers))
+        return self.train.trainable
 
 
 explain_assignment(Config, "")

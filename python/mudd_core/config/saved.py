@@ -17,8 +17,8 @@ from mudd_core.config.own_files import hold_back
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.pipelines import KEY as READER
 from mudd_core.config.pipelines import spec_of
-from mudd_core.config.protocols import protocol_of
 from mudd_core.config.run_config import Config
+from mudd_core.config.schema import protocol_of
 from mudd_core.config.sections import section_of
 from mudd_core.config.train import MICRO_BATCH_SIZE
 

@@ -12,7 +12,7 @@ from mudd_core.config.fields import FieldInfo, opt, walk
 from mudd_core.config.log import LogConfig
 from mudd_core.config.mesh import DistConfig, MeshConfig
 from mudd_core.config.optim import OptimConfig
-from mudd_core.config.protocols import PROTOCOLS
+from mudd_core.config.pipelines import PROTOCOLS, spec_of
 from mudd_core.config.sections import explain_assignment, section_of
 from mudd_core.config.train import MICRO_BATCH_SIZE, TrainConfig
 from mudd_core.config.tune import LoraConfig, TuneConfig
@@ -214,3 +214,24 @@ def fields_of_all() -> list[FieldInfo]:
     for family in FAMILIES.values():
         found |= {info.path: info for info in walk(Sections(model=family.config()))}
     return list(found.values())
+
+
+def shard_count(config: Sections) -> int:
+    """Logical shards in use: train.logical_shards, capped at the largest power of two not above the batch."""
+    return config.train.shard_count()
+
+
+def protocol_of(config: Sections) -> str:
+    """The protocol in force: what eval.protocol names, else that of data.pipeline."""
+    asked = config.eval.protocol
+    return spec_of(config.data.pipeline).protocol if asked == "auto" else asked
+
+
+def validation_batch(config: Sections) -> int:
+    """Return the rows of a validation batch."""
+    return config.eval.batch_size or config.train.batch_size
+
+
+def lora_of(config: Sections) -> LoraConfig | None:
+    """The adapters that a run has, if it trains some."""
+    return config.lora if config.tune.method == "lora" else None

@@ -17,7 +17,7 @@ from mudd_core.base.in_use import InUse, alone
 from mudd_core.base.other_names import MODEL, Hinted
 from mudd_core.base.types import Array, Float32
 from mudd_core.config import Config, LoraConfig, ModelConfig
-from mudd_core.config.tune import lora_of
+from mudd_core.config.schema import lora_of
 from mudd_core.dist import Comm
 from mudd_core.engine import immediate
 from mudd_core.engine.argument_check import require_model_config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mudd_core.config import Config
-from mudd_core.config.tune import lora_of
+from mudd_core.config.schema import lora_of
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.engine.optimizer_groups import by_name, optimizer_groups

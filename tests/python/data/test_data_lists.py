@@ -6,8 +6,7 @@ import pytest
 
 from listed_names import ROOT, files_that_list, lists
 from mudd_core.config.data import FORMATS
-from mudd_core.config.pipelines import PIPELINES
-from mudd_core.config.protocols import PROTOCOLS
+from mudd_core.config.pipelines import PIPELINES, PROTOCOLS
 from mudd_core.data import formats, pipelines
 
 # MaxText's dataset types and the pipeline that each becomes: names of another program.

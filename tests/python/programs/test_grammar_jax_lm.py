@@ -14,7 +14,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli import main as cli
 from mudd_core.config import GPT2Config, read_config
 from mudd_core.config.fields import walk
-from mudd_core.config.protocols import protocol_of
+from mudd_core.config.schema import protocol_of
 from mudd_core.data.tokenizers.bpe_training import train_bpe
 from mudd_core.programs.detect import program_of, resolve
 from mudd_core.programs.explain import origin_text

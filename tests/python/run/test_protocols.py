@@ -13,8 +13,9 @@ import pytest
 
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, DataConfig, EvalConfig, TrainConfig, load_config
-from mudd_core.config.protocols import protocol_faults, protocol_of
+from mudd_core.config.rules import protocol_faults
 from mudd_core.config.saved import config_hash, from_dict, merge_for_resume, to_dict
+from mudd_core.config.schema import protocol_of
 from mudd_core.run.build.protocols import (
     batches_of,
     mean_loss,

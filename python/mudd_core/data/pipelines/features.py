@@ -19,7 +19,8 @@ from numpy.lib.format import write_array_header_1_0
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Int32, JsonObject
 from mudd_core.config import Config, DataConfig
-from mudd_core.config.protocols import PROTOCOLS, protocol_of, validation_batch
+from mudd_core.config.pipelines import PROTOCOLS
+from mudd_core.config.schema import protocol_of, validation_batch
 from mudd_core.data.formats import only
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import BadRecords, Format, Record, dropped_note, ids_of, require_ids

@@ -24,7 +24,8 @@ from mudd_core.base.framing import HEADER_BYTES
 from mudd_core.base.regular_files import read_bytes, write_file
 from mudd_core.base.types import Int64, JsonObject
 from mudd_core.config import Config
-from mudd_core.config.protocols import WHOLE_BATCHES, protocol_of, validation_batch
+from mudd_core.config.pipelines import WHOLE_BATCHES
+from mudd_core.config.schema import protocol_of, validation_batch
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import BadRecords, dropped_note, ids_of, require_ids
 from mudd_core.data.formats.tfrecord import feature_of, offsets, payload_at

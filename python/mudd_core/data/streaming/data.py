@@ -15,7 +15,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import notes_stream
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config
-from mudd_core.config.pipelines import spec_of, stream_faults
+from mudd_core.config.pipelines import spec_of
+from mudd_core.config.rules import stream_faults
 from mudd_core.data.cache.token_cache import TokenCache
 from mudd_core.data.documents.source import DocumentSource, TextFiles
 from mudd_core.data.progress import ConsoleProgress

@@ -8,8 +8,7 @@ from itertools import chain
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
-from mudd_core.config import Config
-from mudd_core.config.check import shard_count
+from mudd_core.config import Config, shard_count
 from mudd_core.config.fields import replace_path
 from mudd_core.config.train import MICRO_BATCH_SIZE
 

@@ -12,7 +12,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.units import bytes_text
 from mudd_core.config import Config, ModelConfig, check_config, mesh_of
 from mudd_core.config.mesh import MOST_RANKS
-from mudd_core.config.tune import lora_of
+from mudd_core.config.schema import lora_of
 from mudd_core.engine import memory
 from mudd_core.run.build.disk_space import checkpoint_bytes
 from mudd_core.run.build.mesh_search import Choice, meshes

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mudd_core import _core
 from mudd_core.config import Config, MeshConfig, ModelConfig
-from mudd_core.config.tune import lora_of
+from mudd_core.config.schema import lora_of
 from mudd_core.dist import Comm
 from mudd_core.run.build.place import ALONE, Place
 from mudd_core.run.build.stored_types import StoredTypes, stored_in

@@ -13,7 +13,8 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Array
 from mudd_core.config import Config
-from mudd_core.config.protocols import PROTOCOLS, protocol_of, validation_batch
+from mudd_core.config.pipelines import PROTOCOLS
+from mudd_core.config.schema import protocol_of, validation_batch
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Rows

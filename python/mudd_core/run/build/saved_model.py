@@ -10,7 +10,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import JsonObject
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Config
-from mudd_core.config.tune import lora_of
+from mudd_core.config.schema import lora_of
 from mudd_core.data import pipelines
 from mudd_core.engine.batch_part import cut_batch
 from mudd_core.engine.model import Model

@@ -12,7 +12,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Array
 from mudd_core.checkpoint.weights import weight_files
 from mudd_core.config import Config, ModelConfig
-from mudd_core.config.tune import lora_of
+from mudd_core.config.schema import lora_of
 from mudd_core.engine.frozen import frozen_types, stored_note
 from mudd_core.run.build.lent_weights import lent_weights
 from mudd_core.run.build.start_source import base_path, run_and_step

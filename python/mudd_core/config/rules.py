@@ -1,0 +1,234 @@
+"""Rules between the fields of a config whose fields are right, one message for each broken rule."""
+
+from __future__ import annotations
+
+from mudd_core.base.paths import url_fault
+from mudd_core.base.storage import is_bucket, mapped, readable
+from mudd_core.config.families import MupConfig
+from mudd_core.config.groups import parse_groups
+from mudd_core.config.mesh import PISSA
+from mudd_core.config.pipelines import PIPELINES, listed, spec_of
+from mudd_core.config.schema import Sections, StartConfig
+from mudd_core.config.train import profile_window, save_steps
+from mudd_core.config.tune import last_blocks
+
+_MOST_TOKENS = 2**31 - 1  # of a batch: its ids are counted in 32 bits
+
+
+def faults_between(config: Sections) -> list[str]:
+    """Return the broken rules, those of the model first."""
+    faults = (
+        _model_faults(config)
+        + _train_faults(config)
+        + _path_faults(config)
+        + protocol_faults(config)
+        + _asked_stream_faults(config)
+        + _bad_record_faults(config)
+    )
+    if not config.name or "/" in config.name or config.name.startswith("."):
+        faults.append(f"name: expected a plain folder name, got '{config.name}'")
+    return faults
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
+
+
+def _model_faults(config: Sections) -> list[str]:
+    model = config.model
+    faults = model.faults()
+    if model.max_seq_len and config.train.seq_len > model.max_seq_len:
+        faults.append(
+            f"train.seq_len: expected at most model.max_seq_len ({model.max_seq_len}), "
+            f"got {config.train.seq_len}"
+        )
+    return faults
+
+
+def _train_faults(config: Sections) -> list[str]:
+    train, optim, faults = config.train, config.optim, []
+    for name, windows in (("train", train.batch_size), ("eval", config.eval.batch_size)):
+        if windows * train.seq_len > _MOST_TOKENS:
+            faults.append(
+                f"{name}.batch_size: expected at most {_MOST_TOKENS} tokens in a batch, got {windows} windows of "
+                f"{train.seq_len} (train.seq_len)"
+            )
+    if not config.sample.top_p > 0:
+        faults.append(f"sample.top_p: expected more than 0, got {config.sample.top_p!r}")
+    shards = train.shard_count()
+    if not _is_power_of_two(train.logical_shards):
+        faults.append(f"train.logical_shards: expected a power of two, got {train.logical_shards}")
+    if 0 < train.micro_batch_size < train.batch_size and train.batch_size % shards:
+        faults.append(
+            f"train.micro_batch_size: needs logical shards of equal size, but train.batch_size {train.batch_size} "
+            f"is no multiple of the {shards} shards; take another batch size or train.micro_batch_size=0"
+        )
+    if 0 < optim.schedule_steps < optim.warmup_steps:
+        faults.append(
+            f"optim.schedule_steps: expected 0 or at least optim.warmup_steps ({optim.warmup_steps}), "
+            f"got {optim.schedule_steps}"
+        )
+    if train.epochs and spec_of(config.data.pipeline).endless:
+        faults.append(f"train.epochs: data.pipeline={config.data.pipeline} has no end; set train.steps")
+    faults += _validation_faults(config)
+    if config.eval.target_loss and not (train.eval_every or config.eval.every_tokens):
+        faults.append(
+            "eval.target_loss: needs validations on the way; set train.eval_every or eval.every_tokens"
+        )
+    if optim.rule != "sp" and not hasattr(config.model, "d_base"):
+        faults.append(
+            f"optim.rule: '{optim.rule}' needs a model with a base width (family mup), got {config.model.family}"
+        )
+    model = config.model
+    if optim.rule == "mup" and isinstance(model, MupConfig) and model.d_model < model.d_base:
+        faults.append(
+            f"model.d_base: expected at most d_model ({model.d_model}) for optim.rule=mup, got {model.d_base}"
+        )
+    faults += _start_faults(config.start) + tune_faults(config)
+    for name in ("beta1", "beta2", "momentum", "muon_momentum"):
+        if getattr(optim, name) >= 1:
+            faults.append(f"optim.{name}: expected less than 1, got {getattr(optim, name)!r}")
+    return faults + _spelling_faults(config)
+
+
+def _spelling_faults(config: Sections) -> list[str]:
+    """Return the faults of strings with a form: train.profile, train.save_at and optim.groups."""
+    train, optim, faults = config.train, config.optim, list[str]()
+    if train.profile:
+        try:
+            if profile_window(train.profile)[0] >= train.steps:
+                faults.append(
+                    f"train.profile: expected FROM below train.steps ({train.steps}), got {train.profile!r}"
+                )
+        except ValueError as fault:
+            faults.append(f"train.profile: {fault}")
+    try:
+        save_steps(train.save_at)
+    except ValueError as fault:
+        faults.append(f"train.save_at: {fault}")
+    try:
+        parse_groups(optim.groups)
+    except ValueError as fault:
+        faults.append(f"optim.groups: {fault}")
+    return faults
+
+
+def _start_faults(start: StartConfig) -> list[str]:
+    faults = []
+    if start.grow_init == "zero_both" and not start.force:
+        faults.append(
+            "start.grow_init: zero_both leaves new slots that can never learn (all their gradients are zero); "
+            "take zero_keys, or set start.force=true"
+        )
+    if not start.load_parameters_path and (
+        start.keep_optimizer or start.load_parameters_path_slot_number > 0
+    ):
+        faults.append("start.load_parameters_path: expected a path, as the other fields of start are set")
+    if start.keep_step and not start.keep_optimizer:
+        faults.append(
+            "start.keep_step: expected start.keep_optimizer=true with it, as a run that goes on has both"
+        )
+    return faults
+
+
+def _validation_faults(config: Sections) -> list[str]:
+    """The faults of fields that compare validations."""
+    train, faults = config.train, []
+    periodic = train.eval_every or config.eval.every_tokens or train.epochs
+    for name, is_set in (("patience", train.patience > 0), ("keep_best", train.keep_best)):
+        if is_set and not periodic:
+            faults.append(
+                f"train.{name}: needs validations on the way; set train.eval_every or eval.every_tokens"
+            )
+    if train.keep_best and not train.save:
+        faults.append("train.keep_best: needs checkpoints, but train.save=false writes none")
+    return faults
+
+
+def _path_faults(config: Sections) -> list[str]:
+    paths = {"data.cache_dir": mapped(config.data.cache_dir, config.storage.map)}
+    source = readable(config.start.load_parameters_path, config.storage.map)
+    if not is_bucket(source):  # the run there is fetched at the start
+        paths["start.load_parameters_path"] = source
+    return [f"{name}: {fault}" for name, path in paths.items() if (fault := url_fault(path))]
+
+
+def _bad_record_faults(config: Sections) -> list[str]:
+    """Return the fault of data.bad_records=drop for a pipeline without records."""
+    data = config.data
+    if data.bad_records == "fail" or spec_of(data.pipeline).has_records:
+        return []
+    return [
+        f"data.bad_records: data.pipeline={data.pipeline} has no records that can be dropped; expected fail"
+    ]
+
+
+def protocol_faults(config: Sections) -> list[str]:
+    """A message if eval.protocol is that of another pipeline."""
+    pipeline, asked = config.data.pipeline, config.eval.protocol
+    spec = spec_of(pipeline)
+    known = [name for name in ("auto", spec.protocol, spec.earlier_protocol) if name]
+    if asked in known:
+        return []
+    names = f"{', '.join(known[:-1])} or {known[-1]}"
+    return [f"eval.protocol: expected {names}, those of data.pipeline={pipeline}, got {asked}"]
+
+
+def stream_faults(config: Sections) -> list[str]:
+    """Why the data of a config cannot be streamed, each with the way out."""
+    data, faults = config.data, []
+    if not spec_of(data.pipeline).streams:
+        streamed = listed((one for one in PIPELINES.values() if one.streams), "or")
+        faults.append(f"stream: expected data.pipeline={streamed}, got {data.pipeline}; take data.cache=full")
+    if data.tokenizer == "bpe":
+        faults.append(
+            "stream: expected a tokenizer that is there, got data.tokenizer=bpe, which is trained on all the text "
+            "first; name one, or take data.cache=full"
+        )
+    if config.train.epochs:
+        faults.append(
+            "stream: expected train.steps, got train.epochs, whose steps only the whole text tells; set train.steps, "
+            "or take data.cache=full"
+        )
+    return faults
+
+
+def _asked_stream_faults(config: Sections) -> list[str]:
+    """The same where the config asks for a stream."""
+    return [f"data.cache={fault}" for fault in stream_faults(config)] if config.data.cache == "stream" else []
+
+
+def tune_faults(config: Sections) -> list[str]:
+    """The broken rules of the sections tune and lora."""
+    method, lora, start, faults = config.tune.method, config.lora, config.start, list[str]()
+    count = last_blocks(method)
+    if method not in ("lora", "full") and not count:
+        return [f"tune.method: expected lora, full or last:N with N blocks, such as last:2, got '{method}'"]
+    if count > config.model.n_layer:
+        faults.append(
+            f"tune.method: expected at most last:{config.model.n_layer} (model.n_layer), got '{method}'"
+        )
+    if method != "full" and config.train.trainable:
+        faults.append(f"train.trainable: tune.method={method} says what trains; leave one of the two out")
+    if lora.dropout >= 1:
+        faults.append(f"lora.dropout: expected less than 1, got {lora.dropout:g}")
+    if not lora.targets.strip(" ,"):
+        faults.append("lora.targets: expected all, or names of linear layers such as q,v, got none")
+    if method != "lora":
+        return faults
+    if not start.load_parameters_path:
+        faults.append(
+            "start.load_parameters_path: tune.method=lora needs the base model that adapters are for"
+        )
+    if lora.init == "pissa" and not lora.alpha > 0:
+        faults.append(f"lora.alpha: expected more than 0 for lora.init=pissa, got {lora.alpha:g}")
+    if lora.init == "pissa" and lora.start_from:
+        faults.append(
+            "lora.start_from: lora.init=pissa takes adapters out of the base; leave one of the two out"
+        )
+    if lora.init == "pissa" and config.mesh.zero == 3:
+        faults.append(f"lora.init: {PISSA.why}")
+    for name in ("keep_optimizer", "keep_step"):
+        if getattr(start, name):
+            faults.append(f"start.{name}: tune.method=lora takes weights alone; leave it out")
+    return faults
