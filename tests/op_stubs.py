@@ -7,7 +7,7 @@ import textwrap
 
 from mudd_core import ops
 from mudd_core._core import OpInput, OpOutput, OpSpec, op_specs
-from mudd_core.ops.faces import repeated_name
+from mudd_core.ops.call import repeated_name
 
 HEAD = '''"""Types of the ops; written by tests/stubs.py."""
 

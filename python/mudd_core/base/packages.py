@@ -1,10 +1,15 @@
-"""Packages that only some inputs need: imported where they are used, refused in words where they are missing."""
+"""Packages that only some inputs need: import them on first use, and say how to install a missing one.
+
+Also the shared libraries that an extension module is linked to.
+"""
 
 from __future__ import annotations
 
 import importlib
+import re
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -90,3 +95,13 @@ def needed(module: str, argument: str, purpose: str) -> ModuleType:
         raise UserError(
             f"{argument}: expected the package {package} {purpose}, got none; install it: {command}"
         ) from None
+
+
+def linked_library(module: str, name: str) -> Path | None:
+    """Return the file of a library, None where the module has it inside. name: its beginning, as `libmpi`."""
+    try:
+        text = subprocess.run(["ldd", module], capture_output=True, text=True, check=False, timeout=20).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(rf"{re.escape(name)}\w*\.so\S* => (/\S+)", text)
+    return None if found is None else Path(found[1])

@@ -7,12 +7,11 @@ docs/checkpoints.md has the format, the order of a save, and the test behind eac
 
 from mudd_core.checkpoint.fingerprint import final_hash
 from mudd_core.checkpoint.load import Checkpoint, PassedOver, load_newest, load_step
-from mudd_core.checkpoint.retain import drop_after, keep_last
 from mudd_core.checkpoint.save import save, space_for
 from mudd_core.checkpoint.state_part import StatePart, is_weight, whole_tensors
 from mudd_core.checkpoint.steps import list_steps, recover, step_folder
 from mudd_core.checkpoint.stored import whole_parts
-from mudd_core.checkpoint.verify import verify_step
+from mudd_core.checkpoint.verify import drop_after, keep_last, verify_step
 from mudd_core.checkpoint.weights import load_weights
 
 __all__ = [

@@ -18,7 +18,7 @@ from mudd_core.checkpoint.load import load_step
 from mudd_core.checkpoint.state_part import is_weight
 from mudd_core.checkpoint.steps import MANIFEST, step_of
 from mudd_core.checkpoint.stored import Place, StoredTensor
-from mudd_core.checkpoint.weights_index import indexed_files, require_indexed
+from mudd_core.checkpoint.weights_folder import indexed_files, require_indexed
 
 _CONVERTED = "load it in that program, write model.save_pretrained(FOLDER) and give FOLDER"
 SHARDED = (

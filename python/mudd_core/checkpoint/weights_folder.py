@@ -1,10 +1,13 @@
-"""A folder of config.json, safetensors and further files, which appears whole or not at all."""
+"""Folders of config.json, safetensors and other files, which appear whole or not at all, and their index.
+
+model.safetensors.index.json lists the file of each tensor, as Hugging Face writes it.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -12,9 +15,11 @@ from typing import TypeAlias
 import numpy as np
 
 from mudd_core import _core
-from mudd_core.base.errors import SaveError, write_reason
+from mudd_core.base.errors import FormatError, SaveError, UserError, write_reason
+from mudd_core.base.paths import local
+from mudd_core.base.regular_files import read_text
 from mudd_core.base.types import Array, Json
-from mudd_core.checkpoint import dtypes, weights_index
+from mudd_core.checkpoint import dtypes
 from mudd_core.checkpoint.steps import new_id
 from mudd_core.checkpoint.stored import StoredTensor
 from mudd_core.checkpoint.write_plan import width
@@ -87,9 +92,7 @@ def write_folder(
             if len(shards) > 1:
                 where = {member[0]: file for file, members in shards.items() for member in members}
                 total = sum(tensor.bytes for tensor in later.values())
-                _core.replace_file(
-                    str(work / weights_index.NAME), weights_index.index_text(where, total).encode()
-                )
+                _core.replace_file(str(work / INDEX_NAME), index_text(where, total).encode())
             for name, data in (files or {}).items():
                 _core.make_folders(str((work / name).parent))
                 _core.replace_file(str(work / name), data)
@@ -121,3 +124,54 @@ def _shards(weights: Mapping[str, Later], shard_bytes: int, stem: str) -> dict[s
     if len(files) == 1:
         return {f"{stem}.safetensors": files[0]}
     return {f"{stem}-{i + 1:05}-of-{len(files):05}.safetensors": file for i, file in enumerate(files)}
+
+
+INDEX_NAME = "model.safetensors.index.json"
+
+
+def index_text(files: Mapping[str, str], total_bytes: int) -> str:
+    """Return the text of an index. files: name of the file by tensor. total_bytes: of all tensors."""
+    return json.dumps({"metadata": {"total_size": total_bytes}, "weight_map": dict(files)}, indent=2) + "\n"
+
+
+def indexed_files(folder: Path) -> list[Path] | None:
+    """Return the files that the index of a folder names, sorted; None where the folder has no index.
+
+    FormatError for an index that is damaged, UserError for one that names files elsewhere or missing files.
+    """
+    index = folder / INDEX_NAME
+    places = _places(index)
+    if places is None:
+        return None
+    for name in (names := sorted(set(places.values()))):
+        if not isinstance(name, str) or "/" in name or not local(name, f"{index}: file").name:
+            raise UserError(f"{index}: expected names of files beside it, got {name!r}")
+        if not (folder / name).is_file():
+            raise UserError(f"{index} names a file '{name}' that is not in {folder}; copy the folder again")
+    return [folder / name for name in names]
+
+
+def require_indexed(folder: Path, found: Collection[str]) -> None:
+    """FormatError for a tensor of a folder's index that no file of it has. found: the names in the files."""
+    index = folder / INDEX_NAME
+    places = _places(index) or {}
+    if absent := sorted(set(places) - set(found)):
+        name = absent[0]
+        raise FormatError(
+            str(index),
+            0,
+            f"tensor '{name}' should be in '{places[name]}', which does not have it ({len(absent)} absent); "
+            "copy the folder again",
+        )
+
+
+def _places(index: Path) -> dict[str, str] | None:
+    """Name of the file by tensor; None where there is no index."""
+    if not index.is_file():
+        return None
+    try:
+        places = json.loads(read_text(index))["weight_map"]
+        _ = sorted(set(places.values()))  # strings alone
+        return dict(places)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise FormatError(str(index), 0, f"not an index of safetensors files ({error})") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from mudd_core.base.help_text import WIDTH, folded
+from mudd_core.base.show.terminal import WIDTH, folded
 from mudd_core.base.surroundings import program
 from mudd_core.cli.main_help import WRITING, example_lines, option_lines
 from mudd_core.cli.names import OPTIONS, READING

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mudd_core import __version__
-from mudd_core.base.help_text import folded
 from mudd_core.base.packages import pages
+from mudd_core.base.show.terminal import folded
 from mudd_core.base.surroundings import program
 from mudd_core.cli.names import COMMANDS, JOB_OPTIONS, OPTIONS, TOOLS, is_optional
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NoReturn, TypeVar
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.help_text import WIDTH, folded
+from mudd_core.base.show.terminal import WIDTH, folded
 from mudd_core.base.surroundings import program, typed_program
 from mudd_core.config.arguments import Arguments, argument, is_plain
 from mudd_core.config.overrides import field_path

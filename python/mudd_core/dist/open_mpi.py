@@ -8,8 +8,7 @@ import subprocess
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.linked import linked_library
-from mudd_core.base.packages import build_with_mpi
+from mudd_core.base.packages import build_with_mpi, linked_library
 
 
 def find_mpirun() -> str:

@@ -15,15 +15,17 @@ from mudd_core.base.types import Array
 from mudd_core.config import ModelConfig
 from mudd_core.engine.bare_model import BareModel
 from mudd_core.engine.planned import tree_sum
-from mudd_core.engine.value_names import LOGITS, chosen_values, value_names
 from mudd_core.engine.watched import (
+    LOGITS,
     Patches,
     Patching,
+    chosen_values,
     loss_and_count,
     patched_evaluation,
     patched_logits,
     patched_loss,
     patched_tokens,
+    value_names,
     watched,
 )
 from mudd_core.graph.recording import taped

@@ -19,7 +19,7 @@ from mudd_core.config import Config, MupConfig
 from mudd_core.graph import scopes
 from mudd_core.graph.recording import Recorder, recorded, running
 from mudd_core.models import Batch, model_function
-from mudd_core.models.mup_names import original_name
+from mudd_core.models.mup import original_name
 from mudd_core.models.unfused import ScoreOptions, weight_columns
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A model that runs at once on arrays under a scope that watches it: evaluation while a patch is in force.
+"""The values inside a model by name, and evaluation at once on arrays while a patch replaces some of them.
 
 The planned graphs know nothing of it. Values, losses and logits have their bits where nothing is replaced.
 """
@@ -12,17 +12,49 @@ from types import TracebackType
 
 import numpy as np
 
-from mudd_core import nn
+from mudd_core import _core, nn
 from mudd_core.base.types import Array
 from mudd_core.config import ModelConfig, mixture_of
 from mudd_core.engine.bare_model import BareModel
 from mudd_core.engine.evaluation import piece_size, pieces
+from mudd_core.engine.name_patterns import choose_names
 from mudd_core.engine.planned import tree_sum
-from mudd_core.engine.value_names import LOGITS, chosen_values
 from mudd_core.graph import scopes
-from mudd_core.graph.recording import running, taped
+from mudd_core.graph.recording import Recorder, Value, recorded, running, taped
 from mudd_core.graph.watching import Patch, Watcher
 from mudd_core.models import Batch, Hidden, model_function
+
+LOGITS = "logits"  # [B, T, V]: of Hidden, no model function makes them
+_LISTED = "model.names() lists all"
+# Two shapes of ids. An axis that grows as the samples do is B, one that grows as the length does is T.
+_SHAPES = ((1, 1), (3, 2))
+_LETTERS = {(1, 3): "B", (1, 2): "T"}
+
+
+def value_names(config: ModelConfig) -> dict[str, str]:
+    """Name to shape of each value, such as "[B, T, 64]", in the order in which the model computes them."""
+    one, other = (_sown(config, shape) for shape in _SHAPES)
+    return {name: _shape(one[name], other[name]) for name in one}
+
+
+def _sown(config: ModelConfig, shape: tuple[int, int]) -> Mapping[str, Value]:
+    store = _core.ParamStore()  # declares parameters, takes no memory
+    recorder = Recorder(store, training=False, samples=shape[0], shards=1, capture=["*"])
+    with running(recorder):
+        hidden = model_function(config)(config, Batch(recorder.input("inputs", shape)), None)
+        return recorder.sown | {LOGITS: recorded(hidden.logits())}
+
+
+def _shape(one: Value, other: Value) -> str:
+    axes = (_LETTERS.get(pair, str(pair[0])) for pair in zip(one.shape, other.shape, strict=True))
+    dtype = one.recorder.graph.dtype(one.number)
+    return ("int32 " if dtype == "int32" else "") + f"[{', '.join(axes)}]"
+
+
+def chosen_values(patterns: list[str], names: list[str], place: str) -> list[str]:
+    """The names that the patterns choose; UserError with the nearest names for a pattern that chooses none."""
+    return choose_names(patterns, names, place, what="the names of values", listed=_LISTED)
+
 
 Patches = Mapping[str, Patch]
 

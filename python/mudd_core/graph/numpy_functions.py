@@ -1,10 +1,19 @@
-"""NumPy's functions of tensors beside the ufuncs: those with a method here, those that read numbers, all others."""
+"""NumPy's functions of tensors, and comparisons, which return NumPy's booleans without a gradient.
+
+A function calls the method of the same name, reads the numbers, or is refused if it would lose a gradient.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from mudd_core.base.types import Array, Bool
+
+if TYPE_CHECKING:
+    from mudd_core.graph.operators import Operand
 
 _METHODS = {np.sum: "sum", np.mean: "mean", np.reshape: "reshape", np.transpose: "transpose"}
 _SIZES = {np.shape: "shape", np.ndim: "ndim", np.size: "size"}
@@ -59,3 +68,43 @@ if not TYPE_CHECKING:
             isinstance(one, np.ndarray | np.floating | float) and np.asarray(one).dtype.kind == "f"
             for one in parts
         )
+
+
+class Comparisons:
+    """== != < <= > >= of the numbers of a tensor with a tensor, an array or a number."""
+
+    data: Array
+
+    __hash__ = object.__hash__  # __eq__ would remove it
+
+    def __eq__(self, other: Operand) -> Bool:  # type: ignore[override]
+        return np.equal(self.data, _compared_numbers(other))
+
+    def __ne__(self, other: Operand) -> Bool:  # type: ignore[override]
+        return np.not_equal(self.data, _compared_numbers(other))
+
+    def __lt__(self, other: Operand) -> Bool:
+        return np.less(self.data, _compared_numbers(other))
+
+    def __le__(self, other: Operand) -> Bool:
+        return np.less_equal(self.data, _compared_numbers(other))
+
+    def __gt__(self, other: Operand) -> Bool:
+        return np.greater(self.data, _compared_numbers(other))
+
+    def __ge__(self, other: Operand) -> Bool:
+        return np.greater_equal(self.data, _compared_numbers(other))
+
+    def _compared(self, ufunc: np.ufunc, inputs: Sequence[Operand]) -> Array | None:
+        if ufunc not in _COMPARISONS:
+            return None
+        left, right = map(_compared_numbers, inputs)
+        return np.asarray(ufunc(left, right))
+
+
+_COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
+
+
+def _compared_numbers(operand: Operand) -> Array:
+    """The numbers that a comparison reads."""
+    return operand.data if isinstance(operand, Comparisons) else np.asarray(operand)

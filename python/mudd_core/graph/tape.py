@@ -18,9 +18,9 @@ from mudd_core.base.in_use import InUse
 from mudd_core.base.other_names import TENSOR, Hinted
 from mudd_core.base.types import Array, Float32
 from mudd_core.graph import scopes
-from mudd_core.graph.comparisons import Comparisons
 from mudd_core.graph.constants import as_array, as_input
 from mudd_core.graph.differentiable import Differentiable
+from mudd_core.graph.numpy_functions import Comparisons
 from mudd_core.graph.operators import Operators
 from mudd_core.graph.records import FunctionCall, Record, walk_back
 

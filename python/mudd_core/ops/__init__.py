@@ -12,8 +12,7 @@ from typing import Never
 
 from mudd_core.base.other_names import OPS, unknown
 from mudd_core.graph.recording import Like as Like
-from mudd_core.ops.call import custom
-from mudd_core.ops.faces import functions
+from mudd_core.ops.call import custom, functions
 
 _functions = functions()
 globals().update(_functions)

@@ -1,12 +1,17 @@
-"""Ops on arrays, tensors of the tape or values of a graph: argument checks, then the executor of the inputs."""
+"""Ops on arrays, tensors of the tape or values of a graph: the functions `<op>` and `<op>_backward`.
+
+Each function is made from the declaration of its op: it checks the arguments and calls the executor of the inputs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from mudd_core._core import op_specs
 from mudd_core.base.types import Array
 from mudd_core.graph import tape
 from mudd_core.graph.constants import as_input
@@ -14,9 +19,9 @@ from mudd_core.graph.recording import Like, Value
 from mudd_core.graph.tape import Tensor
 
 if TYPE_CHECKING:
-    from mudd_core._core import OpInput, OpSpec
+    from mudd_core._core import OpInput, OpSpec, Option
 
-Option = bool | int | float | str
+OptionValue = bool | int | float | str
 Gradient: TypeAlias = "Array | Tensor | None"
 
 
@@ -76,7 +81,7 @@ def checked(op: str, name: str, value: Any, dtype: str) -> Array | Tensor:
     return array
 
 
-def apply(op: Op, inputs: Sequence[Like | None], options: dict[str, Option]) -> Any:
+def apply(op: Op, inputs: Sequence[Like | None], options: dict[str, OptionValue]) -> Any:
     """Records the op if an input belongs to a graph, else runs it at once (on the tape, if one is a tensor of it)."""
     recorders = [i.recorder for i in inputs if isinstance(i, Value)]
     given: list[Any] = list(inputs) if recorders else op.checked(inputs)
@@ -91,7 +96,7 @@ def backward(
     op: Op,
     gradient: Gradient | Sequence[Gradient],
     inputs: Sequence[Array | Tensor | None],
-    options: dict[str, Option],
+    options: dict[str, OptionValue],
 ) -> tuple[Array | None, ...]:
     """Gradients of the inputs, given those of the outputs (one array or a tuple), from a fresh forward pass."""
     arrays = [i.data if isinstance(i, Tensor) else i for i in op.checked(inputs)]
@@ -127,3 +132,85 @@ def custom(forward: Callable[..., Any], backward: Callable[..., Any], *inputs: A
     if recorders:
         return recorders[0].custom(forward, backward, list(inputs))
     return tape.call_custom(forward, backward, list(inputs))
+
+
+Function = Callable[..., Any]
+
+
+def functions() -> dict[str, Function]:
+    """The functions of all ops by name."""
+    made: dict[str, Function] = {}
+    for spec in op_specs():
+        op = Op(spec)
+        made[op.name] = _forward(op, f"{spec.help}\n{option_text(op.options)}".strip())
+        made[f"{op.name}_backward"] = _backward(op, f"{gradient_text(op)}\n\n{spec.backward_help}".strip())
+    return made
+
+
+def _forward(op: Op, text: str) -> Function:
+    def call(*inputs: Any, **options: Any) -> Any:
+        return apply(op, op.bind(inputs, options, op.inputs), options)
+
+    return _described(call, op.name, text, _parameters(op, op.inputs))
+
+
+def _backward(op: Op, text: str) -> Function:
+    inputs = [one for one in op.inputs if not one.state]
+    gradient = f"d{op.outputs[0].name}"
+
+    def call(*given: Any, **options: Any) -> Any:
+        if gradient in options:
+            given = (options.pop(gradient), *given)
+        if not given:
+            raise TypeError(f"[{op.name}] {gradient}: expected an array, got nothing")
+        return backward(op, given[0], op.bind(given[1:], options, inputs), options)
+
+    first = Parameter(gradient, Parameter.POSITIONAL_OR_KEYWORD)
+    return _described(call, f"{op.name}_backward", text, [first, *_parameters(op, inputs)])
+
+
+def _described(call: Function, name: str, text: str, parameters: Sequence[Parameter]) -> Function:
+    call.__name__ = call.__qualname__ = name
+    call.__module__ = "mudd_core.ops"
+    call.__doc__ = text
+    vars(call)["__signature__"] = Signature(parameters)
+    return call
+
+
+def repeated_name(repeated: Sequence[OpInput]) -> str:
+    """The name of the inputs that may repeat, where they are one argument: `*states`."""
+    return repeated[0].name if len(repeated) == 1 else "more"
+
+
+def _parameters(op: Op, inputs: Sequence[OpInput]) -> list[Parameter]:
+    """Inputs, then those that may repeat, then options by name."""
+    made = [
+        Parameter(
+            one.name, Parameter.POSITIONAL_OR_KEYWORD, default=None if one.optional else Parameter.empty
+        )
+        for one in inputs
+    ]
+    if op.repeated:
+        made.append(Parameter(repeated_name(op.repeated), Parameter.VAR_POSITIONAL))
+    for option in op.options:
+        kind = type(option.default)
+        made.append(Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=kind))
+    return made
+
+
+def option_text(options: Sequence[Option]) -> str:
+    """One line for each option: its meaning and its values."""
+    lines = []
+    for option in options:
+        values = ", ".join(option.choices) if option.choices else option.expected
+        plain = isinstance(option.default, bool) or (isinstance(option.default, str) and not option.choices)
+        lines.append(f"    {option.name}: {option.help}." + ("" if plain else f" Values: {values}."))
+    return "\n".join(["", "Options:", *lines, ""]) if lines else ""
+
+
+def gradient_text(op: Op) -> str:
+    """The first line of help of a backward: what it returns."""
+    names = ["None" if one.index else f"d{one.name}" for one in op.inputs if not one.state]
+    more = [f"those of each {repeated_name(op.repeated)}"] if op.repeated else []
+    listed = ", ".join([*names, *more])
+    return f"Gradients ({listed}{',' if len(names) == 1 and not more else ''}) of {op.name}; None for absent inputs."

@@ -10,7 +10,7 @@ import pytest
 
 from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.checkpoint import weights_index, whole_parts
+from mudd_core.checkpoint import weights_folder, whole_parts
 from mudd_core.checkpoint.steps import step_name, step_of
 from mudd_core.run.build.start_source import run_and_step
 from mudd_core.run.store.run_folder import RunFolder
@@ -41,18 +41,18 @@ def test_a_renamed_step_says_to_rename_it_back(tmp_path: Path) -> None:
 
 
 def test_an_index_reads_what_it_was_written_with(tmp_path: Path) -> None:
-    assert weights_index.indexed_files(tmp_path) is None
+    assert weights_folder.indexed_files(tmp_path) is None
     for name in ("a.safetensors", "b.safetensors", "unnamed.safetensors"):
         (tmp_path / name).touch()
-    text = weights_index.index_text({"y": "b.safetensors", "x": "a.safetensors", "z": "a.safetensors"}, 12)
-    (tmp_path / weights_index.NAME).write_text(text)
-    assert weights_index.indexed_files(tmp_path) == [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
+    text = weights_folder.index_text({"y": "b.safetensors", "x": "a.safetensors", "z": "a.safetensors"}, 12)
+    (tmp_path / weights_folder.INDEX_NAME).write_text(text)
+    assert weights_folder.indexed_files(tmp_path) == [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
     (tmp_path / "b.safetensors").unlink()
     with pytest.raises(UserError, match=r"names a file 'b.safetensors' that is not in"):
-        weights_index.indexed_files(tmp_path)
-    (tmp_path / weights_index.NAME).write_text("[]")
+        weights_folder.indexed_files(tmp_path)
+    (tmp_path / weights_folder.INDEX_NAME).write_text("[]")
     with pytest.raises(FormatError, match="not an index"):
-        weights_index.indexed_files(tmp_path)
+        weights_folder.indexed_files(tmp_path)
 
 
 def _file_of(path: Path, value: float) -> None:
@@ -90,7 +90,7 @@ def test_the_whole_model_is_read_before_the_index_of_shards(tmp_path: Path) -> N
     _file_of(tmp_path / "model.safetensors", 1)
     _file_of(tmp_path / "model-00001-of-00001.safetensors", 2)
     index = {"w": "model-00001-of-00001.safetensors", "gone": "model-00002-of-00002.safetensors"}
-    (tmp_path / weights_index.NAME).write_text(weights_index.index_text(index, 8))
+    (tmp_path / weights_folder.INDEX_NAME).write_text(weights_folder.index_text(index, 8))
     assert list(checkpoint.load_weights(tmp_path)["w"]) == [1, 1]
 
 

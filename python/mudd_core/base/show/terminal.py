@@ -1,9 +1,10 @@
-"""What standard output can show: its width in columns, and whether it has characters beyond ASCII."""
+"""Layout on a terminal: the width of standard output, its characters beyond ASCII, and paragraphs of help."""
 
 from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
@@ -40,3 +41,15 @@ def locale_is_utf8(environment: Mapping[str, str]) -> bool:
     named = (environment.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
     found = next(filter(None, named), "")
     return found.lower().replace("-", "").endswith("utf8")
+
+
+WIDTH = 96  # columns
+
+
+def folded(text: str, width: int = WIDTH) -> str:
+    """Return a text with its paragraphs refilled; a paragraph with an indented line stays as it is."""
+    paragraphs = textwrap.dedent(text).strip().split("\n\n")
+    return "\n\n".join(
+        part if any(line.startswith(" ") for line in part.splitlines()) else textwrap.fill(part, width)
+        for part in paragraphs
+    )

@@ -23,7 +23,7 @@ from mudd_core.config.fields import with_fields
 from mudd_core.interop.layout import Entry, Index
 from mudd_core.interop.settings import Reader, Settings, layers_in, sizes
 from mudd_core.interop.system import Shapes, System, as_ids
-from mudd_core.models.mup_names import original_name
+from mudd_core.models.mup import original_name
 from mudd_core.programs.mu_transformer.keys_values import MODEL_KEYS, activation
 
 _ALL = slice(None)

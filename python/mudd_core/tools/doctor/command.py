@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import UserError, is_full_memory
-from mudd_core.base.help_text import WIDTH
 from mudd_core.base.paths import local
+from mudd_core.base.show.terminal import WIDTH
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.tools.doctor.finding import Finding, Level
 

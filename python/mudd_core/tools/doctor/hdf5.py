@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
-from mudd_core.base.linked import linked_library
+from mudd_core.base.packages import linked_library
 from mudd_core.tools.doctor.finding import Finding, Level
 
 _MODULE = "mudd_core._h5"
