@@ -11,7 +11,7 @@ import pytest
 
 from places import ROOT
 
-COMMANDS = ("train", "test", "lint", "stubs", "docs", "fuzz", "sanitize", "soak", "setup")
+COMMANDS = ("train", "test", "lint", "stubs", "docs", "site", "fuzz", "sanitize", "soak", "setup")
 
 
 def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
