@@ -19,7 +19,7 @@ from mudd_core.config import Config
 from mudd_core.engine.weight_norms import Squares, squares_of
 from mudd_core.run.build.components import Components
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.peak import Peak
+from mudd_core.run.records.machine import Peak
 from mudd_core.run.store.checkpoints import Checkpoints
 
 

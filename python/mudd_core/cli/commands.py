@@ -25,7 +25,7 @@ from mudd_core.engine.memory import GIB
 from mudd_core.programs.program import program_named
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.ranks.hang_watch import reader_watch
-from mudd_core.run.ranks.rank_levels import hold_machine
+from mudd_core.run.ranks.rank_checks import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
 

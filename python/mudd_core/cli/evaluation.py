@@ -16,7 +16,7 @@ from mudd_core.run.loop import signals
 from mudd_core.run.loop.evaluate import evaluate
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Validation
-from mudd_core.run.report.validation_line import ValidationLine
+from mudd_core.run.report.live import ValidationLine
 
 STOPPED = "stopped; the evaluation was dropped"
 

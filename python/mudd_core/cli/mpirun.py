@@ -12,7 +12,7 @@ from pathlib import Path
 from mudd_core.base.surroundings import ENVIRONMENT, launcher_number
 from mudd_core.cli.names import TYPED
 from mudd_core.dist.open_mpi import find_mpirun
-from mudd_core.run.ranks.cores import usable_cores
+from mudd_core.run.ranks.rank_cores import usable_cores
 
 _HOSTFILE = "OMPI_MCA_orte_default_hostfile"  # the MPI operator sets it in its launcher
 _SHELLS = ("ssh", "rsh")  # that mpirun looks for

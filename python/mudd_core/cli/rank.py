@@ -35,10 +35,10 @@ from mudd_core.config import (
 from mudd_core.config.arguments import Arguments
 from mudd_core.config.own_files import fault_in_own_file
 from mudd_core.dist import Comm, launched
-from mudd_core.run.ranks.rank_levels import hold_machine
+from mudd_core.run.ranks.rank_checks import hold_machine
 from mudd_core.run.ranks.ranks import Ranks, everybodys, exit_code, known_to_all
+from mudd_core.run.store.config_source import replay
 from mudd_core.run.store.own_code import own_texts, run_named
-from mudd_core.run.store.registrations import replay
 
 
 def main(asked: Invocation) -> int:

@@ -43,7 +43,7 @@ def split_of(request: Request) -> str:
 
 def require_ranks(request: Request) -> Callable[[int], None]:
     """UserError for options of `validate` and `sample`; what it returns raises it for a run that ranks cannot read."""
-    from mudd_core.run.store.readers import require_readers
+    from mudd_core.run.store.best_step import require_readers
 
     split_of(request)
     count_of(request)

@@ -15,9 +15,8 @@ from mudd_core.base.units import duration
 from mudd_core.config import Config, config_hash
 from mudd_core.config.describe import listing
 from mudd_core.config.pipelines import spec_of
-from mudd_core.run.records.bits import bits_text
-from mudd_core.run.records.guessing import guessing_loss, guessing_text, vocabulary_in_use
-from mudd_core.run.report.last_rows import NOT_FINITE, curve_and_last_rows, shown_number
+from mudd_core.run.records.facts import bits_text, guessing_loss, guessing_text, vocabulary_in_use
+from mudd_core.run.report.curve import NOT_FINITE, curve_and_last_rows, shown_number
 from mudd_core.run.store.best_step import best_step
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import facts_of, read_saved_config

@@ -205,11 +205,10 @@ def _saved(config: Config, summary: Summary) -> str:
 
 def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
     """The config to run, and a note if its file has changed; a UserError says how to train longer where that helps."""
-    from mudd_core.run.store import extension
-    from mudd_core.run.store.config_source import changed_file, of_facts
+    from mudd_core.run.store.config_source import changed_file, of_facts, require_registered
     from mudd_core.run.store.json_files import facts_of, read_saved_config
     from mudd_core.run.store.own_code import as_saved
-    from mudd_core.run.store.registrations import require_registered
+    from mudd_core.run.store.resumed_config import advice
     from mudd_core.run.store.unfinished_import import require_weights
 
     require_weights(store.folder)
@@ -231,5 +230,5 @@ def _adopted(store: RunStore, asked: Config, request: Request) -> Config:
         return config
     except UserError as error:
         saved = read_saved_config(store.folder)
-        advice = extension.advice(request.typed_workdir, saved, asked, store.newest_step(), typed_program())
-        raise UserError(f"{error}{advice}" + (f"\n{note}" if note else "")) from None
+        text = advice(request.typed_workdir, saved, asked, store.newest_step(), typed_program())
+        raise UserError(f"{error}{text}" + (f"\n{note}" if note else "")) from None

@@ -11,8 +11,7 @@ from mudd_core.base.members import object_in
 from mudd_core.base.paths import local
 from mudd_core.config.suggest import nearest
 from mudd_core.interop import load_original
-from mudd_core.run.opened.folders import config_of, folder_tokenizer, own_source
-from mudd_core.run.opened.run import Run, Source
+from mudd_core.run.opened.run import Run, Source, config_of, folder_tokenizer, own_source
 from mudd_core.run.store.original_run import original_run_text, reader_state_of
 
 if TYPE_CHECKING:

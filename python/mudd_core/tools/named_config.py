@@ -41,7 +41,7 @@ def fingerprint_of_run(workdir: str | None) -> str | None:
     """The fingerprint of the data that a run was started with; None without a run, or where it has none yet."""
     if not workdir:
         return None
-    from mudd_core.run.records.data_facts import data_fingerprint
+    from mudd_core.run.records.facts import data_fingerprint
     from mudd_core.run.store.json_files import facts_of
     from mudd_core.run.store.run_folder import RunFolder
     from mudd_core.run.store.saved_run import run_and_step

@@ -19,7 +19,7 @@ from mudd_core.cli import rank
 from mudd_core.cli.argv import parse
 from mudd_core.cli.rank import ended, join_options, shared_request
 from mudd_core.config import config_hash, load_config
-from mudd_core.run.ranks import rank_levels
+from mudd_core.run.ranks import rank_checks
 from mudd_core.run.ranks.ranks import Ranks, rank_cores
 from rank_runs import on_ranks
 
@@ -100,7 +100,7 @@ def levels_held(
     """Exit codes of ranks with these levels, and the levels that ranks are held to, if below their own."""
     levels, held = threading.local(), dict[int, str]()
     monkeypatch.setattr(_core, "detected_isa", lambda: levels.value)
-    monkeypatch.setattr(rank_levels, "hold_to", lambda level: held.__setitem__(levels.rank, level))
+    monkeypatch.setattr(rank_checks, "hold_to", lambda level: held.__setitem__(levels.rank, level))
 
     def work(comm: Any) -> int:
         ranks = Ranks(comm)

@@ -33,7 +33,7 @@ from mudd_core.programs.resolved import Resolved
 from mudd_core.run.build.memory_advice import NONE_FITS
 from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.records.events import StepRecord
-from mudd_core.run.records.peak import Peak
+from mudd_core.run.records.machine import Peak
 from mudd_core.run.report.style import RunFacts, style_of
 from places import ROOT
 

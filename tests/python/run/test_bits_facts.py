@@ -11,7 +11,7 @@ from fake_engine import FakeEngine
 from fake_runs import make
 from mudd_core import _core
 from mudd_core.cli import main
-from mudd_core.run.records import bits
+from mudd_core.run.records import facts as bits
 
 EARLIER = "earlier version, whose bits depend on the CPU's instruction set level"
 

@@ -22,7 +22,7 @@ from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.report.families import held_out as held_out_module
 from mudd_core.run.report.families.experts import expert_loads, experts
 from mudd_core.run.report.families.held_out import held_out
-from mudd_core.run.report.families.slots import by_use
+from mudd_core.run.report.families.measured import by_use
 from mudd_core.run.report.page.run_page import run_page
 from mudd_core.run.store.run_folder import RunFolder
 from page_runs import records_of, update, write_run

@@ -16,7 +16,7 @@ from mudd_core.cli import main
 from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TrainConfig
 from mudd_core.run.loop.learning_watch import UNTRAINED, LearningWatch
 from mudd_core.run.records.events import StepRecord, Validation
-from mudd_core.run.records.guessing import vocabulary_facts, vocabulary_in_use
+from mudd_core.run.records.facts import vocabulary_facts, vocabulary_in_use
 from mudd_core.run.report.page.run_page import run_page
 from mudd_core.run.store.metrics import RecordedValidations
 from mudd_core.run.store.run_folder import RunFolder

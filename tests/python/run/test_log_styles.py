@@ -16,7 +16,7 @@ import fake_runs
 from mudd_core.config import Config, EvalConfig, LogConfig, LossConfig, MupConfig, TrainConfig
 from mudd_core.programs.jax_lm.style import clock
 from mudd_core.run.records.events import StepRecord, Validation
-from mudd_core.run.records.peak import Peak
+from mudd_core.run.records.machine import Peak
 from mudd_core.run.report.style import RunFacts, style_of
 from mudd_core.run.store.run_folder import RunFolder
 

@@ -17,7 +17,7 @@ from fake_runs import make, rows_of, unbroken
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import manifest, manifest_reader
 from mudd_core.config import config_hash, load_config
-from mudd_core.run.store.extension import advice, may_extend
+from mudd_core.run.store.resumed_config import advice, may_extend
 from tiny_run import TinyRun
 
 CONSTANT = ("optim.schedule=constant", "optim.warmup_steps=4")

@@ -16,10 +16,10 @@ import pytest
 
 from mudd_core.base.types import JsonObject
 from mudd_core.config import load_config
+from mudd_core.run.report.page.curves import lanes_of
 from mudd_core.run.report.page.heat_map import MOST_NUMBERS, heat_map
 from mudd_core.run.report.page.line_chart import COLUMNS, Series, kept_rows, line_chart
 from mudd_core.run.report.page.run_page import Status, run_page, status_of
-from mudd_core.run.report.page.time_line import lanes_of
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.run_folder import LOCK
 from page_runs import records_of, update, validation, write_run

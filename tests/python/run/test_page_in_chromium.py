@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import chromium
+from mudd_core.run.report.page.elements import Section
 from mudd_core.run.report.page.heat_map import heat_map
 from mudd_core.run.report.page.run_page import run_page
-from mudd_core.run.report.page.section import Section
 from mudd_core.run.report.page.shell import page as page_of
 from page_runs import records_of, update, validation, write_run
 

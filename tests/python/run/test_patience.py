@@ -22,8 +22,7 @@ from mudd_core.cli import main
 from mudd_core.dist import Comm
 from mudd_core.run.build.rows import no_validation
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.records.events import Summary
-from mudd_core.run.records.validations import Validations
+from mudd_core.run.records.events import Summary, Validations
 from mudd_core.run.store.best_step import best_step, step_asked
 from mudd_core.run.store.json_files import finished_summary
 from mudd_core.run.store.run_folder import RunFolder

@@ -7,7 +7,7 @@ from fake_runs import config_of
 from mudd_core import _core
 from mudd_core.engine.flops import peak_flops
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.records.peak import Peak
+from mudd_core.run.records.machine import Peak
 from mudd_core.tools.profile import Limits, Profile, Timing
 
 

@@ -12,7 +12,7 @@ import pytest
 import mudd_core as mc
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
-from mudd_core.run.store.registrations import registrations, require_registered
+from mudd_core.run.store.config_source import registrations, require_registered
 from places import ROOT
 
 LAUNCH = ROOT / "launch.py"

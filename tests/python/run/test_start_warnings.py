@@ -10,9 +10,9 @@ import pytest
 
 import mudd_core as mc
 from mudd_core.run.build import start_warnings
-from mudd_core.run.ranks import cores as cores_of_groups
+from mudd_core.run.ranks import rank_cores as cores_of_groups
 from mudd_core.run.ranks import ranks
-from mudd_core.run.ranks.cores import usable_cores
+from mudd_core.run.ranks.rank_cores import usable_cores
 from mudd_core.run.ranks.ranks import Ranks
 from tiny_run import TinyRun
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mudd_core.run.records.events import BatchSums
-from mudd_core.run.report.validation_line import ValidationLine
+from mudd_core.run.report.live import ValidationLine
 from places import ROOT
 from tiny_run import TinyRun
 

@@ -21,7 +21,7 @@ from mudd_core.base import packages as package_lists
 from mudd_core.base.surroundings import ENVIRONMENT, PROCESS_COUNTS
 from mudd_core.dist import open_mpi
 from mudd_core.engine import memory as engine_memory
-from mudd_core.run.ranks.cores import usable_cores
+from mudd_core.run.ranks.rank_cores import usable_cores
 from mudd_core.tools.doctor import cores, disk, memory, mpi, packages, processor, shared
 from mudd_core.tools.doctor.command import CHECKS, checked
 from mudd_core.tools.doctor.finding import Finding, Level

@@ -21,7 +21,7 @@ from mudd_core.engine.model import Model
 from mudd_core.interop.load_run import load_run
 from mudd_core.run.build.base import load_base
 from mudd_core.run.loop import signals
-from mudd_core.run.records.data_facts import data_fingerprint
+from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.metrics import rows_of
 from mudd_core.run.store.run_folder import RunFolder

@@ -37,9 +37,9 @@ from mudd_core.data.sources.access import local_root
 from mudd_core.data.sources.notes import are_changed
 from mudd_core.data.sources.splits import sources_of
 from mudd_core.run.loop import signals
-from mudd_core.run.records.data_facts import data_fingerprint
-from mudd_core.run.store.claim import claimed
+from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.store.folder_lock import FolderLock
+from mudd_core.run.store.holders import claimed
 from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.metrics_file import require_metrics_file
 from mudd_core.run.store.run_folder import RunFolder

@@ -23,7 +23,7 @@ from mudd_core.run.build.stored_types import stored_in
 from mudd_core.run.loop.evaluate import evaluate
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Validation
-from mudd_core.run.records.peak import Peak
+from mudd_core.run.records.machine import Peak
 from mudd_core.run.report.style import RunFacts, Style, style_of
 from mudd_core.run.store.event_file import EventFiles
 from mudd_core.run.store.metrics import LineFile

@@ -25,7 +25,7 @@ from mudd_core.run.build.run_data import shared_data, with_text
 from mudd_core.run.build.shared_memory import fit_node
 from mudd_core.run.build.stored_types import require_types, stored_in, types_note
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.peak import TRIES, Peak
+from mudd_core.run.records.machine import TRIES, Peak
 from mudd_core.run.store.checkpoints import Checkpoints
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from mudd_core.base.types import Array, JsonObject
 from mudd_core.config import Config
 from mudd_core.run.build.base import Base
 from mudd_core.run.records.engine import LoopEngine
-from mudd_core.run.records.peak import Peak
+from mudd_core.run.records.machine import Peak
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Rows

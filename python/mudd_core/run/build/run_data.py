@@ -13,8 +13,7 @@ from mudd_core.run.build.components import Components
 from mudd_core.run.build.protocols import validated_slots, validated_tokens
 from mudd_core.run.build.rows import no_validation, row_shape, training_rows, validation_batches
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.data_facts import DATA_FACT
-from mudd_core.run.records.guessing import vocabulary_facts, vocabulary_in_use
+from mudd_core.run.records.facts import DATA_FACT, vocabulary_facts, vocabulary_in_use
 from mudd_core.run.store.identity import seal_fact
 
 if TYPE_CHECKING:

@@ -23,12 +23,11 @@ from mudd_core.run.build.shared_memory import fit_weights
 from mudd_core.run.build.start_source import check_start
 from mudd_core.run.build.stored_types import StoredTypes, stored_in
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.data_facts import SEAL_FACT, data_fingerprint
+from mudd_core.run.records.facts import SEAL_FACT, data_fingerprint
 from mudd_core.run.store.checkpoints import Checkpoints
-from mudd_core.run.store.config_source import of_facts
+from mudd_core.run.store.config_source import of_facts, require_registered
 from mudd_core.run.store.identity import seal_fact
 from mudd_core.run.store.json_files import read_facts, run_id_of
-from mudd_core.run.store.registrations import require_registered
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from mudd_core.data.pipelines.document_data import DocumentData
 from mudd_core.data.sources.access import Access, cache_root
 from mudd_core.data.tokenizers.source import TokenizerSource, find_tokenizer, needs_its_folder
 from mudd_core.run.build.start_source import run_and_step, start_path
-from mudd_core.run.records.data_facts import data_fingerprint
+from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.store.json_files import facts_of, read_saved_config
 from mudd_core.run.store.resumed_config import TRAINED
 from mudd_core.run.store.run_folder import RunFolder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mudd_core.config import Config
 from mudd_core.engine.rates import learning_rate
 from mudd_core.run.build.rows import row_shape
-from mudd_core.run.ranks.cores import usable_cores
+from mudd_core.run.ranks.rank_cores import usable_cores
 
 if TYPE_CHECKING:
     from mudd_core.data.pipelines import Prepared

@@ -10,10 +10,9 @@ from mudd_core.config.fields import replace_path
 from mudd_core.config.suggest import nearest
 from mudd_core.engine.argument_check import run_config
 from mudd_core.run.store.checkpoints import Checkpoints
-from mudd_core.run.store.config_source import of_facts
+from mudd_core.run.store.config_source import of_facts, require_registered
 from mudd_core.run.store.json_files import read_facts, read_saved_config
 from mudd_core.run.store.own_code import run_copies
-from mudd_core.run.store.registrations import require_registered
 from mudd_core.run.store.run_folder import CHECKPOINTS, RunFolder
 from mudd_core.run.store.run_store import RunStore
 

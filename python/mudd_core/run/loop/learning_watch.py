@@ -9,7 +9,7 @@ from collections.abc import Callable
 from mudd_core.config import Config
 from mudd_core.config.pipelines import spec_of
 from mudd_core.run.records.events import StepRecord, Validation
-from mudd_core.run.records.guessing import WINDOW, guessing_loss, guessing_text
+from mudd_core.run.records.facts import WINDOW, guessing_loss, guessing_text
 from mudd_core.run.store.metrics import RecordedValidations
 
 SETTLED = 20  # updates before a loss is compared, if the warm-up is shorter

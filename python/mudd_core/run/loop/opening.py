@@ -20,7 +20,7 @@ from mudd_core.run.build.start_source import check_start, fetch_start
 from mudd_core.run.build.start_tokenizer import with_source_tokenizer
 from mudd_core.run.loop.session import Session
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.data_facts import data_fingerprint
+from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.records.journal import Journal, Listener
 from mudd_core.run.report.history import History
 from mudd_core.run.report.progress import Progress

@@ -14,7 +14,7 @@ from mudd_core.run.build.grow import start_from
 from mudd_core.run.build.start_source import Source
 from mudd_core.run.loop import data_place
 from mudd_core.run.loop.session import Session
-from mudd_core.run.records.bits import bits_facts
+from mudd_core.run.records.facts import bits_facts
 from mudd_core.run.store.saved_state import reading_state
 
 

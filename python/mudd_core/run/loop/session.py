@@ -13,8 +13,8 @@ from mudd_core.run.loop.learning_watch import LearningWatch
 from mudd_core.run.loop.state import RunState
 from mudd_core.run.ranks.hang_watch import Watch
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.data_facts import DATA_FACT
 from mudd_core.run.records.engine import LoopEngine
+from mudd_core.run.records.facts import DATA_FACT
 from mudd_core.run.records.journal import Journal
 from mudd_core.run.report.history import History
 from mudd_core.run.report.start_lines import ASSUMED, Start, detail_lines, start_lines

@@ -24,7 +24,7 @@ from mudd_core.base.errors import (
 from mudd_core.config.own_files import fault_in_own_file
 from mudd_core.dist import Comm
 from mudd_core.run.ranks import rank_cores
-from mudd_core.run.ranks.cores import usable_cores
+from mudd_core.run.ranks.rank_cores import usable_cores
 
 Value = TypeVar("Value")
 Packed = TypeVar("Packed")

@@ -1,7 +1,8 @@
-"""What a start or a resume records of the program and the machine, for comparing runs later."""
+"""The program and the machine of a run: the facts that a start records, and the measured peak of the machine."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import mudd_core
@@ -50,3 +51,32 @@ def _commit_of_branch(folder: Path, name: str) -> str:
     packed = common / "packed-refs"
     lines = packed.read_text(encoding="utf-8").splitlines() if packed.is_file() else []
     return next((line.split()[0] for line in lines if line.endswith(f" {name}")), "")
+
+
+TRIES = 3
+"""Of a measurement, about 2 ms each: all of them together take no longer than one of 20 tries did."""
+
+_AFTER_STEPS = (1, 2, 4, 8, 16, 32)
+
+
+class Peak:
+    """Operations a second, measured now and again behind the first steps: one measurement may meet other work.
+
+    measure: gives one measurement.
+    """
+
+    def __init__(self, measure: Callable[[], float]) -> None:
+        self._measure = measure
+        self._steps = 0
+        self.flops = measure()
+
+    def took_step(self) -> None:
+        """Count a step, and measure again behind some of the first ones."""
+        self._steps += 1
+        if self._steps in _AFTER_STEPS:
+            self.flops = max(self.flops, self._measure())
+
+    def fraction(self, flops: float) -> float:
+        """A run's operations a second over the peak, at most 1: a run that is faster has measured a higher peak."""
+        self.flops = max(self.flops, flops)
+        return flops / self.flops

@@ -1,4 +1,4 @@
-"""What fit() shows while it trains: in a notebook a line and the curve, elsewhere one line on standard error."""
+"""Live views: of fit() a line and the curve in a notebook, elsewhere a line on standard error, as of `validate`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import importlib
 import sys
 import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TextIO
 
 from mudd_core.base.show.printable import escaped
 from mudd_core.base.surroundings import in_notebook
-from mudd_core.run.records.events import StepRecord
+from mudd_core.base.units import duration
+from mudd_core.run.records.events import BatchSums, StepRecord
 from mudd_core.run.report.curve import Curve, curve
 from mudd_core.run.report.history import History
 from mudd_core.run.report.progress import Progress, fit, step_fields
@@ -109,3 +110,28 @@ class NotebookView:
 def live(name: str, steps: int, history: History) -> Live:
     """The view for where this process runs. name, steps: of the run."""
     return NotebookView(name, steps, history) if in_notebook() else ErrorLine(steps)
+
+
+class ValidationLine:
+    """A line on standard error, rewritten in place and removed at the end; nothing where that is no terminal."""
+
+    def __init__(self, batches: int, stream: TextIO | None = None) -> None:
+        """batches: at most so many are evaluated."""
+        self._batches = batches
+        self._nats, self._targets = 0.0, 0
+        self._progress = Progress(sys.stderr if stream is None else stream)
+        self._progress.step([self._place(0)], logged=False)
+
+    def batch(self, sums: BatchSums) -> None:
+        """Draw the line after one more batch."""
+        self._nats, self._targets = self._nats + sums.nats, self._targets + sums.targets
+        left = sums.seconds / sums.number * max(0, self._batches - sums.number)
+        loss = [f"loss {self._nats / self._targets:.4f}"] if self._targets else []
+        self._progress.step([self._place(sums.number), *loss, f"ETA {duration(left)}"], logged=False)
+
+    def close(self) -> None:
+        """Remove the line."""
+        self._progress.wipe()
+
+    def _place(self, done: int) -> str:
+        return f"validation: batch {done:>{len(str(self._batches))}}/{self._batches}"

@@ -1,10 +1,14 @@
-"""The checkpoint with the best validation loss of a run."""
+"""The checkpoint that --step names, and the check of it before mpirun starts ranks that read it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mudd_core.base.errors import UserError
+from mudd_core.base.storage import is_url
+from mudd_core.config import Config
 from mudd_core.config.values import whole
-from mudd_core.run.records.validations import Validations
+from mudd_core.run.records.events import Validations
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.metrics import validations_of
 from mudd_core.run.store.run_folder import RunFolder
@@ -35,3 +39,22 @@ def step_asked(text: str | int | None, folder: RunFolder, name: str = "[argument
             "train.keep_best=true keeps one"
         )
     return found
+
+
+def require_readers(
+    workdir: str | None, read: Callable[[], tuple[Config, RunFolder]], step: str | int | None, name: str
+) -> Callable[[int], None]:
+    """A function that raises UserError for a run that so many ranks cannot read, or that has no such step.
+
+    read: config and folder of the run. name: of the argument that gives the step. A run at a URL is left to the
+    ranks, which fetch it.
+    """
+
+    def require(ranks: int) -> None:
+        if is_url(workdir or ""):
+            return
+        config, folder = read()
+        config.mesh.require_readers(ranks)
+        step_asked(step, folder, name)
+
+    return require

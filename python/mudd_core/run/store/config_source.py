@@ -1,11 +1,17 @@
-"""Where a run's config came from: arguments and files, so that a resume by the same command runs no file again."""
+"""The source of a run's config: arguments and files, so that a resume by the same command runs no file again.
+
+A config file may register readers of data and schemes of URLs as it runs; later commands then need that file.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
+import inspect
+import shlex
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,10 +20,11 @@ import mudd_core
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import JsonObject
-from mudd_core.config import Config, find_config
+from mudd_core.config import FAMILIES, Config, find_config
+from mudd_core.config.load import run_for_effect
 from mudd_core.config.own_files import files_read
+from mudd_core.config.own_optimizers import own_optimizers
 from mudd_core.run.store.own_code import run_copies
-from mudd_core.run.store.registrations import registrations, replay
 from mudd_core.run.store.run_folder import RunFolder
 
 MEMBER = "config_source"  # of run.json
@@ -141,3 +148,34 @@ def _known(
         return (folder, source) if fits else None
     except (FormatError, UserError, OSError):  # the next command that opens the run reports it
         return None
+
+
+def registrations() -> set[str]:
+    """Names of the readers and fsspec schemes that this process knows beyond those that fsspec ships."""
+    found = {f"family {name}" for name, one in FAMILIES.items() if one.given is not None and one.file is None}
+    found |= {f"optimizer {one.name}" for one in own_optimizers() if one.file is None}
+    if (readers := sys.modules.get("mudd_core.data.pipelines.user_readers")) is not None:
+        found |= {f"reader {name}" for name in readers.registered()}
+    if (schemes := sys.modules.get("fsspec.registry")) is not None:
+        shipped = inspect.getsource(schemes)
+        names = {*schemes.registry, *schemes.known_implementations}
+        found |= {f"scheme {name}" for name in names if f'"{name}"' not in shipped}
+    return found
+
+
+def replay(file: Path, names: Collection[str]) -> None:
+    """Run a config file that the command names for what it registers; the config that it returns is not used."""
+    if not set(names) <= registrations():
+        run_for_effect(file)
+
+
+def require_registered(names: Collection[str], file: str) -> None:
+    """UserError with what to type, where data need what the config file of the run registered."""
+    if any(name.startswith("scheme ") for name in names):
+        importlib.import_module("fsspec")  # it registers the schemes of installed packages
+    missing = sorted(set(names) - registrations())
+    if missing:
+        raise UserError(
+            f"[config] --config: this run needs what {file} registers ({', '.join(missing)}), and a command runs "
+            f"only files that it names; add --config={shlex.quote(file)}"
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Json, JsonObject
-from mudd_core.run.records.data_facts import SEAL_FACT
+from mudd_core.run.records.facts import SEAL_FACT
 from mudd_core.run.store.config_source import MEMBER, ConfigSource
 from mudd_core.run.store.run_folder import RunFolder
 

@@ -21,7 +21,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.members import build
 from mudd_core.base.regular_files import open_binary, open_to_append, read_bytes
 from mudd_core.run.records.events import Sample, Validation
-from mudd_core.run.records.guessing import WINDOW
+from mudd_core.run.records.facts import WINDOW
 from mudd_core.run.store.run_folder import RunFolder
 
 Row = dict[str, Any]

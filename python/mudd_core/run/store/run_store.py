@@ -16,8 +16,8 @@ from mudd_core.base.types import Json, JsonObject
 from mudd_core.checkpoint import Checkpoint, StatePart
 from mudd_core.config import Config, Difference, from_dict, to_dict, with_bound_values
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.records.bits import bits_back_at, change_of_bits
 from mudd_core.run.records.events import EventName, Summary
+from mudd_core.run.records.facts import bits_back_at, change_of_bits
 from mudd_core.run.store import own_code
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.config_source import ConfigSource

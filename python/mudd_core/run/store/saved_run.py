@@ -20,9 +20,8 @@ from mudd_core.config import (
 )
 from mudd_core.config.arguments import with_values
 from mudd_core.config.overrides import named_in
-from mudd_core.run.store.config_source import of_facts
+from mudd_core.run.store.config_source import of_facts, replay
 from mudd_core.run.store.own_code import ALL, COPIES, MODEL, TRUST, as_saved, check_saved, run_copies
-from mudd_core.run.store.registrations import replay
 from mudd_core.run.store.resumed_config import with_earlier_values
 from mudd_core.run.store.run_folder import RunFolder
 

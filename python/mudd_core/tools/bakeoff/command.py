@@ -25,7 +25,7 @@ from mudd_core.base.show.tables import text_table
 from mudd_core.config import FAMILIES, Config, mesh_of
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.config.values import whole
-from mudd_core.run.ranks.rank_levels import hold_machine
+from mudd_core.run.ranks.rank_checks import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.json_files import write_json
 from mudd_core.tools.bakeoff.comparison import Comparison

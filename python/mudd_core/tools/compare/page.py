@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mudd_core.run.report.page.curves import best_of
-from mudd_core.run.report.page.elements import preformatted, table, text
+from mudd_core.run.report.page.elements import Section, preformatted, table, text
 from mudd_core.run.report.page.line_chart import Mark, Series, line_chart
-from mudd_core.run.report.page.section import Section
 from mudd_core.run.report.page.shell import page
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.tools.compare.compared import ComparedRun, column_of, short_names, steps_of

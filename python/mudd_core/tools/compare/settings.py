@@ -11,8 +11,7 @@ from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.describe import shown
 from mudd_core.config.fields import FieldInfo, walk
 from mudd_core.data.tokenizers.files import VOCABULARIES
-from mudd_core.run.records.bits import bits_text
-from mudd_core.run.records.data_facts import DATA_FACT, SEAL_FACT
+from mudd_core.run.records.facts import DATA_FACT, SEAL_FACT, bits_text
 from mudd_core.run.records.machine import MACHINE
 from mudd_core.run.store.config_source import MEMBER as SOURCE
 from mudd_core.run.store.own_code import MEMBER as OWN_FILES

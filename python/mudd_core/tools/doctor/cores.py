@@ -10,8 +10,7 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import is_rank, launcher_number, require_one_process
 from mudd_core.run.build.start_warnings import of_threads
-from mudd_core.run.ranks.cores import usable_cores
-from mudd_core.run.ranks.rank_cores import widen_binding
+from mudd_core.run.ranks.rank_cores import usable_cores, widen_binding
 from mudd_core.tools.doctor.finding import Finding, Level, from_message
 
 

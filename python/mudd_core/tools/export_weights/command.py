@@ -18,10 +18,9 @@ from mudd_core.engine.model_folder import read_model, write_weights
 from mudd_core.engine.state import weight_parts
 from mudd_core.run.build.base import tensors_with_base
 from mudd_core.run.ranks.hang_watch import reader_watch
-from mudd_core.run.ranks.rank_levels import hold_machine
+from mudd_core.run.ranks.rank_checks import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
-from mudd_core.run.store.best_step import step_asked
-from mudd_core.run.store.readers import require_readers
+from mudd_core.run.store.best_step import require_readers, step_asked
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.export_weights.adapter import base_name
 from mudd_core.tools.export_weights.asked import Asked

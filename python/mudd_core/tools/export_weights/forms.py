@@ -20,7 +20,7 @@ from mudd_core.engine.lora import merged_tensors
 from mudd_core.engine.model import Model
 from mudd_core.interop.imported import base_source, carrier, changed_since
 from mudd_core.run.build.planned_model import spread_of
-from mudd_core.run.build.run_template import run_template
+from mudd_core.run.build.run_tokenizer import run_template
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.export_weights.adapter import adapted_model, base_tensors, write_adapter

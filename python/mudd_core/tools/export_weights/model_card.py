@@ -13,7 +13,7 @@ from mudd_core.config.fields import walk
 from mudd_core.data.sources.access import local_root
 from mudd_core.data.sources.notes import hashes_of
 from mudd_core.run.build.base import BASE_FACT
-from mudd_core.run.records.data_facts import DATA_FACT, data_fingerprint
+from mudd_core.run.records.facts import DATA_FACT, data_fingerprint
 from mudd_core.run.store.json_files import facts_of
 from mudd_core.run.store.metrics import Row, rows_of
 from mudd_core.run.store.run_folder import RunFolder

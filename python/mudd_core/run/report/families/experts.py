@@ -9,11 +9,10 @@ import numpy as np
 
 from mudd_core.base.types import Float64, Int64
 from mudd_core.config import MixtureConfig, mixture_of
-from mudd_core.run.report.page.elements import charts, text
+from mudd_core.run.report.page.elements import Section, charts, text
 from mudd_core.run.report.page.heat_map import heat_map
 from mudd_core.run.report.page.line_chart import COLORS, Series, line_chart
 from mudd_core.run.report.page.records import Records
-from mudd_core.run.report.page.section import Section
 
 _TITLE = "Experts"
 

@@ -15,7 +15,7 @@ from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.build.rows import validation_batches
 from mudd_core.run.build.saved_model import model_of_run
-from mudd_core.run.records.data_facts import data_fingerprint
+from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import read_facts
 from mudd_core.run.store.run_folder import RunFolder

@@ -9,10 +9,9 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Float64
 from mudd_core.config import Config, MupConfig
-from mudd_core.run.report.page.elements import charts, table, text
+from mudd_core.run.report.page.elements import Section, charts, table, text
 from mudd_core.run.report.page.line_chart import COLORS, Series, line_chart
 from mudd_core.run.report.page.records import Records
-from mudd_core.run.report.page.section import Section
 
 _TITLE = "muP"
 # Names of mu-Transformer's statistics in metrics.jsonl: of matrices' updates, and of activations.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from mudd_core.base.show.printable import escaped, visible
 from mudd_core.base.types import Json
@@ -72,3 +73,11 @@ def _row(cells: Sequence[str], tag: str) -> str:
 
 def _class(kind: str) -> str:
     return f' class="{escaped(kind)}"' if kind else ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """title: plain text. body: HTML in which all text of a run is escaped."""
+
+    title: str
+    body: str

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import socket
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,14 +20,14 @@ from mudd_core.base.types import Float64, Int64, JsonObject
 from mudd_core.checkpoint import is_weight
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.config import Config
-from mudd_core.run.records.guessing import guessing_loss, vocabulary_in_use
-from mudd_core.run.records.validations import Validations
+from mudd_core.run.records.events import Validations
+from mudd_core.run.records.facts import guessing_loss, vocabulary_in_use
 from mudd_core.run.store.checkpoints import Checkpoints
 from mudd_core.run.store.json_files import facts_of, read_object
+from mudd_core.run.store.lease import is_alive
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.metrics import Row, rows_of
-from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.run.store.running import is_running
+from mudd_core.run.store.run_folder import LEASE, LOCK, RunFolder
 
 Places: TypeAlias = "Mapping[str, Float64]"
 # What a chart can have across, by the word of the page's switch; the first one is shown first.
@@ -171,3 +174,27 @@ def _events(folder: RunFolder) -> list[JsonObject]:
         if isinstance(event, dict) and isinstance(event.get("event"), str):
             found.append(event)
     return found
+
+
+_QUIET = 600.0  # seconds without a row after which a run on another host counts as ended
+
+
+def is_running(folder: RunFolder) -> bool:
+    """Whether the holder that the lock file names is a process of this host, or another host has written lately."""
+    if is_alive(folder.path / LEASE):
+        return True
+    try:
+        holder = json.loads(read_bytes(folder.path / LOCK, links=False))
+        process, host = int(holder["pid"]), str(holder["host"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False  # nobody: the file is empty between runs
+    if host != socket.gethostname():
+        file = folder.metrics_file
+        return file.is_file() and time.time() - file.stat().st_mtime < _QUIET
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return process > 0

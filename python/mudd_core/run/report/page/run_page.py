@@ -1,18 +1,157 @@
-"""Writes the page of one run, with its status."""
+"""The page of a run: its sections in their order, and its status."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
 
 from mudd_core.base.regular_files import write_text
-from mudd_core.config import Config
+from mudd_core.base.show.chart import number
+from mudd_core.base.show.printable import escaped
+from mudd_core.base.types import Json
+from mudd_core.base.units import bytes_text, duration
+from mudd_core.config import Config, differences
+from mudd_core.config.describe import listing, shown
+from mudd_core.config.fields import walk
 from mudd_core.run.records.events import EventName
-from mudd_core.run.report.page.elements import clock_text
+from mudd_core.run.records.machine import MACHINE, PEAK_MEMORY
+from mudd_core.run.report.families.experts import experts
+from mudd_core.run.report.families.measured import connections, slots
+from mudd_core.run.report.families.mup import mup
+from mudd_core.run.report.page.curves import curves
+from mudd_core.run.report.page.elements import Section, clock_text, folded, preformatted, table, text
 from mudd_core.run.report.page.records import Records, read_records
-from mudd_core.run.report.page.sections import SECTIONS
 from mudd_core.run.report.page.shell import page
+from mudd_core.run.store.metrics import samples_of
 from mudd_core.run.store.run_folder import RunFolder
+
+FAMILY_SECTIONS = (experts, connections, slots, mup)
+
+_LAST = 100  # rows that a speed is the median of
+
+
+def overview(records: Records) -> Section:
+    """Tiles of numbers."""
+    tiles = "".join(
+        f"<div><dt>{escaped(name)}</dt><dd>{escaped(value)}</dd><dd>{escaped(more)}</dd></div>"
+        for name, value, more in _facts(records)
+    )
+    return Section("Overview", f'<dl class="facts">{tiles}</dl>')
+
+
+def _facts(records: Records) -> Iterator[tuple[str, str, str]]:
+    """Name, value, and what the value is of."""
+    updates = records.updates
+    yield "step", f"{records.last_step:,}", f"of {records.config.train.steps:,}"
+    if parameters := records.parameters:
+        yield "parameters", number(parameters), ""
+    if updates.rows:
+        yield "training loss", _last(updates["loss"], ".4f"), "last logged"
+    if best := records.best_validation:
+        yield "best validation", f"{best[0]:.4f}", f"at step {best[1]:,}"
+    if records.out_of_patience:
+        yield "out of patience", str(records.ending.get("since_best")), "validations without a better one"
+    if "tokens" in updates:
+        yield "tokens", number(float(updates["tokens"][-1])), ""
+    if "seconds" in updates:
+        yield "time", duration(float(updates["seconds"][-1])), "in training"
+    if "tokens_per_second" in updates:
+        yield "speed", _median(updates["tokens_per_second"], ",.0f"), "tokens/s"
+    if "peak_share" in updates:
+        yield "of peak", _median(updates["peak_share"], ".0%"), ""
+    memory = [event[PEAK_MEMORY] for event in records.events if PEAK_MEMORY in event]
+    if sizes := [size for size in memory if isinstance(size, int)]:
+        yield "memory", bytes_text(max(sizes)), "peak"
+
+
+def _last(values: np.ndarray[tuple[int, ...], np.dtype[np.int64 | np.float64]], form: str) -> str:
+    value = float(values[-1])
+    return format(value, form) if math.isfinite(value) else "not finite"
+
+
+def _median(values: np.ndarray[tuple[int, ...], np.dtype[np.int64 | np.float64]], form: str) -> str:
+    recent = np.asarray(values[-_LAST:], np.float64)
+    recent = recent[np.isfinite(recent)]
+    return format(float(np.median(recent)), form) if recent.size else "not finite"
+
+
+_HEAD = ("from step", "time", "cpu", "level", "threads", "ranks", "version", "commit")
+
+
+def machines(records: Records) -> Section | None:
+    """Where the run has trained. None for a run of an earlier version, which recorded nothing of it."""
+    rows = list(_rows(records))
+    if not rows:
+        return None
+    used = [place for place, name in enumerate(_HEAD) if name != "ranks" or any(row[place] for row in rows)]
+    shown = [[row[place] for place in used] for row in rows]
+    return Section("Machine", table(shown, [_HEAD[place] for place in used], "numbers"))
+
+
+def _rows(records: Records) -> Iterator[list[str]]:
+    for event in records.events:
+        machine = event.get(MACHINE)
+        if isinstance(machine, dict):
+            known = {**event, **machine}
+            first = [_text(known.get("step", 0)), clock_text(known.get("time"))]
+            yield [*first, *(_text(known.get(name)) for name in _HEAD[2:])]
+
+
+def _text(value: Json) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+MOST = 24  # texts of a page, evenly spaced up to the last
+MOST_CHARACTERS = 8_000  # of a text
+
+
+def samples(records: Records) -> Section | None:
+    """The last text, and earlier ones folded; None for a run without sample.every."""
+    found = samples_of(records.folder)
+    if not found:
+        return None
+    places = sorted(
+        {round(place) for place in np.linspace(0, len(found) - 1, min(MOST, len(found))).tolist()}
+    )
+    parts: list[str] = []
+    for place in reversed(places):
+        sample = found[place]
+        written = preformatted((sample.prompt + sample.text)[:MOST_CHARACTERS])
+        title = f"Step {sample.step:,}"
+        parts.append(folded(title, written) if parts else text(title) + written)
+    return Section("Samples of text", "".join(parts))
+
+
+def settings(records: Records) -> Section:
+    """What the run was asked for."""
+    config = records.config
+    defaults = Config(model=type(config.model)())
+    meanings = {info.path: info.text for info in walk(config)}
+    changed = [
+        (one.path, _value(one.asked), _value(one.saved), meanings.get(one.path, ""))
+        for one in differences(defaults, config)
+    ]
+    family = config.model.family
+    first = (
+        table(changed, ("field", "value", f"default of {family}", "meaning"), "settings")
+        if changed
+        else text(f"All fields have the defaults of the family {family}.")
+    )
+    return Section("Config", first + folded("The whole config", preformatted(listing(config))))
+
+
+def _value(value: bool | int | float | str | None) -> str:
+    return "" if value is None else shown(value)
+
+
+MakeSection: TypeAlias = Callable[[Records], Section | None]
+
+SECTIONS: tuple[MakeSection, ...] = (overview, curves, samples, *FAMILY_SECTIONS, machines, settings)
 
 
 class Status(StrEnum):

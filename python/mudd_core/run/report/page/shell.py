@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core.base.show.printable import escaped
+from mudd_core.run.report.page.elements import Section
 from mudd_core.run.report.page.records import ACROSS
-from mudd_core.run.report.page.section import Section
 
 _HERE = Path(__file__).parent
 

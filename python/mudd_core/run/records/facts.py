@@ -1,17 +1,19 @@
-"""What decides the bits of a run beside its config: the order of fp32 sums and, for bf16, the unit of the CPU."""
+"""Facts in run.json: the fingerprint of the data, the vocabulary, and what decides the bits apart from the config.
+
+The bits follow from the order of fp32 sums and, for bf16, from the unit of the CPU.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 
 from mudd_core import _core
 from mudd_core.base.types import Json, JsonObject
 
-# Facts in run.json.
-FP32_ORDER = (
-    "fp32_order"  # lanes of fp32 sums, the same on every x86-64 CPU; absent in runs of earlier versions
-)
+# Lanes of fp32 sums, the same on every x86-64 CPU; absent in runs of earlier versions.
+FP32_ORDER = "fp32_order"
 BF16_UNIT = "bf16_unit"  # of a run in bf16: none, avx512_bf16 or amx_bf16
 SINCE = "bits_since"  # the step from which the two are true, where the run began with others
 
@@ -65,3 +67,39 @@ def bits_text(facts: Mapping[str, Json]) -> str:
     unit = f", bf16 unit {facts[BF16_UNIT]}" if BF16_UNIT in facts else ""
     since = f", since step {facts[SINCE]}" if SINCE in facts else ""
     return f"fp32 order {facts[FP32_ORDER]}{unit}{since}"
+
+
+DATA_FACT = "data"  # the fingerprint of the token cache
+SEAL_FACT = "data_seal"  # the seal of the token cache
+
+
+def data_fingerprint(facts: Mapping[str, Json]) -> str:
+    """Return the fingerprint of the token cache; empty if the facts have none."""
+    found = facts.get(DATA_FACT)
+    return found if isinstance(found, str) else ""
+
+
+WINDOW = 10  # logged updates whose mean loss is compared with that of guessing
+MODEL_VOCABULARY = "vocab_size"  # of run.json: the tokens that the model has
+VOCABULARY = "vocab_size_in_use"  # of run.json, if the tokenizer has fewer
+
+
+def vocabulary_facts(of_model: int, of_text: int) -> JsonObject:
+    """Return what run.json says of the vocabulary of a model and of its text."""
+    return {MODEL_VOCABULARY: of_model, **({VOCABULARY: of_text} if 0 < of_text < of_model else {})}
+
+
+def vocabulary_in_use(facts: Mapping[str, Json]) -> int:
+    """Return the number of tokens that a run may meet; 0 if run.json does not say it."""
+    found = facts.get(VOCABULARY, facts.get(MODEL_VOCABULARY))
+    return found if isinstance(found, int) else 0
+
+
+def guessing_loss(vocabulary: int) -> float:
+    """Return the loss (nats) of a model that gives all tokens the same probability; infinity if it is unknown."""
+    return math.log(vocabulary) if vocabulary > 1 else math.inf
+
+
+def guessing_text(vocabulary: int) -> str:
+    """Return the loss of guessing for a message."""
+    return f"{guessing_loss(vocabulary):.4f} (ln {vocabulary:,}), the loss of guessing"
