@@ -31,10 +31,13 @@ class Prose(NamedTuple):
 
 
 def _joined(lines: list[tuple[int, int, str]], kind: Kind) -> Iterator[Prose]:
-    """Join (line, column, text) of comments that continue each other: consecutive lines at one column."""
+    """Join (line, column, text) of comments that continue each other: consecutive lines at one column.
+
+    A comment after code has the column -1 and stays alone.
+    """
     block: list[tuple[int, int, str]] = []
     for entry in [*lines, (-1, -1, "")]:
-        if block and (entry[0], entry[1]) != (block[-1][0] + 1, block[-1][1]):
+        if block and (entry[1] < 0 or (entry[0], entry[1]) != (block[-1][0] + 1, block[-1][1])):
             yield Prose(kind, block[0][0], block[-1][0], "\n".join(text for _, _, text in block))
             block = []
         block.append(entry)
@@ -72,7 +75,11 @@ def python_prose(source: str) -> Iterator[Prose]:
         if len(text.split()) >= _MESSAGE_WORDS:
             yield Prose("message", node.lineno, node.end_lineno or node.lineno, text)
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    comments = [(*one.start, one.string.lstrip("# ")) for one in tokens if one.type == tokenize.COMMENT]
+    comments = [
+        (one.start[0], one.start[1] if one.line.lstrip().startswith("#") else -1, one.string.lstrip("# "))
+        for one in tokens
+        if one.type == tokenize.COMMENT
+    ]
     yield from _joined(comments, "comment")
 
 
@@ -81,7 +88,8 @@ def cpp_prose(source: str) -> Iterator[Prose]:
     comments, lines = [], source.splitlines()
     for kind, line, text in cpp_text.pieces(source):
         if kind == "comment":
-            column = lines[line - 1].find(text.splitlines()[0])
+            own_line = lines[line - 1].lstrip().startswith(text.splitlines()[0])
+            column = lines[line - 1].find(text.splitlines()[0]) if own_line else -1
             comments.append((line, column, text.strip("/*! ")))
         elif kind == "string" and len(text.split()) >= _MESSAGE_WORDS:
             yield Prose("message", line, line + text.count("\n"), text)
