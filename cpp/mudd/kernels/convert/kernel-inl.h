@@ -24,12 +24,12 @@ void round(int64_t n, const float* x, float* y) {
   });
 }
 
-// Integer code at every level: F16C would make signalling NaNs quiet, and modes of the CPU must not matter.
-// Written without branches, so that the compiler makes vectors of it.
+// Integer code at every level: F16C would make signalling NaNs quiet, and its result depends on CPU modes.
+// Without branches the compiler vectorizes it.
 void widen_half(int64_t n, const f16* x, float* y) {
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t sign = (uint32_t{x[i].bits} & 0x8000u) << 16, rest = x[i].bits & 0x7fffu;
-    const uint32_t offset = rest >= 0x7c00u ? 0x70000000u : 0x38000000u;  // infinite and NaN: the largest exponent
+    const uint32_t offset = rest >= 0x7c00u ? 0x70000000u : 0x38000000u;  // infinity and NaN: the largest exponent
     const uint32_t normal = (rest << 13) + offset;
     const uint32_t tiny = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(rest)) * 0x1p-24f);
     y[i] = std::bit_cast<float>(sign | (rest < 0x0400u ? tiny : normal));
@@ -40,11 +40,11 @@ void narrow_half(int64_t n, const float* x, f16* y) {
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t bits = std::bit_cast<uint32_t>(x[i]), rest = bits & 0x7fffffffu;
     const uint32_t normal = (rest - 0x38000000u + 0xfffu + ((rest >> 13) & 1u)) >> 13;
-    // The sum with 1/2 has the unit of the denormals as its last place, so that adding rounds.
+    // Adding 1/2 makes one fp16 denormal the last place of the sum, so the addition rounds.
     const float sum = std::bit_cast<float>(rest < 0x38800000u ? rest : 0u) + 0.5f;
     const uint32_t tiny = std::bit_cast<uint32_t>(sum) - 0x3f000000u;
     uint32_t half = rest < 0x38800000u ? tiny : normal;
-    half = rest >= 0x477ff000u ? 0x7c00u : half;  // what rounds to 2^16
+    half = rest >= 0x477ff000u ? 0x7c00u : half;  // values that round to 2^16
     half = rest > 0x7f800000u ? 0x7e00u : half;
     y[i].bits = static_cast<uint16_t>(half | ((bits >> 16) & 0x8000u));
   }

@@ -8,7 +8,7 @@
 namespace mudd {
 namespace {
 
-// The copies of this thread, by depth. They are dropped in the reverse order, so a depth is a place.
+// The fp32 copies of this thread. They are destroyed in reverse order, so the depth is the index.
 struct Stack {
   std::vector<Arena> places;
   size_t depth = 0;

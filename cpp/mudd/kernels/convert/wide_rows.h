@@ -1,6 +1,6 @@
-// Rows of a tensor as fp32 kernels read them: the memory itself, or an fp32 copy in scratch of the worker. Ops
-// whose kernels are written for fp32 read and write bf16 through these, a block of rows at a time, while it is in
-// cache. Made and dropped inside one task, the last made first dropped.
+// Rows of a tensor for kernels that are written for fp32: the memory itself, or for bf16 an fp32 copy in
+// scratch of the worker. Ops convert a block of rows at a time, while it is in cache. Create and destroy these
+// objects inside one task, in the order of a stack.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace mudd {
 
-// Memory of one worker for the copies that it holds at a time; it grows to what was asked and stays.
+// The memory for the copies of one worker. It grows to the largest request and is kept.
 class WorkerFloats {
  public:
   explicit WorkerFloats(int64_t n);
@@ -25,11 +25,11 @@ class WorkerFloats {
   float* data_;
 };
 
-// Rows [begin, end) of t to read. An empty t gives null rows.
+// Rows [begin, end) of t for reading. An empty t has null rows.
 class WideRows {
  public:
   WideRows(const Tensor& t, int64_t begin, int64_t end);
-  // Row r of the tensor, begin <= r < end, lies at base() + r * stride().
+  // The first row in memory; row r of the tensor (begin <= r < end) is at base() + r * stride().
   const float* base() const { return base_; }
   const float* row(int64_t r) const { return base_ + r * stride_; }
   int64_t stride() const { return stride_; }
@@ -40,8 +40,8 @@ class WideRows {
   int64_t stride_ = 0;
 };
 
-// Rows [begin, end) of t to write; the destructor stores bf16 rows into t. read: the rows begin with the values of
-// t (to be added to).
+// Rows [begin, end) of t for writing; the destructor stores bf16 rows into t. read: load the values of t first,
+// to add to them.
 class NarrowRows {
  public:
   NarrowRows(const Tensor& t, int64_t begin, int64_t end, bool read = false);
@@ -60,8 +60,8 @@ class NarrowRows {
   int64_t stride_ = 0;
 };
 
-// parallel_rows for ops that read and write through WideRows and NarrowRows: where one of the tensors is bf16,
-// body gets blocks so small that the copies of all operands stay in L1.
+// Run parallel_rows for ops that use WideRows and NarrowRows. If one of the tensors is bf16, body gets blocks
+// so small that the copies of all operands stay in L1.
 template <class Body>
 void parallel_wide_rows(std::initializer_list<const Tensor*> tensors, Body body) {
   constexpr int64_t kCopied = 1024;  // elements of a copy

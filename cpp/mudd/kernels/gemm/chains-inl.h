@@ -1,5 +1,5 @@
-// Tiles of a cache block where a multiply-add is computed in double (base/simd/chains.h): operands are converted
-// once for all tiles that read them. Elsewhere a class without members. Built per level.
+// Tiles of a cache block at levels that compute a multiply-add in double (base/simd/chains.h): operands are
+// converted once for all tiles that read them. At other levels an empty class. Built per level.
 #pragma once
 
 #include "mudd/base/simd/chains.h"
@@ -39,7 +39,7 @@ struct Chains<F32Unit, kPanels> {
     for (int64_t i = 0; i < k; ++i) write_left_step(a + i * kMr, i, left_, &exact_);
   }
 
-  // Whether the sums of this tile are now in `start`, where its chains start.
+  // Compute a tile. Return true if its sums are now in `start`, from which its chains continue.
   bool sum(int rows, int64_t panel, int64_t k, Addend* start) {
     if (credit_.spent() || k == 0) return false;
     if (start->at && rows < kMr) *start = copy(rows, *start);

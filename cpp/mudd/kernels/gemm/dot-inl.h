@@ -1,5 +1,5 @@
-// bf16 with units that multiply pairs (vdpbf16ps), or their emulation of equal bits. Built for the levels
-// avx512_bf16, amx_bf16 and their emulations (files <level>.cc).
+// bf16 with instructions that multiply pairs (vdpbf16ps), or their emulation with equal bits. Built for the
+// levels avx512_bf16, amx_bf16 and their emulations (files <level>.cc).
 #pragma once
 
 #include <type_traits>
@@ -10,7 +10,7 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Sums end in bf16 as the unit rounds: to nearest even, denormals to zero.
+// Sums are stored as bf16 like the hardware does it: to nearest even, denormals to zero.
 struct DotStep : FmaStep {
   static constexpr bool kPairs = true, kNarrows = true;
   static MUDD_INLINE Vec add(Vec a, Vec b, Vec c) { return dot_pairs(a, b, c); }
@@ -28,7 +28,7 @@ struct DotStep : FmaStep {
 #endif
 };
 
-// The number of the smaller k in the lower half.
+// Packs two elements into 32 bits; the one with the smaller k is in the lower half.
 struct AsPairs : WholePanels<AsPairs> {
   static constexpr int kPer = 2;
   template <class From>
@@ -50,12 +50,12 @@ struct PairUnit {
   using Step = DotStep;
   static constexpr DType kPacked = DType::bf16;
 
-  // Pairs of neighbours are words already.
+  // Two neighbours in memory are a pair already.
   static bool in_place(ConstCells a, int64_t lda, int64_t k) {
     return a.type == DType::bf16 && lda % 2 == 0 && k % 2 == 0 && reinterpret_cast<uintptr_t>(a.data) % 4 == 0;
   }
   static void copy_row(ConstCells from, int64_t numbers, int64_t kc, float* to) {
-    bf16* halves = reinterpret_cast<bf16*>(to);  // written by vectors and memcpy, read as words
+    bf16* halves = reinterpret_cast<bf16*>(to);  // written as bf16, read as fp32 lanes
     if (from.type == DType::bf16) __builtin_memcpy(to, from.data, static_cast<size_t>(numbers) * sizeof(bf16));
     else over_row(numbers, [&](int64_t i, int n) { store(halves + i, load(from.f32() + i, n), n); });
     __builtin_memset(static_cast<void*>(halves + numbers), 0,

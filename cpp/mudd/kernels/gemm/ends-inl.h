@@ -1,4 +1,4 @@
-// Sizes of the register tile, what it is given, and what it fetches on the way. Built per level.
+// Sizes, arguments and prefetches of the register tile. Built per level.
 #pragma once
 
 #include "mudd/base/simd/bf16.h"
@@ -19,43 +19,43 @@ constexpr int kMr = 4;  // enough chains for the latency of a multiply-add in do
 #endif
 constexpr int kLanes = Vec::kLanes;
 constexpr int kNr = 2 * kLanes;
-// Depths of a cache block, of weight gradients and of forward GEMMs: a panel of B then fits L1. Counted in words
-// of 32 bits, as the micro-kernels count k: a number, or with bf16 units a pair of them.
+// Depths of a cache block, for weight gradients and for forward GEMMs: a panel of B then fits into L1. The unit
+// is 32 bits, as in the loops over k of the micro-kernels: one element, or a pair with hardware bf16.
 #if defined(MUDD_CHAINS)
 constexpr int64_t kKc = kChainDepth, kDepth = kChainDepth;
 #else
 constexpr int64_t kKc = 256, kDepth = 512;
 #endif
 constexpr int64_t kTile = kMr * kNr;
-// Whether tiles of the same rows follow each other where B stays in L2: a panel of 32 columns is more than L1
-// holds and comes from L2 for every tile, so it may as well be the rows that stay in L1.
+// True if tiles of the same rows follow each other if B stays in L2. A panel of 32 columns is larger than L1
+// and comes from L2 for every tile, so the rows may stay in L1 instead.
 #if defined(MUDD_VEC_AVX512) || defined(MUDD_VEC_SIXTEEN)
 constexpr bool kRowsFirst = true;
 #else
 constexpr bool kRowsFirst = false;
 #endif
-constexpr int64_t kLeftStride = kDepth + 16;  // words from row to row of a block of A
+constexpr int64_t kLeftStride = kDepth + 16;  // in 32-bit units, between rows of a block of A
 
 inline int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t panels(int64_t n) { return (n + kNr - 1) / kNr; }
 inline int64_t tiles(int64_t m) { return (m + kMr - 1) / kMr; }
 inline int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-struct Addend {  // no initial values, as Ends: lists of them are made once a tile
+struct Addend {  // no initializers, as in Ends: lists of them are created for every tile
   const float* at;
   int64_t stride;
 };
 
-// What a tile fetches into L2 while it multiplies: `step` bytes further every four k. A burst of fetches would
-// fill the buffers for misses and hold up the loads of the tile itself.
+// A range that a tile prefetches into L2 while it multiplies, `step` bytes every four k. A burst of prefetches
+// would fill the buffers for cache misses and stall the loads of the tile.
 struct Stream {
   const char* at = nullptr;
   int64_t step = 0;
 
-  // The step that passes `bytes` in k turns. A division: once for many tiles.
+  // The step that covers `bytes` in k iterations. It needs a division, so compute it once for many tiles.
   static int64_t step_of(int64_t bytes, int64_t k) { return k < 4 ? 0 : (bytes + k / 4 - 1) / (k / 4); }
 
-  // Fetching from nowhere would look for its page every time.
+  // A prefetch of address 0 would look up its page every time.
   Stream or_at(const void* p) const { return at ? *this : Stream{static_cast<const char*>(p), 0}; }
   MUDD_INLINE void fetch() {
     __builtin_prefetch(at, 0, 2);
@@ -63,7 +63,7 @@ struct Stream {
   }
 };
 
-// Fetches [p, p + bytes) into L2 while the tiles at work keep the multipliers busy.
+// Prefetch [p, p + bytes) into L2 while the current tiles keep the multipliers busy.
 MUDD_INLINE void fetch_ahead(const void* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(p) + i, 0, 2);
 }
@@ -87,12 +87,12 @@ class Shares {
   bool streams_;
 };
 
-// Rows that are copied later, in pieces for the tiles before.
+// Rows that are copied later, prefetched piece by piece by the tiles that run before.
 class RowsAhead {
  public:
   RowsAhead() = default;
-  // `numbers` numbers of `rows` rows, which lie `stride` numbers apart or are listed in `list`; at most one row
-  // for each of `tiles` pieces, the tiles of depth k.
+  // Prefetch `rows` rows of `numbers` elements each, `stride` elements apart or listed in `list`, in `tiles`
+  // pieces, one for each tile of depth k. A piece is at most one row.
   RowsAhead(ConstCells first, int64_t stride, const int32_t* list, int64_t rows, int64_t numbers, int64_t tiles,
             int64_t k)
       : first_(static_cast<const char*>(first.data)), list_(list), rows_(rows) {
@@ -120,19 +120,18 @@ class RowsAhead {
   int64_t rows_ = 0, row_ = 0, at_ = 0, piece_ = 0, step_ = 0, width_ = 0, stride_ = 0;
 };
 
-// Where a tile's chains start and end: c = last addend + ( ... + (first addend + ((start or 0) + the sum over
-// k))). All addends are read before c is written, which may be one of them.
+// The start and the end of a tile's chains: c = last addend + ( ... + (first addend + ((start or 0) + the sum
+// over k))). All addends are read before c is written; c may be one of them.
 //
-// Made with all of its members at once: gcc fills what is left out with vectors that straddle members, and the
-// tile, which reads a member of them, then waits until every store before has left for the cache (up to 80
-// cycles).
+// Initialize all members at once: gcc fills the others with vector stores that straddle members. The tile then
+// reads a member across two stores, and store forwarding fails (up to 80 cycles).
 struct Ends {
   Addend start;  // at: null for zeros
   const Addend* addends;
   int64_t count;
   float* c;
   int64_t ldc;
-  bf16* half;  // in place of c, ldc numbers between rows; or null
+  bf16* half;  // instead of c, ldc elements between rows; or null
   Stream fetch[2];
 };
 

@@ -7,7 +7,7 @@
 
 namespace mudd {
 
-// Move the operands of a GEMM to a row and a column, which begins a panel; b is packed already.
+// Offset the operands of a GEMM to a row and a column, which is the first of a panel; b is packed already.
 inline void move_to(GemmBlock* block, const GemmKernels& kernels, int64_t row, int64_t column) {
   if (block->a_rows) block->a_rows += row;
   else block->a += row * block->lda;
@@ -21,7 +21,7 @@ inline void move_to(GemmBlock* block, const GemmKernels& kernels, int64_t row, i
   if (e.row_scale) e.row_scale += row;
 }
 
-// The block of a whole GEMM that a task of the grid computes.
+// Return the block of a whole GEMM for a task of the grid.
 inline GemmBlock block_of(const GemmBlock& whole, const GemmKernels& kernels, const Grid& grid, int64_t task) {
   const int64_t row = grid.row(task), column = grid.column(task);
   GemmBlock block = whole;
@@ -29,15 +29,15 @@ inline GemmBlock block_of(const GemmBlock& whole, const GemmKernels& kernels, co
   block.n = grid.columns(task);
   if (whole.pack.w) block.b = whole.pack.to;
   move_to(&block, kernels, row, column);
-  // The next tasks of these columns find B in L2, unless it fills that.
+  // tasks are assigned round-robin
   const int64_t turn = num_threads() * grid.step_m, next = row + turn;  // tasks are dealt in turn
   block.fetch_b = row < turn || kernels.panel_bytes(whole.k, block.n) > kStaysInL2;
   if (!whole.a_rows && next + block.m <= whole.m) block.next_a = whole.a + next * whole.lda;
   return block;
 }
 
-// The tasks of a whole GEMM, after the tasks that pack its B. Tasks that multiply wait until the last of them is
-// done: less than the end of a parallel region and the start of the next would take.
+// The tasks that pack B and then the tasks of a whole GEMM. Tasks that multiply wait until packing is done:
+// this takes less time than a second parallel region.
 class GemmTasks {
  public:
   explicit GemmTasks(const GemmBlock& whole)

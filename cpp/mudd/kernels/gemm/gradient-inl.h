@@ -1,5 +1,5 @@
-// dW = X^T dY, a block of dW at a time. Of each shard, chunks of rows of x are packed into L2, and beside them a
-// few panels of dy into L1, which all columns of x pass; sums wait in scratch, tile after tile. Built per level.
+// dW = X^T dY, a block of dW at a time. For each shard, chunks of rows of x are packed into L2 and a few panels
+// of dy into L1, which all columns of x pass; the sums of all tiles are in scratch. Built per level.
 #pragma once
 
 #include "mudd/kernels/gemm/chains-inl.h"
@@ -9,15 +9,15 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Largest block of dW. A chunk of x [kKc, kGradM] fills an L2 of 1 MiB to three quarters; the wider the block, the
-// less often x is packed, but the more sums wait.
+// Largest block of dW. A chunk of x [kKc, kGradM] fills three quarters of an L2 of 1 MiB. A wider block packs x
+// less often, but keeps more sums.
 constexpr int64_t kGradM = 780 / kMr * kMr, kGradN = 1056;
 static_assert(kGradM % kMr == 0 && kGradN % kNr == 0);
 
-// x [rows, m] as tiles of kMr columns, [words of rows][kMr] each, kLeftTile floats apart, at most kKc words. Whole
-// vectors are stored; what they write too much is overwritten by the next row, or lies in the tile's tail.
+// x [rows, m] as tiles of kMr columns, each [rows in 32-bit units][kMr], kLeftTile floats apart, at most kKc
+// deep. Stores are whole vectors; the next row, or the padding of the tile, takes the excess.
 constexpr int64_t kLeftTile = (kKc * kMr + kLanes + 15) / 16 * 16;
-constexpr int64_t kLeftGroup = 8 * kMr;  // columns at a time, for few write streams, each through whole lines
+constexpr int64_t kLeftGroup = 8 * kMr;  // columns at a time: few write streams, each of whole cache lines
 
 template <class Unit, class From>
 void pack_left(const From* x, int64_t ldx, const int32_t* x_rows, int64_t rows, int64_t m, float* packed) {
@@ -54,14 +54,14 @@ struct GradientBlock {
         right(left + tiles(at.m) * kLeftTile),
         waiting(right + kGroup * kKc * kNr) {}
 
-  // Level t holds a sum over 2^t shards until its right-hand partner is done.
+  // Level t contains a sum over 2^t shards until its right sibling is complete.
   float* level(int t) const { return waiting + t * tiles(at.m) * panels(at.n) * kTile; }
 
   void run() const {
     for (int s = 0; s < g.shards; ++s) {
       float* sums = level(shard_tree::level_of(s, g.shards));
       int64_t row = g.cuts[s];
-      do {  // an empty shard counts as zeros
+      do {  // an empty shard adds zeros
         const int64_t count = at_most(kChunk, g.cuts[s + 1] - row);
         chunk(s, row, count, sums);
         row += count;
@@ -71,8 +71,8 @@ struct GradientBlock {
 
   int64_t after(int64_t row) const { return at_most(kChunk, g.cuts[g.shards] - row); }
 
-  // Rows of dy for the panels from `group` on in these rows, or for the first ones of the rows below, fetched by
-  // the tiles of `now` panels.
+  // Rows of dy for the panels from `group`, or for the first panels of the next rows, prefetched by the tiles
+  // of `now` panels.
   RowsAhead next_panels(int64_t row, int64_t count, int64_t group, int64_t now) const {
     const int64_t kc = words<Unit>(count);
     if (group >= panels(at.n)) {
@@ -89,7 +89,7 @@ struct GradientBlock {
             kc};
   }
 
-  // Rows of x of the next chunk, fetched by the tiles of the last panels, or they would not stay in L2.
+  // Rows of x of the next chunk. Tiles of the last panels prefetch them; any earlier, they would leave L2.
   RowsAhead next_left(int64_t row, int64_t tiles_left, int64_t kc) const {
     return {from_row(g.x + at.r0, g.ldx, g.x_rows, row),
             g.ldx,
@@ -100,20 +100,20 @@ struct GradientBlock {
             kc};
   }
 
-  // Where rows are counted from `row` on: a gathered matrix is counted through its list of rows.
+  // Return x from `row`; a gathered matrix is offset through its list of rows.
   static ConstCells from_row(ConstCells x, int64_t stride, const int32_t* rows, int64_t row) {
     return rows ? x : x + row * stride;
   }
 
-  // Rows [row, row + count) of shard s; `sums` holds the shard's sums so far, and at its end what waits at its
-  // level.
+  // Add rows [row, row + count) of shard s; `sums` contains the shard's sums before, and after its end the
+  // waiting sum of its level.
   void chunk(int s, int64_t row, int64_t count, float* sums) const {
     const int64_t all = panels(at.n), kc = words<Unit>(count);
     const int32_t *x_rows = g.x_rows ? g.x_rows + row : nullptr, *dy_rows = g.dy_rows ? g.dy_rows + row : nullptr;
     with_cells(from_row(g.x + at.r0, g.ldx, g.x_rows, row),
                [&](const auto* x) { pack_left<Unit>(x, g.ldx, x_rows, count, at.m, left); });
     Chains<Unit, kGroup> chains;
-    const int64_t turn = all - (all + 2) / 3;  // from this panel on rows of x are fetched
+    const int64_t turn = all - (all + 2) / 3;  // from this panel, prefetch rows of x
     RowsAhead left_ahead;
     for (int64_t group = 0; group < all; group += kGroup) {
       const int64_t here = at_most(kGroup, all - group), j0 = group * kNr;
@@ -140,7 +140,7 @@ struct GradientBlock {
     }
   }
 
-  // The tile of rows from r on and of panel `in_group` of a group.
+  // Compute the tile of rows from r and of panel `in_group` of a group.
   template <class InChains>
   void finish(int s, int64_t row, int64_t count, int64_t r, int64_t group, int64_t in_group, const float* packed,
               float* sums, InChains& chains, Stream first_fetch, Stream second_fetch) const {
@@ -151,7 +151,7 @@ struct GradientBlock {
     const int rows = static_cast<int>(at_most(kMr, at.m - r)), cols = static_cast<int>(at_most(kNr, at.n - j));
     const int added =
         last ? addends(g, s, level(0) + tile, level(1) - level(0), (at.r0 + r) * g.ldo + at.j0 + j, list) : 0;
-    const bool direct = !out || cols == kNr;  // a partial panel goes out through a tile of full width
+    const bool direct = !out || cols == kNr;  // a partial panel is written through a tile of full width
     float* c = out ? g.out + (at.r0 + r) * g.ldo + at.j0 + j : sums + tile;
     const int64_t ldc = out ? g.ldo : kNr;
     Addend start{sums + tile, kNr};

@@ -1,4 +1,4 @@
-// Gradients of weights as tasks of a parallel region. Private to this folder.
+// Weight gradients as tasks of a parallel region. Private to this folder.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ inline void check_gradient(const GradBlock& whole) {
   check(whole.n_add <= kMaxAdds, "gemm", "adds: expected at most ", kMaxAdds, ", got ", whole.n_add);
 }
 
-// Block `task` of the grid over `whole`.
+// Compute block `task` of the grid over `whole`.
 inline void gradient_task(const GradBlock& whole, const Grid& grid, int64_t task, float* scratch) {
   const int64_t row = grid.row(task), column = grid.column(task), at = row * whole.ldo + column;
   GradBlock block = whole;
@@ -36,7 +36,7 @@ inline void gradient_task(const GradBlock& whole, const Grid& grid, int64_t task
   gemm_kernels(whole.compute).weight_gradient(block);
 }
 
-// Floats of scratch that a block of any of the products needs when each is cut into at least `enough`.
+// Return the floats of scratch that a block of any gradient needs if each is split into at least `enough`.
 inline int64_t largest_slot(std::span<const GradBlock> wholes, int64_t enough) {
   const GemmKernels& kernels = gemm_kernels(wholes.front().compute);
   int64_t floats = 1;
@@ -45,8 +45,8 @@ inline int64_t largest_slot(std::span<const GradBlock> wholes, int64_t enough) {
   return floats;
 }
 
-// The blocks of whole gradients. Each slot of their scratch is one worker's, who takes blocks until none is left,
-// however many threads there are by now.
+// The blocks of whole gradients. Each slot of their scratch belongs to one worker, which computes blocks until
+// none is left. The thread count may have changed since planning.
 class GradientTasks {
  public:
   explicit GradientTasks(std::span<const GradBlock> wholes) : wholes_(wholes) {
@@ -54,7 +54,7 @@ class GradientTasks {
     for (const GradBlock& w : wholes) check_gradient(w);
     const GradBlock& first = wholes.front();
     const int64_t booked = first.scratch_bytes / static_cast<int64_t>(sizeof(float));
-    // Booked for more threads than there are now: blocks must still fit into one slot.
+    // The plan may be for more threads than now: blocks must still fit into one slot.
     enough_ = ceil_div(num_threads(), static_cast<int64_t>(wholes.size()));
     while (largest_slot(wholes, enough_) > booked && enough_ < first.m * first.n) enough_ *= 2;
     slot_floats_ = largest_slot(wholes, enough_);
@@ -69,7 +69,7 @@ class GradientTasks {
   void run(int64_t worker) {
     auto whole = wholes_.begin();
     Grid cut = grid(*whole);
-    int64_t before = 0;  // blocks of the products before `whole`
+    int64_t before = 0;  // blocks of the gradients before `whole`
     for (int64_t task = claim(next_); task < blocks_; task = claim(next_)) {
       while (task - before >= cut.tasks()) {
         before += cut.tasks();

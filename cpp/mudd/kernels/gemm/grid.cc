@@ -8,7 +8,7 @@ namespace mudd {
 
 namespace {
 
-// Few rows, and all columns whose B stays in L2.
+// A grid for few rows: all columns if their B stays in L2.
 Grid rows_first(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k) {
   const int64_t enough = 8 * num_threads(), least = 8 * kernels.nr;
   const int64_t columns = kernels.kept_b / std::max<int64_t>(1, kernels.panel_bytes(k, 1));
@@ -25,11 +25,11 @@ Grid rows_first(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k) {
 
 Grid gemm_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k) {
   if (kernels.kept_b) return rows_first(kernels, m, n, k);
-  // Multiples of every mr (2, 6, 12) and nr (16, 32); many enough that 2 to 16 threads end together.
+  // Multiples of every mr (2, 6, 12) and nr (16, 32), with enough tasks to balance 2 to 16 threads.
   Grid grid{m, n, 96, 256};
-  // Units of bf16 are twice as fast, and where rows of A are copied every task does it again: as few tasks as keep
-  // all busy. So too for tiles of 32 columns with a B that does not stay in L2: small tasks would read it from L3
-  // too often. How C is cut never enters a sum.
+  // bf16 instructions are twice as fast, and every task copies its rows of A again: use the fewest tasks that
+  // keep all threads busy. The same for tiles of 32 columns if B exceeds L2: small tasks would read it from L3
+  // too often. The split of C never changes a sum.
   const bool few = kernels.packed == DType::bf16 ||
                    (kernels.nr == 32 && kernels.panel_bytes(k, std::min<int64_t>(n, grid.step_n)) > kStaysInL2);
   const int64_t enough = few ? 8 * num_threads() : 64;

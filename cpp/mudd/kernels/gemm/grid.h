@@ -1,4 +1,4 @@
-// How the threaded drivers cut C and dW into tasks. Private to this folder.
+// How the threaded drivers split C and dW into tasks. Private to this folder.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace mudd {
 
-// A grid of tasks over C [m, n], row blocks fastest: threads that follow each other share columns of B.
+// A grid of tasks over C [m, n], row blocks fastest: neighbouring threads share columns of B.
 struct Grid {
   int64_t m, n, step_m, step_n;
 
@@ -19,14 +19,14 @@ struct Grid {
   int64_t columns(int64_t task) const { return std::min(step_n, n - column(task)); }
 };
 
-// Multiply-adds below which a task is not worth handing to another thread.
+// Multiply-adds below which a second thread does not pay.
 constexpr int64_t kSmallTask = 1 << 16;
 
-// Tasks of C [m, n] = A [m, k] B.
+// Return the tasks of C [m, n] = A [m, k] B.
 Grid gemm_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k);
 
-// Blocks of dW [m, n] for threads: equal pieces of at most the kernel's own size, so many that `threads` end
-// together at the least cost. How dW is cut never enters a sum, so it may follow the number of threads.
+// Split dW [m, n] into equal blocks of at most the kernel's size, balanced over `threads` at the least cost.
+// The split never changes a sum, so it may depend on the thread count.
 Grid gradient_grid(const GemmKernels& kernels, int64_t m, int64_t n, int64_t threads);
 
 // Floats of scratch for one worker on blocks of such a grid.

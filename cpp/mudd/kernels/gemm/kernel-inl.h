@@ -1,4 +1,4 @@
-// The gemm rows of one level (gemm.h): packing, products, gradients.
+// The gemm rows of one level (gemm.h): packing, GEMMs, gradients.
 #include "mudd/kernels/gemm/row-inl.h"
 
 namespace mudd::MUDD_ISA {

@@ -1,6 +1,5 @@
-// The loop of a register tile for AVX2, 6 x 16, in assembler: gcc 12 keeps the 16 registers apart only for some
-// forms of the addresses; for others it spills sums, which costs a tenth. The bits are those of the C++ loop
-// (micro-inl.h).
+// The loop of a register tile for AVX2, 6 x 16, in assembly: gcc 12 keeps the 16 registers apart only for some
+// address forms; for others it spills sums and loses 10 %. The bits equal the C++ loop (micro-inl.h).
 #pragma once
 
 #include "mudd/kernels/gemm/ends-inl.h"
@@ -8,12 +7,12 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// ymm0 and ymm1 hold a row of B; all six numbers of A pass through ymm2.
+// ymm0 and ymm1 contain a row of B; all six values of A pass through ymm2.
 #define MUDD_ROW(a, lo, hi)                                                                                  \
   "vbroadcastss " a ", %%ymm2\n\tvfmadd231ps %%ymm0, %%ymm2, %[" lo "]\n\tvfmadd231ps %%ymm1, %%ymm2, %[" hi \
   "]\n\t"
 
-// The six rows of A at number i: `step` bytes apart (d is the fourth), or six numbers beside each other.
+// The six rows of A at index i: `step` bytes apart (d is the fourth), or six adjacent values.
 #define MUDD_ROWS_APART(i)                         \
   MUDD_ROW("4*" #i "(%[a])", "l0", "h0")           \
   MUDD_ROW("4*" #i "(%[a],%[step])", "l1", "h1")   \
@@ -29,7 +28,7 @@ namespace {
   MUDD_ROW("24*" #i "+16(%[a])", "l4", "h4") \
   MUDD_ROW("24*" #i "+20(%[a])", "l5", "h5")
 
-// Row i of B: 16 numbers, or eight words of two (HalvesStep).
+// Row i of B: 16 floats, or eight 32-bit pairs (HalvesStep).
 #define MUDD_NUMBERS(i) "vmovups 64*" #i "(%[b]), %%ymm0\n\tvmovups 64*" #i "+32(%[b]), %%ymm1\n\t"
 #define MUDD_HALVES(i)                               \
   "vmovups 32*" #i                                   \
@@ -39,7 +38,7 @@ namespace {
 #define MUDD_START(lo, hi) \
   "vmovups (%%rax), %[" lo "]\n\tvmovups 32(%%rax), %[" hi "]\n\tadd %[sums_step], %%rax\n\t"
 
-// A and B go on by a_bytes and b_bytes each k. Two streams of memory are fetched into L2 on the way.
+// A and B advance by a_bytes and b_bytes each k. Two ranges of memory are prefetched into L2 meanwhile.
 #define MUDD_LOOP(row_of_b, rows_of_a, a_bytes, b_bytes) \
   "mov %[sums], %%rax\n\t" MUDD_START("l0", "h0") MUDD_START("l1", "h1") MUDD_START("l2", "h2")               \
   MUDD_START("l3", "h3") MUDD_START("l4", "h4") MUDD_START("l5", "h5")                                        \
@@ -66,7 +65,8 @@ namespace {
 alignas(32) constexpr uint32_t kUpperHalves[8] = {0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u,
                                                   0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u};
 
-// c = sums + a[6, k] b[k, 16]. RowsApart: a(r, i) = a[r * row_step + i], else a[6 i + r]. Halves: b lies in words.
+// c = sums + a[6, k] b[k, 16]. RowsApart: a(r, i) = a[r * row_step + i], else a[6 i + r]. Halves: b contains
+// 32-bit pairs.
 template <bool RowsApart, bool Halves>
 MUDD_INLINE void loop_6x16(Pair (&c)[6], int64_t k, const float* a, int64_t row_step, const float* b,
                            const float* sums, int64_t sums_stride, Stream f, Stream g) {

@@ -1,6 +1,5 @@
-// The loop of a register tile for AVX-512, 12 x 32, in assembler: gcc 12 reloads steps and pointers inside the
-// loop, and what it adds takes turns of the two multipliers, a tenth in all. The bits are those of the C++ loop
-// (micro-inl.h).
+// The loop of a register tile for AVX-512, 12 x 32, in assembly: gcc 12 reloads steps and pointers inside the
+// loop, which competes with the two multipliers and costs 10 %. The bits equal the C++ loop (micro-inl.h).
 #pragma once
 
 #include "mudd/kernels/gemm/ends-inl.h"
@@ -8,7 +7,7 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// What the loop reads once: more than an asm statement may have operands beside 24 sums.
+// Values that the loop loads once: with 24 sums, an asm statement has no room for them as operands.
 struct Walk {
   const float* a;
   int64_t a_step;  // bytes from row to row, as sums_step
@@ -19,12 +18,12 @@ struct Walk {
   Stream f, g;
 };
 
-// zmm0 and zmm1 hold a row of B; all twelve numbers of A pass through zmm2.
+// zmm0 and zmm1 contain a row of B; all twelve values of A pass through zmm2.
 #define MUDD_ROW(add, a, r) \
   "vbroadcastss " a ", %%zmm2\n\t" add " %%zmm0, %%zmm2, %[l" #r "]\n\t" add " %%zmm1, %%zmm2, %[h" #r "]\n\t"
 
-// The twelve rows of A at word i. Apart: rsi is the first, rdi the eighth; rdx, r8 and r9 are one, three and five
-// steps. Only two pointers go on: every instruction beside the products may take the place of one.
+// The twelve rows of A at index i. Apart: rsi is the first, rdi the eighth; rdx, r8 and r9 are one, three and
+// five steps. Only two pointers advance: every other instruction may delay a multiply-add.
 #define MUDD_ROWS_APART(add, i)               \
   MUDD_ROW(add, "4*" #i "(%%rsi)", 0)         \
   MUDD_ROW(add, "4*" #i "(%%rsi,%%rdx)", 1)   \
@@ -52,7 +51,7 @@ struct Walk {
   MUDD_ROW(add, "48*" #i "+40(%%rsi)", 10) \
   MUDD_ROW(add, "48*" #i "+44(%%rsi)", 11)
 
-// Row i of B: 32 words, or 16 words of two columns (HalvesStep).
+// Row i of B: 32 floats, or 16 pairs of two columns (HalvesStep).
 #define MUDD_WORDS(i) "vmovups 128*" #i "(%%r10), %%zmm0\n\tvmovups 128*" #i "+64(%%r10), %%zmm1\n\t"
 #define MUDD_HALVES(i)                                                 \
   "vmovups 64*" #i "(%%r10), %%zmm1\n\tvpslld $16, %%zmm1, %%zmm0\n\t" \
@@ -62,15 +61,15 @@ struct Walk {
 #define MUDD_THREE(r, s, t) MUDD_START(r) MUDD_START(s) MUDD_START(t)
 #define MUDD_STARTS MUDD_THREE(0, 1, 2) MUDD_THREE(3, 4, 5) MUDD_THREE(6, 7, 8) MUDD_THREE(9, 10, 11)
 
-// The members of Walk. r13 and r15: the steps of the streams at r12 and r14.
+// Load the members of Walk. r13 and r15: the steps of the streams at r12 and r14.
 #define MUDD_READ_WALK                                                                                       \
   "mov (%[walk]), %%rsi\n\tmov 8(%[walk]), %%rdx\n\tmov 16(%[walk]), %%r10\n\tmov 24(%[walk]), %%r11\n\t"    \
   "mov 32(%[walk]), %%rax\n\tmov 40(%[walk]), %%rcx\n\tmov 48(%[walk]), %%r12\n\tmov 56(%[walk]), %%r13\n\t" \
   "mov 64(%[walk]), %%r14\n\tmov 72(%[walk]), %%r15\n\tlea (%%rdx,%%rdx,2), %%r8\n\t"                        \
   "lea (%%rdx,%%rdx,4), %%r9\n\tlea (%%r9,%%rdx,2), %%rdi\n\tadd %%rsi, %%rdi\n\t"
 
-// What follows row i of B a hundred cycles later, into L1: a panel comes from L2 for every tile, and half of the
-// window of waiting instructions, all that a thread has beside another one on its core, does not cover that.
+// Prefetch the part of B that is read a hundred cycles after row i into L1. A panel comes from L2 for every
+// tile, and half of the reorder buffer (the part of one hyper-thread) does not cover that latency.
 #define MUDD_NEAR_128(i) "prefetcht0 128*" #i "+1024(%%r10)\n\tprefetcht0 128*" #i "+1088(%%r10)\n\t"
 #define MUDD_NEAR_64(i) "prefetcht0 64*" #i "+512(%%r10)\n\t"
 
@@ -79,7 +78,7 @@ struct Walk {
   "add $" #n "*" #a_bytes ", %%rsi\n\tadd $" #n "*" #a_bytes ", %%rdi\n\tadd $" #n "*" #b_bytes ", %%r10\n\t"
 #define MUDD_TWO(add, b, a, near, i, j) near(i) b(i) a(add, i) near(j) b(j) a(add, j)
 
-// A and B go on by a_bytes and b_bytes each k. Two streams of memory are fetched into L2 on the way.
+// A and B advance by a_bytes and b_bytes each k. Two ranges of memory are prefetched into L2 meanwhile.
 #define MUDD_LOOP(add, b, a, a_bytes, b_bytes)                                                          \
   MUDD_READ_WALK MUDD_STARTS                                                                            \
       "sub $4, %%r11\n\tjl 2f\n\t.p2align 6\n"                                                          \
@@ -102,8 +101,8 @@ struct Walk {
 
 constexpr uint32_t kUpperHalf = 0xffff0000u;
 
-// c = sums + a[12, k] b[k, 32]. Pairs: words are two bf16 numbers. RowsApart: a(r, i) = a[r * row_step + i], else
-// a[12 i + r]. Halves: b lies in words.
+// c = sums + a[12, k] b[k, 32]. Pairs: 32 bits are two bf16 values. RowsApart: a(r, i) = a[r * row_step + i],
+// else a[12 i + r]. Halves: b contains pairs of columns.
 template <bool RowsApart, bool Halves, bool Pairs>
 MUDD_INLINE void loop_12x32(Pair (&c)[12], int64_t k, const float* a, int64_t row_step, const float* b,
                             const float* sums, int64_t sums_stride, Stream f, Stream g) {

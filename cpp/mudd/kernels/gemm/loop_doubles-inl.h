@@ -1,5 +1,5 @@
-// The loop of a register tile where a multiply-add is computed in double (base/simd/fused.h): sums are rounded to
-// float at every step and stay in double until the next, and operands are converted once for a row of the tile.
+// The loop of a register tile at levels that compute a multiply-add in double (base/simd/fused.h). Sums are
+// rounded to float at every step and kept in double; operands are converted once for a row of the tile.
 #pragma once
 
 #include "mudd/kernels/gemm/ends-inl.h"

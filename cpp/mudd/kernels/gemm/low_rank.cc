@@ -11,7 +11,7 @@
 namespace mudd {
 namespace {
 
-// Tasks of u = scale (x A); those that read u wait for the last of them.
+// The tasks of u = scale (x A); readers of u wait for the last one.
 class DownTasks {
  public:
   explicit DownTasks(const LowRankGemm& all)
@@ -58,10 +58,10 @@ bool any_meet(const LowRankGemm& all) {
   return false;
 }
 
-// Columns in a slice of c, fewer in fp32: the scratch of a slice must fit L2 beside the panels of W.
+// Columns in a slice of c, fewer in fp32: the scratch of a slice and the panels of W must fit into L2.
 int64_t slice_of(const GemmKernels& kernels) { return kernels.packed == DType::bf16 ? 256 : 128; }
 
-// A block of c: u B in scratch, where the chains of x W start.
+// Compute a block of c: u B in scratch, from which the chains of x W start.
 void multiply_both(const LowRankGemm& all, const GemmKernels& kernels, const Grid& grid, int64_t task) {
   const GemmBlock up = block_of(all.up, kernels, grid, task), full = block_of(all.full, kernels, grid, task);
   const int64_t slice = slice_of(kernels);

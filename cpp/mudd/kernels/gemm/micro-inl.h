@@ -1,7 +1,7 @@
 // The register tile: Rows x kNr elements of C, one chain over k each. Built per level.
 //
-// Accumulators are elements of a local array that only constant indices touch (pack expansions, no loops):
-// gcc 12 then keeps each in a register; with loops over rows it spills them.
+// Accumulators are elements of a local array with constant indices only (pack expansions, no loops): gcc 12
+// then keeps each in a register; with loops over rows it spills them.
 #pragma once
 
 #include <utility>
@@ -19,15 +19,16 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Rows x kNr elements of a[Rows, k] b[k, kNr] over k words, a(r, i) = a[r * row_step + i * DepthStep].
+// Rows x kNr elements of a[Rows, k] b[k, kNr] over k units of 32 bits, a(r, i) = a[r * row_step + i *
+// DepthStep].
 using Micro = void (*)(int64_t k, const float* a, int64_t row_step, const float* b, const Ends& ends);
 
-// How packed rows of B are read, what a word of A and one of B add to a chain, and how chains end in bf16. Here:
-// fp32 numbers, one product.
+// How to read packed rows of B, add one 32-bit unit of A times B to a chain, and store a chain as bf16. This
+// one: fp32 elements, one multiply-add.
 struct FmaStep {
-  static constexpr int kRow = kNr;         // words of a packed row
-  static constexpr bool kPairs = false;    // of bf16 numbers, so that a word of A and one of B add two products
-  static constexpr bool kNarrows = false;  // whether one instruction does it, so that tiles end in bf16 themselves
+  static constexpr int kRow = kNr;         // 32-bit units of a packed row
+  static constexpr bool kPairs = false;    // units are pairs of bf16 values, which add two terms
+  static constexpr bool kNarrows = false;  // whether one instruction converts to bf16, so that tiles store bf16
   static MUDD_INLINE Pair read(const float* b) { return {Vec::load(b), Vec::load(b + kLanes)}; }
   static MUDD_INLINE Vec add(Vec a, Vec b, Vec c) { return fma(a, b, c); }
   static MUDD_INLINE void narrow(bf16* to, Pair c) { store(to, c.lo, c.hi); }
@@ -42,8 +43,8 @@ MUDD_INLINE void add_product(Pair& c, float a, Pair b) {
 
 constexpr float kNoSums[kNr] = {};  // a start of zeros, row step 0
 
-// acc = the sums so far + a b.
-// Every third row has a pointer of its own, so that no offset of a row needs a register.
+// acc = the sums before + a b.
+// Every third row has a separate pointer, so that no row offset needs a register.
 template <class Step, int DepthStep, size_t... R>
 MUDD_INLINE void chains(std::index_sequence<R...>, Pair (&acc)[sizeof...(R)], int64_t k, const float* a,
                         int64_t row_step, const float* b, const Ends& ends, Stream first, Stream second) {
@@ -81,13 +82,13 @@ MUDD_INLINE void chains(std::index_sequence<R...>, Pair (&acc)[sizeof...(R)], in
   }
 }
 
-// Half: the sums end in ends.half. A constant, for the branch would cost the loop registers.
+// Half: store the sums in ends.half. A template argument, because the branch would cost the loop registers.
 template <class Step, int DepthStep, bool Half, size_t... R>
 MUDD_INLINE void micro_rows(std::index_sequence<R...> rows, int64_t k, const float* a, int64_t row_step,
                             const float* b, const Ends& ends) {
   Pair acc[sizeof...(R)];
   const Stream first = ends.fetch[0].or_at(b), second = ends.fetch[1].or_at(b);
-  // What is needed a thousand cycles from now, after the sums.
+  // Prefetch for the stores, about a thousand cycles ahead.
   if constexpr (Half) (__builtin_prefetch(ends.half + R * ends.ldc, 1, 3), ...);
   else (__builtin_prefetch(ends.c + R * ends.ldc, 1, 3), ...);
   for (int64_t i = 0; i < ends.count; ++i)
@@ -122,7 +123,7 @@ void micro(int64_t k, const float* a, int64_t row_step, const float* b, const En
   micro_rows<Step, DepthStep, Half>(std::make_index_sequence<Rows>(), k, a, row_step, b, ends);
 }
 
-// table.of[rows - 1]: the tile with that many rows.
+// table.of[rows - 1] is the tile with that many rows.
 template <class Step, int DepthStep, bool Half>
 struct MicroTable {
   Micro of[kMr];
@@ -131,7 +132,8 @@ struct MicroTable {
   constexpr MicroTable() : MicroTable(std::make_index_sequence<kMr>()) {}
 };
 
-// One row of A against Panels panels at once: a single panel's two chains would wait for the latency of fma.
+// Multiply one row of A with several panels at once: the two chains of one panel would wait for the latency of
+// fma.
 template <class Step, size_t... P>
 MUDD_INLINE void vector_panels(std::index_sequence<P...>, int64_t k, const float* a, const float* b,
                                int64_t panel_stride, const float* start, float* c) {

@@ -1,5 +1,5 @@
-// C = A B: a panel of B in L1 while the tiles of A walk past it, partial sums over k in a compact buffer. Rows of
-// A are read where they lie, or copied if the unit needs other words. Built per level.
+// C = A B: a panel of B stays in L1 while the tiles of A pass it; partial sums over k are in a compact buffer.
+// Rows of A are read in place, or copied if the kernel needs another format. Built per level.
 #pragma once
 
 #include "mudd/base/simd/activations.h"
@@ -10,7 +10,7 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Rows and columns of a cache block; as doubles, columns of the portable level take 128 KiB.
+// Rows and columns of a cache block. In double, the columns of the portable level take 128 KiB.
 #if defined(MUDD_CHAINS)
 constexpr int64_t kMc = 192, kNc = 256;
 #else
@@ -18,7 +18,7 @@ constexpr int64_t kMc = 96, kNc = 256;
 #endif
 static_assert(kMc % kMr == 0 && kNc % kNr == 0);
 
-// Calls body(row, column, lanes) over the vectors of a tile.
+// Call body(row, column, lanes) for the vectors of a tile.
 template <class Body>
 inline void over_tile(int rows, int cols, Body body) {
   for (int r = 0; r < rows; ++r)
@@ -63,14 +63,15 @@ struct Block {
   int64_t r0, j0, m, n;
 };
 
-// Where chains start that go on from c: c itself, or for a partial panel or bf16 a copy of full width.
+// Return the start of chains that continue from c: c itself, or for a partial panel or bf16 a copy of full
+// width.
 Addend from(ConstCells c, int64_t ldc, int rows, int cols, float* tile) {
   if (cols == kNr && c.type == DType::f32) return {c.f32(), ldc};
   over_tile(rows, cols, [&](int i, int v, int l) { load(c, i * ldc + v, l).store(tile + i * kNr + v); });
   return {tile, kNr};
 }
 
-// Where the chains of the tile at row r and column j start; no address: from 0.
+// Return the start of the chains of the tile at row r and column j; a null address: from 0.
 inline Addend chain_start(const GemmBlock& g, int64_t r, int64_t j, int rows, int cols, float* tile) {
   if (g.start) return {g.start + r * g.start_stride + j, g.start_stride};
   return g.accumulate ? from(g.c + (r * g.ldc + j), g.ldc, rows, cols, tile) : Addend{};
@@ -80,7 +81,7 @@ inline ConstCells row_of(const GemmBlock& g, int64_t r) {
   return g.a + (g.a_rows ? static_cast<int64_t>(g.a_rows[r]) : r) * g.lda;
 }
 
-// c = tile, rounded to bf16 as the micro-kernels do.
+// Store c = tile, rounded to bf16 like the micro-kernels.
 template <class Step>
 void narrow_tile(const GemmBlock& g, const float* tile, int64_t r0, int64_t j0, int rows, int cols) {
   bf16 row[kNr];
@@ -92,12 +93,12 @@ void narrow_tile(const GemmBlock& g, const float* tile, int64_t r0, int64_t j0, 
     }
 }
 
-// Whether C is the sums themselves (and the residual).
+// Return true if C is the plain sum (and the residual).
 inline bool sum_only(const Epilogue& e) {
   return !e.bias && !e.pre_activation && e.activation == Activation::none && !e.gate;
 }
 
-// Rows of A from number k0 on as the tiles see them: where they lie, or copied to `left`.
+// Return rows of A from element k0 in the format of the tiles: in place, or copied to `left`.
 template <class Unit>
 const float* left_rows(const GemmBlock& g, const Block& at, bool in_place, int64_t k0, int64_t numbers, int64_t kc,
                        float* left) {
@@ -126,10 +127,10 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
     const bool first = w0 == 0, last = w0 + kc == depth;
     const float* a = left_rows<Unit>(g, at, in_place, k0, numbers, kc, left);
     const ConstCells next = last ? next_rows : g.a_rows ? ConstCells() : row_of(g, at.r0) + k0 + numbers;
-    RowsAhead rows_ahead;  // two pieces a tile where nothing of B is fetched
+    RowsAhead rows_ahead;  // two pieces a tile if nothing of B is prefetched
     const int64_t pieces = tiles(at.m) * panels(at.n) * (rows_first ? 2 : 1);
     if (next) rows_ahead = {next, g.lda, nullptr, at.m, numbers, pieces, kc};
-    const Shares of_panel(whole_lines(kc * kRow * 4 * kMr / at.m), kc);  // of the next one for each tile
+    const Shares of_panel(whole_lines(kc * kRow * 4 * kMr / at.m), kc);  // of the next panel, for each tile
     const auto tile_at = [&](int64_t r, int64_t j, const float* b, const float* ahead) {
       const int rows = static_cast<int>(at_most(kMr, at.m - r)), cols = static_cast<int>(at_most(kNr, at.n - j));
       const Cells c = g.c + ((at.r0 + r) * g.ldc + at.j0 + j);
@@ -177,7 +178,7 @@ void cache_block(const GemmBlock& g, const Block& at, ConstCells next_rows) {
   } while (w0 < depth);
 }
 
-// m = 1: panels stream past the row at memory speed. The row is copied in pieces unless it is seen as it lies.
+// m = 1: stream panels at memory speed. The row is copied in pieces unless it can be read in place.
 template <class Unit>
 void one_row(const GemmBlock& g) {
   using Step = typename Unit::Step;

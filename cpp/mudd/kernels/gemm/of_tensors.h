@@ -5,7 +5,7 @@
 
 namespace mudd {
 
-// c = a B; the right operand is still to be put.
+// Return the GEMM c = a B without its right operand.
 inline GemmBlock matmul_of(const Tensor& a, const Tensor& c, DType compute = DType::f32) {
   GemmBlock g;
   g.a = a.cells();
@@ -19,7 +19,7 @@ inline GemmBlock matmul_of(const Tensor& a, const Tensor& c, DType compute = DTy
   return g;
 }
 
-// Adds `t` to the finished sums, so that their chains start from zero all the same. t may be c itself.
+// Add `t` to the finished sums; the chains still start from zero. t may be c itself.
 inline void add_residual(const Tensor& t, GemmBlock* g) {
   g->epilogue.residual = t.cells();
   g->epilogue.residual_stride = t.stride;

@@ -8,26 +8,27 @@ namespace mudd::MUDD_ISA {
 namespace {
 
 template <class From>
-constexpr int64_t kLine = 64 / sizeof(From);  // numbers of a cache line
+constexpr int64_t kLine = 64 / sizeof(From);  // elements of a cache line
 
-// Panels go in groups: rows are read in runs of some cache lines, and there are few write streams, whose distance
-// is often a multiple of 4 KiB. Rows themselves lie pages apart, where no hardware fetches ahead.
+// Panels are packed in groups: rows are read in runs of some cache lines, and there are few write streams,
+// whose distance is often a multiple of 4 KiB. The rows are pages apart, so the hardware does not prefetch
+// them.
 constexpr int64_t kGroup = kNr < 16 ? 8 : 4, kRowsAhead = 16;
-constexpr int64_t kAhead = 128;  // floats of a row, while it is transposed
+constexpr int64_t kAhead = 128;  // floats of a row, during a transposition
 
-// Row i of a matrix, or where `rows` is given its row rows[i].
+// Return row i of a matrix, or its row rows[i] if `rows` is set.
 template <class From>
 inline From gathered(From b, int64_t stride, const int32_t* rows, int64_t i) {
   return b + (rows ? static_cast<int64_t>(rows[i]) : i) * stride;
 }
 
-// The row to fetch while row i of k is packed; past the end of a list nothing is known.
+// Return the row to prefetch while row i of k is packed; none after the end of a list.
 template <class From>
 inline From row_ahead(From b, int64_t stride, const int32_t* rows, int64_t i, int64_t k) {
   return gathered(b, stride, rows, rows && i + kRowsAhead >= k ? i : i + kRowsAhead);
 }
 
-// The kPer rows that make packed row i of k; null past the last.
+// The kPer rows that form packed row i of k; null after the last.
 template <class As, class From>
 struct RowsOf {
   const From* of[As::kPer];
@@ -38,7 +39,7 @@ struct RowsOf {
   }
 };
 
-// Fetches columns [from, to) of the rows that are packed a little later than packed row i.
+// Prefetch columns [from, to) of the rows that are packed a little later than packed row i.
 template <class As, class From>
 MUDD_INLINE void fetch_rows(const From* b, int64_t stride, const int32_t* rows, int64_t i, int64_t k, int64_t from,
                             int64_t to) {
@@ -48,7 +49,7 @@ MUDD_INLINE void fetch_rows(const From* b, int64_t stride, const int32_t* rows, 
   }
 }
 
-// Panels [panel_begin, panel_end) of b[k, n]. rows: as in gathered().
+// Pack panels [panel_begin, panel_end) of b[k, n]. rows: as in gathered().
 template <class Unit, class From>
 void pack_panels(const From* b, int64_t row_stride, const int32_t* rows, int64_t k, int64_t n, int64_t panel_begin,
                  int64_t panel_end, float* packed) {
@@ -74,7 +75,7 @@ void pack(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t pane
   pack_panels<Unit>(b, row_stride, nullptr, k, n, panel_begin, panel_end, static_cast<float*>(packed));
 }
 
-// kLanes x kLanes numbers of rows `row_stride` apart, transposed, to rows kNr apart.
+// Transpose kLanes x kLanes elements of rows `row_stride` apart to rows kNr apart.
 MUDD_INLINE void transpose_block(const float* from, int64_t row_stride, float* to) {
   Vec r[kLanes];
 #pragma GCC unroll 16
@@ -91,7 +92,7 @@ template <class Unit>
 void pack_transposed(const float* b, int64_t row_stride, int64_t k, int64_t n, int64_t panel_begin,
                      int64_t panel_end, void* packed) {
   using As = typename Unit::Packed;
-  constexpr int64_t kDepth = 16;  // one cache line of each of the panel's rows at a time
+  constexpr int64_t kDepth = 16;  // one cache line of each row of the panel at a time
   const int64_t depth = words<Unit>(k);
   static_assert(kDepth % kLanes == 0);
   alignas(64) float lines[kDepth][kNr];

@@ -1,4 +1,4 @@
-// Refreshes the pieces of packed panels that a block of a matrix owns.
+// Repacks the pieces of packed panels for a block of a matrix.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace mudd {
 
-// A matrix W [rows, cols], contiguous, and its panels (gemm.h) for `compute`; null: none kept.
+// A contiguous matrix W [rows, cols] and its panels (gemm.h) for `compute`; null: not kept.
 struct PackedMatrix {
   const float* w = nullptr;
   int64_t rows = 0, cols = 0;
@@ -16,8 +16,8 @@ struct PackedMatrix {
   DType compute = DType::f32;
 };
 
-// Rows [r, r_end) x columns [c, c_end); borders inside of the matrix are multiples of the panel width and of the
-// depth unit.
+// Repack rows [r, r_end) x columns [c, c_end); inner borders are multiples of the panel width and of the depth
+// unit.
 void pack_block(const PackedMatrix& matrix, int64_t r, int64_t r_end, int64_t c, int64_t c_end);
 
 }  // namespace mudd

@@ -11,10 +11,12 @@
 namespace mudd {
 namespace {
 
-constexpr int64_t kBlockDepth = 64, kBlockPanels = 4;  // of a 16-bit matrix in fp32 at a time: it stays in L2
+constexpr int64_t kBlockDepth = 64,
+                  kBlockPanels =
+                      4;  // block of a 16-bit matrix that is converted to fp32 at a time: it stays in L2
 
-// Panels [begin, end) of a 16-bit matrix: as of its fp32 copy, of which there is one block at a time. Depth is cut
-// at multiples of the padding, so every piece of a panel is where the whole panel has it.
+// Pack panels [begin, end) of a 16-bit matrix through an fp32 copy of one block at a time. Depth is split at
+// multiples of the padding, so the pieces are where the whole panel has them.
 void pack_narrow(const GemmKernels& kernels, ConstCells w, int64_t cols, bool transposed, int64_t k, int64_t n,
                  int64_t begin, int64_t end, char* to) {
   const int64_t nr = kernels.nr;
@@ -49,7 +51,7 @@ PackTasks::Cut PackTasks::cut(const Unpacked& m) const {
   if (!m.w) return {};
   const int64_t k = m.transposed ? m.cols : m.rows, n = m.transposed ? m.rows : m.cols;
   const int64_t panels = ceil_div(n, kernels_.nr);
-  // Whole runs of cache lines of each row (pack-inl.h), where that leaves a task for every thread.
+  // Pack whole runs of cache lines of each row (pack-inl.h) if there is a task for every thread.
   const int64_t least = std::clamp<int64_t>(panels / threads_, 1, 4);
   const int64_t step = std::clamp<int64_t>(kSmallTask / std::max<int64_t>(1, k * kernels_.nr), least, 16);
   return {k, n, panels, step, ceil_div(panels, step)};

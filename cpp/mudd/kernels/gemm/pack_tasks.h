@@ -1,4 +1,4 @@
-// Packing of stored matrices as tasks of a parallel region, alone or in front of what reads them.
+// Packing of stored matrices as tasks of a parallel region, alone or before tasks that read them.
 #pragma once
 
 #include <atomic>
@@ -9,15 +9,16 @@
 
 namespace mudd {
 
-// Tasks of a region that those with higher numbers wait for: by then all of these have begun, and they take some
-// ten microseconds. No task of the region may throw, for those that follow a failure are left out.
+// A counter of unfinished tasks. Wait for it only in tasks with a higher index of the same region: the counted
+// ones have started by then and take about ten microseconds. No task of the region may throw, because the tasks
+// after a failure are skipped.
 class TasksLeft {
  public:
   void begin(int64_t count) { left_.store(count); }
   void done() { left_.fetch_sub(1, std::memory_order_release); }
   void wait() const {
     for (int spins = 0; left_.load(std::memory_order_acquire) > 0; ++spins)
-      if (spins > 1000) std::this_thread::yield();  // a thread of theirs may have lost its core
+      if (spins > 1000) std::this_thread::yield();  // the other thread may have lost its core
   }
 
  private:
@@ -40,7 +41,7 @@ class PackTasks {
 
   std::span<const Unpacked> matrices_;
   const GemmKernels& kernels_;
-  const int64_t threads_;  // as they were when the tasks were counted
+  const int64_t threads_;  // at planning of the tasks
   int64_t count_ = 0;
   TasksLeft left_;
 };

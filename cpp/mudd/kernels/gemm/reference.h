@@ -1,4 +1,4 @@
-// The products as their formulas read, for any number type.
+// The GEMMs as formulas, for any element type.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What is added to the sums of dW at each shard, by the tree of base/shard_tree.h. Built per level.
+// The addends to the sums of dW at each shard, by the tree of base/shard_tree.h. Built per level.
 #pragma once
 
 #include "mudd/base/shard_tree.h"
@@ -20,11 +20,11 @@ void add_all(const Addend* addends, int count, const float* sums, int64_t stride
   });
 }
 
-// The next address on a cache line of its own: vectors of a panel must not straddle lines.
+// Align p to the next cache line: vectors of a panel must not straddle lines.
 float* on_line(float* p) { return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(p) + 63) / 64 * 64); }
 
-// What is added to the sum of shard s at a tile: the waiting sums, and at the last shard the adds. below: the tile
-// at level 0, the next levels `step` floats further; at: its place in dW.
+// List the addends to the sum of shard s at a tile: the waiting sums, and at the last shard the adds. below:
+// the tile at level 0, with `step` floats between levels; at: its place in dW.
 inline int addends(const GradBlock& g, int s, const float* below, int64_t step, int64_t at, Addend* list) {
   int count = 0;
   shard_tree::each_waiting(s, g.shards, [&](int level) { list[count++] = {below + level * step, kNr}; });

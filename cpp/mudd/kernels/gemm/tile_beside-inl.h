@@ -1,5 +1,5 @@
-// What goes on between the steps of a register tile: a finished tile on its way to C, and memory that is needed
-// next on its way into the caches. All of it counts in rows or lines a step.
+// The work between the steps of a register tile: stores of the finished tile to C, and prefetches for the next
+// one. All counts are in rows or lines a step.
 #pragma once
 
 #include "mudd/kernels/gemm/tiles-inl.h"
@@ -7,7 +7,7 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// `rows` rows of sums, rounded to bf16; or plus the residual, in fp32.
+// A finished tile of `rows` rows, stored as bf16, or in fp32 plus the residual.
 struct Leaving {
   const float* sums = nullptr;
   bf16* half = nullptr;
@@ -30,7 +30,7 @@ struct Leaving {
   }
 };
 
-// `left` lines or, where a row of a tile takes two of them, pairs of lines, `step` bytes apart.
+// A prefetch of `left` lines `step` bytes apart, or of pairs of lines if a row of a tile has two.
 template <int kWrite>
 struct Fetch {
   const char* at = nullptr;
@@ -38,7 +38,7 @@ struct Fetch {
   int left = 0;
   bool two = false;
 
-  // Rows of a tile.
+  // The rows of a tile.
   static Fetch rows_of(ConstCells first, int64_t stride, int64_t rows) {
     const int size = first.type == DType::bf16 ? 2 : 4;
     return {static_cast<const char*>(first.data), stride * size, static_cast<int>(rows), kNr * size > 64};

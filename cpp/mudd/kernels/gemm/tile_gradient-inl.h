@@ -1,6 +1,6 @@
-// dW = X^T dY on tile registers. Products are so fast here that sums must not travel: a few panels of dy pass all
-// rows before the next ones do, so that the sums that wait for other shards stay in L2, and x is packed once, or
-// once for each of those groups where it is too long to be kept. Built for the levels amx_bf16 and emu_amx_bf16.
+// dW = X^T dY on AMX tile registers. Multiplication is so fast that sums must stay in L2: a few panels of dy
+// pass all rows before the next ones, with the sums that wait for other shards in L2. x is packed once, or once
+// for each group of panels if it is too long to keep. Built for the levels amx_bf16 and emu_amx_bf16.
 #pragma once
 
 #include "mudd/kernels/gemm/pack-inl.h"
@@ -13,12 +13,12 @@ namespace {
 constexpr int64_t kTileGradM = 512, kTileGradN = 8192;
 constexpr int64_t kPanelsAtOnce = 2;
 
-// Words for packed x of blocks of up to m columns: 2,048 rows, as long as they leave half of L2 to the rest.
+// Floats for packed x of blocks of up to m columns: 2,048 rows, or fewer if they would exceed half of L2.
 inline int64_t left_floats(int64_t m) {
   return at_most(int64_t{1} << 18, 1024 * kMr * tiles(at_most(m, kTileGradM)));
 }
 
-// Transposes 16 x 16 words of pairs of rows; rows of numbers are read in the order of memory.
+// Transposes 16 x 16 pairs of rows, which are read in memory order.
 template <class From>
 struct LeftPacker {
   const From* x;
@@ -28,7 +28,7 @@ struct LeftPacker {
 
   RowsOf<AsPairs, From> rows(int64_t word) const { return {x, ldx, list, word, count}; }
 
-  // Words [word, word + 16) of `depth`, of all m columns.
+  // Pack 32-bit units [word, word + 16) of `depth`, of all m columns.
   void words_from(int64_t word, int64_t m, int64_t depth, float* to) const {
     const From *now[kTileRows][2], *next[kTileRows][2];
     const bool more = word + kTileWords < depth;
@@ -53,7 +53,7 @@ struct LeftPacker {
   }
 };
 
-// Rows of one shard, or a part of them, and where they lie packed.
+// Rows of one shard, or a part of them, and the place of their packed copy.
 struct Rows {
   int shard;
   int64_t begin, count;
@@ -69,7 +69,7 @@ class TileGradient {
         right_(left_ + left_floats(g.m)),
         waiting_(right_ + kPanelsAtOnce * kKc * kNr) {}
 
-  // Words of all rows, each part of a shard padded.
+  // Return the depth of all rows in 32-bit units, with the padding of each part of a shard.
   static int64_t all_words(const GradBlock& g) {
     int64_t sum = 0;
     for (int s = 0; s < g.shards; ++s)
@@ -84,7 +84,7 @@ class TileGradient {
       float* left = left_;
       for (int s = 0; s < g_.shards; ++s) {
         int64_t row = g_.cuts[s];
-        do {  // an empty shard counts as zeros
+        do {  // an empty shard adds zeros
           const int64_t count = at_most(kChunk, g_.cuts[s + 1] - row);
           if (!kept || j == 0) pack_x(row, count, left);
           some_panels(j, {s, row, count, left});
@@ -120,10 +120,11 @@ class TileGradient {
         tile(rows, r, j0 + p * kNr, right_ + p * kc * kNr, (p * tiles(at_.m) + r / kMr) * kTile);
   }
 
-  // Level t holds a sum over 2^t shards until its right-hand partner is done.
+  // Level t contains a sum over 2^t shards until its right sibling is complete.
   float* level(int t) const { return waiting_ + t * tiles(at_.m) * at_most(panels(at_.n), kPanelsAtOnce) * kTile; }
 
-  // Rows from r on and columns from j on of the block; `place`: of its tile in each level.
+  // Compute the tile of rows from r and columns from j of the block; `place`: the offset of the tile in each
+  // level.
   void tile(const Rows& rows, int64_t r, int64_t j, const float* b, int64_t place) {
     alignas(64) float stored[kTile];
     Addend list[kMaxLevels + kMaxAdds];
@@ -161,7 +162,7 @@ inline int64_t tile_grad_scratch(int64_t m, int64_t n, int shards) {
 
 inline void tile_weight_gradient(const GradBlock& g) {
   [[maybe_unused]] const TileSession session;
-  // Fewer columns at a time where that lets packed x be kept, but not so few that dy is packed again and again.
+  // Use fewer columns at a time if packed x can then be kept, but not so few that dy is packed too often.
   constexpr int64_t kLeast = 2 * kMr;
   const int64_t all = TileGradient::all_words(g);
   const int64_t fitting = all ? left_floats(g.m) / all / kMr * kMr : g.m;

@@ -1,5 +1,5 @@
-// C = A B on tile registers. Rows of A pass all of B, which lies in L2; both come from there, so a tile may be as
-// deep as k unless rows have to be copied. Built for the levels amx_bf16 and emu_amx_bf16.
+// C = A B on AMX tile registers. Rows of A pass all of B, which is in L2. Both are read from L2, so a tile may
+// be as deep as k unless rows have to be copied. Built for the levels amx_bf16 and emu_amx_bf16.
 #pragma once
 
 #include "mudd/kernels/gemm/multiply-inl.h"
@@ -8,8 +8,8 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Inlined as a whole: what changes from tile to tile lives in registers. Members that are stored one by one and
-// read together would wait until the tile stored before them has reached the cache.
+// Inlined completely, so that the state of a tile is in registers. Members that are stored one by one and
+// loaded together would break store forwarding and wait for the stores of the tile before.
 class TileProduct {
  public:
   explicit TileProduct(const GemmBlock& g) : g_(g) {}
@@ -22,7 +22,7 @@ class TileProduct {
   }
 
  private:
-  // Rows that lie as the registers read them: pairs are words already, whole registers of them both ways.
+  // Return true if the tile registers can load these rows in place: whole registers of bf16 pairs in both directions.
   bool in_place(int rows) const {
     return !g_.a_rows && rows % kTileRows == 0 && g_.k % TileUnit::kDepthUnit == 0 &&
            TileUnit::in_place(g_.a, g_.lda, g_.k);
@@ -59,7 +59,7 @@ class TileProduct {
     }
   }
 
-  // Rows of A that are packed while earlier rows are multiplied: for rows that lie one after the other.
+  // Return the prefetch of the next rows of A, if all rows are contiguous.
   Fetch<0> next_rows(int64_t r) const {
     const int64_t rows = at_most(kMr, g_.m - r);
     if (rows <= 0 || g_.a_rows || g_.lda != g_.k || depth_ == 0) return {};
@@ -76,8 +76,8 @@ class TileProduct {
     load_rows(t_, from, rows, sums);
   }
 
-  // Multiplies, and meanwhile stores the tile before and fetches what the one behind needs: in these rows, or the
-  // first one of the next.
+  // Multiply; meanwhile store the finished tile and prefetch for the next one, in these rows or the first one
+  // of the next rows.
   MUDD_INLINE void products(int64_t r, int rows, int64_t j, int64_t w0, int64_t kc, LeftRows a, Leaving& leaving,
                             Fetch<0>& next, int next_each) {
     const float* b = static_cast<const float*>(g_.b) + (j / kNr * depth_ + w0) * kNr;
@@ -126,10 +126,10 @@ class TileProduct {
   const int64_t depth_ = words<TileUnit>(g_.k);
   const bool sums_only_ = sum_only(g_.epilogue) && !g_.epilogue.residual;
   const bool half_ = sums_only_ && g_.c.type == DType::bf16;
-  // C is the sums and a residual, both fp32.
+  // C is the sum plus a residual, both fp32.
   const bool adds_ = sum_only(g_.epilogue) && g_.epilogue.residual && g_.epilogue.residual.type == DType::f32 &&
                      g_.c.type == DType::f32;
-  // Rows of a tile a step.
+  // Rows of a tile for each step.
   const int each_ = depth_ ? static_cast<int>((kMr * kTileWords + depth_ - 1) / depth_) : kMr;
   [[maybe_unused]] const TileSession session_{};
   Tiles t_;
@@ -137,7 +137,7 @@ class TileProduct {
   alignas(64) float scratch_[2][kTile], left_[kMr * kLeftStride], partial_[kMr * kNc];
 };
 
-// One row goes through the tiles too: another order of sums would show.
+// A single row uses the tiles too: another order of sums would change bits.
 inline void tile_multiply(const GemmBlock& g) { TileProduct(g).run(); }
 
 }  // namespace

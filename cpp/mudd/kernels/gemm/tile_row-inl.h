@@ -1,4 +1,4 @@
-// The row of the tile registers, for the table of kernels. Built for the levels amx_bf16 and emu_amx_bf16.
+// The kernel-table row of the AMX tile registers. Built for the levels amx_bf16 and emu_amx_bf16.
 #pragma once
 
 #include "mudd/kernels/gemm/tile_gradient-inl.h"

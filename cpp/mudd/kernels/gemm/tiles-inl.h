@@ -1,4 +1,4 @@
-// The register tile of gemm on the tile registers of AMX (or their emulation), and its unit.
+// The register tile of gemm on AMX tile registers (or their emulation), and its unit.
 #pragma once
 
 #include "mudd/base/simd/tiles.h"
@@ -10,7 +10,7 @@ namespace {
 // kMr x kNr elements of C in four registers, A and B in two each.
 static_assert(kMr == 2 * kTileRows && kNr == 2 * kTileWords);
 
-// `rows` rows of sums; a register is loaded whole, so fewer than all go through `scratch`.
+// Load `rows` rows of sums. A register is loaded completely, so a partial tile goes through `scratch`.
 inline void load_rows(Tiles& t, Addend from, int rows, float* scratch) {
   if (rows == kMr || from.at == scratch) return load_sums(t, from.at, from.stride);
   for (int r = 0; r < rows; ++r)
@@ -18,16 +18,16 @@ inline void load_rows(Tiles& t, Addend from, int rows, float* scratch) {
   load_sums(t, scratch, kNr);
 }
 
-// kMr rows of A: those of a register lie row_step words apart, its next words depth_step words on.
+// kMr rows of A: rows of a register are row_step floats apart, its next columns depth_step floats.
 struct LeftRows {
   const float* at;
   int64_t row_step, depth_step;
 };
 
-// C += A B over kc words, a multiple of kTileWords. Of A the registers that hold one of `rows` rows are read, and
-// rows behind the last of them are left out where C is stored. beside() is called once a step of kTileWords: the
-// products leave the vector units and most ports of memory idle, but what it does must be short, or the loads of
-// the next steps do not start in time.
+// Add A B over kc units of 32 bits, a multiple of kTileWords, to C. Only the registers of A with one of `rows`
+// rows are loaded; the caller ignores later rows of C. beside() is called once a step of kTileWords: the tile
+// multiplications leave the vector units and most memory ports idle. It must be short, or the loads of the next
+// steps start late.
 template <class Work>
 MUDD_INLINE void add_products(Tiles& t, int rows, int64_t kc, LeftRows a, const float* b, Work beside) {
   for (int64_t w = 0; w < kc; w += kTileWords, a.at += a.depth_step, b += kTileWords * kNr) {

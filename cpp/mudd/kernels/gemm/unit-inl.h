@@ -1,13 +1,13 @@
-// What a kernel row multiplies with: how numbers lie in packed memory, and how the tiles see and sum them. Built
-// per level. A Unit gives
-//   Packed, kPacked      how packed rows of B are written, and their type
-//   Left                 how blocks of x are written for weight gradients
+// The element formats of a kernel row: how packed memory is laid out, and how tiles read and sum it. Built per
+// level. A Unit has
+//   Packed, kPacked      the writer of packed rows of B, and their type
+//   Left                 the writer of blocks of x for weight gradients
 //   kDepthUnit           packed K is a multiple of it
-//   Step                 how the micro-kernels read and multiply (micro-inl.h)
-//   in_place             whether the tiles see rows of A as they lie
-//   copy_row             a row of A as the tiles see it
-// and for the loops over tiles out of vectors (those of AMX have their own: tile_row-inl.h)
-//   by_rows, by_columns  a register tile: A lies row after row, row_step words apart, or is a tile of pack_left
+//   Step                 the reads and multiply-adds of the micro-kernels (micro-inl.h)
+//   in_place             whether tiles can read rows of A in place
+//   copy_row             a row of A in the format of the tiles
+// and for vector tiles (AMX has separate loops: tile_row-inl.h)
+//   by_rows, by_columns  a register tile: A has its rows row_step floats apart, or is a tile of pack_left
 #pragma once
 
 #include "mudd/kernels/gemm/micro-inl.h"
@@ -15,17 +15,17 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// A vector of numbers rounded to bf16, n from p on, zeros behind them.
+// Load n elements from p, rounded to bf16 values; the other lanes are zero.
 MUDD_INLINE Vec as_bf16(const float* p, int n) { return round_bf16(load(p, n)); }
 MUDD_INLINE Vec as_bf16(const bf16* p, int n) { return load(p, n); }
 
-// Lanes of a vector of which `left` numbers are there, some or none.
+// Return the count of valid lanes of a vector if `left` elements are left, perhaps none.
 MUDD_INLINE int lanes_left(int64_t left) {
   return static_cast<int>(left <= 0 ? 0 : left < kLanes ? left : kLanes);
 }
 
-// Ways to write numbers into packed words. put: a vector, n numbers from column `at` on of kPer rows, which lie
-// together. panel: kNr columns, of which `left` are there, as Step::read reads them.
+// Writers of packed memory. put: write a vector of n elements from column `at` of kPer adjacent rows. panel:
+// write kNr columns, of which `left` exist, in the format of Step::read.
 template <class As>
 struct WholePanels {
   template <class From>
@@ -42,14 +42,14 @@ struct AsF32 : WholePanels<AsF32> {
     load(rows[0] + at, n).store(to);
   }
 };
-struct AsRounded {  // bf16 numbers widened again
+struct AsRounded {  // bf16 values, as fp32
   static constexpr int kPer = 1;
   template <class From>
   static MUDD_INLINE void put(float* to, const From* const* rows, int64_t at, int n) {
     as_bf16(rows[0] + at, n).store(to);
   }
 };
-struct AsHalves {  // words of columns j (low) and kLanes + j (high) of a panel
+struct AsHalves {  // columns j (low) and kLanes + j (high) of a panel in 32 bits
   static constexpr int kPer = 1;
   template <class From>
   static MUDD_INLINE void panel(float* to, const From* const* rows, int64_t at, int64_t left) {
@@ -64,7 +64,7 @@ MUDD_INLINE void with_cells(ConstCells c, Body body) {
   else body(c.f32());
 }
 
-// Register tiles out of vectors.
+// Register tiles of vectors.
 template <class Step>
 struct VectorTiles {
   static constexpr MicroTable<Step, 1, false> kByRows{};
@@ -94,7 +94,8 @@ struct F32Unit : VectorTiles<FmaStep> {
   }
 };
 
-// bf16 without bf16 units: two columns in a word, which a shift and a mask widen in the micro-kernel.
+// bf16 without bf16 instructions: two columns in 32 bits, which the micro-kernel converts by a shift and a
+// mask.
 struct HalvesStep : FmaStep {
   static constexpr int kRow = kLanes;
   static MUDD_INLINE Pair read(const float* b) {
@@ -118,7 +119,7 @@ struct WidenUnit : VectorTiles<HalvesStep> {
   }
 };
 
-// Words of k: packed rows of B.
+// Return the depth of packed B for k, in 32-bit units.
 template <class Unit>
 constexpr int64_t words(int64_t k) {
   return (k + Unit::kDepthUnit - 1) / Unit::kDepthUnit * (Unit::kDepthUnit / Unit::Packed::kPer);

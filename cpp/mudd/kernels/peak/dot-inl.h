@@ -11,7 +11,8 @@ namespace {
 
 template <size_t... I>
 inline __attribute__((always_inline)) float dot_chains(std::index_sequence<I...>, int64_t rounds) {
-  // Each volatile read may differ for the compiler: it neither folds constants nor merges equal chains.
+  // The compiler must assume that each volatile read differs: it neither folds constants nor merges equal
+  // chains.
   volatile float unknown = kPeakPair, zero = 0;
   const Vec a = Vec::set1(unknown), b = Vec::set1(unknown);
   Vec chain[] = {Vec::set1((static_cast<void>(I), zero))...};

@@ -9,7 +9,7 @@ namespace {
 
 template <size_t... I>
 inline __attribute__((always_inline)) float chains(std::index_sequence<I...>, int64_t rounds) {
-  // Start, factor and addend are known to nobody: constants would be folded.
+  // Start, factor and addend are volatile reads, because the compiler would fold constants.
   volatile float unknown = 0.999f;
   const Vec factor = Vec::set1(unknown), addend = Vec::set1(unknown);
   Vec chain[] = {Vec::set1(static_cast<float>(I) + unknown)...};

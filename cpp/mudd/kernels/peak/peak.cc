@@ -22,7 +22,7 @@ std::span<const KernelRow<UnitKernels>> unit_rows() {
 
 namespace {
 
-// Exactly `threads` threads while it lives.
+// Runs exactly `threads` threads during its lifetime.
 class Threads {
  public:
   explicit Threads(int threads) : before_(num_threads()) {
@@ -40,8 +40,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Sum over threads of each one's best rate: `work` units by the seconds of body(task), tried `tries` times by all
-// threads side by side. Timing inside the threads keeps their start, and other programs, out of the number.
+// Return the sum over threads of each one's best rate: `work` divided by the seconds of body(task), in `tries`
+// tries of all threads at once. Threads measure their own time, which excludes their start and other programs.
 template <class Body>
 double summed_rate(int threads, int tries, double work, Body body) {
   std::vector<double> best(static_cast<size_t>(threads), 0.0);
@@ -59,12 +59,12 @@ double summed_rate(int threads, int tries, double work, Body body) {
   return sum;
 }
 
-// GFLOP/s of a loop whose rounds have so many operations each.
+// Return the GFLOP/s of a loop with `operations` operations a round.
 double loop_gflops(int threads, int tries, double operations, float (*loop)(int64_t rounds)) {
   check(tries >= 1 && tries <= 1000, "peak", "tries: expected 1 to 1000, got ", tries);
   const Threads exactly(threads);
   const auto start = std::chrono::steady_clock::now();
-  int64_t rounds = 16;  // grow to 1 to 2 ms; emulated units take seconds for what hardware does in 2 ms
+  int64_t rounds = 16;  // grows to 1 to 2 ms; an emulated instruction takes seconds for 2 ms of hardware
   while (loop(rounds) < 0 || seconds_since(start) < 2e-3) rounds *= 2;
   return summed_rate(threads, tries, 1e-9 * operations * static_cast<double>(rounds),
                      [&](int64_t) { return loop(rounds); });
@@ -86,10 +86,10 @@ double read_gbps(int threads) {
   const Threads exactly(threads);
   const PeakKernels& kernels = choose(peak_rows());
   const int64_t floats = int64_t{1} << 27, share = floats / threads / 128 * 128;
-  const Arena arena(floats * 4);  // huge pages, as the weights have them
+  const Arena arena(floats * 4);  // huge pages, like the weights
   auto* memory = reinterpret_cast<float*>(arena.data());
   std::fill_n(memory, floats, 1.0f);
-  // By the clock on the wall: a thread that reads while another has not begun would have the bus for itself.
+  // Wall-clock time: a thread that reads before the others start would have the whole bandwidth.
   double best = 0;
   for (int i = 0; i < 5; ++i) {
     std::vector<float> sums(static_cast<size_t>(threads));

@@ -1,4 +1,4 @@
-// What the loops of peak compute, in any number type: a chain of multiply-adds, a sum.
+// The loops of peak in any element type: a chain of multiply-adds, a sum.
 #pragma once
 
 #include <cstdint>

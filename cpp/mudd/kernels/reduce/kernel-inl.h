@@ -34,11 +34,11 @@ void sum_of(int64_t n, const float* const* planes, int64_t begin, float* out) {
   over_row(n, [&](int64_t i, int lanes) { store(out + i, tree<kCount>(planes, begin + i, lanes), lanes); });
 }
 
-// Elements that stay in the first-level cache while the sums of some planes wait for those of others.
+// Elements that stay in L1 while the sums of some planes wait for the others.
 constexpr int64_t kBlock = 1024;
 
-// out[0, n) = the sum of elements [begin, begin + n) of all planes; out is none of them unless count is a power of
-// two up to 8.
+// Write the sum of elements [begin, begin + n) of all planes to out[0, n). out may be one of them only if count
+// is a power of two up to 8.
 void sum_block(int64_t n, const float* const* planes, int count, int64_t begin, float* out) {
   if (count == 1) return sum_of<1>(n, planes, begin, out);
   if (count == 2) return sum_of<2>(n, planes, begin, out);

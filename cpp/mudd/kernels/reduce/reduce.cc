@@ -25,7 +25,7 @@ const ReduceKernels& kernels() {
 double block_square(const GradientPlanes& g, int64_t block) {
   const int64_t at = block * kNormBlock, begin = g.begin + at, n = std::min(kNormBlock, g.n - at);
   const float* planes[kMaxPlanes] = {};
-  float copies[kMaxPlanes][kNormBlock];  // of planes that are given by their rows
+  float copies[kMaxPlanes][kNormBlock];  // of planes with a row list
   for (int p = 0; p < g.n_planes; ++p) {
     if (g.rows[p]) g.rows[p]->copy(begin, n, copies[p]);
     planes[p] = g.rows[p] ? copies[p] : g.planes[p] + begin;
@@ -50,7 +50,7 @@ void block_squares(std::span<const GradientPlanes> gradients, std::span<double> 
   parallel_for((blocks + kBlocksPerTask - 1) / kBlocksPerTask, [&](int64_t task, int) {
     int64_t at = task * kBlocksPerTask;
     const int64_t end = std::min(at + kBlocksPerTask, blocks);
-    int64_t first = 0;  // number of the first block of this gradient
+    int64_t first = 0;  // index of the first block of this gradient
     for (const GradientPlanes& g : gradients) {
       const int64_t after = first + norm_blocks(g.n);
       for (; at < std::min(after, end); ++at) block_sums[g.first_block + at - first] = block_square(g, at - first);

@@ -19,20 +19,20 @@ namespace mudd {
 constexpr int64_t kNormBlock = 4096;
 constexpr int kMaxPlanes = 4;
 
-// Elements [begin, begin + n) of a parameter's gradient, which is the sum of up to four planes (the uses of a tied
+// Elements [begin, begin + n) of a parameter's gradient, the sum of up to four planes (the uses of a tied
 // parameter), added in order. begin: a multiple of kNormBlock.
 struct GradientPlanes {
   const float* planes[kMaxPlanes] = {};   // each of the whole parameter
-  const RowTotal* rows[kMaxPlanes] = {};  // a plane that is given by its rows; null: planes[i]
+  const RowTotal* rows[kMaxPlanes] = {};  // a plane with a row list; null: planes[i]
   int n_planes = 0;
   int64_t begin = 0, n = 0;
-  int64_t first_block = 0;  // where block_squares puts the first of its blocks
+  int64_t first_block = 0;  // index of its first block in the output of block_squares
 };
 
 struct ReduceKernels {
-  // Sum of squares of elements [0, n) of the planes' sum.
+  // Return the sum of squares of elements [0, n) of the sum of the planes.
   float (*squares)(int64_t n, const float* const* planes, int n_planes);
-  // Whether all elements are finite.
+  // Return true if all elements are finite.
   bool (*finite)(int64_t n, const float* x);
   // out = the planes added by the tree of base/shard_tree.h; out may be one of them.
   void (*sum)(int64_t n, const float* const* planes, int count, float* out);
@@ -42,23 +42,24 @@ MUDD_DECLARE_KERNELS(ReduceKernels, reduce_f32)
 
 std::span<const KernelRow<ReduceKernels>> reduce_rows();
 
-// Blocks of a gradient of n elements.
+// Return the count of blocks of a gradient of n elements.
 constexpr int64_t norm_blocks(int64_t n) { return (n + kNormBlock - 1) / kNormBlock; }
-// Writes the sum of squares of each block of the gradients; other places of `blocks` stay. NaN or infinity when an
-// element is (or its square overflows fp32).
+// Write the sum of squares of each block of the gradients; other elements of `blocks` stay. NaN or infinity if
+// an element is (or its square overflows fp32).
 void block_squares(std::span<const GradientPlanes> gradients, std::span<double> blocks);
-// The sum of the blocks, in their order.
+// Return the sum of the blocks, in their order.
 double squared_norm(std::span<const double> blocks);
 
-// out[0, n) = the sum of 1 to kMaxShards planes by the tree of base/shard_tree.h; out may be one of them.
+// Write the sum of 1 to kMaxShards planes by the tree of base/shard_tree.h to out[0, n); out may be one of
+// them.
 void sum_planes(std::span<const float* const> planes, float* out, int64_t n);
-// The same on the calling thread alone, for threads beside the compute threads.
+// The same on the calling thread, for threads other than the compute threads.
 void sum_planes_alone(std::span<const float* const> planes, float* out, int64_t n);
 
 // x: fp32 or bf16 rows.
 bool all_finite(const Tensor& x);
 
-// Sum over shards by a balanced binary tree: ((v0 + v1) + (v2 + v3)) + ....
+// Return the sum over shards by a balanced binary tree: ((v0 + v1) + (v2 + v3)) + ....
 double shard_sum(const double* values, int n);
 
 }  // namespace mudd

@@ -1,4 +1,4 @@
-// The sums as the formulas read, in double.
+// The sums as formulas, in double.
 #pragma once
 
 #include <cstdint>
