@@ -1,0 +1,26 @@
+"""The built site for tests, made by another process; they are skipped without the packages of the extra `site`."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from places import ROOT
+
+BUILD = ROOT / "docs" / "site" / "site_build.py"
+
+
+def build(folder: Path) -> Path:
+    """Build the site below a folder and return where it is."""
+    for package in ("sphinx", "myst_parser", "furo"):
+        pytest.importorskip(package, reason=f"no package {package}; ./run site installs it")
+    # In another process: Sphinx and MyST warn of names that they will rename, which are errors here.
+    words = [sys.executable, str(BUILD), str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"index.html, built in \d+ s", done.stdout), done.stdout
+    return folder / "site"
