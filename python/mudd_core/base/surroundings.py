@@ -10,7 +10,7 @@ from typing import TextIO
 
 from mudd_core.base.errors import UserError
 
-# Variables that the testing build alone obeys: docs/running.md, docs/checkpoints.md.
+# Variables that the testing build alone obeys: docs/running/start.md, docs/checkpoints.md.
 OF_TESTING = ("MUDD_EMULATE", "MUDD_KILL_AT")
 # Environment that changes what a run does; echoed when it starts.
 ENVIRONMENT = (

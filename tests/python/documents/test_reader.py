@@ -16,9 +16,9 @@ from reader_files import write_c4
 
 FOUND = commands()
 PLACES = list(dict.fromkeys(typed.place for typed in FOUND if answer(typed).startswith(RUN)))
-# Runs that a reader has before a page: what docs/running.md grows, and the third run that is compared.
+# Runs that a reader has before a page: what docs/running/weights.md grows, and the third run that is compared.
 BEFORE = {
-    "docs/running.md": "python launch.py --config=tokenformer/124m --workdir=runs/tokenformer-124m "
+    "docs/running/weights.md": "python launch.py --config=tokenformer/124m --workdir=runs/tokenformer-124m "
     "data.tokenizer=bytes model.d_model=16 model.n_layer=1 model.n_head=2 train.steps=2 train.seq_len=32 "
     "eval.max_batches=1",
     "launch.py compare --help": "python launch.py --config=tiny.py train.steps=2 train.log_every=1 train.seed=2 "

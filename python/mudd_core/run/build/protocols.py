@@ -1,4 +1,4 @@
-"""Evaluation protocols: the batches of a validation, and the mean of their losses (docs/running.md)."""
+"""Evaluation protocols: the batches of a validation, and the mean of their losses (docs/running/options.md)."""
 
 from __future__ import annotations
 
