@@ -5,14 +5,24 @@ is a weight and goes to `model-*.safetensors`, which other tools can open. `stat
 docs/checkpoints.md has the format, the order of a save, and the test behind each promise.
 """
 
-from mudd_core.checkpoint.fingerprint import final_hash
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
 from mudd_core.checkpoint.load import Checkpoint, PassedOver, load_newest, load_step
+from mudd_core.checkpoint.ranks import on_all
 from mudd_core.checkpoint.save import save, space_for
-from mudd_core.checkpoint.state_part import StatePart, is_weight, whole_tensors
+from mudd_core.checkpoint.state_part import Described, StatePart, described, is_weight, whole_tensors
 from mudd_core.checkpoint.steps import list_steps, recover, step_folder
 from mudd_core.checkpoint.stored import whole_parts
 from mudd_core.checkpoint.verify import drop_after, keep_last, verify_step
 from mudd_core.checkpoint.weights import load_weights
+from mudd_core.checkpoint.write_plan import width
+from mudd_core.dist import Comm
 
 __all__ = [
     "Checkpoint",
@@ -34,3 +44,72 @@ __all__ = [
     "whole_parts",
     "whole_tensors",
 ]
+
+
+PIECE_BYTES = 1 << 20  # what goes to rank 0 at a time
+SIGN_BYTES = 1 << 30  # hashed between two signs of life for the watchdog
+
+
+def final_hash(parts: Iterable[StatePart], comm: Comm | None = None) -> str:
+    """SHA-256 over (name, dtype, shape, bytes) of each tensor, in the order of the names' UTF-8 bytes.
+
+    A tensor enters as `name \\0 dtype \\0 d0,d1,... \\0` followed by its row-major little-endian bytes;
+    dtype is the safetensors name (F32). Returns 64 hex digits, the same in any world. comm: all ranks call this; what
+    rank 0 does not hold streams to it in pieces. ValueError where no rank holds some number.
+    """
+    own = {(part.name, part.begin): part for part in parts}
+    parts_of_ranks = on_all(comm, lambda: [described(part) for part in own.values()])
+    digest, quiet = hashlib.sha256(), 0
+    for name, dtype, shape, holdings in _by_name(parts_of_ranks):
+        digest.update(f"{name}\0{dtype}\0{','.join(map(str, shape))}\0".encode())
+        at, elements = 0, math.prod(shape)
+        while at < elements:
+            end, _, begin, rank = _next(name, holdings, at)
+            mine = own[name, begin].cut(at, end) if comm is None or comm.rank == rank else None
+            _add(digest.update, mine, (end - at) * width(dtype), rank, comm)
+            quiet += (end - at) * width(dtype)
+            at = end
+        if comm is not None and quiet > SIGN_BYTES:  # those that wait for rank 0 are alive
+            comm.barrier()
+            comm.set_phase("gather", 0)
+            quiet = 0
+    return digest.hexdigest() if comm is None else comm.broadcast(digest.hexdigest().encode()).decode()
+
+
+_Holding = tuple[int, int, int, int]  # end, whether rank 0 has it, begin, rank
+
+
+def _by_name(parts_of_ranks: list[list[Described]]) -> list[tuple[str, str, list[int], list[_Holding]]]:
+    found: dict[str, tuple[str, list[int], list[_Holding]]] = {}
+    for rank, facts in enumerate(parts_of_ranks):
+        for name, dtype, shape, begin, end in facts:
+            found.setdefault(name, (dtype, shape, []))[2].append((end, int(rank == 0), begin, rank))
+    return [(name, *found[name]) for name in sorted(found, key=lambda text: text.encode())]
+
+
+def _next(name: str, holdings: list[_Holding], at: int) -> _Holding:
+    """The longest part from element `at` on, of rank 0 if it has one."""
+    able = [holding for holding in holdings if holding[2] <= at < holding[0]]
+    if not able:
+        raise ValueError(f"[final_hash] {name}: no rank holds element {at}")
+    return max(able, key=lambda holding: (holding[1], holding[0], -holding[3]))
+
+
+def _add(
+    update: Callable[[bytes | memoryview], None],
+    part: StatePart | None,
+    size: int,
+    rank: int,
+    comm: Comm | None,
+) -> None:
+    """Add a part of `size` bytes to the digest of rank 0. part: on the rank that has it, None on the others."""
+    data = None if part is None else np.ascontiguousarray(part.array).reshape(-1).view(np.uint8)
+    if comm is None or rank == 0:
+        if data is not None:
+            update(data.data)
+        return
+    for begin in range(0, size, PIECE_BYTES):
+        end = min(begin + PIECE_BYTES, size)
+        piece = comm.broadcast(bytes(end - begin) if data is None else data[begin:end].tobytes(), rank)
+        if comm.rank == 0:
+            update(piece)

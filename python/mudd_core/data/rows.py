@@ -1,4 +1,7 @@
-"""What a start says about its data, and what a pipeline gives back: rows of ids, each a pure function of its number."""
+"""The interface of a pipeline: what a start says about its data, and the rows of ids that a pipeline returns.
+
+Each row is a pure function of its number. The module of a pipeline has one object of the class Pipeline, PIPELINE.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
 import numpy as np
 
 from mudd_core.base.types import Int32
+from mudd_core.config import Config
 from mudd_core.data.sources.corpus import Progress, Split
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
@@ -167,3 +171,21 @@ class Preparation:
     fingerprint: str | None = None
     progress: Progress | None = None
     before_build: Callable[[], None] | None = None
+
+
+def _no_note(config: Config, shape: RowShape) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One pipeline; settings see its PipelineSpec of the same name.
+
+    parts: what its rows have beside inputs and targets, in the order of data.rows.PARTS. prepare: gives the data of a
+    config. plan_note: a line of a plan on the files that a start writes to the cache folder; empty if it writes none.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    prepare: Callable[[Config, Preparation], Prepared]
+    plan_note: Callable[[Config, RowShape], str] = _no_note

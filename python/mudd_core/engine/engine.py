@@ -17,8 +17,7 @@ from mudd_core.engine import expert_load
 from mudd_core.engine.accuracy import step_accuracy
 from mudd_core.engine.batch_part import BATCH_SUM
 from mudd_core.engine.flops import flops_per_token
-from mudd_core.engine.optimizer_groups import optimizer_groups
-from mudd_core.engine.rates import assign_scales
+from mudd_core.engine.optimizer_groups import assign_scales, optimizer_groups
 from mudd_core.engine.state import EngineState, weight_parts
 from mudd_core.engine.training_graphs import TrainingGraphs
 from mudd_core.engine.weight_norms import Squares, squares_of

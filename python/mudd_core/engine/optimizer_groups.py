@@ -1,4 +1,8 @@
-"""Which optimizer updates which parameter: optim.groups over a model's names; all others follow optim.name."""
+"""Groups of parameters by optimizer, and the rates of an update: the schedule, and factors by role.
+
+optim.groups selects parameters by name; all others follow optim.name. The core computes the schedule, because libm
+differs between machines.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ from dataclasses import dataclass
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
-from mudd_core.config import Config, OptimConfig
+from mudd_core.config import Config, ModelConfig, MupConfig, OptimConfig
 from mudd_core.config.fields import Scalar
 from mudd_core.config.groups import OPTIMIZERS, SPECS, GroupSpec, parse_groups
+from mudd_core.config.optim import DECAYS
 from mudd_core.engine.name_patterns import choose_names
 
 
@@ -100,3 +105,55 @@ def _is_matrix(role: str, shape: Sequence[int], roles: Sequence[str]) -> bool:
 
 def _written(spec: GroupSpec) -> str:
     return f"'{spec.optimizer}: {', '.join(spec.selectors)}'"
+
+
+def learning_rate(config: Config, t: int) -> float:
+    """Learning rate of update t, counted from 0."""
+    optim = config.optim
+    if optim.after_schedule == "zero" and t >= config.schedule_steps:
+        return 0.0
+    rate: float = _core.learning_rate(
+        optim.schedule,
+        t,
+        peak=optim.lr,
+        steps=config.schedule_steps,
+        warmup_steps=optim.warmup_steps,
+        final_ratio=optim.final_lr_ratio,
+        decay_steps=optim.decay_steps,
+        warmup=optim.warmup,
+    )
+    return rate
+
+
+def rate_scale(model: ModelConfig, rule: str, role: str, fan_in: int) -> float:
+    """Return the factor of a parameter's rate under the rule (docs/maths/mup.md, 2.1; Yang et al. 2022, table 3).
+
+    mup: matrices and head 1 / (d_model // d_base). abs_mup: 1 / d_model, and 1 / (ff_multiple d_model) for the matrix
+    behind the activation. Embeddings, gains and biases keep the rate, and under sp all do.
+    """
+    if rule == "sp" or role not in ("matrix", "head") or not isinstance(model, MupConfig):
+        return 1.0
+    if rule == "mup":
+        return 1.0 / float(model.d_model // model.d_base)
+    if fan_in == model.d_model:
+        return 1.0 / float(model.d_model)
+    return 1.0 / float(model.ff_multiple * model.d_model)
+
+
+def assign_scales(store: _core.ParamStore, config: Config, groups: list[ParameterGroup]) -> None:
+    """Assign every parameter its factors by role and group: decay and its mode, rate and eps (contracts 11, 12)."""
+    optim = config.optim
+    if optim.decay not in DECAYS:
+        raise UserError(f"[config] optim.decay: expected one of {', '.join(DECAYS)}, got '{optim.decay}'")
+    group_of = by_name(groups)
+    decaying = {role.name for role in _core.roles() if role.kind in DECAYS[optim.decay]}
+    for name in store.names():
+        about = store.describe(name)
+        rate = rate_scale(config.model, optim.rule, about["role"], about["fan_in"])
+        store.scale(
+            name,
+            lr=rate * group_of[name].lr_factor,
+            eps=rate if optim.eps_scaling else 1.0,
+            decay=1.0 if about["role"] in decaying else 0.0,
+            independent=optim.decay_mode == "independent",
+        )

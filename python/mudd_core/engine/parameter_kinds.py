@@ -6,8 +6,7 @@ from mudd_core.config import Config
 from mudd_core.config.schema import lora_of
 from mudd_core.engine.model import Model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
-from mudd_core.engine.optimizer_groups import by_name, optimizer_groups
-from mudd_core.engine.rates import assign_scales
+from mudd_core.engine.optimizer_groups import assign_scales, by_name, optimizer_groups
 
 HEAD = ("parameter", "layers", "shape", "role", "initial deviation", "factor of the rate", "rate", "decay")
 

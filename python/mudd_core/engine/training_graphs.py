@@ -11,9 +11,9 @@ from mudd_core.config.mesh_fit import require_runs
 from mudd_core.dist import Comm
 from mudd_core.dist import alone as alone_rank
 from mudd_core.engine.batch_part import BatchPart, cut_batch
+from mudd_core.engine.frozen import choose_trained
 from mudd_core.engine.optimizer_groups import ParameterGroup, core_groups
 from mudd_core.engine.planned import ExecutorOptions, Planned
-from mudd_core.engine.trainable import choose_trained
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model

@@ -134,7 +134,8 @@ def run_cache(data: bytes, folder: Path) -> None:
 
 
 def _open_cache(data: bytes, cache: Path) -> None:
-    from mudd_core.data.cache.token_cache import SPLITS, open_cache
+    from mudd_core.data.cache.file import SPLITS
+    from mudd_core.data.cache.token_cache import open_cache
 
     cache.mkdir(exist_ok=True)
     (cache / "tokens.h5").write_bytes(data)
@@ -148,7 +149,7 @@ def _open_cache(data: bytes, cache: Path) -> None:
 def run_cache_fields(data: bytes, folder: Path) -> None:
     """A cache whose attributes and arrays come from JSON: what is right for HDF5 and wrong for us."""
     from mudd_core import _h5
-    from mudd_core.data.cache.seal import seal_of
+    from mudd_core.data.cache.file import seal_of
     from mudd_core.data.cache.token_cache import fingerprint_of
 
     file = folder / "made.h5"

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mudd_core.base.show.chart import Axis, Chart, axis, number, tick_labels
-from mudd_core.base.show.text_chart import text_chart
+from mudd_core.base.show.chart import Axis, Chart, axis, number, text_chart, tick_labels
 
 numbers = st.floats(-1e9, 1e9, allow_nan=False)
 

@@ -19,7 +19,7 @@ import manifest_1_0
 from checkpoint_cases import RUN, STATE, faults, same
 from mudd_core import checkpoint
 from mudd_core.base.errors import FormatError, SaveError, UserError
-from mudd_core.checkpoint import StatePart, fingerprint, whole_parts, write_plan
+from mudd_core.checkpoint import StatePart, whole_parts, write_plan
 from mudd_core.checkpoint.manifest_reader import read_manifest
 from mudd_core.dist import Comm
 from rank_runs import on_ranks
@@ -107,8 +107,8 @@ def test_no_rank_writes_more_than_its_share(world: int) -> None:
 
 @pytest.mark.parametrize("world", ["2", "4 in parts"])
 def test_the_hash_is_that_of_one_process(world: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprint, "PIECE_BYTES", 64)
-    monkeypatch.setattr(fingerprint, "SIGN_BYTES", 1000)
+    monkeypatch.setattr(checkpoint, "PIECE_BYTES", 64)
+    monkeypatch.setattr(checkpoint, "SIGN_BYTES", 1000)
     tensors = {name: array for name, array in random_tensors().items() if "/" not in name}
     wanted = checkpoint.final_hash(whole_parts(tensors))
     shape = WORLDS[world]

@@ -13,7 +13,7 @@ import mudd_core as mc
 from exported_files import exported_files
 from mudd_core.base.errors import UserError
 from mudd_core.cli import main
-from mudd_core.engine.trainable import trained_note
+from mudd_core.engine.frozen import trained_note
 from rank_runs import by_threads, config_of, without_time
 from tiny_run import TinyRun
 

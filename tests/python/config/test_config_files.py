@@ -19,7 +19,7 @@ from mudd_core.config import (
     from_dict,
     to_json,
 )
-from mudd_core.engine.rates import learning_rate
+from mudd_core.engine.optimizer_groups import learning_rate
 from places import ROOT
 
 FILES = sorted(path.relative_to(ROOT / "configs").as_posix() for path in (ROOT / "configs").rglob("*.py"))

@@ -32,7 +32,7 @@ KILLED = """
 import os, signal, sys
 from mudd_core.data import prepare
 from mudd_core.data.cache import file as cache_file
-from mudd_core.data.documents import build, spool
+from mudd_core.data.documents import cache_request, spool
 where, n = sys.argv[3], int(sys.argv[4])
 count = 0
 class Settings: path, cache_dir, tokenizer, vocab_size = sys.argv[1], sys.argv[2], "bpe", 300
@@ -46,7 +46,7 @@ def dying(module, name):
     setattr(module, name, call)
 if where:
     module, _, name = where.partition(".")
-    dying({"cache_file": cache_file, "build": build, "spool": spool}[module], name)
+    dying({"cache_file": cache_file, "cache_request": cache_request, "spool": spool}[module], name)
 prepare(Settings, progress=lambda *a: None)
 """
 
@@ -54,10 +54,10 @@ prepare(Settings, progress=lambda *a: None)
 @pytest.mark.parametrize(
     ("where", "n", "point"),
     [
-        ("build.train_bpe", 1, ""),
+        ("cache_request.train_bpe", 1, ""),
         ("spool.framed", 1, ""),
         ("spool.framed", 2, ""),
-        ("build.write_h5", 1, ""),
+        ("cache_request.write_h5", 1, ""),
         ("cache_file._write_array", 1, ""),
         ("cache_file._write_array", 4, ""),
         ("cache_file._write_array", 6, ""),
@@ -94,7 +94,7 @@ def test_a_cache_that_cannot_be_written_is_a_clear_error(
     def full(*args: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("mudd_core.data.documents.build.write_h5", full)
+    monkeypatch.setattr("mudd_core.data.documents.cache_request.write_h5", full)
     with pytest.raises(SaveError, match="No space left"):
         prepare(Settings(str(folder), str(tmp_path / "cache")), progress=quiet)
     assert [p.suffix for p in (tmp_path / "cache").iterdir()] == [".lock"]  # nothing half-made is left
@@ -105,10 +105,10 @@ def test_a_disk_that_fills_up_in_the_hdf5_library_is_a_clear_error(folder: Path,
         "prepare(Settings, progress=lambda *a: None)",
         """
 import resource
-def limited(*args, old=build.write_h5):
+def limited(*args, old=cache_request.write_h5):
     resource.setrlimit(resource.RLIMIT_FSIZE, (30000, resource.RLIM_INFINITY))
     return old(*args)
-build.write_h5 = limited
+cache_request.write_h5 = limited
 from mudd_core.base.errors import SaveError
 try: prepare(Settings, progress=lambda *a: None)
 except SaveError as e: assert "cannot be written" in str(e) and "File too large; " in str(e) and "\\n" not in str(e), e

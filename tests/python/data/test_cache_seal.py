@@ -17,7 +17,7 @@ from fake_runs import make
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.config import load_config
 from mudd_core.data import TokenCache, open_cache, prepare
-from mudd_core.data.cache.seal import seal_of
+from mudd_core.data.cache.file import seal_of
 from mudd_core.data.cache.token_cache import FORMAT_UNSEALED, fingerprint_of
 from mudd_core.run.build.saved_model import load_run
 from mudd_core.run.loop.trainer import Trainer

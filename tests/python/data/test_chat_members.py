@@ -17,7 +17,7 @@ from mudd_core.data.chat import build
 from mudd_core.data.chat.child import RefusedError
 from mudd_core.data.chat.conversations import Conversation, conversation_of, records
 from mudd_core.data.chat.masks import marked
-from mudd_core.data.chat.tools import tools_of
+from mudd_core.data.chat.members import tools_of
 from mudd_core.data.formats import format_of
 from mudd_core.data.pipelines import RowShape, chat, prepare
 from mudd_core.data.pipelines.chat import ChatData

@@ -11,7 +11,7 @@ import pytest
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, GPT2Config, config_hash, load_config
 from mudd_core.engine.model import Model
-from mudd_core.engine.rates import learning_rate
+from mudd_core.engine.optimizer_groups import learning_rate
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.store.resumed_config import advice
 from near import REORDERED

@@ -13,7 +13,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from mudd_core.config import Config
 from mudd_core.config.fields import replace_path
-from mudd_core.data.documents import build
+from mudd_core.data.documents import cache_request
 from mudd_core.data.pipelines import prepare
 from mudd_core.data.rows import Prepared
 from mudd_core.run.build import start_warnings
@@ -98,7 +98,7 @@ def test_a_build_that_continues_counts_all_its_parts(tmp_path: Path, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as context, pytest.raises(KeyboardInterrupt):
-        context.setattr(build, "write_h5", killed)
+        context.setattr(cache_request, "write_h5", killed)
         prepared(tmp_path, _lower_case())
     (warning,) = start_warnings.of_files(prepared(tmp_path, _lower_case()))
     assert "100.0%" in warning

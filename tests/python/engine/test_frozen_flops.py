@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mudd_core.config import Config, TrainConfig
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.flops import flops_per_token
-from mudd_core.engine.trainable import trained_names
+from mudd_core.engine.frozen import trained_names
 from mudd_core.tools.profile import profile
 from near import COUNTED
 from reference import torch_models as tm

@@ -16,7 +16,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.config import Config, OptimConfig, TrainConfig, config_hash
 from mudd_core.config.groups import SPECS
 from mudd_core.engine.engine import Engine
-from mudd_core.engine.trainable import trained_names
+from mudd_core.engine.frozen import trained_names
 from reference import torch_models as tm
 from reference import torch_training as tt
 from small_models import CASES, make, make_batches, state

@@ -19,8 +19,7 @@ from mudd_core.config import Config, MupConfig, OptimConfig, load_config
 from mudd_core.data.synthetic import text
 from mudd_core.engine.model import Model
 from mudd_core.engine.mup_statistics import STATISTICS, Probe
-from mudd_core.engine.optimizer_groups import optimizer_groups
-from mudd_core.engine.rates import assign_scales
+from mudd_core.engine.optimizer_groups import assign_scales, optimizer_groups
 from mudd_core.run.build.plan_report import plan_text
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.tools.mup_checks.check import Coordinates, Wider, coordinates

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from maxtext_cases import LLAMA, MUDD, TOKENS, WORDS, field, refusal, resolved
-from mudd_core.engine.rates import learning_rate
+from mudd_core.engine.optimizer_groups import learning_rate
 
 
 @pytest.mark.parametrize(

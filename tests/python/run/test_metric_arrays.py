@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mudd_core.base.show.chart import Axis
-from mudd_core.base.show.text_chart import COLUMNS, ROWS, text_chart
+from mudd_core.base.show.chart import COLUMNS, ROWS, Axis, text_chart
 from mudd_core.run.records.events import StepRecord
 from mudd_core.run.report.history import History
 from mudd_core.run.store.metric_arrays import Metrics

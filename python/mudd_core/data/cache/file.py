@@ -1,8 +1,12 @@
-"""Writing tokens.h5 of a token cache (token_cache.py says what is in it)."""
+"""The file tokens.h5 of a token cache: writing it, and its seal (token_cache.py says what is in it).
+
+The seal is one SHA-256 over everything that the metrics of a run depend on.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +15,39 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.base.types import Array
-from mudd_core.data.cache.seal import seal_of
-from mudd_core.data.cache.token_cache import BLOCK_BYTES, FORMAT, SPLITS
+from mudd_core.base.errors import FormatError
+from mudd_core.base.types import Array, Json
 from mudd_core.data.sources.corpus import Split
 
 if TYPE_CHECKING:
     from mudd_core import _h5
+
+FORMAT = "mudd_core token cache 2"
+SPLITS: tuple[Split, Split] = ("train", "valid")
+BLOCK_BYTES = 2**20  # of a checksum, and of a write
+_TEXTS = ("format", "fingerprint", "corpus_hash", "content_hash", "tokenizer", "tokenizer_hash")
+_COUNTS = ("tokens", "documents", "text_bytes")
+_DATASETS = ("ids", "document_starts")
+
+
+def block_crcs(h5: _h5.File, path: str, name: str) -> list[int]:
+    """Checksums of the blocks of a dataset; FormatError if they are no 32-bit numbers."""
+    found = h5.read(f"{name}_crc32c")
+    if found.dtype != np.uint32:
+        raise FormatError(path, 0, f"{name}_crc32c: expected uint32, got {found.dtype}")
+    return [int(crc) for crc in found]
+
+
+def seal_of(h5: _h5.File, path: str) -> str:
+    """The seal of an open tokens.h5: of its attributes, and of types, lengths and block checksums of its datasets."""
+    parts: list[Json] = [[name, h5.text(name)] for name in _TEXTS]
+    parts += [[name, h5.number(name)] for name in ("vocab_size", "eos_id")]
+    for split in SPLITS:
+        parts += [[f"{split}_{name}", h5.number(f"{split}_{name}")] for name in _COUNTS]
+        for name in _DATASETS:
+            _, count, dtype = h5.place(f"{split}/{name}")
+            parts.append([f"{split}/{name}", str(dtype), count, [*block_crcs(h5, path, f"{split}/{name}")]])
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

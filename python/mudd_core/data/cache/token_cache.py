@@ -5,12 +5,12 @@
                      {train,valid}/document_starts   uint64, position of the first id of each document
                      {train,valid}/{ids,document_starts}_crc32c   uint32, one for each 1 MiB of their bytes
                      attributes, written last: format, tokenizer, vocabulary, totals, hashes, and the
-                                              seal, a SHA-256 over all of these (seal.py)
+                                              seal, a SHA-256 over all of these (file.py)
     tokenizer.json   unless the tokenizer is `bytes`; tokenizer.model for one of sentencepiece
     cache.json       the same totals for people; its commit is what makes the folder appear
 
 Every document is followed by one end-of-document id. Datasets are contiguous, so the core reads the ids in
-place. How one comes about: documents/build.py.
+place. documents/cache_request.py builds one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy.typing as npt
 from mudd_core.base.errors import FormatError
 from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.base.types import Array
-from mudd_core.data.cache.seal import block_crcs, seal_of
+from mudd_core.data.cache.file import BLOCK_BYTES, FORMAT, SPLITS, block_crcs, seal_of
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.tokenizers.source import stored_file, stored_tokenizer
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
@@ -35,12 +35,9 @@ from mudd_core.data.tokenizers.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from mudd_core import _h5
 
-FORMAT = "mudd_core token cache 2"
 FORMAT_UNSEALED = (
     "mudd_core token cache 1"  # the same without a seal; also part of every cache's name, which stays
 )
-SPLITS: tuple[Split, Split] = ("train", "valid")
-BLOCK_BYTES = 2**20  # of a checksum, and of a write
 EAGER_BYTES = 2**28  # caches up to this size are verified when opened, larger ones by block at first use
 
 
@@ -60,7 +57,7 @@ class SplitPlace:
 class TokenCache:
     """An opened cache. `path` is its folder, `content_hash` the SHA-256 of all ids, train before valid.
 
-    seal: of everything numbers depend on (seal.py); None for a cache of an earlier version.
+    seal: of everything numbers depend on (file.py); None for a cache of an earlier version.
     """
 
     path: Path

@@ -12,8 +12,16 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.chat.child import RefusedError
 from mudd_core.data.chat.filled_nulls import FilledNulls
-from mudd_core.data.chat.loss_marks import require_trained, untrained_turns, without_marks
-from mudd_core.data.chat.tools import as_written, kind_of, parse_arguments, tools_of, with_calls
+from mudd_core.data.chat.members import (
+    as_written,
+    kind_of,
+    parse_arguments,
+    require_trained,
+    tools_of,
+    untrained_turns,
+    with_calls,
+    without_marks,
+)
 from mudd_core.data.formats.format import FAIL, BadRecords, Format
 
 ROLES = ("system", "developer", "user", "assistant", "tool")

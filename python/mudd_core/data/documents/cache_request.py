@@ -1,22 +1,191 @@
-"""The token cache of documents under a tokenizer: found by its name, or built."""
+"""The token cache of documents under a tokenizer: found by its name, or built part by part.
+
+A build works in `<fingerprint>.parts` (spool.py). The next start continues a killed build after its complete parts, and
+ends with the bytes of an undisturbed one.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mudd_core.data.cache.folder import is_current, require_name
+import numpy as np
+
+from mudd_core.base.errors import FormatError, SaveError, UserError
+from mudd_core.data.cache.file import SPLITS, SplitIds, write_h5
+from mudd_core.data.cache.folder import build_locked, is_current, require_name
 from mudd_core.data.cache.token_cache import TokenCache, fingerprint_of, open_cache
-from mudd_core.data.documents.build import build_cache
+from mudd_core.data.documents.encoding import ChildTokenizer
 from mudd_core.data.documents.source import DocumentSource
+from mudd_core.data.documents.spool import Encoding, Spool
 from mudd_core.data.progress import ConsoleProgress, end_on_request
 from mudd_core.data.rows import Preparation
-from mudd_core.data.sources.corpus import Progress
-from mudd_core.data.sources.notes import require_unchanged
+from mudd_core.data.sources.corpus import Progress, Split
+from mudd_core.data.sources.notes import drop_notes, keep_notes, require_unchanged
 from mudd_core.data.tokenizers.bpe_pieces import has_long_piece
-from mudd_core.data.tokenizers.source import TokenizerSource
+from mudd_core.data.tokenizers.bpe_training import PHASE, train_bpe
+from mudd_core.data.tokenizers.source import TokenizerSource, stored_file, stored_tokenizer
+from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, Tokenizer
+
+_PHASES = {"train": "encoding training text", "valid": "encoding validation text"}
+
+
+def build_cache(
+    root: Path, name: str, source: DocumentSource, tokenizer: TokenizerSource, progress: Progress
+) -> TokenCache:
+    """Build the cache of documents under its lock, unless another process was faster. SaveError if the disk refuses.
+
+    name: of the documents under the tokenizer (fingerprint_of).
+    """
+    return build_locked(root, name, lambda: _Build(root, name, source, tokenizer, progress).run(), progress)
+
+
+class _NoTokenizer(ByteTokenizer):
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size, self.eos_id = vocab_size, 0
+
+
+class _Build:
+    def __init__(
+        self, root: Path, name: str, source: DocumentSource, tokenizer: TokenizerSource, progress: Progress
+    ) -> None:
+        self._root, self._name, self._source, self._found = root, name, source, tokenizer
+        self._progress, self._counts = progress, source.form.documents
+        self._work = root / f"{name}.parts"
+
+    def run(self) -> None:
+        """Build the cache. An error leaves nothing; a stop and a kill leave the complete parts."""
+        from mudd_core import _core
+
+        try:
+            _core.remove_dead_temporaries(str(self._root), self._name)  # the lock of this name is held
+            spool = Spool(self._work)
+            data = self._tokenizer_data()
+            tokenizer = self._tokenizer(data)
+            dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 65536 else np.uint32)
+            how = Encoding(tokenizer, self._source.frame, self._source.hold_out, dtype)
+            try:
+                self._encode(spool, how)
+            finally:
+                if isinstance(tokenizer, ChildTokenizer):
+                    tokenizer.close()
+            self._commit(spool, data, how)
+            _give_back_memory()
+        except OSError as e:
+            shutil.rmtree(self._work, ignore_errors=True)
+            raise SaveError(
+                f"[data.cache_dir] the token cache {self._root / self._name} cannot be written: {e.strerror or e}; "
+                "free some space or choose another data.cache_dir"
+            ) from None
+        except (FormatError, UserError):  # what mends it changes the name: no build would continue this one
+            shutil.rmtree(self._work, ignore_errors=True)
+            drop_notes(self._root, self._name)
+            raise
+
+    def _tokenizer_data(self) -> bytes:
+        from mudd_core import _core
+
+        if self._found.kind != "bpe":
+            return self._found.data
+        file = self._work / "tokenizer.json"
+        if not file.exists():
+            self._report(PHASE, 0, self._counts.get("train", 1))
+            trained = train_bpe(
+                (text for _, text in self._source.train.texts()),
+                self._counts.get("train", 0),
+                self._found.vocab_size,
+                splits_long_pieces=self._found.splits_long_pieces,
+                report=self._report,
+            )
+            _core.replace_file(str(file), trained)
+        return file.read_bytes()
+
+    def _tokenizer(self, data: bytes) -> Tokenizer:
+        found = self._found
+        if found.kind == "ids":
+            return _NoTokenizer(found.vocab_size)
+        tokenizer = stored_tokenizer(found.identity, data, found.file)
+        if found.kind == "bytes":
+            return tokenizer
+        return ChildTokenizer(tokenizer, found, data, lambda: end_on_request("tokenizing"))
+
+    def _report(self, phase: str, done: int, total: int) -> None:
+        """Report progress where the total is known; StopRequestedError if a stop was requested."""
+        end_on_request(phase)
+        if total:
+            self._progress(phase, done, total)
+
+    def _encode(self, spool: Spool, how: Encoding) -> None:
+        """Append the parts that are not complete. Progress counts documents where their number is known, else parts."""
+        parts = [part for texts in (self._source.train, self._source.valid) for part in texts.groups()]
+        for number, part in enumerate(parts):
+            if not self._counts:
+                self._report("tokenizing", number, len(parts))
+            if number >= spool.totals["parts"]:
+                spool.append(part, how, functools.partial(self._report_documents, spool, part.split))
+        if not self._counts:
+            self._report("tokenizing", len(parts), len(parts))
+
+    def _report_documents(self, spool: Spool, split: Split) -> None:
+        self._report(_PHASES[split], spool.documents(split), self._counts.get(split, 0))
+
+    def _commit(self, spool: Spool, data: bytes, how: Encoding) -> None:
+        from mudd_core import _core
+
+        root, name, form, totals = self._root, self._name, self._source.form, spool.totals
+        ids = {s: SplitIds(spool.ids(s), spool.lengths(s), totals["bytes"][s]) for s in SPLITS}
+        if not spool.documents("train"):
+            raise UserError("[data.path] expected documents for each split, got none")
+        facts: dict[str, str | int] = {
+            "fingerprint": name,
+            "corpus_hash": self._source.digest(),
+            "tokenizer": self._found.identity,
+            "tokenizer_hash": hashlib.sha256(data).hexdigest(),
+            "vocab_size": how.tokenizer.vocab_size,
+            "eos_id": how.tokenizer.eos_id,
+        }
+        if not form.content:  # then the name covers the edges of files alone
+            keep_notes(root, name, totals["sources"])
+            require_unchanged(root, name, self._source.whole_files())  # while they were read
+        folder = _core.AtomicFolder(str(root), name, str(os.getpid()))
+        try:
+            work = Path(folder.temporary)
+            if (tokenizer_file := stored_file(self._found.identity)) is not None:
+                with (work / tokenizer_file).open("xb") as out:
+                    out.write(data)
+                    out.flush()
+                    os.fsync(out.fileno())
+            write_h5(work / "tokens.h5", ids, how.dtype, facts)
+            if "dropped" in totals:
+                count, first = totals["dropped"]
+                facts |= {"dropped": count, "first_dropped": first}
+            if "checked" in totals:
+                checked, lost = totals["checked"]
+                facts |= {"checked_documents": checked, "lost_documents": lost}
+            manifest = form.manifest(facts, totals["train_files"])
+            # Before the name is there: after it no start would look for them.
+            shutil.rmtree(self._work, ignore_errors=True)
+            if (root / name).is_dir():  # of an earlier version
+                folder.seal("cache.json", manifest)
+                folder.replace()
+            else:
+                folder.commit("cache.json", manifest)
+        finally:
+            del folder  # what is not committed goes now, not when the traceback does
+
+
+def _give_back_memory() -> None:
+    """Let malloc return the freed memory to the system."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
 
 
 class Origin(Protocol):

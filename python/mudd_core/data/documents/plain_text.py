@@ -18,8 +18,9 @@ from typing import Protocol
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import read_bytes
 from mudd_core.base.types import Json
+from mudd_core.data.cache.file import SPLITS
 from mudd_core.data.cache.folder import as_it_is, saved_cache
-from mudd_core.data.cache.token_cache import SPLITS, TokenCache, is_unsealed, way_out
+from mudd_core.data.cache.token_cache import TokenCache, is_unsealed, way_out
 from mudd_core.data.documents.cache_request import CacheRequest
 from mudd_core.data.documents.source import CacheForm, DocumentSource, grouped
 from mudd_core.data.progress import end_on_request

@@ -16,7 +16,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary, read_bytes
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.config.data import DataConfig
-from mudd_core.data.cache.token_cache import FORMAT, TokenCache
+from mudd_core.data.cache.file import FORMAT
+from mudd_core.data.cache.token_cache import TokenCache
 from mudd_core.data.formats import FORMATS, Format, documents
 from mudd_core.data.formats.format import FAIL, BadRecords, dropped_note
 from mudd_core.data.messages import Frame as Frame

@@ -20,7 +20,7 @@ from typing import NotRequired, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.data.cache.token_cache import BLOCK_BYTES, SPLITS
+from mudd_core.data.cache.file import BLOCK_BYTES, SPLITS
 from mudd_core.data.documents.encoding import ChildTokenizer
 from mudd_core.data.documents.round_trip import RoundTrip
 from mudd_core.data.documents.source import GROUP_BYTES, Frame, TextFiles, Texts, framed

@@ -18,9 +18,8 @@ from mudd_core.config.data import DataConfig
 from mudd_core.config.pipelines import PIPELINES
 from mudd_core.data.pipelines import user_readers
 from mudd_core.data.pipelines.document_data import DocumentData
-from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.pipelines.user_readers import register
-from mudd_core.data.rows import PARTS, Preparation, Prepared, Rows, RowShape, Tested
+from mudd_core.data.rows import PARTS, Pipeline, Preparation, Prepared, Rows, RowShape, Tested
 from mudd_core.data.sources.access import Access
 from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.sources.hub_datasets import with_local_sources, with_test

@@ -18,8 +18,7 @@ from mudd_core.data.cache.token_cache import TokenCache
 from mudd_core.data.documents.source import Frame
 from mudd_core.data.pipelines.core_rows import CoreRows, filled_rows, token_file
 from mudd_core.data.pipelines.document_data import DocumentData, whole_or_streamed
-from mudd_core.data.pipelines.pipeline import Pipeline
-from mudd_core.data.rows import Cursor, Preparation, RowShape
+from mudd_core.data.rows import Cursor, Pipeline, Preparation, RowShape
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.streaming.blocks_stream import BlockStream
 from mudd_core.data.streaming.data import StreamData

@@ -23,9 +23,8 @@ from mudd_core.data.chat.turn_end import turn_end
 from mudd_core.data.formats.format import dropped_note
 from mudd_core.data.pipelines.chat_rows import PARTS, ChatRows, Chosen, chosen
 from mudd_core.data.pipelines.ids_data import fingerprint_of
-from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.progress import ConsoleProgress
-from mudd_core.data.rows import Preparation, RowShape
+from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.access import Access, local_root
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.sources.notes import drop_notes, keep_notes, note_of, require_unchanged

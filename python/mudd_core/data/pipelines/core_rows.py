@@ -13,7 +13,7 @@ from mudd_core.base.types import Int32
 from mudd_core.data.cache.token_cache import TokenCache, way_out
 from mudd_core.data.rows import Cursor, RowShape, filled
 from mudd_core.data.sources.corpus import Split
-from mudd_core.data.streaming.cursor import made
+from mudd_core.data.streaming.rows import made
 
 if TYPE_CHECKING:
     from mudd_core import _core

@@ -32,8 +32,7 @@ from mudd_core.data.pipelines.ids_data import (
     require_validation,
     vocabulary_of,
 )
-from mudd_core.data.pipelines.pipeline import Pipeline
-from mudd_core.data.rows import Preparation, RowShape
+from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.access import local_root
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.sources.notes import drop_notes, keep_notes, note_of, require_unchanged

@@ -19,8 +19,7 @@ from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.formats.format import require_ids
 from mudd_core.data.formats.tokens import TokenPlace, place_of
 from mudd_core.data.pipelines.ids_data import IdData, fingerprint_of, vocabulary_of
-from mudd_core.data.pipelines.pipeline import Pipeline
-from mudd_core.data.rows import Preparation, RowShape
+from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.sources.splits import sources_of
 

@@ -29,9 +29,8 @@ from mudd_core.data.pipelines.ids_data import (
     require_validation,
     vocabulary_of,
 )
-from mudd_core.data.pipelines.pipeline import Pipeline
 from mudd_core.data.progress import ConsoleProgress
-from mudd_core.data.rows import Preparation, RowShape
+from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.access import cache_root
 from mudd_core.data.sources.corpus import Progress, Split
 from mudd_core.data.sources.splits import sources_of

@@ -31,8 +31,7 @@ from mudd_core.data.formats.format import BadRecords, dropped_note, ids_of, requ
 from mudd_core.data.formats.tfrecord import feature_of, offsets, payload_at
 from mudd_core.data.pipelines.ids_data import IdData, IdRows, fingerprint_of, require_batch, vocabulary_of
 from mudd_core.data.pipelines.pile_order import Groups
-from mudd_core.data.pipelines.pipeline import Pipeline
-from mudd_core.data.rows import Preparation, RowShape
+from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.access import local_root
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.sources.splits import sources_of

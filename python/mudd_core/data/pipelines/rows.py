@@ -19,12 +19,11 @@ from mudd_core.data.cache.token_cache import TokenCache
 from mudd_core.data.documents.source import Frame, tail_of
 from mudd_core.data.pipelines.core_rows import CoreRows, filled_rows, token_file
 from mudd_core.data.pipelines.document_data import DocumentData, whole_or_streamed
-from mudd_core.data.pipelines.pipeline import Pipeline
-from mudd_core.data.rows import Cursor, Preparation, RowShape
+from mudd_core.data.rows import Cursor, Pipeline, Preparation, RowShape
 from mudd_core.data.sources.corpus import Split
-from mudd_core.data.streaming.cursor import made
 from mudd_core.data.streaming.data import StreamData
 from mudd_core.data.streaming.documents_stream import DocumentStream
+from mudd_core.data.streaming.rows import made
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

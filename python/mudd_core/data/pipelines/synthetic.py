@@ -10,8 +10,7 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32
 from mudd_core.config import Config
-from mudd_core.data.pipelines.pipeline import Pipeline
-from mudd_core.data.rows import Preparation, RowShape
+from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 

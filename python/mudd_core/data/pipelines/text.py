@@ -18,8 +18,7 @@ from mudd_core.data.documents.plain_text import PlainText, text_cache
 from mudd_core.data.documents.round_trip import loss_note
 from mudd_core.data.documents.source import Frame
 from mudd_core.data.pipelines.document_data import DocumentData, documents_of
-from mudd_core.data.pipelines.pipeline import Pipeline
-from mudd_core.data.rows import Preparation, RowShape
+from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.access import Access, cache_root, local_root
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.sources.listing import data_files

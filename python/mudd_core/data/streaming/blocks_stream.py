@@ -15,9 +15,9 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int32
 from mudd_core.data.rows import Cursor
-from mudd_core.data.streaming.cursor import data_end, made
 from mudd_core.data.streaming.in_order import InOrder
 from mudd_core.data.streaming.processes import Processes
+from mudd_core.data.streaming.rows import data_end, made
 
 Fill = Callable[[list[list[Int32]]], dict[str, Int32]]
 

@@ -22,10 +22,9 @@ from mudd_core.data.documents.source import DocumentSource, TextFiles
 from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.rows import Cursor, Rows, RowShape
 from mudd_core.data.sources.corpus import Progress, Split
-from mudd_core.data.streaming.cursor import BatchStream
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Kept, Recipe
-from mudd_core.data.streaming.rows import StreamRows
+from mudd_core.data.streaming.rows import BatchStream, StreamRows
 from mudd_core.data.streaming.validation import validation_cache
 from mudd_core.data.tokenizers.source import TokenizerSource
 from mudd_core.data.tokenizers.tokenizer import Tokenizer

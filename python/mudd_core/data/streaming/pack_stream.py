@@ -12,9 +12,9 @@ import numpy as np
 
 from mudd_core.base.types import Int32
 from mudd_core.data.rows import Cursor
-from mudd_core.data.streaming.cursor import data_end, made
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.records import Records
+from mudd_core.data.streaming.rows import data_end, made
 
 Fill = Callable[[list[list[Int32]]], dict[str, Int32]]
 _PIECE = 32  # documents that a process is asked for at once

@@ -1,4 +1,4 @@
-"""Bounds on the pieces and tokens of the BPE that mudd_core trains, and the search for texts that exceed them.
+"""The BPE that mudd_core trains: its form in a tokenizer.json, bounds on pieces and tokens, and texts that exceed them.
 
 A byte-level BPE cuts a text into pieces before it counts pairs: a word, a number, a run of blanks or of other signs.
 The time of the training grows with the square of the longest piece, so longer pieces are split.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from mudd_core.base.types import JsonObject
 from mudd_core.data.tokenizers.check import MAX_TOKEN_BYTES
 
 LONGEST_PIECE = 4096  # bytes of text
@@ -45,3 +46,23 @@ def _longest_piece(text: str) -> int:
 
     pieces = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
     return max((len(piece) for piece, _ in pieces), default=0)
+
+
+BYTE_LEVEL: JsonObject = {"type": "ByteLevel", "trim_offsets": True, "use_regex": True}
+MODEL: JsonObject = {
+    "type": "BPE",
+    "dropout": None,
+    "unk_token": None,
+    "continuing_subword_prefix": None,
+    "end_of_word_suffix": None,
+    "fuse_unk": False,
+    "byte_fallback": False,
+    "ignore_merges": False,
+}
+SPECIAL_TOKEN: JsonObject = {
+    "single_word": False,
+    "lstrip": False,
+    "rstrip": False,
+    "normalized": False,
+    "special": True,
+}

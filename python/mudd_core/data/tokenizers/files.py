@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from mudd_core.base.types import JsonObject
-from mudd_core.data.tokenizers.bpe_form import MODEL
+from mudd_core.data.tokenizers.bpe_pieces import MODEL
 from mudd_core.data.tokenizers.folder import CONFIG
 from mudd_core.data.tokenizers.sentencepiece import SentencePieceTokenizer
 from mudd_core.data.tokenizers.special_tokens import END_OF_TEXT

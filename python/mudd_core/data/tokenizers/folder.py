@@ -9,7 +9,7 @@ from pathlib import Path
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import open_binary
 from mudd_core.base.types import Json, JsonObject
-from mudd_core.data.tokenizers.bpe_form import BYTE_LEVEL, MODEL, SPECIAL_TOKEN
+from mudd_core.data.tokenizers.bpe_pieces import BYTE_LEVEL, MODEL, SPECIAL_TOKEN
 from mudd_core.data.tokenizers.check import MAX_BYTES, check_tokenizer_json
 from mudd_core.data.tokenizers.special_tokens import SpecialIds, flag_of, named_ids, read_config, token_of
 from mudd_core.data.tokenizers.tokenizer import vocabulary

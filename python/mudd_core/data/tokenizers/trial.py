@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mudd_core.base.child import Child
 from mudd_core.base.errors import FormatError, UserError
-from mudd_core.data.tokenizers.bpe_form import BYTE_LEVEL, MODEL, SPECIAL_TOKEN
+from mudd_core.data.tokenizers.bpe_pieces import BYTE_LEVEL, MODEL, SPECIAL_TOKEN
 from mudd_core.data.tokenizers.check import TokenizerJson
 
 PROBE = Path(__file__).with_name("probe.py")

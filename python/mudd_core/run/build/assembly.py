@@ -132,7 +132,7 @@ def _disk_warning(config: Config, ranks: Ranks, checkpoints: Checkpoints | None,
 def _components(parts: _Parts, ranks: Ranks, checkpoints: Checkpoints | None) -> Components:
     """Return what the loop works on, without the text."""
     from mudd_core import _core
-    from mudd_core.engine.trainable import trained_note
+    from mudd_core.engine.frozen import trained_note
 
     config, text = parts.config, parts.text
     precision, base = config.train.precision, parts.base

@@ -140,8 +140,8 @@ class MemoryPlan:
 
     @cached_property
     def _counted(self) -> _Counted:
+        from mudd_core.engine.frozen import choose_trained
         from mudd_core.engine.model import Model
-        from mudd_core.engine.trainable import choose_trained
 
         group = expert_group(self.config.mesh, None, self.place)
         stored = self.stored.of(self.shape, self.config)

@@ -13,10 +13,9 @@ from mudd_core.config import Config, MeshConfig
 from mudd_core.data.pipelines.text import CacheToBuild, cache_to_build
 from mudd_core.engine import memory
 from mudd_core.engine.flops import matrix_weights, peak_flops
-from mudd_core.engine.frozen import stored_note
+from mudd_core.engine.frozen import stored_note, trained_note
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.engine.optimizer_groups import ParameterGroup, by_name
-from mudd_core.engine.trainable import trained_note
 from mudd_core.run.build.disk_space import (
     most_at_once,
     refuse_full_disk,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mudd_core.config import Config
-from mudd_core.engine.rates import learning_rate
+from mudd_core.engine.optimizer_groups import learning_rate
 from mudd_core.run.build.rows import row_shape
 from mudd_core.run.ranks.rank_cores import usable_cores
 

@@ -15,7 +15,7 @@ from mudd_core.base.types import Array, Int32
 from mudd_core.config import Config, TrainConfig
 from mudd_core.engine.batch_part import BATCH_SUM, BatchPart
 from mudd_core.engine.mup_statistics import MupStatistics, has_statistics, statistics_of
-from mudd_core.engine.rates import learning_rate
+from mudd_core.engine.optimizer_groups import learning_rate
 from mudd_core.engine.weight_norms import norms_of
 from mudd_core.run.loop.lost_source import LostSource
 from mudd_core.run.loop.requests import Requests

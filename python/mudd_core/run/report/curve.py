@@ -11,10 +11,9 @@ from typing import TypeAlias
 import numpy as np
 
 from mudd_core.base.paths import local
-from mudd_core.base.show.chart import COLORS, Axis, Chart, Point, axis
+from mudd_core.base.show.chart import COLORS, COLUMNS, FINE, Axis, Chart, Point, axis, means, text_chart
 from mudd_core.base.show.tables import text_table
 from mudd_core.base.show.terminal import Screen
-from mudd_core.base.show.text_chart import COLUMNS, FINE, means, text_chart
 from mudd_core.base.units import duration
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.metrics import Row

@@ -17,7 +17,7 @@ from mudd_core.base.types import Json, JsonObject
 from mudd_core.config import Config, Difference, differences, merge_for_resume
 from mudd_core.config.fields import replace_path, walk
 from mudd_core.config.pipelines import spec_of
-from mudd_core.engine.rates import learning_rate
+from mudd_core.engine.optimizer_groups import learning_rate
 from mudd_core.run.store.run_folder import ADAPTER, BASE, RunFolder
 
 

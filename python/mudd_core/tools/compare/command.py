@@ -18,11 +18,10 @@ import numpy as np
 from mudd_core.base.errors import UserError
 from mudd_core.base.paths import local
 from mudd_core.base.regular_files import write_text
-from mudd_core.base.show.chart import COLORS, Point, axis
+from mudd_core.base.show.chart import COLORS, Point, axis, means, text_chart
 from mudd_core.base.show.printable import visible
 from mudd_core.base.show.tables import text_table
 from mudd_core.base.show.terminal import Screen, screen
-from mudd_core.base.show.text_chart import means, text_chart
 from mudd_core.base.surroundings import typed_program
 from mudd_core.config.tool_arguments import ToolArguments
 from mudd_core.run.store.metric_arrays import Metrics

@@ -71,7 +71,7 @@ def train(
     """
     from mudd_core.engine.engine import Engine
     from mudd_core.engine.model import Model
-    from mudd_core.engine.rates import learning_rate
+    from mudd_core.engine.optimizer_groups import learning_rate
 
     steps, samples, length = tokens.shape[0], tokens.shape[1], tokens.shape[2] - 1
     shape = dataclasses.replace(config.model, vocab_size=int(tokens.max()) + 1, max_seq_len=length)

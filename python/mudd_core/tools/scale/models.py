@@ -8,8 +8,8 @@ from mudd_core import _core
 from mudd_core.config import Config, ModelConfig, head_width, kv_heads, mixture_of
 from mudd_core.config.schema import lora_of
 from mudd_core.engine.flops import expert_weights, flops_per_token
+from mudd_core.engine.frozen import choose_trained
 from mudd_core.engine.model import Model
-from mudd_core.engine.trainable import choose_trained
 from mudd_core.run.build.memory_plan import EXPERT_AXES
 from mudd_core.tools.scale.axes import Shape
 from mudd_core.tools.scale.cost import Training
