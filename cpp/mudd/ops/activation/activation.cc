@@ -68,7 +68,7 @@ class ActivationNode : public Node {
 
  private:
   std::optional<Pointwise> pointwise_;
-  Activation kind_ = Activation::none;  // where pointwise_ is none
+  Activation kind_ = Activation::none;  // used if pointwise_ is none
   const ActivationKernels* kernels_ = nullptr;
 };
 

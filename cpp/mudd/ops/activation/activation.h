@@ -2,7 +2,7 @@
 //
 // Input: x_RC fp32 (any row stride). Output: y_RC. Saved: nothing; backward reads x again:
 //   dx = dy A'(x).
-// y may be the very memory of x, dx the very memory of dy.
+// y may share memory with x, dx with dy.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace mudd {
 
 struct ActivationKernels {
-  // Rows [begin, end) of `cols` columns.
+  // Process rows [begin, end) of `cols` columns.
   void (*fwd)(int64_t begin, int64_t end, int64_t cols, Activation kind, const float* x, int64_t x_stride,
               float* y, int64_t y_stride);
   // accumulate adds to dx, which then must not be dy.

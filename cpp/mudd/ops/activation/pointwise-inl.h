@@ -1,4 +1,5 @@
-// Values and slopes of the activations of pointwise.h over Vec. At a kink the slope is that of the flat side.
+// Values and slopes of the activations of pointwise.h over Vec. At a kink the slope is the one of the flat
+// side.
 //
 //   softplus(x) = ln(1 + e^x), log_sigmoid(x) = -softplus(-x), soft_sign(x) = x / (1 + |x|)
 //   elu(x) = x or e^x - 1 (Clevert et al. 2016), selu = scale * (x or alpha (e^x - 1)) (Klambauer et al. 2017)
@@ -13,7 +14,7 @@
 
 namespace mudd::MUDD_ISA {
 
-// clip(x, low, high) and its slope; NaN stays NaN.
+// Return clip(x, low, high) and its slope; NaN stays NaN.
 inline ValueAndSlope clip(Vec x, float low, float high) {
   const Vec l = Vec::set1(low), h = Vec::set1(high), zero = Vec::zero();
   const Vec inner = select(less(l, x), select(less(x, h), Vec::set1(1.0f), zero), zero);
@@ -29,7 +30,7 @@ inline ValueAndSlope exp_minus_one(Vec x) {
 // ln(1 + e^x) and the logistic function.
 inline ValueAndSlope softplus(Vec x) {
   const Vec one = Vec::set1(1.0f), e = exp_nonpositive(Vec::zero() - abs(x));
-  const Vec sum = one + e, rest = sum - one;  // rest: the part of e that the rounded sum holds
+  const Vec sum = one + e, rest = sum - one;  // rest: the part of e that the rounded sum contains
   const Vec tail = select(less(Vec::zero(), rest), log(sum) * (e / max(rest, Vec::set1(1e-30f))), e);
   return {max(Vec::zero(), x) + tail, logistic(x).s};
 }
@@ -100,13 +101,13 @@ inline ValueAndSlope pointwise_with_slope(Vec x) {
   }
 }
 
-// Carries a kind to a generic lambda, as ActivationTag.
+// Carries a kind to a generic lambda, like ActivationTag.
 template <Pointwise P>
 struct PointwiseTag {
   static constexpr Pointwise kind = P;
 };
 
-// Turns the run-time kind into a compile-time one, outside the loops.
+// Convert the run-time kind to a compile-time one, outside the loops.
 template <class Body, uint8_t I = 0>
 inline void with_pointwise(Pointwise p, Body body) {
   if constexpr (I < std::size(kPointwiseNames)) {

@@ -1,4 +1,4 @@
-// Activations that only the op `activation` knows, by their names in jax.nn: no matmul applies them in its
+// Activations that only the op `activation` has, by their names in jax.nn: no matmul applies them in its
 // epilogue.
 #pragma once
 
@@ -32,7 +32,7 @@ constexpr const char* kPointwiseNames[] = {
     "hard_silu", "hard_tanh", "elu",  "selu",     "squareplus",  "mish",      "sparse_plus", "sparse_sigmoid",
 };
 
-// The activation of a name of kPointwiseNames; none for another name.
+// Return the activation with a name in kPointwiseNames; none for another name.
 inline std::optional<Pointwise> find_pointwise(const std::string& name) {
   for (uint8_t i = 0; i < std::size(kPointwiseNames); ++i)
     if (name == kPointwiseNames[i]) return static_cast<Pointwise>(i);

@@ -1,5 +1,5 @@
-// The activations as their formulas read, in double or complex<double> (complex step: branches look at the
-// real part). gelu_erf has no complex form in the standard library; its slope is written out below.
+// The activations as formulas, in double or complex<double> (complex step: branches look at the real part).
+// gelu_erf has no complex form in the standard library, so its slope is written out below.
 #pragma once
 
 #include <cmath>

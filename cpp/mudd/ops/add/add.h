@@ -2,7 +2,7 @@
 //
 // Inputs: a_RC, b_RC fp32 of one shape (any row stride). Output: y_RC. Saved: nothing.
 // Backward: da = dy is passed on by the executor (no copy), db = dy is set or added here.
-// y may be the very memory of a.
+// y may share memory with a.
 #pragma once
 
 #include <cstdint>

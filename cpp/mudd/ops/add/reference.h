@@ -1,4 +1,4 @@
-// add as the formula reads, for any number type.
+// add as a formula, for any number type.
 #pragma once
 
 #include <cstdint>

@@ -90,12 +90,12 @@ void Attention::infer(Inference& io) {
     ring_mask_.assign(static_cast<size_t>(cache_rows_), 0);
   }
   io.output(io.input(kQuery));
-  // Scores and their matmul with v; causal attention counts the half that is seen, once, and a window its keys.
+  // The flops of q k^T and P v. Causal attention computes only the visible half, and a window only its keys.
   const double keys = static_cast<double>(cached_ ? cache_rows_ : k_.time);
   const double inside = std::min(1.0, static_cast<double>(window_) / std::max(keys, 1.0));
   const double seen = causal_ && !cached_ ? inside - 0.5 * inside * inside : inside;
   flops_ = 4 * seen * keys * static_cast<double>(q_.rows() * q_.heads * q_.dim);
-  // All three gradients come out of one pass: it computes the same whichever of them are wanted.
+  // One backward pass computes all three gradients, even if only some are requested.
   const bool trains = io.wants_gradient(kQuery) || io.wants_gradient(kKey) || io.wants_gradient(kValue);
   backward_flops_ = trains ? 2 * flops_ : 0;
   drops_ = dropout_ > 0 && trains;

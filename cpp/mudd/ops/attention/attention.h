@@ -6,34 +6,34 @@
 //
 // Inputs: q [B, T, H*hd], k, v [B, T, G*hd] fp32 or bf16 (or with four axes [B, T, H, hd]; any row stride),
 //   segments i32 [B, T] (optional), key_mask i32 [B, T] (optional; 0 hides a key).
-//   k_cache, v_cache [B, G, Tmax, hd] fp32 (optional), contiguous; with them no segments, and a key_mask
-//   [B, Tmax]. k and v are first written at rows cache_length + t, then query t sees the keys 0 .. cache_length
-//   + t. With option ring too, the key of a single query after Tmax others takes the row cache_length mod Tmax,
-//   that of the oldest one, and the query sees all rows.
+//  k_cache, v_cache [B, G, Tmax, hd] fp32 (optional), contiguous; with them no segments, and a key_mask
+//  [B, Tmax]. k and v are first written at rows cache_length + t, then query t sees the keys 0 .. cache_length
+//  + t. With option ring, the key of a single query after Tmax others replaces the oldest key, at row
+//  cache_length mod Tmax, and the query sees all rows.
 // Output: o, shape of q. Saved per row, f32 [B, H, T] (not with cache): softmax: log2 of its sum of
 // 2^(score log2 e); the others: the factor f of P = A(s) f.
-// Visible: key index <= query index (option causal), and same segment, and key_mask[key] != 0; with option window
-// w also query index - key index < w. Tiles that lie outside all windows are left out, forward and backward; with
-// a cache, keys that left the window stay in it unseen. A row that sees nothing has zero output and gradient. With
-// a cache, give divisor the model's longest sequence, because T changes while decoding.
+// Visible: key index <= query index (option causal), and same segment, and key_mask[key] != 0; with option
+// window w also query index - key index < w. Tiles outside all windows are skipped, forward and backward; with
+// a cache, keys that left the window stay in it and are masked. A row that sees no key has zero output and
+// gradient. With a cache, set divisor for the longest sequence of the model, because T changes while decoding.
 //
 // Backward, with P the probabilities and delta_t = sum_d do[t,d] o[t,d]:
 //   dv = P^T do,   dS = P * (do v^T - delta) * scale,   dq = dS k,   dk = dS^T q.
 // For the other activations dS = A'(s) f (do v^T - delta) scale, with delta = 0 where the divisor is a constant.
-// Where P rounds to 1 (a row that sees one key) dS is exactly zero, as in exact arithmetic; not with eps > 0.
+// If P rounds to 1 (a row that sees one key), dS is exactly zero, as in exact arithmetic; not with eps > 0.
 // dq sums over keys, dk and dv over heads of the group, then queries, in an order fixed by T alone.
 //
-// Option dropout (only where gradients are wanted, off in evaluation): P is multiplied by m / (1 - rate) before
-// v, after its sums; then dP = m (do v^T) / (1 - rate), and delta is as above. Draws (base/dropout.h): position t,
-// element (head, key), place: option purpose.
+// Option dropout (only if gradients are requested, off in evaluation): P is multiplied by m / (1 - rate) before
+// v, after its sums; then dP = m (do v^T) / (1 - rate), and delta is as above. Draws (base/dropout.h): position
+// t, element (head, key), place: option purpose.
 //
-// Row invariance (contracts 1): key tiles are counted from key 0, a score is one chain over d, and hidden keys add
-// exact zeros, also where they hold infinities or NaN. So the bits of a row depend on its own query and visible
-// keys only, not on T, the tile it fell into, or whether the keys came from the cache.
+// Row invariance (contracts 1): key tiles are counted from key 0, a score is one chain over d, and hidden keys
+// add exact zeros, even if they are infinity or NaN. So the bits of a row depend only on its query and visible
+// keys. They do not depend on T, the tile of the row, or whether keys come from the cache.
 //
-// bf16: q, k, v, o and their gradients may each be fp32 or bf16; scores, sums and what is saved are fp32. The rows
-// of attention_f32 load bf16 as fp32; those of attention_bf16 multiply bf16, so they also round P and dS:
-// pairs by vdpbf16ps, or tiles by tdpbf16ps, whose depth is filled up with zeros.
+// bf16: q, k, v, o and their gradients may each be fp32 or bf16; scores, sums and saved values are fp32. The
+// kernels of attention_f32 load bf16 as fp32. The kernels of attention_bf16 multiply bf16, so they also round P
+// and dS: pairs by vdpbf16ps, or tiles by tdpbf16ps, whose depth is padded with zeros.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ constexpr bool has_row_sum(Scores a) { return a != Scores::sqrelu && a != Scores
 
 constexpr int64_t kNoWindow = int64_t{1} << 40;
 
-// One sample and one key/value head with its group of query heads. Strides count numbers: _row from one position
-// to the next, _head from one query head to the next.
+// One sample and one key/value head with its group of query heads. Strides are in elements: _row from one
+// position to the next, _head from one query head to the next.
 struct AttentionSlice {
   int64_t group = 1, dim = 0, queries = 0, keys = 0;
   int64_t first_query = 0;  // index of query 0 among the keys
@@ -66,10 +66,10 @@ struct AttentionSlice {
   Cells o;
   int64_t o_row = 0, o_head = 0;
   float* lse = nullptr;  // [group][queries]; may be null in forward
-  Dropout drop;          // of the probabilities; `sample` is this one
+  Dropout drop;          // of the probabilities; `sample` is the index of this sample
   int64_t first_head = 0;
 
-  // Block of dropout's draws of four keys: head and key together (at most 2^12 heads, 2^22 keys).
+  // Return the dropout block of four keys: head and key together (at most 2^12 heads, 2^22 keys).
   uint32_t draw_block(int64_t head, int64_t key) const {
     return static_cast<uint32_t>((first_head + head) << 20 | key / 4);
   }
@@ -80,15 +80,15 @@ struct QueryTile {
   int64_t head_begin = 0, head_end = 1, begin = 0, end = 0;
 };
 
-// A part of the backward of one slice: the keys and queries of one pair of chunks.
+// A part of the backward pass of one slice: the keys and queries of one pair of chunks.
 struct AttentionGrad {
   int64_t key_begin = 0, key_end = 0, query_begin = 0, query_end = 0;
   ConstCells dout;
   int64_t do_row = 0, do_head = 0;
   const float* delta = nullptr;                       // [group][queries]
-  float *dq = nullptr, *dk = nullptr, *dv = nullptr;  // null where not wanted
+  float *dq = nullptr, *dk = nullptr, *dv = nullptr;  // null if not requested
   int64_t dq_row = 0, dq_head = 0, dk_row = 0, dv_row = 0;
-  bool set_dq = true, set_dk = true, set_dv = true;  // else add to what is there
+  bool set_dq = true, set_dk = true, set_dv = true;  // else add to the previous values
 };
 
 struct AttentionKernels {
@@ -96,16 +96,17 @@ struct AttentionKernels {
   int64_t (*fwd_scratch)(int64_t dim);  // floats per worker
   void (*fwd)(const AttentionSlice& slice, const QueryTile& tile, float* scratch);
   int64_t (*bwd_scratch)(int64_t dim);
-  // delta[h, t] of the positions [begin, end), all heads of the group.
+  // Compute delta[h, t] of the positions [begin, end), all heads of the group.
   void (*delta)(const AttentionSlice& slice, const AttentionGrad& grad, int64_t begin, int64_t end, float* delta);
-  // Key and query ranges begin at multiples of both tiles.
+  // Key and query ranges start at multiples of both tiles.
   void (*bwd)(const AttentionSlice& slice, const AttentionGrad& grad, float* scratch);
 };
 
 MUDD_DECLARE_KERNELS(AttentionKernels, attention_f32)
 MUDD_DECLARE_UNIT_KERNELS(AttentionKernels, attention_bf16)
 
-// compute bf16: the rows that multiply pairs of bf16 come before those of fp32, which load bf16 as fp32.
+// Return the kernels of a compute type. For bf16, kernels that multiply bf16 pairs come before those of fp32,
+// which load bf16 as fp32.
 std::span<const KernelRow<AttentionKernels>> attention_rows(DType compute = DType::f32);
 
 }  // namespace mudd

@@ -1,10 +1,10 @@
-// The backward half, for a unit of matmul-inl.h: recomputes the scores of one pair of
-// tiles from the saved log-sums (Dao 2023, algorithm 2), keys outside, queries inside.
+// The backward pass for a unit of matmul-inl.h: recomputes the scores of one pair of tiles from the saved
+// log-sums (Dao 2023, algorithm 2), with the loop over keys outside and over queries inside.
 //
-// Here nothing is summed along a row of scores, so scores are [query][key]: only keys and values are transposed,
-// once for all queries of a block, and queries and dout are used as they lie. Queries carry the factor of the
-// scores, as forward's do, so that the scores are forward's bits; dS is P (dP - delta), dq sums dS times keys that
-// carry the factor, dk sums dS times those queries.
+// No sum runs along a row of scores, so scores are [query][key]: only keys and values are transposed, once for
+// all queries of a block, and queries and dout are used in place. Queries include the score factor, as in
+// forward, so the scores have forward's bits; dS is P (dP - delta), dq sums dS times scaled keys, dk sums dS
+// times scaled queries.
 
 #pragma once
 
@@ -32,7 +32,8 @@ constexpr int64_t kGradQ = 96, kGradK = 96;  // query and key tile of backward
 static_assert(kGradQ % kDraws == 0);
 constexpr int64_t kGradBlock = 288;  // queries copied at once
 
-// Scores S and dP of one row, `visible` keys of them, become P and dS; what the matmuls touch beyond is zero.
+// Replace scores S and dP of one row by P and dS, for `visible` keys; elements that the matmuls read after them
+// become zero.
 template <class U, class Cell>
 inline void grad_row(int64_t visible, int64_t nk, float* p, float* ds, Cell cell) {
   for (int64_t kk = 0; kk < visible; kk += kL) {
@@ -43,9 +44,9 @@ inline void grad_row(int64_t visible, int64_t nk, float* p, float* ds, Cell cell
   for (int64_t kk = visible; kk < smaller(whole<U>(nk), visible + U::kReach); ++kk) p[kk] = ds[kk] = 0.0f;
 }
 
-// [rows][kGradK] of S and dP become P and dS; lse and delta of the rows. S and dS get their
-// factors here where the operands do not carry it (kLater). Where P is 1 the row sees one key, and delta is dP but
-// for the order of its sum: AdamW would turn the difference into whole steps, so dP itself is subtracted.
+// Replace [rows][kGradK] of S and dP by P and dS; lse and delta of the rows. If the operands are not scaled
+// (kLater), S and dS get their factors here. For rows with one visible key use delta = dP: rounding differences
+// would otherwise become full AdamW steps.
 template <class U>
 void grad_scores(const AttentionSlice& a, int64_t rows, int64_t shift, int64_t nk, const float* lse,
                  const float* delta_rows, float* p, float* ds) {
@@ -83,7 +84,7 @@ void grad_scores(const AttentionSlice& a, int64_t rows, int64_t shift, int64_t n
   });
 }
 
-// Scores that segments, the key mask or the window hide become -inf; the causal ones are left out by the trims.
+// Set scores that segments, the key mask or the window hide to -inf; the trims skip the causal ones.
 inline void mask_grad(const AttentionSlice& s, int64_t t0, int64_t rows, int64_t k0, int64_t nk, float* scores) {
   for (int64_t r = 0; r < rows; ++r) {
     float* row = scores + r * kGradK;
@@ -99,9 +100,8 @@ inline void mask_grad(const AttentionSlice& s, int64_t t0, int64_t rows, int64_t
   }
 }
 
-// Operands with the sum along their rows (q, dout, ds_rows), transposed (kt, vt), and with the sum across
-// (q_pairs, dout_pairs, keys, p_pairs, ds_pairs). In fp32 a word is a number: then rows, pairs and scores are one
-// memory.
+// Operands with the sum along their rows (q, dout, ds_rows), transposed (kt, vt), and with the sum across rows
+// (q_pairs, dout_pairs, keys, p_pairs, ds_pairs). In fp32 rows, pairs and scores share memory.
 template <class U>
 struct GradScratch {
   float *q, *dout, *q_pairs, *dout_pairs, *kv_rows, *kt, *vt, *keys, *p, *ds, *p_pairs, *ds_pairs, *ds_rows, *dk,
@@ -112,7 +112,7 @@ struct GradScratch {
     const int64_t width = round_up(dim), rowwise = row_words<U>(dim), turned = words_of<U>(dim) * kGradK;
     const auto take = [&](int64_t n) {
       float* here = at + floats;
-      floats += (n + 15) / 16 * 16;  // whole lines of the cache
+      floats += (n + 15) / 16 * 16;  // whole cache lines
       return here;
     };
     constexpr bool kPairs = U::kPer > 1;
@@ -123,7 +123,7 @@ struct GradScratch {
     p = take(kGradQ * kGradK), ds = take(kGradQ * kGradK);
     ds_rows = kPairs ? take(kGradQ * kGradK / U::kPer) : ds;
     p_pairs = U::kPairsInPlace ? p : take(kGradK * words_of<U>(kGradQ));
-    ds_pairs = U::kPairsInPlace ? ds : p;  // P is in its pairs when those of dS are made
+    ds_pairs = U::kPairsInPlace ? ds : p;  // P is packed already when the pairs of dS are computed
     dk = take(kGradK * width), dv = take(kGradK * width);
     lse = take(kGradQ), delta = take(kGradQ), factors = take(kGradQ * kGradK);
   }
@@ -135,13 +135,13 @@ int64_t bwd_scratch(int64_t dim) {
   return GradScratch<U>(&none, dim).floats;
 }
 
-// Rows that are needed when the matmuls are done.
+// Prefetch rows that are needed after the matmuls.
 inline void fetch_rows(const float* at, int64_t stride, int64_t n, int64_t dim) {
   for (int64_t r = 0; r < n; ++r)
     for (int64_t d = 0; d < dim; d += 16) __builtin_prefetch(at + r * stride + d, 1, 2);
 }
 
-// dst rows = (add to dst) the sums of a key tile, times factor.
+// Set rows of dst to (or add) the sums of a key tile, times factor.
 inline void put_rows(const float* sums, int64_t n, int64_t dim, float factor, bool set, float* dst,
                      int64_t stride) {
   const int64_t width = round_up(dim);
@@ -160,15 +160,15 @@ inline void put_rows(const float* sums, int64_t n, int64_t dim, float factor, bo
   }
 }
 
-// C = (add: C +) the sums.
+// Set C to the sums, or add them.
 template <bool kTurned, Trim kTrim, class U>
 inline void sum_matmul(bool add, U unit, const Matmul& p) {
   if (add) matmul<kTurned, kTrim, Into::add>(unit, p);
   else matmul<kTurned, kTrim, Into::set>(unit, p);
 }
 
-// One pair of tiles: keys [k0, k0 + nk) and the queries [t0, t0 + rows) of head h, which lie at row `at` of the
-// block's copies. fresh: x.dk and x.dv hold no sums yet. skip_zeros: of P and dS.
+// Compute one pair of tiles: keys [k0, k0 + nk) and the queries [t0, t0 + rows) of head h, at row `at` of the
+// block's copies. fresh: x.dk and x.dv have no sums yet. skip_zeros: of P and dS.
 template <class U>
 void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_t t0, int64_t rows, int64_t at,
               int64_t k0, int64_t nk, bool fresh, bool skip_zeros, const GradScratch<U>& x) {
@@ -206,7 +206,7 @@ void bwd_pair(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
          nk, shift, nullptr, skip_zeros});
 }
 
-// to = the rows of keys or values, transposed.
+// Transpose rows of keys or values to `to`.
 template <class U>
 void turn_keys(ConstCells src, int64_t stride, int64_t n, int64_t dim, float* rows, float* to) {
   if constexpr (U::kPer == 1) {
@@ -218,8 +218,8 @@ void turn_keys(ConstCells src, int64_t stride, int64_t n, int64_t dim, float* ro
   }
 }
 
-// The keys [k0, k0 + nk) and the queries [begin, end) of head h; `first`: nothing was written to dk and dv yet.
-// finite_rows: q and dout are.
+// Compute the keys [k0, k0 + nk) and the queries [begin, end) of head h; `first`: dk and dv have no values yet.
+// finite_rows: q and dout are finite.
 template <class U>
 void bwd_keys(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_t begin, int64_t end, int64_t k0,
               int64_t nk, bool first, bool finite_rows, const GradScratch<U>& x) {
@@ -241,7 +241,7 @@ void bwd_keys(const AttentionSlice& s, const AttentionGrad& g, int64_t h, int64_
     fresh = false;
   }
   for (int64_t i = 0; fresh && i < nk * width; ++i) x.dk[i] = x.dv[i] = 0.0f;  // keys before every window
-  // What the queries carry beyond the factor of dS.
+  // The factor of the queries divided by the factor of dS.
   const float left = !kLater && s.activation == Scores::softmax ? 1.0f / kLog2e : 1.0f;
   if (g.dk) put_rows(x.dk, nk, s.dim, left, first && g.set_dk, g.dk + k0 * g.dk_row, g.dk_row);
   if (g.dv) put_rows(x.dv, nk, s.dim, 1.0f, first && g.set_dv, g.dv + k0 * g.dv_row, g.dv_row);
@@ -262,7 +262,7 @@ void bwd(const AttentionSlice& s, const AttentionGrad& g, float* scratch) {
         pair_rows(U{}, q, s.q_row, end - begin, s.dim, 1.0f, x.q_pairs);
         pair_rows(U{}, dout, g.do_row, end - begin, s.dim, 1.0f, x.dout_pairs);
       }
-      const int64_t copied = (end - begin) * round_up(s.dim);  // numbers of fp32
+      const int64_t copied = (end - begin) * round_up(s.dim);  // fp32 elements
       const bool finite_rows = U::kPer > 1 || (finite(x.q, copied) && finite(x.dout, copied));
       for (int64_t k0 = g.key_begin; k0 < g.key_end && (!s.causal || k0 < end); k0 += kGradK) {
         const bool first = h == 0 && (begin == g.query_begin || (s.causal && begin <= k0));

@@ -1,5 +1,5 @@
-// Strips of a matmul where a multiply-add is computed in double (base/simd/chains.h): B is converted once, A once
-// a strip. Elsewhere a class that does nothing. Included by matmul-inl.h only.
+// Strips of a matmul at levels that compute a multiply-add in double (base/simd/chains.h): B is converted once,
+// A once a strip. At other levels a class that does nothing. Included by matmul-inl.h only.
 #pragma once
 
 #include "mudd/base/simd/chains.h"
@@ -32,7 +32,7 @@ class StripChains<Wide> {
     }
   }
 
-  // Words [begin, end) of rows i .. i + 3 of A.
+  // Convert elements [begin, end) of rows i .. i + 3 of A.
   template <bool kTurned>
   void read_strip(const Matmul& p, int64_t i, int64_t begin, int64_t end) {
     if (!used_) return;
@@ -44,7 +44,7 @@ class StripChains<Wide> {
     }
   }
 
-  // Whether sums() holds the chains over words [begin, end) of `columns` columns from j on.
+  // Compute the chains over [begin, end) of `columns` columns from j. Return true if sums() contains them.
   bool sum(int64_t j, int columns, int64_t begin, int64_t end) {
     if (!used_ || credit_.spent()) return false;
     const Right& b = right_[j / kChainColumns];

@@ -1,5 +1,5 @@
-// The unit that multiplies pairs of bf16 (vdpbf16ps or its emulation): q, k, v and dout are rounded where they are
-// not bf16 yet, P and dS always; sums, softmax and saved statistics stay fp32.
+// The unit that multiplies pairs of bf16 (vdpbf16ps or its emulation): fp32 q, k, v and dout are rounded to
+// bf16, P and dS always; sums, softmax and saved statistics stay fp32.
 #pragma once
 
 #include "mudd/base/simd/dot_bf16.h"
@@ -15,13 +15,13 @@ struct Dot {
   static MUDD_INLINE Vec add(Vec a, Vec b, Vec c) { return dot_pairs(a, b, c); }
 };
 
-// Words of the numbers from column j on of the rows r and r + 1 of scores.
+// Return the bf16 pairs of rows r and r + 1 of scores, from column j.
 inline Vec score_pairs(const float* from, int64_t ld, int64_t r, int64_t rows, int64_t j) {
   const Vec even = r < rows ? round_bf16(Vec::load(from + r * ld + j)) : Vec::zero();
   return pairs(even, r + 1 < rows ? round_bf16(Vec::load(from + (r + 1) * ld + j)) : Vec::zero());
 }
 
-// The numbers of a row, n of them from `at` on, rounded.
+// Return n elements of a row from `at`, rounded to bf16.
 inline Vec rounded(ConstCells row, int64_t at, int n) { return round_bf16(load(row, at, n)); }
 
 inline void copy_words(Dot, ConstCells src, int64_t stride, int64_t n, int64_t dim, float, float* dst) {
@@ -46,8 +46,8 @@ inline void pair_rows(Dot, ConstCells src, int64_t stride, int64_t n, int64_t di
     }
 }
 
-// to[r / 2][j] = the numbers from[r][j] and from[r + 1][j] of the first `cols` columns; rows that are missing
-// count as zeros.
+// Set to[r / 2][j] to the pair (from[r][j], from[r + 1][j]) for the first `cols` columns; missing rows are
+// zeros.
 inline int64_t pair_scores(Dot, const float* from, int64_t ld, int64_t rows, int64_t cols, float* to) {
   for (int64_t r = 0; r < rows; r += 2)
     for (int64_t j = 0; j < cols; j += kL) score_pairs(from, ld, r, rows, j).store(to + r / 2 * ld + j);

@@ -1,5 +1,5 @@
-// Dropout of the probabilities of one pair of tiles: the draws of attention.h, in forward's and in backward's
-// layout.
+// Dropout of the probabilities of one pair of tiles: the draws of attention.h, in the layouts of forward and
+// backward.
 #pragma once
 
 #include "mudd/base/simd/draws.h"
@@ -8,7 +8,7 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Probabilities [nk][kQ] that dropout drops become zero, the rest is scaled up.
+// Set dropped probabilities of [nk][kQ] to zero and scale the others.
 inline void drop_scores(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, float* p) {
   static_assert(kQ % kDraws == 0 && kK % 4 == 0);
   Draws draws;
@@ -24,8 +24,8 @@ inline void drop_scores(const AttentionSlice& s, const Rows& rows, int64_t k0, i
     }
 }
 
-// Dropout's factors of the queries [t0, t0 + rows) of head h and the keys [k0, k0 + nk), [rows][kKeys]; rows are
-// filled up to a multiple of kDraws.
+// Compute the dropout factors of queries [t0, t0 + rows) of head h and keys [k0, k0 + nk), [rows][kKeys]; rows
+// are padded to a multiple of kDraws.
 template <int64_t kKeys>
 void drop_factors(const AttentionSlice& s, int64_t h, int64_t t0, int64_t rows, int64_t k0, int64_t nk,
                   float* factors) {
@@ -43,7 +43,7 @@ void drop_factors(const AttentionSlice& s, int64_t h, int64_t t0, int64_t rows, 
     }
 }
 
-// [rows][kKeys] times these factors, nk of each row.
+// Multiply [rows][kKeys] by these factors, nk elements of each row.
 template <int64_t kKeys>
 void multiply_rows(const float* factors, int64_t rows, int64_t nk, float* x) {
   for (int64_t r = 0; r < rows * kKeys; r += kKeys)

@@ -1,4 +1,4 @@
-// The forward half, for a unit of matmul-inl.h.
+// The forward pass, for a unit of matmul-inl.h.
 #pragma once
 
 #include "mudd/ops/attention/dropout-inl.h"
@@ -6,8 +6,8 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// What the summed values of a row are multiplied with, and what backward keeps of the row: for the softmax its
-// log-sum, for the others this factor.
+// Return the factor of the summed values of a row, and the statistic that backward needs: for softmax the
+// log-sum, for others this factor.
 inline float row_factor(const AttentionSlice& s, float sum, float log_sum, float* kept) {
   if (s.activation == Scores::softmax) {
     *kept = sum == 0.0f ? kEmptyRow : log_sum;
@@ -27,7 +27,7 @@ struct ForwardScratch {
     const int64_t width = round_up(dim);
     const auto take = [&](int64_t n) {
       float* here = at + floats;
-      floats += (n + 15) / 16 * 16;  // whole lines of the cache
+      floats += (n + 15) / 16 * 16;  // whole cache lines
       return here;
     };
     for (float*& q : qt) q = take(words_of<U>(dim) * kQ);
@@ -44,7 +44,7 @@ int64_t fwd_scratch(int64_t dim) {
   return ForwardScratch<U>(&none, dim).floats;
 }
 
-// Rows r0 ... of a tile. False: a number of them is not finite.
+// Write rows r0 ... of a tile. Return false if an element is not finite.
 inline bool write_rows(const AttentionSlice& s, const QueryTile& tile, const Rows& rows, int64_t r0,
                        const float* acc, const float* highest, const float* sum) {
   const int64_t width = round_up(s.dim), times = tile.end - tile.begin;
@@ -57,7 +57,7 @@ inline bool write_rows(const AttentionSlice& s, const QueryTile& tile, const Row
     float kept = 0;
     const Vec factor = Vec::set1(row_factor(s, sum[r], logs[r], &kept));
     if (s.lse) s.lse[h * s.queries + t] = kept;
-    // + 0 turns -0 into +0: trimmed and untrimmed sums may differ in the sign of a zero.
+    // Adding 0 turns -0 into +0: trimmed and untrimmed sums may differ in the sign of a zero.
     over_row(s.dim, [&](int64_t d, int lanes) {
       const Vec value = fma(Vec::load(acc + r * width + d), factor, Vec::zero());
       zeros = zeros + (value - value);
@@ -67,7 +67,7 @@ inline bool write_rows(const AttentionSlice& s, const QueryTile& tile, const Row
   return zeros.sum() == 0.0f;
 }
 
-// The queries of `rows` transposed, with their factor where they can carry it.
+// Transpose the queries of `rows`, scaled if their type permits it.
 template <class U>
 void turn_queries(const AttentionSlice& s, const QueryTile& tile, const Rows& rows, int64_t r0, float* rowwise,
                   float* qt) {
@@ -88,8 +88,8 @@ void turn_queries(const AttentionSlice& s, const QueryTile& tile, const Rows& ro
   }
 }
 
-// The keys [k0, k0 + nk) and the queries of `rows`; A: the keys as the matmuls read them. fresh: acc has no sums
-// yet.
+// Compute the keys [k0, k0 + nk) and the queries of `rows`; A: the keys in the format of the matmuls. fresh:
+// acc has no sums yet.
 template <class U>
 void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, const float* a, int64_t lda,
               const float* qt, bool fresh, bool skip_zeros, const ForwardScratch<U>& x, float* acc, float* highest,
@@ -98,7 +98,7 @@ void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk,
   const bool softmax = s.activation == Scores::softmax;
   matmul<false, Trim::columns_begin, Into::set>(U{}, {a, lda, qt, kQ, x.scores, kQ, nk, rows.lanes, s.dim, shift});
   mask(s, rows, k0, nk, x.scores);
-  const float later = U::kPer > 1 ? score_factor(s) : 1.0f;  // rounded queries do not carry it
+  const float later = U::kPer > 1 ? score_factor(s) : 1.0f;  // rounded queries are not scaled
   if (softmax) soften<U>(rows, shift, nk, later, x.scores, highest, sum, x.rescale);
   else activate_scores<U>(rows, shift, nk, s.activation, later, x.scores, sum);
   if (s.drop) drop_scores(s, rows, k0, nk, x.scores);
@@ -109,7 +109,7 @@ void fwd_pair(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk,
   else matmul<true, Trim::depth_end, Into::add>(U{}, pv);
 }
 
-// False: an output is not finite.
+// Return false if an output is not finite.
 template <class U>
 bool fwd_tile(const AttentionSlice& s, const QueryTile& tile, const ForwardScratch<U>& x, bool skip_zeros) {
   constexpr int64_t kParts = kQueries / kQ;
@@ -135,7 +135,7 @@ bool fwd_tile(const AttentionSlice& s, const QueryTile& tile, const ForwardScrat
     pair_rows(U{}, v, s.v_row, nk, s.dim, 1.0f, x.values);
     for (int64_t i = 0; i < parts; ++i) {
       const Rows& part = rows[i];
-      const int64_t next = k0 + nk, ahead = smaller(kK, last - next);  // each part asks for its share of them
+      const int64_t next = k0 + nk, ahead = smaller(kK, last - next);  // each part prefetches its slice
       read_ahead(s, next + ahead * i / parts, next + ahead * (i + 1) / parts);
       const int64_t seen = s.causal && part.one_head ? clamp(part.first + part.count - k0, 0, nk) : nk;
       if (seen == 0 || (part.one_head && left_behind(s, part.first, k0 + nk))) continue;

@@ -1,8 +1,8 @@
 // The small matmuls inside one pair of tiles, all operands in L1 or L2. Included by kernel-inl.h only.
 //
-// C[i, j] = sum over s of A[i, s] B[s, j], one chain of the unit's steps over s in order from zero, then added to
-// what C held, as Into says (tiles-inl.h goes on from C where it is not scaled). So the bits of an element do not
-// depend on how the tile was cut into registers.
+// C[i, j] = sum over s of A[i, s] B[s, j], one chain of the unit's steps over s in order from zero, then
+// combined with C according to Into (tiles-inl.h continues the chain from C if it is not scaled). So the bits
+// of an element do not depend on the split of the tile into registers.
 #pragma once
 
 #include <utility>
@@ -12,46 +12,46 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Of lambdas, behind their parameters.
+// An attribute of lambdas, after their parameters.
 #define MUDD_BODY __attribute__((always_inline))
 
 constexpr int kL = Vec::kLanes;
 constexpr int kPanel = 2;  // vectors of C in a register row
-// Rows of C in registers: 24 accumulators of 32 registers, 12 of 16, or 8 where fused.h needs some.
+// Rows of C in registers: 24 accumulators of 32 registers, 12 of 16, or 8 if fused.h needs some.
 constexpr int kStrip = kL == 16 ? 12 : kL == 8 ? 6 : 4;
 constexpr int64_t kAllVisible = -(int64_t{1} << 40);
 
-// Which part of a causal pair of tiles a matmul may leave out, because P is zero or will be masked there. Key kk
+// The part of a causal pair of tiles that a matmul may skip, because P is zero or will be masked there. Key kk
 // of the tile is visible to query r of the tile if r >= kk + shift.
 enum class Trim {
-  columns_begin,  // rows are keys, columns are queries: columns before the first visible query are not computed
-  columns_end,  // rows are queries, columns are keys: columns after the strip's last visible key are not computed
-  depth_end,    // rows are queries, the sum is over keys: it ends after the strip's last visible key
-  depth_begin,  // rows are keys, the sum is over queries: it begins at the strip's first visible query
+  columns_begin,  // rows are keys, columns are queries: skip columns before the first visible query
+  columns_end,    // rows are queries, columns are keys: skip columns after the strip's last visible key
+  depth_end,      // rows are queries, the sum is over keys: stop after the strip's last visible key
+  depth_begin,    // rows are keys, the sum is over queries: start at the strip's first visible query
 };
 
-// What C becomes. Known to the compiler: with a choice at run time gcc 12 loads all of C before it and spills.
+// The update of C. A template argument: with a run-time choice gcc 12 loads all of C before it and spills.
 enum class Into { set, add, scaled_add };  // the sums; C + sums; C times its row's factor + sums
 
-// Strides of A and B and places s count words; depth and shift count numbers.
+// Strides of A and B and indexes s are in 32-bit units; depth and shift are in elements.
 struct Matmul {
-  const float* a = nullptr;  // A[i, s] at a[i * lda + s], or when turned as pair_scores of the unit lays it
+  const float* a = nullptr;  // A[i, s] at a[i * lda + s], or transposed in the layout of the unit's pair_scores
   int64_t lda = 0;
   const float* b = nullptr;  // B[s, j] at b[s * ldb + j]
   int64_t ldb = 0;
   float* c = nullptr;
   int64_t ldc = 0;
-  int64_t rows = 0, cols = 0, depth = 0;  // cols may end inside a vector; B is then padded up to it
+  int64_t rows = 0, cols = 0, depth = 0;  // cols may end inside a vector; B is then padded
   int64_t shift = kAllVisible;
-  const float* row_scale = nullptr;  // of scaled_add: the factor of row i
-  bool skip_zeros = false;           // where the depth is trimmed: zeros of A multiply nothing
+  const float* row_scale = nullptr;  // for scaled_add: the factor of row i
+  bool skip_zeros = false;           // if the depth is trimmed: skip zeros of A
 };
 
-// What the matmuls multiply. A unit (Wide: fp32 by fma; dot-inl.h, tiles-inl.h: pairs of bf16) gives
-//   kPer        how many numbers a word of an operand holds, which follow each other along the sum
-//   kDepth      operands reach, with zeros, to a multiple of so many numbers along the sum
-//   kReach      trimmed matmuls touch fewer than so many keys beyond the last visible one: there P and dS are 0
-//   Session     what a thread holds while it multiplies
+// The operand format of the matmuls. A unit (Wide: fp32 by fma; dot-inl.h, tiles-inl.h: pairs of bf16) has
+//   kPer        elements in a 32-bit unit of an operand, adjacent along the sum
+//   kDepth      operands are padded with zeros to a multiple of this along the sum
+//   kReach      trimmed matmuls read fewer than this many keys after the last visible one: there P and dS are 0
+//   Session     state of a thread while it multiplies
 //   copy_words, pair_rows, pair_scores (pack-inl.h), overloaded; kPairsInPlace: the last one may run in place
 struct Wide {
   static constexpr int kPer = 1, kDepth = 1, kReach = kStrip;
@@ -77,8 +77,8 @@ struct Index {
   static constexpr int value = I;
 };
 
-// body(Index<0>), body(Index<1>), ...: constant indices keep the accumulators in registers (gcc 12 spills arrays
-// that a loop indexes).
+// Call body(Index<0>), body(Index<1>), ...: constant indices keep the accumulators in registers (gcc 12 spills
+// arrays that a loop indexes).
 template <class Body, int... I>
 inline MUDD_BODY void unroll_over(Body body, std::integer_sequence<int, I...>) {
   (body(Index<I>{}), ...);
@@ -88,8 +88,8 @@ inline MUDD_BODY void unroll(Body body) {
   unroll_over(body, std::make_integer_sequence<int, N>{});
 }
 
-// MR x NV vectors of C; whole: all lanes of the last one count, else the first `tail`. Where the depth is trimmed,
-// the steps that a strip leaves out could only turn a sum of -0 into +0, so all do that.
+// Compute MR x NV vectors of C; whole: the last one has all lanes, else the first `tail`. With a trimmed depth
+// the skipped steps could only turn a sum of -0 into +0, so every path does that.
 template <class U, int MR, int NV, bool kTurned, bool kWhole, Trim kTrim, Into kInto>
 inline void registers(const Matmul& p, StripChains<U>& chains, int64_t i, int64_t j, int64_t s_begin,
                       int64_t s_end, int tail) {
@@ -148,7 +148,7 @@ inline void registers(const Matmul& p, StripChains<U>& chains, int64_t i, int64_
 
 inline int64_t clamp(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 
-// What is computed of `rows` rows of C from row i on: columns [begin, end), of the sum the words [s_begin, s_end).
+// The part of `rows` rows of C from row i to compute: columns [begin, end), with the sum over [s_begin, s_end).
 struct Kept {
   int64_t begin = 0, end = 0, s_begin = 0, s_end = 0;
 };
@@ -187,8 +187,8 @@ inline void strip(const Matmul& p, StripChains<U>& chains, int64_t i) {
   }
 }
 
-// The same bits where B is finite. An infinity or NaN of B reaches only rows that give it a weight, whatever the
-// strips of the level are.
+// Compute the same bits if B is finite. An infinity or NaN of B reaches only rows that give it a weight, for
+// every strip size.
 template <bool kTurned, Trim kTrim, Into kInto>
 __attribute__((noinline, cold)) void matmul_without_zeros(const Matmul& p) {
   for (int64_t i = 0; i < p.rows; ++i) {

@@ -1,4 +1,4 @@
-// The node of attention: what it books (attention.cc) and its two passes (passes.cc). Private to this folder.
+// The node of attention: its memory plan (attention.cc) and its two passes (passes.cc). Private to this folder.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ class Attention : public Node {
  private:
   enum Input { kQuery, kKey, kValue, kSegments, kKeyMask, kKeyCache, kValueCache };
 
-  // What backward works in; from null only the bytes.
+  // The scratch of backward; from a null pointer only the byte counts.
   struct BackwardScratch {
     float* delta;        // [batch][head][query]
     std::byte* workers;  // bwd_bytes_ for each

@@ -1,4 +1,4 @@
-// Operands into tiles, bf16 converted to fp32.
+// Copies of operands to tiles, with bf16 converted to fp32.
 #pragma once
 
 #include "mudd/base/simd/bf16.h"
@@ -13,12 +13,12 @@ namespace {
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a < b ? b : a; }
 inline int64_t round_up(int64_t n) { return (n + kL - 1) / kL * kL; }
-// `numbers` and the zeros behind them that a matmul reads along the sum.
+// Return `numbers` plus the zero padding that a matmul reads along the sum.
 template <class U>
 int64_t whole(int64_t numbers) {
   return words_of<U>(numbers) * U::kPer;
 }
-// Words from one row of an operand to the next where the sum runs along the row.
+// Return the row stride of an operand in 32-bit units if the sum runs along the row.
 template <class U>
 int64_t row_words(int64_t dim) {
   return round_up(words_of<U>(dim));
@@ -30,7 +30,8 @@ inline void with_numbers(ConstCells c, Body body) {
   else body(c.f32());
 }
 
-// dst[d * ld + r] = edit(word d of row r), at at(r), for r < n and d < count; zeros up to the next vector.
+// Set dst[d * ld + r] = edit(element d of row r), which starts at at(r), for r < n and d < count; zeros up to
+// the next vector.
 template <class At, class Edit>
 inline void turn_edited(At at, int64_t n, int64_t count, Edit edit, float* dst, int64_t ld) {
   for (int64_t r0 = 0; r0 < n; r0 += kL) {
@@ -46,7 +47,7 @@ inline void turn_edited(At at, int64_t n, int64_t count, Edit edit, float* dst, 
     }
   }
 }
-// The words as they are, or numbers times `factor`.
+// Transpose elements unchanged, or times `factor`.
 template <class At>
 inline void turn(At at, int64_t n, int64_t count, float* dst, int64_t ld) {
   turn_edited(at, n, count, [](Vec v) MUDD_BODY { return v; }, dst, ld);
@@ -57,7 +58,7 @@ inline void turn(At at, int64_t n, int64_t count, float factor, float* dst, int6
   turn_edited(at, n, count, [&](Vec v) MUDD_BODY { return v * by; }, dst, ld);
 }
 
-// Rows of an operand along the sum: dst row r = the numbers src[r * stride ...] times factor, zeros behind them.
+// Copy rows of an operand along the sum: dst row r = src[r * stride ...] times factor, padded with zeros.
 inline void copy_words(Wide, ConstCells src, int64_t stride, int64_t n, int64_t dim, float factor, float* dst) {
   const int64_t width = round_up(dim);
   const Vec by = Vec::set1(factor);
@@ -68,16 +69,16 @@ inline void copy_words(Wide, ConstCells src, int64_t stride, int64_t n, int64_t 
   });
 }
 
-// Rows of an operand across the sum: dst row w = the words of the rows of src that word w holds.
+// Copy rows of an operand across the sum: dst row w contains the rows of src that unit w combines.
 inline void pair_rows(Wide, ConstCells src, int64_t stride, int64_t n, int64_t dim, float factor, float* dst) {
   copy_words(Wide{}, src, stride, n, dim, factor, dst);
 }
 
-// `rows` x `cols` scores, ld apart, as the transposed operand of a matmul (the sum runs over the rows) in `to`,
-// where they may lie already. Returns its lda.
+// Convert `rows` x `cols` scores, ld apart, to the transposed operand of a matmul (the sum runs over the rows)
+// in `to`, which may be their memory. Return its lda.
 inline int64_t pair_scores(Wide, const float*, int64_t ld, int64_t, int64_t, float*) { return ld; }
 
-// Whether the n numbers are finite; n counts whole vectors.
+// Return true if the n elements are finite; n is a multiple of the vector size.
 inline bool finite(const float* x, int64_t n) {
   Vec sums[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
   const auto watch = [&](int lane, int64_t at) MUDD_BODY {
@@ -90,11 +91,11 @@ inline bool finite(const float* x, int64_t n) {
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])).sum() == 0.0f;
 }
 
-// Prefetches the keys and values [begin, end), which are in memory when decoding and in L3 for long sequences: the
-// hardware prefetcher restarts at every page, and rows of other heads lie between.
+// Prefetch the keys and values [begin, end), which are in memory when decoding and in L3 for long sequences:
+// the hardware prefetcher restarts at every page, and rows of other heads are between.
 inline void read_ahead(const AttentionSlice& s, int64_t begin, int64_t end) {
   const auto rows = [&](ConstCells src, int64_t stride) {
-    const int64_t line = src.type == DType::bf16 ? 32 : 16;  // numbers
+    const int64_t line = src.type == DType::bf16 ? 32 : 16;  // elements
     for (int64_t t = begin; t < end; ++t)
       for (int64_t d = 0; d < s.dim; d += line) __builtin_prefetch((src + (t * stride + d)).data, 0, 2);
   };

@@ -15,8 +15,9 @@ namespace mudd {
 
 namespace {
 
-// Backward runs in waves over pairs of chunks of this many positions: wave w takes the pairs (keys c, queries c +
-// w), so no two tasks of a wave write the same gradient, and the order of every sum follows from T alone.
+// Backward runs in waves over pairs of chunks of this many positions: wave w computes the pairs (keys c,
+// queries c + w). So no two tasks of a wave write the same gradient, and the order of every sum depends on T
+// only.
 constexpr int64_t kChunk = 288;
 
 }  // namespace
@@ -53,8 +54,7 @@ AttentionSlice Attention::slice(const Run& run, int64_t b, int64_t g) const {
   s.first_head = g * s.group;
   if (drops_) s.drop = Dropout(dropout_, run.step().seed, purpose_, run.step().step, run.step().first_sample + b);
   if (run.has_in(kSegments)) s.segments = run.in(kSegments).i32() + b * q_.time;
-  if (!ring_mask_.empty() &&
-      run.step().cache_length >= cache_rows_) {  // in their order in the ring no window helps
+  if (!ring_mask_.empty() && run.step().cache_length >= cache_rows_) {  // a window does not help in ring order
     s.window = kNoWindow;
     s.key_mask = ring_mask_.data();
   }
@@ -62,7 +62,7 @@ AttentionSlice Attention::slice(const Run& run, int64_t b, int64_t g) const {
   return s;
 }
 
-// Rows cache_length .. cache_length + T - 1 of the caches become the new keys and values.
+// Write the new keys and values to rows cache_length .. cache_length + T - 1 of the caches.
 void Attention::extend_cache(const Run& run) const {
   const int64_t length = run.step().cache_length;
   const bool fits = length >= 0 && length + q_.time <= cache_rows_;
@@ -85,14 +85,14 @@ void Attention::extend_cache(const Run& run) const {
     copy(kKey, kKeyCache, slice_index);
     copy(kValue, kValueCache, slice_index);
   };
-  // Waking the threads takes longer than to copy the rows of one token.
+  // Waking the threads takes longer than copying the rows of one token.
   constexpr int64_t kSmallCopy = 1 << 14;
   const int64_t slices = k_.batch * k_.heads;
   if (slices * k_.time * k_.dim > kSmallCopy) return parallel_for(slices, extend);
   for (int64_t i = 0; i < slices; ++i) extend(i, 0);
 }
 
-// A full ring keeps the newest token at row length mod Tmax and the older ones before it.
+// Mask a full ring: the newest token is at row length mod Tmax, and older ones are before it.
 void Attention::mask_ring(const Run& run) {
   const int64_t newest = run.step().cache_length % cache_rows_;
   for (int64_t row = 0; row < cache_rows_; ++row)
@@ -139,7 +139,7 @@ void Attention::backward(const Run& run) {
   for (const int input : {kQuery, kKey, kValue}) narrow_gradient(run, input, scratch);
 }
 
-// Where the gradient of an input is summed: in place, or in fp32 scratch where it is stored in bf16.
+// Return the memory for the gradient sums of an input: in place, or fp32 scratch if it is stored in bf16.
 Tensor Attention::gradient_sums(const Run& run, int input, const BackwardScratch& scratch) const {
   const Tensor& din = run.din(input);
   if (din.dtype != DType::bf16) return din;
@@ -159,19 +159,19 @@ void Attention::narrow_gradient(const Run& run, int input, const BackwardScratch
   });
 }
 
-// Whether queries and keys, or queries and values, are one value and have one gradient.
+// Return true if queries and keys, or queries and values, are one value with one gradient.
 bool Attention::shares_gradient(const Run& run) const {
   const auto same = [&](int other) { return run.wants(other) && run.din(other).data == run.din(kQuery).data; };
   return run.wants(kQuery) && (same(kKey) || same(kValue));
 }
 
-// Waves of backward whose pairs of chunks have a key within the window of a query.
+// Return the count of waves of backward with a key in the window of a query.
 int64_t Attention::waves() const {
   return std::min(ceil_div(q_.time, kChunk), ceil_div(std::min(window_, q_.time) + kChunk - 1, kChunk));
 }
 
-// All pairs of a slice in order by one worker: where two gradients are one, pairs of a wave would write the same
-// rows.
+// Compute all pairs of a slice in order on one worker: if two gradients are one value, pairs of a wave would
+// write the same rows.
 void Attention::backward_slices(const Run& run, const BackwardScratch& scratch) const {
   const int64_t chunks = ceil_div(q_.time, kChunk);
   tasks_with_scratch(q_.batch * k_.heads, slots_, scratch.workers, bwd_bytes_,
@@ -191,8 +191,8 @@ void Attention::backward_wave(const Run& run, int64_t wave, const BackwardScratc
                      });
 }
 
-// Chunk `keys` of the keys and chunk `queries` of the queries of a slice. The pair of a chunk with itself comes
-// first and sets what is not added to.
+// Compute chunk `keys` of the keys with chunk `queries` of the queries of a slice. The pair of a chunk with
+// itself comes first and sets the gradients that later pairs add to.
 void Attention::backward_pair(const Run& run, int64_t slice_index, int64_t keys, int64_t queries,
                               const BackwardScratch& scratch, float* own) const {
   const Tensor& dout = run.dout(0);

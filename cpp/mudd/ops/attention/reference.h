@@ -1,4 +1,4 @@
-// attention as the formula reads, for any number type (complex numbers branch on the real part).
+// attention as a formula, for any number type (complex numbers branch on the real part).
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ struct AttentionCase {
   double divisor = 1.0, eps = 0.0;
   Dropout drop;  // of P before v
 
-  // Its factor of a probability: 1 without dropout.
+  // Return the dropout factor of a probability: 1 without dropout.
   double factor(int64_t b, int64_t h, int64_t t, int64_t key) const {
     return drop ? static_cast<double>(drop.factor(b, t, h << 22 | key)) : 1.0;
   }
@@ -36,7 +36,7 @@ struct AttentionCase {
   }
 };
 
-// A(s) and A'(s) of the activations that are not a softmax.
+// Return A(s) and A'(s) of the activations other than softmax.
 template <class N>
 N score_value(Scores a, N s) {
   using std::exp;
@@ -49,8 +49,8 @@ inline double score_slope(Scores a, double s) {
   return s > 0 ? 1 : std::exp(s);
 }
 
-// q, o: [B, T, H, hd]; k, v: [B, T, G, hd]; no gaps. lse [B, H, T] may be null: of the softmax the natural log of
-// the row's sum, -inf for empty rows; of the others the factor of P.
+// q, o: [B, T, H, hd]; k, v: [B, T, G, hd]; contiguous. lse [B, H, T] may be null: for softmax the natural log
+// of the row's sum, -inf for empty rows; for the others the factor of P.
 template <class N>
 void attention(const AttentionCase& c, const N* q, const N* k, const N* v, N* o, N* lse) {
   using std::exp, std::log;

@@ -11,13 +11,13 @@ namespace mudd::MUDD_ISA {
 namespace {
 
 constexpr int64_t kQ = 64, kK = 64;   // query and key tile of a matmul
-constexpr int64_t kQueries = 4 * kQ;  // of a task: keys and values are loaded once for all of them
-constexpr float kNothing = -1e30f;    // maximum of a row that has seen no key yet
+constexpr int64_t kQueries = 4 * kQ;  // of a task, which loads keys and values once for all of them
+constexpr float kNothing = -1e30f;    // maximum of a row without a key so far
 constexpr float kEmptyRow = 1e30f;    // its log-sum: every probability becomes zero
 constexpr float kMinusInf = -__builtin_inff();
 constexpr float kLog2e = 1.44269504088896341f;
 
-// What queries are multiplied with: scores of the softmax are exponents of 2.
+// Return the factor of the queries: scores of softmax are exponents of 2.
 inline float score_factor(const AttentionSlice& s) {
   return s.activation == Scores::softmax ? s.scale * kLog2e : s.scale;
 }
@@ -44,7 +44,7 @@ inline Vec exp2_nonpositive(Vec x) {
   return one[0];
 }
 
-// The queries of a tile as the masks see them.
+// The queries of a tile for the masks.
 struct Rows {
   int64_t count = 0, lanes = 0;  // lanes: count rounded up to vectors
   bool one_head = true;          // then query r is at index first + r
@@ -70,26 +70,26 @@ inline Rows tile_rows(const AttentionSlice& s, const QueryTile& tile, int64_t r0
   return rows;
 }
 
-// shift of matmul-inl.h for the key tile at k0.
+// Return the shift of matmul-inl.h for the key tile at k0.
 inline int64_t tile_shift(const AttentionSlice& s, const Rows& rows, int64_t k0) {
   return s.causal && rows.one_head ? k0 - rows.first : kAllVisible;
 }
 
-// The first key of the first tile, counted from `begin`, that the window of the query at index `query` reaches.
+// Return the first key of the first tile, counted from `begin`, in the window of the query at index `query`.
 inline int64_t window_tile(const AttentionSlice& s, int64_t query, int64_t begin, int64_t tile) {
   return begin + larger(0, query - s.window + 1 - begin) / tile * tile;
 }
 
-// Whether the windows of all queries from index `query` on begin after key `end` - 1.
+// Return true if the windows of all queries from index `query` start after key `end` - 1.
 inline bool left_behind(const AttentionSlice& s, int64_t query, int64_t end) {
   return query - end + 1 >= s.window;
 }
 
-// Scores of hidden keys become -inf. S is [key][kQ].
+// Set scores of hidden keys to -inf. S is [key][kQ].
 inline void mask(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t nk, float* scores) {
   const int64_t shift = tile_shift(s, rows, k0);
   const bool compare = s.causal && !rows.one_head;
-  const bool leaves = s.first_query + s.queries - k0 > s.window;  // some query's window begins after k0
+  const bool leaves = s.first_query + s.queries - k0 > s.window;  // some query's window starts after k0
   if (!compare && !s.segments && !s.key_mask && !leaves && nk + shift <= 1) return;  // all are visible
   for (int64_t kk = 0; kk < nk; ++kk) {
     float* row = scores + kk * kQ;
@@ -109,8 +109,8 @@ inline void mask(const AttentionSlice& s, const Rows& rows, int64_t k0, int64_t 
   }
 }
 
-// Calls body(r, keys) for groups of G vectors of queries beginning at row r; keys: how many of the tile's nk keys
-// the group sees at most.
+// Call body(r, keys) for groups of G vectors of queries from row r; keys: the count of the tile's nk keys that
+// the group can see.
 template <int G, class Body>
 inline void over_queries(const Rows& rows, int64_t shift, int64_t nk, Body body) {
   int64_t r = 0;
@@ -118,15 +118,15 @@ inline void over_queries(const Rows& rows, int64_t shift, int64_t nk, Body body)
   for (; r < rows.lanes; r += kL) body(Index<1>{}, r, clamp(r + kL - shift, 0, nk));
 }
 
-// Probabilities that the trimmed matmuls may touch beyond the last visible key are zero.
+// Set probabilities after the last visible key to zero, as far as the trimmed matmuls read them.
 template <class U, int G>
 inline void zero_after(float* p, int64_t r, int64_t keys, int64_t nk) {
   for (int64_t kk = keys; kk < smaller(nk, keys + U::kReach); ++kk)
     unroll<G>([&](auto g) MUDD_BODY { Vec::zero().store(p + kk * kQ + r + g.value * kL); });
 }
 
-// One online step: scores [nk][kQ] become probabilities relative to the new maximum; `rescale` gets the factor for
-// what was summed before. later: the factor that the scores still need where rounded queries could not carry it.
+// Run one online-softmax step: replace scores [nk][kQ] by probabilities relative to the new maximum; `rescale`
+// gets the factor of the previous sums. later: the factor of the scores if rounded queries are not scaled.
 template <class U>
 void soften(const Rows& rows, int64_t shift, int64_t nk, float later, float* scores, float* highest, float* sum,
             float* rescale) {
@@ -172,7 +172,7 @@ void soften(const Rows& rows, int64_t shift, int64_t nk, float later, float* sco
   });
 }
 
-// A(s) of the activations that are not a softmax, exactly 0 for hidden keys (s = -inf), and its derivative.
+// Return A(s) of the activations other than softmax, exactly 0 for hidden keys (s = -inf), and its derivative.
 template <Scores A>
 inline Vec score_value(Vec s) {
   if constexpr (A == Scores::sqrelu || A == Scores::norm_sqrelu) {
@@ -193,7 +193,7 @@ inline Vec score_slope(Vec s) {
   }
 }
 
-// Turns the run-time activation into a compile-time one, outside the loops. Not for softmax.
+// Convert the run-time activation to a compile-time one, outside the loops. Not for softmax.
 template <Scores A>
 struct ScoreTag {
   static constexpr Scores kind = A;
@@ -204,7 +204,7 @@ inline void with_scores(Scores a, Body body) {
   else body(ScoreTag<Scores::elu>{});
 }
 
-// Scores [nk][kQ] become A(scores), their sums are added to `sum`.
+// Replace scores [nk][kQ] by A(scores) and add them to `sum`.
 template <class U>
 void activate_scores(const Rows& rows, int64_t shift, int64_t nk, Scores a, float later, float* scores,
                      float* sum) {

@@ -1,5 +1,5 @@
-// The unit that multiplies pairs of bf16 in the tile registers of AMX (or their emulation): operands as dot-inl.h
-// lays them, with zeros up to whole registers along the sum. A register of A holds 16 rows of 16 words, so
+// The unit that multiplies pairs of bf16 in AMX tile registers (or their emulation): operands in the layout of
+// dot-inl.h, padded with zeros to whole registers along the sum. A register of A has 16 rows of 16 pairs, so
 // transposed operands are transposed back while their pairs are formed.
 #pragma once
 
@@ -10,13 +10,13 @@ namespace mudd::MUDD_ISA {
 namespace {
 
 struct Tiled {
-  static constexpr int kPer = 2, kDepth = 2 * kTileWords, kReach = 128;  // more than a tile: all that is hidden
+  static constexpr int kPer = 2, kDepth = 2 * kTileWords, kReach = 128;  // more than a tile: all hidden keys
   static constexpr bool kPairsInPlace = false;
   using Session = TileSession;
 };
 static_assert(kL == kTileWords);
 
-// Rows of dot-inl.h end at whole vectors, and so at whole registers.
+// Rows of dot-inl.h end at whole vectors, which are whole registers.
 inline void copy_words(Tiled, ConstCells src, int64_t stride, int64_t n, int64_t dim, float factor, float* dst) {
   copy_words(Dot{}, src, stride, n, dim, factor, dst);
 }
@@ -27,8 +27,8 @@ inline void pair_rows(Tiled, ConstCells src, int64_t stride, int64_t n, int64_t 
   for (int64_t i = words_of<Dot>(n) * width; i < words_of<Tiled>(n) * width; i += kL) Vec::zero().store(dst + i);
 }
 
-// to[j][r / 2] = the numbers from[r][j] and from[r + 1][j] of the first `cols` columns, up to whole vectors; rows
-// that are missing count as zeros.
+// Set to[j][r / 2] to the pair (from[r][j], from[r + 1][j]) for the first `cols` columns, up to whole vectors;
+// missing rows are zeros.
 inline int64_t pair_scores(Tiled, const float* from, int64_t ld, int64_t rows, int64_t cols, float* to) {
   const int64_t words = words_of<Tiled>(rows);
   for (int64_t w = 0; w < words; w += kL)
@@ -43,7 +43,7 @@ inline int64_t pair_scores(Tiled, const float* from, int64_t ld, int64_t rows, i
   return words;
 }
 
-// Register T = rows of A, `rows` of them: in a copy with zeros behind them where they are too few.
+// Load `rows` rows of A into register T, through a zero-padded copy if they are fewer than a register has.
 template <int T>
 inline void load_rows(Tiles& t, const float* a, int64_t lda, int64_t rows) {
   if (rows >= kTileRows) return t.load<T>(a, lda);
@@ -52,9 +52,9 @@ inline void load_rows(Tiles& t, const float* a, int64_t lda, int64_t rows) {
   t.load<T>(some, kTileWords);
 }
 
-// `rows` x `cols` of C from (i, j) on, at most two by two registers 0 .. 3. The sum begins with C where C is added
-// unscaled; a factor of its rows is applied after the sum.
-// whole: C may be read and written up to whole registers to the right.
+// Compute `rows` x `cols` of C from (i, j), at most two by two registers 0 .. 3. The sum starts with C if C is
+// added unscaled; a row factor is applied after the sum. whole: C may be read and written up to whole registers
+// to the right.
 template <Into kInto>
 inline void tile_block(const Matmul& p, int64_t i, int64_t j, int64_t rows, int64_t cols, const Kept& part,
                        bool whole) {

@@ -73,7 +73,7 @@ CrossEntropy::Layout CrossEntropy::layout(std::byte* base, int64_t rows, int64_t
                                           bool backward) const {
   Layout s;
   Pieces pieces(base);
-  // The loss alone needs no more than the budget; rows of several shards may then share a chunk freely.
+  // Without gradients the loss needs only the budget; rows of several shards may then share a chunk.
   const int64_t multiple = LossCut::kRowMultiple;
   const int64_t fitting =
       std::max(packs_ ? Inference::kManyRows : LossCut::kMinRows,
@@ -83,8 +83,8 @@ CrossEntropy::Layout CrossEntropy::layout(std::byte* base, int64_t rows, int64_t
   s.targets = pieces.take<int32_t>(rows);
   s.rows = pieces.take<int32_t>(rows);
   s.shard_begin = pieces.take<int64_t>(shards + 1);
-  // In bf16 dlogits of a chunk wait for their GEMMs as the operands they are, so few rows of logits do. A
-  // head that is packed for every GEMM is no matter of memory.
+  // In bf16 the dlogits of a chunk are stored as GEMM operands, so few rows of logits exist at a time. A head
+  // that is packed for every GEMM needs little memory.
   const bool narrows = backward && compute_ == DType::bf16;
   s.logit_rows =
       narrows && !packs_ ? std::min(s.chunk_rows, round_up(multiple, gemm_kernels(compute_).mr)) : s.chunk_rows;

@@ -1,19 +1,19 @@
-// cross_entropy: unembedding, softmax and loss in one op; all logits never exist at once.
+// cross_entropy: unembedding, softmax and loss in one op that never stores all logits.
 //   logits[r,v] = sum_d h[r,d] head[v,d] (+ bias[v]),   loss[r] = log sum_v exp(logits[r,v]) - logits[r,
 //   target[r]]
 //
-// Inputs: h fp32 [B, T, D], head_VD fp32 (weight-like; the embedding when tied), targets i32 [B, T] (any negative
-// one is ignored, one >= V is an error that names it), bias_V fp32 (optional, weight-like). Outputs: 0 loss sums
-// f64 [S] in nats, 1 counts f64 [S] of the targets that are not ignored, one number per shard (contracts 3: sums,
-// never means), 2 fp32 [B, 2]: how many targets of a sample are guessed, and that over the sample's counted ones
-// (0 without any). A target is guessed if it is the first of the largest logits of its row; none is in a row whose
-// softmax is not a number. Saved: nothing. Gradients are those of the sums, scaled by dout(0)[s] in shard s (1
-// when absent):
+// Inputs: h fp32 [B, T, D], head_VD fp32 (weight-like; the embedding when tied), targets i32 [B, T] (negative
+// ones are ignored, one >= V is an error that names it), bias_V fp32 (optional, weight-like). Outputs: 0 loss
+// sums f64 [S] in nats, 1 counts f64 [S] of the targets that are not ignored, one value per shard (contracts 3:
+// sums, never means), 2 fp32 [B, 2]: the count of guessed targets of a sample, and the same divided by the
+// sample's targets (0 without any). A target is guessed if it is the first of the largest logits of its row;
+// none is in a row whose softmax is NaN. Saved: nothing. Gradients are gradients of the sums, scaled by
+// dout(0)[s] in shard s (1 if absent):
 //   dlogits[r,v] = softmax[r,v] - (v == target[r]),  dh = dlogits head,  dhead = dlogits^T h,  dbias = sum of
 //   dlogits.
 //
-// A row whose target is ignored costs nothing: logits, softmax and both gradients are those of the counted rows,
-// in the order of the rows. Its row of dh is zero.
+// A row with an ignored target costs nothing: logits, softmax and both gradients are computed for the other
+// rows only, in their order. Its row of dh is zero.
 //
 // Two ways to run, equal in every bit:
 //   evaluation, immediate: forward() walks chunks of tokens for the loss, backward() computes the logits again;
@@ -30,7 +30,7 @@
 
 namespace mudd {
 
-// What the loss of a row is made of: log(sum) + max - target. And whether its target is guessed.
+// The parts of a row's loss, log(sum) + max - target, and whether its target is guessed.
 struct RowSoftmax {
   double sum = 0;    // of exp(logit - max)
   float max = 0;     // largest logit
@@ -39,10 +39,10 @@ struct RowSoftmax {
 };
 
 struct CrossEntropyKernels {
-  // rows x vocabulary logits, `stride` apart; every target is one of the columns.
+  // Compute row statistics of rows x vocabulary logits, `stride` apart; every target is one of the columns.
   void (*fwd)(int64_t rows, int64_t vocabulary, const float* logits, int64_t stride, const int32_t* targets,
               RowSoftmax* stats);
-  // The same, and the logits become weight * dlogits.
+  // The same, and replace the logits by weight * dlogits.
   void (*bwd)(int64_t rows, int64_t vocabulary, float* logits, int64_t stride, const int32_t* targets,
               float weight, RowSoftmax* stats);
 };

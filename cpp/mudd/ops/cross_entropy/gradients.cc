@@ -1,4 +1,4 @@
-// What the dlogits of a chunk give: gradients of h, head and bias.
+// The gradients of h, head and bias from the dlogits of a chunk.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -21,7 +21,7 @@ void over_columns(int64_t vocabulary, Body body) {
 
 }  // namespace
 
-// `beside`, if given, is made in the same parallel region as the last stripe.
+// If `beside` is set, compute it in the same parallel region as the last stripe.
 void CrossEntropy::hidden_gradient(const Run& run, const Work& w, const Chunk& chunk,
                                    const GradBlock* beside) const {
   const Tensor& dh = run.din(kH);
@@ -47,7 +47,7 @@ void CrossEntropy::hidden_gradient(const Run& run, const Work& w, const Chunk& c
   if (waits) deal_hidden(run, w, chunk);
 }
 
-// Copies the chunk's gradients of h to their rows, or adds them.
+// Copy the chunk's gradients of h to their rows, or add them.
 void CrossEntropy::deal_hidden(const Run& run, const Work& w, const Chunk& chunk) {
   const bool adds = run.accumulate(kH);
   parallel_rows(chunk.rows(), w.d, [&](int64_t begin, int64_t end) {
@@ -62,7 +62,7 @@ void CrossEntropy::deal_hidden(const Run& run, const Work& w, const Chunk& chunk
   });
 }
 
-// Rows of h whose target is ignored have a gradient of zero.
+// Set the gradient of rows of h with ignored targets to zero.
 void CrossEntropy::clear_uncounted(const Run& run, const Work& w) {
   if (run.accumulate(kH) || w.counted == w.rows) return;
   const Tensor& dh = run.din(kH);
@@ -75,15 +75,15 @@ void CrossEntropy::clear_uncounted(const Run& run, const Work& w) {
   });
 }
 
-// What adds the chunk to the gradient of the head. Sums of groups of shards wait as in base/shard_tree.h; the last
-// one goes out with the adds of the sink.
+// Set up the GEMM that adds the chunk to the gradient of the head. Sums of groups of shards wait as in
+// base/shard_tree.h; the last one is written with the adds of the sink.
 CrossEntropy::HeadGradient::HeadGradient(const CrossEntropy& op, const Run& run, const Work& w,
                                          const Chunk& chunk) {
   const GradSink& sink = run.sink(kHead);
   const int64_t size = w.vocabulary * w.d;
   const int group = chunk.first_shard / op.cut_.group, groups = run.shards().count() / op.cut_.group;
   const bool last_group = group == groups - 1;
-  float* own = w.s.waiting + shard_tree::level_of(group, groups) * size;  // free until this group is done
+  float* own = w.s.waiting + shard_tree::level_of(group, groups) * size;  // free until this group is complete
   int n_add = 0;
   if (chunk.last) {
     shard_tree::each_waiting(group, groups, [&](int level) { add[n_add++] = w.s.waiting + level * size; });
@@ -130,7 +130,7 @@ void CrossEntropy::clear_bias(const Run& run, const Work& w) {
   std::fill_n(w.s.bias_sums, run.shards().count() * w.vocabulary, 0.0f);
 }
 
-// Adds the chunk's dlogits, row by row, to the sums of its shards.
+// Add the chunk's dlogits, row by row, to the sums of its shards.
 void CrossEntropy::bias_gradient(const Work& w, const Chunk& chunk) {
   over_columns(w.vocabulary, [&](int64_t begin, int64_t end) {
     for (int s = chunk.first_shard; s < chunk.first_shard + chunk.shards; ++s) {
@@ -144,7 +144,7 @@ void CrossEntropy::bias_gradient(const Work& w, const Chunk& chunk) {
   });
 }
 
-// The tree over shards, then the adds of the sink.
+// Sum the tree over shards, then the adds of the sink.
 void CrossEntropy::finish_bias(const Run& run, const Work& w) {
   const GradSink& sink = run.sink(kBias);
   const int shards = run.shards().count();

@@ -11,7 +11,7 @@ constexpr int kChains = 4;        // independent partial results: one chain woul
 constexpr int64_t kStep = kSumChains * kSumLanes;
 constexpr int kLanes = Vec::kLanes;
 
-// Which of two values is called larger when one is NaN does not matter: exp(NaN - max) makes the sum NaN.
+// NaN: either operand may win the comparison, because exp(NaN - max) makes the sum NaN.
 float row_max(const float* x, int64_t n) {
   Vec m[kChains];
   for (Vec& v : m) v = Vec::set1(-__builtin_inff());
@@ -24,7 +24,7 @@ float row_max(const float* x, int64_t n) {
   return most > rest ? most : rest;
 }
 
-// The exponential of `lanes` columns from x on; Store: it replaces x.
+// Return the exponential of `lanes` columns from x; Store: it replaces x.
 template <bool Store>
 inline Vec exponentials(float* x, int lanes, Vec shift) {
   const Vec e = exp_nonpositive(load(x, lanes) - shift);
@@ -32,7 +32,7 @@ inline Vec exponentials(float* x, int lanes, Vec shift) {
   return e;
 }
 
-// The sum of exp(x - shift) over n columns, one after the other.
+// Return the sum of exp(x - shift) over n columns, one after another.
 template <bool Store>
 float single_columns(float* x, int64_t n, Vec shift) {
   float sum = 0;
@@ -44,7 +44,8 @@ float single_columns(float* x, int64_t n, Vec shift) {
   return sum;
 }
 
-// Sum of exp(x - max), whole groups of row_sum and then single columns; Store: the exponentials replace x.
+// Return the sum of exp(x - max), by whole groups of row_sum and then single columns; Store: the exponentials
+// replace x.
 template <bool Store>
 double row_exp(float* x, int64_t n, float largest) {
   const Vec shift = Vec::set1(largest);
@@ -65,7 +66,7 @@ void scale_row(float* x, int64_t n, float by) {
   over_row(n, [&](int64_t v, int lanes) { store(x + v, load(x + v, lanes) * factor, lanes); });
 }
 
-// Columns in front of the target are looked at only where its logit is a largest one.
+// Check columns before the target only if its logit is a largest one.
 void start_row(const float* row, int64_t vocabulary, int32_t target, RowSoftmax* stats) {
   stats->target = row[target];
   stats->max = row_max(row, vocabulary);

@@ -15,8 +15,8 @@ LossCut LossCut::choose(int64_t shard_rows, int shards, int64_t vocabulary, int6
     cut.chunk_rows = std::max(cut.chunk_rows, kMinRows);
     return cut;
   }
-  // Twice the shards: as many rows of dlogits more, a sum of V x D less. In fp32 the head is also packed half as
-  // often, so that this is worth doing for equal memory.
+  // Twice the shards need twice the rows of dlogits, but one V x D sum less. In fp32 the head is also packed
+  // half as often, so this pays even for equal memory.
   const auto pays = [&] {
     const int64_t more = cut.group * shard_rows * size_of(compute), less = d_model * size_of(DType::f32);
     return sums && (compute == DType::f32 ? more <= less : more < less);

@@ -1,5 +1,5 @@
-// The node of cross_entropy: what it books (cross_entropy.cc), its two passes (passes.cc) and the gradients of a
-// chunk (gradients.cc). Private to this folder.
+// The node of cross_entropy: its memory plan (cross_entropy.cc), its two passes (passes.cc) and the gradients
+// of a chunk (gradients.cc). Private to this folder.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ class CrossEntropy : public Node {
 
   const char* op() const override { return "cross_entropy"; }
   bool native_bf16() const override { return true; }
-  bool keeps_f32(int) const override { return true; }  // counts, which are to be exact
+  bool keeps_f32(int) const override { return true; }  // counts, which must be exact
   bool weight_like(int i) const override { return i == kHead || i == kBias; }
   bool reads_stored(int i) const override { return i == kHead; }
   bool computes_in_backward() const override { return training_ && (wants_h_ || wants_head_ || wants_bias_); }
@@ -30,7 +30,7 @@ class CrossEntropy : public Node {
  private:
   enum Input { kH, kHead, kTargets, kBias };
 
-  // Counted rows [begin, end) of a chunk (numbers among those alone) and the shards it lies in.
+  // Rows [begin, end) of a chunk, counted without ignored targets, and their shards.
   struct Chunk {
     int64_t begin, end;
     int first_shard, shards;
@@ -45,20 +45,20 @@ class CrossEntropy : public Node {
     bf16* dlogits = nullptr;  // of a chunk; null: they replace the logits
     float *logits = nullptr, *gradient_scratch = nullptr;
     std::byte* packed = nullptr;  // a stripe of the head
-    float* hidden = nullptr;      // gradients of h that wait for more stripes or to be dealt to their rows
+    float* hidden = nullptr;      // gradients of h that wait for more stripes or for the copy to their rows
     float* bias_sums = nullptr;   // per shard
     float* waiting = nullptr;     // levels of the binary counter over groups of shards, V x D each
-    // Of the counted rows without gaps; nothing is computed of the others.
+    // For rows with a target, contiguous; the others are not computed.
     RowSoftmax* stats = nullptr;
-    int32_t *targets = nullptr, *rows = nullptr;  // and which rows of h they are
+    int32_t *targets = nullptr, *rows = nullptr;  // and their rows in h
     int64_t* shard_begin = nullptr;               // shards + 1
   };
-  // The rows of a chunk in h and its gradient: consecutive ones from `first`, or the numbers in `list`.
+  // The rows of a chunk in h and its gradient: consecutive from `first`, or listed in `list`.
   struct Place {
     int64_t first = 0;
     const int32_t* list = nullptr;
   };
-  // What both passes look at.
+  // The common arguments of both passes.
   struct Work {
     Tensor h, head;
     const float* bias = nullptr;
@@ -70,15 +70,15 @@ class CrossEntropy : public Node {
   };
 
   Layout layout(std::byte* base, int64_t rows, int64_t vocabulary, int64_t d, int shards, bool backward) const;
-  // V x D sums that wait at the same time: log2 of the groups, and one for the last group if it is cut.
+  // The V x D sums that wait at the same time: log2 of the groups, and one for the last group if it is split.
   int levels(int shards) const;
-  // A head that is packed when it is used goes by equal stripes of half the budget: their panels stay in the last
-  // cache. A gradient of h in bf16 would be rounded between stripes: there it is one.
+  // A head that is packed at use is split into equal stripes of half the budget, whose panels stay in the
+  // last-level cache. A bf16 gradient of h would be rounded between stripes: then there is one stripe.
   int64_t stripe_rows(int64_t vocabulary, int64_t d) const;
 
   Work work(const Run& run, bool backward) const;
   static void collect_targets(const Run& run, Work* w);
-  // Of so many counted rows and weights of the head: before the first pass of all rows.
+  // Set the flops for this many rows with targets and weights of the head, before the first pass.
   void count_flops(int64_t rows, int64_t weights);
   template <class Body>
   void over_stripes(const Run& run, const Work& w, Pack how, Body body) const;
@@ -88,7 +88,7 @@ class CrossEntropy : public Node {
   static void sum_losses(const Run& run, const Work& w);
   static void count_guessed(const Run& run, const Work& w);
 
-  // A chunk's part of the gradient of the head, ready to be made.
+  // The GEMM for a chunk's part of the head gradient.
   struct HeadGradient {
     HeadGradient(const CrossEntropy& op, const Run& run, const Work& w, const Chunk& chunk);
     HeadGradient(const HeadGradient&) = delete;
@@ -106,7 +106,7 @@ class CrossEntropy : public Node {
   static void finish_bias(const Run& run, const Work& w);
 
   int64_t budget_;
-  DType compute_ = DType::f32;  // of the GEMMs; logits and their gradients lie in fp32
+  DType compute_ = DType::f32;  // of the GEMMs; logits and their gradients are fp32
   LossCut cut_;
   int64_t gradient_bytes_ = 0;  // scratch of the GEMM for dhead
   int64_t most_rows_ = 0;       // of a shard
@@ -115,8 +115,8 @@ class CrossEntropy : public Node {
   const CrossEntropyKernels* kernels_ = nullptr;
 };
 
-// body(begin, end, gemm) for the stripes of the head, or once for what the store keeps: `gemm` knows its
-// right operand.
+// Call body(begin, end, gemm) for the stripes of the head, or once if the store keeps the packed copy: `gemm`
+// has its right operand.
 template <class Body>
 void CrossEntropy::over_stripes(const Run& run, const Work& w, Pack how, Body body) const {
   GemmBlock gemm;

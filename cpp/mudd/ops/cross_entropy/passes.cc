@@ -8,7 +8,7 @@
 
 namespace mudd {
 
-// The one look at all targets: from here on rows are those that count.
+// Collect the rows with targets; from here on, rows are indices into this list.
 void CrossEntropy::collect_targets(const Run& run, Work* w) {
   const Tensor& in = run.in(kTargets);
   const Shards& shards = run.shards();
@@ -64,8 +64,8 @@ void CrossEntropy::logits(const Run& run, const Work& w, const Chunk& chunk) con
   });
 }
 
-// Row statistics of the chunk; with `run` the logits also become weighted dlogits, which `narrowed` gets in
-// bf16.
+// Compute row statistics of the chunk; with `run` the logits also become weighted dlogits, which `narrowed`
+// gets in bf16.
 void CrossEntropy::softmax(const Work& w, const Chunk& chunk, const Run* run, bf16* narrowed) const {
   constexpr int64_t kRows = 4;
   parallel_for((chunk.rows() + kRows - 1) / kRows, [&](int64_t task, int) {
@@ -86,7 +86,7 @@ void CrossEntropy::softmax(const Work& w, const Chunk& chunk, const Run* run, bf
   });
 }
 
-// Weighted dlogits of the chunk, and what they add to the gradient of the bias.
+// Compute the weighted dlogits of the chunk and add them to the gradient of the bias.
 void CrossEntropy::make_dlogits(const Run& run, const Work& w, const Chunk& chunk) const {
   int64_t begin = chunk.begin;
   while (begin < chunk.end) {
@@ -150,7 +150,7 @@ void CrossEntropy::backward(const Run& run) {
   const int shards = run.shards().count();
   if (run.wants(kBias)) clear_bias(run, w);
   if (run.wants(kH)) clear_uncounted(run, w);
-  const int group = wants_head_ ? cut_.group : shards;  // without sums over rows chunks heed no border of shards
+  const int group = wants_head_ ? cut_.group : shards;  // without sums over rows chunks ignore shard borders
   for (int s = 0; s < shards; s += group) {
     const int64_t begin = w.s.shard_begin[s], end = w.s.shard_begin[s + group];
     const int64_t step = std::max<int64_t>(1, w.s.chunk_rows);

@@ -1,4 +1,4 @@
-// cross_entropy as the formula reads, for any number type whose real part orders it.
+// cross_entropy as a formula, for any number type whose real part orders it.
 #pragma once
 
 #include <cmath>
@@ -33,7 +33,7 @@ N cross_entropy(int64_t rows, int64_t d_model, int64_t vocabulary, const N* h, c
   return loss;
 }
 
-// Whether the target is the first of the largest logits; never, where one of them is not a number.
+// Return true if the target is the first of the largest logits; false if one of them is NaN.
 template <class N>
 bool guessed(int64_t vocabulary, const N* logits, int32_t target) {
   for (int64_t v = 0; v < vocabulary; ++v) {

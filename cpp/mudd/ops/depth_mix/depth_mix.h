@@ -1,20 +1,20 @@
-// depth_mix: the inputs of a block as weighted sums of all earlier states, weights made per token from the newest
-// one (MUDDFormer, Xiao et al. 2025, arXiv 2502.12170; docs/maths/muddformer.md, 1.2, 1.3, 5.1).
+// depth_mix: the inputs of a block as weighted sums of all earlier states, with weights computed per token from
+// the newest one (MUDDFormer, Xiao et al. 2025, arXiv 2502.12170; docs/maths/muddformer.md, 1.2, 1.3, 5.1).
 //
-// l states X_j, C streams; per token, with X = `newest` where given, else the last state:
+// l states X_j, C streams; per token, with X = `newest` if present, else the last state:
 //   u = rms(X) [* generator_gain],  A[c, j] = (act(u w1) w2)[c l + j] + bias[c, j]    (A = bias without w1, w2)
 //   P_c = sum_j A[c, j] X_j
-//   stream c = v_c gain_c / rms(v_c) where gain_c is given, else v_c;   v_c = P_c [+ X when `direct`]
+//   stream c = v_c gain_c / rms(v_c) if gain_c is present, else v_c;   v_c = P_c [+ X when `direct`]
 //   with post_norm the last stream is X + P gain / rms(P) instead.
-// Each state is read once for all streams; what leaves is what the block's GEMMs want.
+// Each state is read once for all streams, which are written in the type of the block's GEMMs.
 //
 // Inputs (Input below): bias [C, l], C in 1..4; w1 [D, K], w2 [K, C l], both or none; generator_gain [D]; gains
 // [D] of the leading streams (a gap is an error); newest like a state; then the l states [..., D], any row
-// stride. Outputs: C streams, each like a state. States, streams and their gradients may lie in bf16. Saved: A, u
-// w1 (in the compute type), the inverse rms of the newest state and of the normalised streams. Backward walks a
-// token's states twice while they are in cache: P_c of the normalised streams again, then for each state the dot
-// products with the stream gradients G_c (dA) and the sum of A[c, j] G_c into its gradient, then through the
-// generator.
+// stride. Outputs: C streams, each like a state. States, streams and their gradients may be bf16. Saved: A, u
+// w1 (in the compute type), the inverse rms of the newest state and of the normalised streams. Backward reads a
+// token's states twice while they are in cache: first it recomputes P_c of the normalised streams; then it
+// computes for each state the dot products with the stream gradients G_c (dA) and adds the sum of A[c, j] G_c
+// to the gradient of the state. The generator comes last.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ namespace mudd {
 constexpr int kMaxStreams = 4;
 constexpr int kMaxMixSources = 512;
 
-// One call's view of the mixing; rows are counted from the start of each value.
+// The arguments of one call; rows are counted from the start of each value.
 struct DepthMixRows {
   int64_t width = 0;  // D
   int streams = 0, sources = 0;

@@ -1,5 +1,5 @@
-// The small net that makes depth_mix's weights from the newest state: u = rms(x) gain, A = act(u w1) w2 + bias.
-// Works on tiles of rows inside the node's tasks, so that a tile never leaves the cache between its steps.
+// The small network that computes depth_mix's weights from the newest state: u = rms(x) gain, A = act(u w1) w2
+// + bias. It runs on tiles of rows inside the node's tasks, so that a tile stays in cache between its steps.
 #pragma once
 
 #include "mudd/base/arena.h"

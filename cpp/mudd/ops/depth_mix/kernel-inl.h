@@ -1,6 +1,6 @@
 // Built once per level over Vec; see depth_mix.h for the contract.
 //
-// A token at a time: its states are few enough for L1 or L2, so both walks of backward read memory once.
+// One token at a time: its states fit into L1 or L2, so both loops of backward read memory once.
 #include <utility>
 
 #include "mudd/base/simd/activations.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kL = Vec::kLanes;
 
-// Calls body(std::make_index_sequence<n>()): the number of streams as a constant, so that sums stay in registers.
+// Call body(std::make_index_sequence<n>()): the stream count as a constant, so that sums stay in registers.
 template <class Body>
 MUDD_INLINE void with_streams(int n, Body body) {
   switch (n) {
@@ -45,13 +45,13 @@ struct Token {
     for (int j = 0; j < m.sources; ++j) states[j] = m.states[j] + row * m.state_strides[j];
   }
 
-  // What stream c starts from: zero, or `direct` where it is added before the norm.
+  // Return the start of stream c: zero, or `direct` if it is added before the norm.
   MUDD_INLINE const float* start(const DepthMixRows& m, int c) const {
     return m.post_norm && c == m.streams - 1 ? nullptr : direct;
   }
 };
 
-// The sum over the sixteen lanes of stream c.
+// Return the sum over the sixteen lanes of stream c.
 template <int c, size_t kStreams>
 inline float folded(const Vec (&sum)[kParts][kStreams]) {
   Vec parts[kParts];
@@ -59,7 +59,7 @@ inline float folded(const Vec (&sum)[kParts][kStreams]) {
   return fold_parts<kParts>(parts).sum();
 }
 
-// y[c][d] = v_c of depth_mix.h for the streams S, squares[c] = sum over d of v_c^2.
+// Compute y[c][d] = v_c of depth_mix.h for the streams S, squares[c] = sum over d of v_c^2.
 template <size_t... S>
 MUDD_INLINE void mix_row(std::index_sequence<S...>, const DepthMixRows& m, const Token& t, float* const* y,
                          float* squares) {
@@ -120,7 +120,7 @@ void fwd(int64_t begin, int64_t end, const DepthMixRows& m, const DepthMixOutput
   });
 }
 
-// v (of a normalised stream, overwritten) becomes its gradient; dgain (or null) gets dy n added.
+// Replace v (of a normalised stream) by its gradient; add dy n to dgain (or null).
 void norm_row(int64_t width, float inverse, const float* gain, const float* dy, float* v, float* dgain) {
   const Vec scale = Vec::set1(inverse);
   const Vec dot = row_sum(width, [&](int64_t d, int n, Vec sum) {
@@ -135,7 +135,7 @@ void norm_row(int64_t width, float inverse, const float* gain, const float* dy, 
   });
 }
 
-// body(part, d, n) for the pieces of a row: the numbers [d, d + n) belong to that part of the sixteen lanes.
+// Call body(part, d, n) for the pieces of a row: elements [d, d + n) belong to that part of the sixteen lanes.
 template <class Body>
 MUDD_INLINE void over_parts(int64_t width, Body body) {
   int64_t d = 0;
@@ -153,7 +153,7 @@ MUDD_INLINE void both(Vec& dot, Vec& dx, Vec a, Vec g, Vec x) {
   dx = fma(a, g, dx);
 }
 
-// da[c l] = <g_c, x>; dx (or null) = (its old value where kAdd) + sum_c a[c l] g_c.
+// Compute da[c l] = <g_c, x>; dx (or null) = (its previous value if kAdd) + sum_c a[c l] g_c.
 template <bool kAdd, size_t... S>
 MUDD_INLINE void source_row(std::index_sequence<S...>, int64_t width, int64_t l, const float* x, const float* a,
                             const float* const* g, float* dx, float* da) {
@@ -177,7 +177,8 @@ MUDD_INLINE void source_row(std::index_sequence<S...>, int64_t width, int64_t l,
   ((da[S * l] = folded<S>(dot)), ...);
 }
 
-// What `direct` gets: the gradients of the sums it is part of, and of the post-normalised stream its dy.
+// Compute the gradient of `direct`: the gradients of the sums that include it, plus dy of the post-normalised
+// stream.
 void direct_row(const DepthMixRows& m, const float* const* g, const float* late, bool add, float* dx) {
   over_row(m.width, [&](int64_t d, int n) {
     Vec sum = add ? load(dx + d, n) : Vec::zero();
@@ -189,7 +190,8 @@ void direct_row(const DepthMixRows& m, const float* const* g, const float* late,
   });
 }
 
-// g[c] = gradient of v_c, in scratch for the normalised streams and for those without one, else dy itself.
+// Set g[c] to the gradient of v_c, in scratch for normalised streams and streams without a gradient, else dy
+// itself.
 void stream_gradients(const DepthMixRows& m, const Token& t, const DepthMixGradients& grads, int64_t r,
                       float* scratch, const float** g) {
   float* v[kMaxStreams];

@@ -1,4 +1,5 @@
-// The node of depth_mix: what it books (depth_mix.cc), and its two passes (passes.cc). Private to this folder.
+// The node of depth_mix: its memory plan (depth_mix.cc), and its two passes (passes.cc). Private to this
+// folder.
 #pragma once
 
 #include "mudd/graph/node.h"
@@ -7,7 +8,7 @@
 
 namespace mudd {
 
-// Pointers and strides of all states of one call, in arrays that kernels take.
+// Pointers and strides of all states of one call, in arrays for kernels.
 struct StateTable {
   const float* x[kMaxMixSources];
   int64_t strides[kMaxMixSources];
@@ -25,13 +26,13 @@ class DepthMix : public Node {
   bool weight_like(int i) const override { return i < kMixNewest; }
   bool reads_stored(int i) const override { return i == kMixW1 || i == kMixW2; }
   bool keeps_f32(int c) const override { return c == streams_ - 1; }  // the residual stream
-  bool cheap_to_recompute() const override { return true; }  // the streams are the largest part of what is kept
+  bool cheap_to_recompute() const override { return true; }           // the streams are most of the saved memory
   void infer(Inference& io) override;
   void forward(const Run& run) override;
   void backward(const Run& run) override;
 
  private:
-  // What a pass works in; from null only the bytes.
+  // The scratch of a pass; from a null pointer only the byte counts.
   struct Scratch {
     float *dweights = nullptr, *bias_partials = nullptr, *gain_partials[kMaxStreams] = {};
     MixGenerator::Scratch generator;
@@ -69,7 +70,7 @@ class DepthMix : public Node {
   int64_t rows_ = 0, width_ = 0;
   int streams_ = 0, sources_ = 0, normed_ = 0;
   bool newest_given_ = false, wants_gain_[kMaxStreams] = {}, wants_bias_ = false;
-  int64_t slots_ = 1;                             // workers that scratch was booked for
+  int64_t slots_ = 1;                             // workers at planning time
   int64_t forward_tile_ = 0, backward_tile_ = 0;  // bytes
   const DepthMixKernels* kernels_ = nullptr;
   const LinearKernels* sums_ = nullptr;

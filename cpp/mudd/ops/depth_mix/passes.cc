@@ -10,7 +10,7 @@
 namespace mudd {
 namespace {
 
-// Rows that are mixed at a time where some lie in bf16: their fp32 copies stay in cache.
+// Rows that are mixed at a time if some are bf16: their fp32 copies stay in cache.
 constexpr int64_t kPiece = 8;
 
 bool narrow(const Tensor& t) { return t && t.dtype == DType::bf16; }
@@ -53,7 +53,7 @@ void DepthMix::forward(const Run& run) {
                      });
 }
 
-// Whether all rows of one pass lie in fp32, as the kernels want them.
+// Return true if all rows of one pass are fp32, the type of the kernels.
 bool DepthMix::all_fp32(const Run& run, bool backward) const {
   for (int j = 0; j < sources_; ++j)
     if (narrow(run.in(kMixStates + j)) || (backward && narrow(dstate(run, j)))) return false;
@@ -62,7 +62,7 @@ bool DepthMix::all_fp32(const Run& run, bool backward) const {
   return !narrow(run.in(newest())) && !(backward && run.wants(newest()) && narrow(run.din(newest())));
 }
 
-// Points the table at fp32 copies of rows [begin, end) of those states that lie in bf16.
+// Point the table at fp32 copies of rows [begin, end) of the bf16 states.
 void DepthMix::widen_states(const Run& run, int64_t begin, int64_t end, float* copies, StateTable& table) const {
   const ConvertKernels& convert = convert_kernels();
   for (int j = 0; j < sources_; ++j) {
@@ -93,8 +93,8 @@ void DepthMix::forward_pieces(const Run& run, int64_t begin, int64_t end) const 
   }
 }
 
-// The state that is the same value as a given `newest`, or -1. Of the uses of a value the first sets its gradient
-// and the others add: `newest` comes first among the inputs, but the states' gradients are written first.
+// Return the state that is the same value as `newest`, or -1. Of the uses of a value the first sets its
+// gradient and the others add. `newest` is first among the inputs, but the states' gradients are written first.
 int DepthMix::newest_again(const Run& run) const {
   if (!newest_given_ || !run.wants(newest())) return -1;
   for (int j = 0; j < sources_; ++j)
@@ -102,7 +102,7 @@ int DepthMix::newest_again(const Run& run) const {
   return -1;
 }
 
-// Whether the gradient of the newest state is there already when something is added for its own sake.
+// Return true if the gradient of the newest state already has a value before the generator adds to it.
 bool DepthMix::adds_to_newest(const Run& run) const {
   return !newest_given_ || newest_again(run) >= 0 || (run.wants(newest()) && run.accumulate(newest()));
 }
@@ -129,8 +129,8 @@ DepthMixGradients DepthMix::gradients_of(const Run& run, StateTable& table, floa
   return g;
 }
 
-// As the kernel's bwd over a block; dnewest: the gradient of the newest state in fp32, sums: where those over rows
-// go.
+// Run the kernel's bwd over a block; dnewest: the gradient of the newest state in fp32; sums: the output of
+// sums over rows.
 void DepthMix::backward_pieces(const Run& run, int64_t begin, int64_t end, const DepthMixGradients& sums,
                                const Tensor& dnewest, float* scratch) const {
   StateTable table;
@@ -181,7 +181,7 @@ void DepthMix::backward(const Run& run) {
   const RowSums bias_sums(run.shards(), rows_, count), gain_sums(run.shards(), rows_, width_);
   const Tensor& x = run.in(newest());
   const Tensor dx = run.wants(newest()) ? run.din(newest()) : Tensor{};
-  // The mixing has written there before, unless newest comes apart and nothing is added directly.
+  // The mixing has already written there, unless newest is a separate value and nothing is added directly.
   const bool adds = direct_ || adds_to_newest(run);
   const bool fp32 = all_fp32(run, true);
   tasks_with_scratch(bias_sums.blocks(), slots_, scratch.tiles, backward_tile_, [&](int64_t task, float* tile) {
@@ -190,7 +190,7 @@ void DepthMix::backward(const Run& run) {
     DepthMixGradients grads = whole;
     for (int c = 0; c < normed_; ++c)
       if (wants_gain_[c]) grads.gains[c] = gain_sums.partial(scratch.gain_partials[c], task);
-    // Rounded once, after the mixing and the generator have added to it.
+    // Round once, after the mixing and the generator have added to it.
     const NarrowRows dnewest(dx, begin, end, dx && run.accumulate(newest()));
     const Tensor dwide{dnewest.base(), dx.rows, dx.cols, dnewest.stride()};
     if (fp32) kernels_->bwd(begin, end, mix, grads, tile);

@@ -1,4 +1,4 @@
-// depth_mix as the formula reads, for double or complex<double>.
+// depth_mix as a formula, for double or complex<double>.
 #pragma once
 
 #include <cmath>
@@ -23,7 +23,7 @@ struct DepthMixReference {
 
   const N* last() const { return newest.empty() ? states.back().data() : newest.data(); }
 
-  // A[c l + j] of one token.
+  // Return A[c l + j] of one token.
   std::vector<N> weights(int64_t r) const {
     const int64_t count = streams * static_cast<int64_t>(states.size());
     std::vector<N> a(bias.begin(), bias.end());
@@ -40,7 +40,7 @@ struct DepthMixReference {
     return a;
   }
 
-  // y[c][r * width + d]
+  // Return y[c][r * width + d].
   std::vector<std::vector<N>> run() const {
     const int64_t l = static_cast<int64_t>(states.size());
     std::vector<std::vector<N>> y(static_cast<size_t>(streams), std::vector<N>(static_cast<size_t>(rows * width)));

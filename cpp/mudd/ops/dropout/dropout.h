@@ -1,9 +1,9 @@
 // dropout: y[b,t,d] = residual[b,t,d] + m x[b,t,d] / (1 - rate), m one with probability 1 - rate, else zero
 // (Srivastava et al. 2014; base/dropout.h has the draws: position t, element d).
 //
-// Inputs: x_BTD fp32 or bf16, residual_BTD (optional). Output: y_BTD; it may take over the residual, or else x.
-// Only where the gradient of x is wanted: elsewhere m is one and nothing is scaled.
-// Saved: nothing; backward draws again: dx = m dy / (1 - rate), dresidual = dy (the executor passes it on).
+// Inputs: x_BTD fp32 or bf16, residual_BTD (optional). Output: y_BTD; it may share memory with the residual,
+// else with x. Active only if the gradient of x is requested: otherwise m is one and nothing is scaled. Saved:
+// nothing; backward draws again: dx = m dy / (1 - rate), dresidual = dy (the executor passes it on).
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct DropoutRows {
 };
 
 struct DropoutKernels {
-  // y = base + factor x on rows [begin, end); y may be x or base.
+  // Compute y = base + factor x on rows [begin, end); y may be x or base.
   void (*apply)(const Dropout& draws, const DropoutRows& rows);
 };
 

@@ -1,4 +1,4 @@
-// dropout as the formula reads, for any number type.
+// dropout as a formula, for any number type.
 #pragma once
 
 #include <cstdint>

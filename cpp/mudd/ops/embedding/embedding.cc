@@ -24,9 +24,9 @@ namespace {
 
 enum Input { kIds, kTable, kResidual };
 constexpr int64_t kRowsPerTask = 64;
-constexpr int64_t kIdTasks = 256;  // the vocabulary is cut into about as many blocks
+constexpr int64_t kIdTasks = 256;  // the vocabulary is split into about this many blocks
 
-// Scratch of backward: the cuts of the shards, ids without gaps, the sorted rows and their starts.
+// Scratch of backward: the cuts of the shards, contiguous ids, the sorted rows and their starts.
 struct Scratch {
   int64_t* cuts;
   int32_t *ids, *order, *begin;
@@ -42,7 +42,7 @@ struct Scratch {
   }
 };
 
-// Stable counting sort of the rows by id; begin gets vocabulary + 1 starts.
+// Sort the rows by id with a stable counting sort; `begin` gets vocabulary + 1 starts.
 void sort_rows(int64_t rows, int64_t vocabulary, const Scratch& s) {
   std::fill(s.begin, s.begin + vocabulary + 1, 0);
   for (int64_t r = 0; r < rows; ++r) ++s.begin[s.ids[r]];
@@ -66,7 +66,7 @@ class Embedding : public Node {
   bool weight_like(int i) const override { return i == kTable; }
   bool reads_stored(int i) const override { return i == kTable; }
   int64_t gradient_rows(int i) const override { return i == kTable ? gradient_rows_ : 0; }
-  bool keeps_f32(int) const override { return true; }  // the residual stream begins here
+  bool keeps_f32(int) const override { return true; }  // the residual stream starts here
   bool backward_reads_input(int i) const override { return i == kIds && !positions_; }
   int passes_gradient() const override { return has_residual_ ? kResidual : -1; }
   int in_place_input() const override { return has_residual_ ? kResidual : -1; }
@@ -164,7 +164,8 @@ class Embedding : public Node {
   }
 
  private:
-  // Gives every id that occurs, here or in an add, a row of the sink; one that is also an add keeps its rows.
+  // Assign a row of the sink to every id that occurs, here or in an add; an add that is the output keeps its
+  // rows.
   static void place_rows(const Scratch& s, const GradSink& sink) {
     RowGradient& out = *sink.out_rows;
     const auto adds = std::span(sink.add_rows).first(static_cast<size_t>(sink.n_add));
@@ -183,7 +184,7 @@ class Embedding : public Node {
     }
   }
 
-  // Row r of the output from a table stored in 16 bits, whose row is copied to fp32 on the way.
+  // Compute row r of the output from a 16-bit table, converted to fp32.
   void forward_row(const Tensor& table, int64_t id, const Run& run, int64_t r) const {
     constexpr int32_t kFirst = 0;
     const WorkerFloats row(table.cols);
@@ -212,7 +213,7 @@ class Embedding : public Node {
     table_ = {sines_.data(), sinusoids_, 2 * half, 2 * half};
   }
 
-  // ids of all rows without gaps, each checked.
+  // Copy the ids of all rows to `ids` and check each.
   void collect_ids(const Run& run, int64_t rows, int32_t* ids) const {
     const int64_t vocabulary = table_of(run).rows;
     if (positions_) {

@@ -7,9 +7,9 @@
 // 2017), as wide as the residual.
 // Saved: nothing. Backward: the gradient of the residual is dy itself (passes_gradient);
 //   dtable[v,:] = sum of dy[r,:] over the rows with ids[r] = v, in row order inside a shard, then the balanced
-//   tree over shards, then the adds of the sink. A shard without the id counts as +0; sums are never -0, so
-//   leaving such shards out of the tree changes no bit and any cut of the shards into runs gives the same.
-//   A sink that is given by its rows gets those of the ids that occur, and of the adds.
+//   tree over shards, then the adds of the sink. A shard without the id adds +0; sums are never -0, so skipping
+//   such shards changes no bit, and any split of the shards into runs has the same result.
+//   A sink with a row list gets the rows of the ids that occur, and of the adds.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ struct EmbeddingGrad {
   int64_t dy_stride = 0;
   const int32_t* order = nullptr;
   const int32_t* begin = nullptr;  // [V + 1]
-  const int64_t* cuts = nullptr;   // shards + 1 row numbers
+  const int64_t* cuts = nullptr;   // shards + 1 row indices
   int shards = 0;
   int64_t width = 0;  // D, also the row stride of out and adds
   float* out = nullptr;
   const float* const* add = nullptr;
   int n_add = 0;
-  // Rows of out and of the adds by id, -1: none (it is left alone, or adds nothing); null: row id.
+  // Rows of out and of the adds by id, -1: none (skip it, or add nothing); null: row id.
   const int32_t* out_place = nullptr;
   const int32_t* const* add_place = nullptr;
   const int64_t* add_count = nullptr;  // rows of an add; later ones are new in out, which is the same memory
@@ -40,10 +40,10 @@ constexpr int64_t kEmbeddingColumns = 256;  // columns of one task of the gradie
 constexpr int kMaxEmbeddingAdds = 16;       // of a GradSink
 
 struct EmbeddingKernels {
-  // Rows [begin, end); residual may be null, and may be y itself.
+  // Look up rows [begin, end); residual may be null, and may be y itself.
   void (*fwd)(int64_t begin, int64_t end, int64_t d, const int32_t* ids, const float* table, int64_t table_stride,
               const float* residual, int64_t residual_stride, float* y, int64_t y_stride);
-  // Writes rows [id_begin, id_end) of out, columns [column, column + kEmbeddingColumns) within the width.
+  // Write rows [id_begin, id_end) of out, columns [column, column + kEmbeddingColumns) within the width.
   void (*bwd)(const EmbeddingGrad& g, int64_t id_begin, int64_t id_end, int64_t column);
 };
 

@@ -5,7 +5,7 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Runs body(d, n) over the vectors of a row: n = kLanes, less for the last piece.
+// Call body(d, n) for the vectors of a row: n = kLanes, less for the last piece.
 template <class Body>
 inline void over_row(int64_t width, Body body) {
   int64_t d = 0;
@@ -32,9 +32,9 @@ void fwd(int64_t begin, int64_t end, int64_t d_model, const int32_t* ids, const 
   }
 }
 
-// out[0..width) = the sum of dy over rows[0..n), n > 0, in order.
+// Set out[0..width) to the sum of dy over rows[0..n), n > 0, in order.
 inline void sum_rows(const float* dy, int64_t stride, const int32_t* rows, int64_t n, int64_t width, float* out) {
-  constexpr int kTogether = 4;  // vectors, so that the loop over a few rows is not most of the work
+  constexpr int kTogether = 4;  // vectors: enough work for each pass over a few rows
   int64_t d = 0;
   for (; d + kTogether * Vec::kLanes <= width; d += kTogether * Vec::kLanes) {
     Vec v[kTogether];
@@ -50,13 +50,13 @@ inline void sum_rows(const float* dy, int64_t stride, const int32_t* rows, int64
   });
 }
 
-// Sum of dy over rows[0..n), n > 0, all in the shards [first, last): order inside a shard, tree over shards.
-// Halves of the tree without a row are left out. `spare` has a row of kEmbeddingColumns per level below.
+// Sum dy over rows[0..n), n > 0, all in the shards [first, last): order inside a shard, tree over shards.
+// Halves of the tree without a row are skipped. `spare` has a row of kEmbeddingColumns per level below.
 void tree(const EmbeddingGrad& g, const int32_t* rows, int64_t n, int first, int last, int64_t column,
           int64_t width, float* sum, float* spare) {
   if (last - first == 1) return sum_rows(g.dy + column, g.dy_stride, rows, n, width, sum);
   const int middle = first + (last - first) / 2;
-  int64_t left = 0, high = n;  // rows ascend: how many lie before the middle
+  int64_t left = 0, high = n;  // rows ascend: count the rows before the middle
   while (left < high) {
     const int64_t at = (left + high) / 2;
     if (rows[at] < g.cuts[middle]) left = at + 1;

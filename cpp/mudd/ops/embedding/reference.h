@@ -1,4 +1,4 @@
-// embedding as the formula reads, for any number type.
+// embedding as a formula, for any number type.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ void embedding(int64_t rows, int64_t d_model, const int32_t* ids, const N* table
       y[r * d_model + d] = table[ids[r] * d_model + d] + (residual ? residual[r * d_model + d] : N(0));
 }
 
-// Adds the gradient of the table to dtable.
+// Add the gradient of the table to dtable.
 template <class N>
 void embedding_backward(int64_t rows, int64_t d_model, const int32_t* ids, const N* dy, N* dtable) {
   for (int64_t r = 0; r < rows; ++r)

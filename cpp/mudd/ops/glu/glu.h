@@ -4,7 +4,7 @@
 // Inputs: gate_RF, up_RF fp32 (any row stride: two halves of one slab are fine). Output: y_RF.
 // Saved: nothing; backward reads gate and up again:
 //   dgate = dy * up * A'(gate),   dup = dy * A(gate).
-// y may be the very memory of gate, dgate the very memory of dy.
+// y may share memory with gate, dgate with dy.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace mudd {
 
-// A gradient with its place: null data when not wanted; accumulate adds instead of setting.
+// A gradient; null data if not requested; accumulate adds instead of setting.
 struct GluGradient {
   float* data;
   int64_t stride;
@@ -22,7 +22,7 @@ struct GluGradient {
 };
 
 struct GluKernels {
-  // Rows [begin, end) of `cols` columns.
+  // Process rows [begin, end) of `cols` columns.
   void (*fwd)(int64_t begin, int64_t end, int64_t cols, Activation kind, const float* gate, int64_t gate_stride,
               const float* up, int64_t up_stride, float* y, int64_t y_stride);
   void (*bwd)(int64_t begin, int64_t end, int64_t cols, Activation kind, const float* gate, int64_t gate_stride,

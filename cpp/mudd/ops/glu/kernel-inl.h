@@ -34,7 +34,7 @@ void bwd(int64_t begin, int64_t end, int64_t cols, Activation kind, const float*
       over_row(cols, [&](int64_t c, int n) {
         const ValueAndSlope a = activate_with_slope<decltype(tag)::kind>(load(gr + c, n));
         const Vec u = load(ur + c, n), d = load(dr + c, n);
-        // In the order of the inputs: if both are one value, the first sets its gradient and the second adds.
+        // In input order: if both are one value, the first sets its gradient and the second adds.
         put(dgate, r * dgate.stride + c, d * u * a.slope, n);
         put(dup, r * dup.stride + c, d * a.value, n);
       });

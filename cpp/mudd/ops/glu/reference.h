@@ -1,4 +1,4 @@
-// glu as the formula reads, for double or complex<double>.
+// glu as a formula, for double or complex<double>.
 #pragma once
 
 #include <cstdint>

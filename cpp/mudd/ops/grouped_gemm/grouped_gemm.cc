@@ -44,9 +44,8 @@ void GroupedGemm::check_inputs(const Inference& io) {
   x_type_ = x.dtype;
 }
 
-// Which experts are here, and how many rows they can get: all tokens of the ranks that share them may choose as
-// many of them as a token chooses, and another rank has at most one sample more in each shard. In training the
-// user may limit them.
+// Set the experts of this rank and the most rows that they can get: all tokens of the group's ranks may choose
+// them, and another rank has at most one sample more in each shard. In training the user may limit the rows.
 void GroupedGemm::book_experts(Inference& io) {
   const TensorSpec &x = io.input(kX), &gates = io.input(kGates);
   ranks_ = io.input_is_parameter(kGate) ? io.expert_ranks() : 1;
@@ -88,7 +87,7 @@ void GroupedGemm::infer(Inference& io) {
   for (int i : {kUp, kDown})
     check(io.input_is_parameter(i) == io.input_is_parameter(kGate), "grouped_gemm",
           "weights: expected all three to be parameters of a model, or none");
-  // Rows of an expert where the load is even.
+  // Rows of an expert under an even load.
   const int64_t rows = slots_ / own_, expert_bytes = kMatrices * one_packed();
   packs_ = io.packs_when_used(kGate, rows) || (rows >= Inference::kManyRows && own_ * expert_bytes > kMostKept);
   group_ = packs_ ? std::clamp(packed_at_once_ / expert_bytes, int64_t{1}, own_) : own_;
@@ -105,9 +104,9 @@ void GroupedGemm::infer(Inference& io) {
   kernels_ = &choose(grouped_gemm_rows());
 }
 
-// Forward: [packed weights of a group][h][results of the slots, fp32][rows at home, of experts dealt out to
-// ranks]. Backward: the same with dx of the slots, then [dgate][scratch of the weight gradients][dy of the slots
-// and dgate at home, of experts dealt out to ranks]. rows: that the experts get.
+// Forward: [packed weights of a group][h][results of the slots, fp32][rows at home, if experts are sharded
+// across ranks]. Backward: the same with dx of the slots, then [dgate][scratch of the weight gradients][dy of
+// the slots and dgate at home, if experts are sharded]. rows: of the experts.
 int64_t GroupedGemm::place_scratch(int64_t rows) {
   inner_at_ = packs_ ? kMatrices * packed_bytes() : 0;
   rows_at_ = inner_at_ + aligned(rows * f_ * size_of(compute_));
@@ -126,7 +125,7 @@ void GroupedGemm::book_scratch(Inference& io) {
   for (int i : {kGate, kUp, kDown}) gemms += io.wants_gradient(i) ? static_cast<int>(own_) : 0;
   for (int i : {kGate, kUp, kDown}) {
     if (!io.wants_gradient(i)) continue;
-    // Of all ranks at once, or of the tokens of each (GradSink::rank_stride).
+    // For all ranks at once, or for the tokens of each (GradSink::rank_stride).
     for (const int parts : {1, ranks_})
       gemm_bytes_ =
           std::max(gemm_bytes_, grad_scratch_bytes(in_of(i), out_of(i), shards / parts, gemms * parts, compute_));

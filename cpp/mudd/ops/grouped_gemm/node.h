@@ -1,5 +1,5 @@
-// The node of grouped_gemm: what it books (grouped_gemm.cc), its two passes (passes.cc), and those of experts that
-// are dealt out to ranks (ranks.cc). Private to this folder.
+// The node of grouped_gemm: its memory plan (grouped_gemm.cc), its two passes (passes.cc), and the passes of
+// experts that are sharded across ranks (ranks.cc). Private to this folder.
 #pragma once
 
 #include <algorithm>
@@ -39,12 +39,12 @@ class GroupedGemm : public Node {
   enum Saved { kSlots, kSavedGate, kSavedUp };
   static constexpr int64_t kFloat = sizeof(float);
   static constexpr int kMatrices = 3;
-  // Bytes of a layer's packed weights above which the store keeps none for many rows: Mixtral-8x7B would have
-  // 5.3 GiB a layer in bf16, both directions.
+  // If the packed weights of a layer exceed this, the store keeps none for many rows: Mixtral-8x7B would have
+  // 5.3 GiB a layer in bf16, for both directions.
   static constexpr int64_t kMostKept = int64_t{1} << 30;
   static constexpr int64_t kMaxChoices = 64;
 
-  // A row for each slot: the rows with these numbers of a tensor, or its rows in order (null).
+  // A row for each slot: rows of a tensor by index, or its rows in order (null).
   struct SlotTensor {
     Tensor rows;
     const int32_t* numbers = nullptr;
@@ -57,7 +57,7 @@ class GroupedGemm : public Node {
   struct Group {
     int64_t begin, end;
   };
-  // The panels of a group's weights for one direction: the store's, or made here at the start of the scratch.
+  // The panels of a group's weights for one direction: from the store, or packed at the start of the scratch.
   struct Weights {
     const GroupedGemm& op;
     Group group;
@@ -77,12 +77,12 @@ class GroupedGemm : public Node {
   Cells saved_rows(const Run& run, int i) const { return {run.saved(i), compute_}; }
   int64_t one_packed() const { return std::max(panel_bytes(d_, f_), panel_bytes(f_, d_)); }
   int64_t packed_bytes() const { return aligned(group_ * one_packed()); }
-  // Calls work(group) for every group of experts, in order.
+  // Call work(group) for every group of experts, in order.
   template <class Work>
   void for_each_group(const Work& work) const {
     for (int64_t e = 0; e < own_; e += group_) work(Group{e, std::min(e + group_, own_)});
   }
-  // Rows of a task: a cache block of the GEMM, halved while there would be few tasks.
+  // Rows of a task: a cache block of the GEMM, halved if there are few tasks.
   int64_t step() const { return slots_ >= 96 * 32 ? 96 : 48; }
   ExpertSlots slots_of(const Run& run) const {
     return {run.saved(kSlots), experts_, slots_, run.shards().count()};
@@ -97,7 +97,7 @@ class GroupedGemm : public Node {
   void book_experts(Inference& io);
   void book_scratch(Inference& io);
   int64_t place_scratch(int64_t rows);
-  // Rows that a plan counts where other ranks send theirs: all that there is room for, else twice an even load.
+  // The rows that a plan expects if other ranks send some: all with room, else twice an even load.
   int64_t likely_rows() const { return room_ > 0 ? most_ : std::min(most_, ranks_ > 1 ? 2 * slots_ : slots_); }
   GemmBlock gemm_of(ConstCells a, int64_t lda, const int32_t* gathered, const ExpertSlots::Block& b,
                     const void* panels, int64_t k, int64_t n) const;
@@ -124,10 +124,10 @@ class GroupedGemm : public Node {
   DType compute_ = DType::f32;
   bool passthrough_ = true, has_residual_ = false, saves_ = false, packs_ = true;
   int64_t d_ = 0, f_ = 0, experts_ = 0, group_ = 1, slots_ = 0;  // group_: experts in a Group
-  int ranks_ = 1;                                                // that the experts are dealt out to
-  int64_t own_ = 0, most_ = 0;                                   // experts here; rows that they can get
+  int ranks_ = 1;                                                // ranks that share the experts
+  int64_t own_ = 0, most_ = 0;                                   // experts here; their most rows
   double room_ = 0;                                              // see dist::ExpertGroup::room
-  int own_saved_ = 0;  // number of the saved bytes for the rows of all ranks
+  int own_saved_ = 0;  // index of the saved bytes for the rows of all ranks
   DType x_type_ = DType::f32;
   SlotExchange exchange_;
   int64_t packed_at_once_ = 0;                                                         // bytes

@@ -22,7 +22,7 @@ GroupedGemm::Weights::Weights(const GroupedGemm& node, const Run& run, Group exp
     std::byte* to = op.packs_ ? run.scratch() + m * op.packed_bytes() : nullptr;
     const RightOperand all("grouped_gemm", run, i, how, to);
     panels[m] = static_cast<const char*>(all.panels());
-    if (all.kept && op.packs_) panels[m] += group.begin * stride[m];  // another graph asked the store for it
+    if (all.kept && op.packs_) panels[m] += group.begin * stride[m];  // another graph requested it from the store
     Unpacked& stack = unpacked[static_cast<size_t>(m)] = all.pack;
     stack.rows = rows, stack.count = group.end - group.begin;
     if (stack.to) stack.w += group.begin * rows * cols;
@@ -30,7 +30,8 @@ GroupedGemm::Weights::Weights(const GroupedGemm& node, const Run& run, Group exp
   pack_weights(unpacked, op.compute_);
 }
 
-// The rows of block b times one expert's matrix [k, n]; a: the first of them, or what they are gathered from.
+// Return the GEMM of the rows of block b with one expert's matrix [k, n]; a: the first row, or the source of
+// the gather.
 GemmBlock GroupedGemm::gemm_of(ConstCells a, int64_t lda, const int32_t* gathered, const ExpertSlots::Block& b,
                                const void* panels, int64_t k, int64_t n) const {
   GemmBlock g;
@@ -46,7 +47,7 @@ GemmBlock GroupedGemm::gemm_of(ConstCells a, int64_t lda, const int32_t* gathere
   return g;
 }
 
-// out[t] = base[t] + the rows of t's slots in their order, or instead of them dropped[t] where t has no slot.
+// Set out[t] = base[t] + the rows of t's slots in order, or dropped[t] instead of them if t has no slot.
 void GroupedGemm::combine(const ExpertSlots& slots, const float* rows, const Tensor& dropped, const Tensor& base,
                           const Tensor& out) const {
   const int64_t k = out.rows ? slots_ / out.rows : 0;
@@ -80,7 +81,7 @@ void GroupedGemm::forward(const Run& run) {
   finish_forward(run, slots, at(run, rows_at_));
 }
 
-// rows: results of the slots, in their order.
+// rows: results of the slots, in slot order.
 void GroupedGemm::finish_forward(const Run& run, const ExpertSlots& slots, const float* rows) const {
   combine(slots, rows, passthrough_ ? run.in(kX) : Tensor{}, run.has_in(kResidual) ? run.in(kResidual) : Tensor{},
           run.out(0));
@@ -115,8 +116,8 @@ void GroupedGemm::forward_of(const Run& run, const ExpertSlots& slots, const Slo
   });
 }
 
-// x Wg and x Wu of a block become da and db, d (of the block alone) gives h: the rows of `inner`, or d itself.
-// Rows in bf16 go through fp32 a few at a time.
+// Replace x Wg and x Wu of a block by da and db; d (of the block alone) becomes h, in the rows of `inner` or in
+// place. bf16 rows are converted to fp32 a few at a time.
 void GroupedGemm::block_gradients(const ExpertSlots::Block& b, const ExpertSlots& slots, Cells gate, Cells up,
                                   float* d, Cells inner, float* dgate) const {
   const bool wide = compute_ == DType::f32;
@@ -142,8 +143,8 @@ void GroupedGemm::gate_gradient(const Run& run, const ExpertSlots& slots, const 
     }
 }
 
-// Every expert's three gradients as one batch of GEMMs; all lists live in the node, nothing is allocated.
-// x, dy: of the slots; h, da and db are where backward_of has left them.
+// Compute every expert's three gradients as one batch of GEMMs; all lists are in the node, without allocation.
+// x, dy: of the slots; h, da and db are the results of backward_of.
 void GroupedGemm::weight_gradients_of(const Run& run, const ExpertSlots& slots, const SlotTensor& x,
                                       const SlotTensor& dy) {
   size_t n = 0;
@@ -152,7 +153,7 @@ void GroupedGemm::weight_gradients_of(const Run& run, const ExpertSlots& slots, 
   weight_gradients({blocks_.data(), n});
 }
 
-// Puts dW of weight i of an expert at blocks_[n], or one for the tokens of each rank; returns how many.
+// Write dW of weight i of an expert to blocks_[n], or one block for the tokens of each rank; return the count.
 size_t GroupedGemm::list_gradients(const Run& run, const ExpertSlots& slots, const SlotTensor& x,
                                    const SlotTensor& dy, int64_t e, int i, size_t n) {
   const ConstCells h = Cells(run.scratch() + inner_at_, compute_);
@@ -193,7 +194,7 @@ void GroupedGemm::backward(const Run& run) {
   weight_gradients_of(run, slots, {run.in(kX), slots.token}, dy);
 }
 
-// rows, dgate: dx and the gate's gradient of the slots, in their order.
+// rows, dgate: dx and the gate's gradient of the slots, in slot order.
 void GroupedGemm::finish_backward(const Run& run, const ExpertSlots& slots, const float* rows,
                                   const float* dgate) const {
   if (run.wants(kGates)) gate_gradient(run, slots, dgate);
@@ -202,7 +203,7 @@ void GroupedGemm::finish_backward(const Run& run, const ExpertSlots& slots, cons
             run.din(kX));
 }
 
-// dx of the slots, da, db, h and dgate of a group's experts. dy: of the slots.
+// Compute dx of the slots, da, db, h and dgate of a group's experts. dy: of the slots.
 void GroupedGemm::backward_of(const Run& run, const ExpertSlots& slots, const SlotTensor& dy, Group group) const {
   const Cells inner(run.scratch() + inner_at_, compute_);
   const Cells gate = saved_rows(run, kSavedGate), up = saved_rows(run, kSavedUp);

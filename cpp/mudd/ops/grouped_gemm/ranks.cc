@@ -1,5 +1,5 @@
-// Forward and backward of grouped_gemm over the ranks that hold the experts: rows of slots go to the owners of
-// their experts, and results come back home, where a token adds its own in slot order.
+// Forward and backward of grouped_gemm over the ranks that share the experts: rows of slots are sent to the
+// owners of their experts, and results are sent back, where a token adds its results in slot order.
 #include <cstring>
 
 #include "mudd/base/check.h"
@@ -15,7 +15,7 @@ const dist::ExpertGroup& GroupedGemm::group_of_ranks(const Run& run) const {
   return *run.experts();
 }
 
-// to[i] = the row of `from` of slot i, without gaps.
+// Set to[i] to the row of `from` of slot i, contiguous.
 void GroupedGemm::gather_rows(const Tensor& from, const ExpertSlots& slots, std::byte* to) {
   const int64_t bytes = from.cols * size_of(from.dtype), stride = from.stride * size_of(from.dtype);
   const auto* rows = static_cast<const std::byte*>(from.data);

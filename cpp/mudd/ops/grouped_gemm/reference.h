@@ -1,4 +1,4 @@
-// grouped_gemm as the formula reads, for double or complex<double>.
+// grouped_gemm as a formula, for double or complex<double>.
 #pragma once
 
 #include <cstdint>

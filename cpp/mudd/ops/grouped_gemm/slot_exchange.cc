@@ -9,7 +9,7 @@
 namespace mudd {
 namespace {
 
-// busiest: of the experts that are here.
+// busiest: the largest load of the experts of this rank.
 [[noreturn]] void refuse(const dist::ExpertGroup& group, const ExpertSlots& home, const ExpertSlots& owner,
                          int64_t busiest, int64_t most) {
   const int64_t first = group.me() * owner.n_experts;
@@ -70,7 +70,7 @@ void SlotExchange::begin(const dist::ExpertGroup& group, const ExpertSlots& home
   if (row > most) refuse(group, home, owner, busiest, most);
 }
 
-// The pieces at both ends: by member and expert, those of each of `rows` in turn.
+// List the pieces at both ends, by member and expert, for each of `rows` in turn.
 void SlotExchange::list(const dist::ExpertGroup& group, const ExpertSlots& home, const ExpertSlots& owner,
                         std::initializer_list<Rows> rows) {
   const int64_t experts = owner.n_experts;

@@ -1,7 +1,7 @@
-// The rows of slots on their way to the ranks of their experts, and back (docs/parallel.md, experts). At home a
-// rank has its own slots sorted by expert; the owner of an expert has the rows of all members of its group, sorted
-// as one process would sort them: by expert, then by member, whose shards follow each other, then as at home. So
-// what one member has of an expert is contiguous at both ends, and no row is sorted twice.
+// The exchange of slot rows with the ranks of their experts (docs/parallel.md, experts). At home a rank has its
+// slots sorted by expert. The owner of an expert has the rows of all members of its group, sorted as one
+// process would sort them: by expert, then by member, whose shards are consecutive, then as at home. So the
+// rows of one member for an expert are contiguous at both ends, and no row is sorted twice.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ namespace mudd {
 
 class SlotExchange {
  public:
-  // For up to so many experts of a rank and shards of a run, in a group of so many ranks.
+  // Allocate for at most this many experts of a rank, shards of a run and ranks of a group.
   void book(int64_t experts, int shards, int ranks);
 
-  // Fills owner.cuts (experts of this rank, shards of all members in order) from the cuts of every member.
-  // RoomError if these are more than `most` rows; an even load is home.slots.
+  // Compute owner.cuts (experts of this rank, shards of all members in order) from the cuts of every member.
+  // RoomError if these exceed `most` rows; an even load is home.slots.
   void begin(const dist::ExpertGroup& group, const ExpertSlots& home, const ExpertSlots& owner, int64_t most);
 
-  // Rows of `bytes` bytes each, without gaps, by sorted place at home and at the owner.
+  // Rows of `bytes` bytes each, contiguous, by sorted index at home and at the owner.
   struct Rows {
     std::byte *home, *owner;
     int64_t bytes;
   };
-  // Sends what is at home to the owners, or what owners have back home.
+  // Send rows from home to the owners, or from the owners home.
   void dispatch(const dist::ExpertGroup& group, const ExpertSlots& home, const ExpertSlots& owner,
                 std::initializer_list<Rows> rows);
   void collect(const dist::ExpertGroup& group, const ExpertSlots& home, const ExpertSlots& owner,

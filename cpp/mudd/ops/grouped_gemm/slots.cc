@@ -22,7 +22,7 @@ int64_t ExpertSlots::bytes(int64_t experts, int64_t n, int n_shards) {
 void ExpertSlots::sort(const Shards& cut, const Tensor& experts, const Tensor& gates) const {
   const int64_t k = experts.cols, width = shards + 1;
   std::fill(cuts, cuts + n_experts * width, int64_t{0});
-  // How many rows each expert has in each shard, written one to the right of where they begin.
+  // Count the rows of each expert in each shard, stored one index to the right.
   for (int s = 0; s < shards; ++s)
     for (int64_t t = cut.row_begin(s, experts.rows); t < cut.row_begin(s + 1, experts.rows); ++t)
       for (int64_t r = 0; r < k; ++r) {
@@ -37,7 +37,7 @@ void ExpertSlots::sort(const Shards& cut, const Tensor& experts, const Tensor& g
     cuts[e * width] = row;
     for (int s = 1; s <= shards; ++s) row = cuts[e * width + s] += row;
   }
-  // Each cut moves through its rows, to where the next one begins ...
+  // Each cut moves through its rows to the start of the next ...
   for (int s = 0; s < shards; ++s)
     for (int64_t t = cut.row_begin(s, experts.rows); t < cut.row_begin(s + 1, experts.rows); ++t)
       for (int64_t r = 0; r < k; ++r) {

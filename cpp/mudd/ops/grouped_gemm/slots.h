@@ -8,9 +8,9 @@
 
 namespace mudd {
 
-// Arrays in one piece of memory. Row = place in sorted order.
+// Arrays in one allocation. A row is an index in sorted order.
 struct ExpertSlots {
-  int64_t n_experts = 0, slots = 0;  // slots: T k of the run, the most rows there can be
+  int64_t n_experts = 0, slots = 0;  // slots: T k of the run, the maximum of rows
   int shards = 1;
   int64_t* cuts = nullptr;   // [E][shards + 1]: the rows of expert e in shard s are [cuts[e][s], cuts[e][s + 1])
   int32_t* token = nullptr;  // [rows]
@@ -26,7 +26,7 @@ struct ExpertSlots {
   int64_t end(int64_t e) const { return cuts_of(e)[shards]; }
   int64_t rows() const { return n_experts ? end(n_experts - 1) : 0; }
 
-  // Fills everything from experts and gates [tokens, k]; an Error names an expert that does not exist.
+  // Sort experts and gates [tokens, k]; an Error names an expert that does not exist.
   void sort(const Shards& cut, const Tensor& experts, const Tensor& gates) const;
 
   // A block of at most `step` rows of one expert, counted over the experts [first, last) in order.

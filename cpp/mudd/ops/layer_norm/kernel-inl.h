@@ -5,8 +5,8 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Rows that take each pass one after the other: a row's work hides the latency of the folds, divisions and roots
-// of the row before. Four, or as many as have this many numbers, which stay in cache.
+// Rows that run each pass together: the work of a row hides the latency of the reductions, divisions and roots
+// of the row before. Four, or as few as keep this many elements in cache.
 constexpr int64_t kMostTogether = 4, kNumbersTogether = 4096;
 
 inline int64_t rows_together(int64_t d_model) {
@@ -20,7 +20,8 @@ inline float mean_of(int64_t d_model, const float* xr) {
   return total.sum() / static_cast<float>(d_model);
 }
 
-// The load is the second operand of the difference, which an instruction takes from memory; squares have no sign.
+// The load is the second operand of the subtraction, which can be a memory operand; the sign does not matter
+// for squares.
 inline float inverse_of(int64_t d_model, const float* xr, float mean, float eps) {
   const Vec centre = Vec::set1(mean);
   const Vec squares = row_sum<kFewChains>(d_model, [&](int64_t d, int n, Vec sum) {
@@ -59,7 +60,7 @@ struct Sums {
 };
 inline Sums operator+(Sums a, Sums b) { return {a.u + b.u, a.un + b.un}; }
 
-// What dx of one row needs.
+// Return the sums for dx of one row.
 inline Sums sums_of(int64_t d_model, const float* xr, const float* gr, const float* gain,
                     const LayerNormOptions& o, Vec centre, Vec scale) {
   const Vec offset = Vec::set1(o.gain_offset), all = Vec::set1(o.scale);
@@ -88,7 +89,7 @@ struct Gradient {
   }
 };
 
-// Rows in order; dgain and dbias are loaded and stored once for all of them.
+// Process rows in order; dgain and dbias are loaded and stored once for all of them.
 template <int kRows>
 inline void write_rows(int64_t d_model, const Gradient (&rows)[kRows], const float* gain,
                        const LayerNormOptions& o, bool accumulate, float* dgain, float* dbias) {

@@ -1,12 +1,12 @@
 // layer_norm: y[r,:] = scale * ((x[r,:] - mean[r]) * inv[r] * (gain_offset + gain) + bias), mean[r] = mean_d
 // x[r,d], inv[r] = (mean_d (x[r,d] - mean[r])^2 + eps)^(-1/2).   Ba, Kiros and Hinton 2016, biased variance.
-// The variance is a second pass over the row (in cache): no cancellation.
+// The variance is a second pass over the row (in cache), so nothing cancels.
 //
 // Inputs: x_RD fp32 (any row stride), gain_D fp32 (optional: all ones), bias_D fp32 (optional: none).
 // Output: y_RD. Saved: stats_R2, mean and inv of each row.
 // Backward, with dy multiplied by scale, u = dy * (gain_offset + gain) and n = (x - mean) * inv:
 //   dx = inv * (u - mean_d(u) - n * mean_d(u n)),   dgain = sum over rows of dy * n,   dbias = of dy
-// (fixed order, shards tree; row_sums.h). dx may be the very memory of dy.
+// (fixed order, shards tree; row_sums.h). dx may share memory with dy.
 #pragma once
 
 #include <cstdint>

@@ -63,13 +63,13 @@ class Linear : public Node {
     const bool wants_bias = io.wants_gradient(kBias), pre = activation_ != Activation::none;
     saves_pre_ = pre && (wants_x_ || wants_w_ || wants_bias);
     compute_ = io.compute();
-    const int64_t number = size_of(compute_);  // bytes of one of pre and dpre
+    const int64_t number = size_of(compute_);  // bytes of one element of pre and dpre
     if (saves_pre_) {
       io.saved(rows * n_ * number);
-      io.saved(sizeof(bool));  // whether these are slopes by now
+      io.saved(sizeof(bool));  // whether these are slopes already
     }
 
-    // Packed here, forward and again backward, or kept packed by the store.
+    // Packed here, for forward and again for backward, or kept packed by the store.
     packs_ = io.packs_when_used(kW, rows);
     if (packs_) {
       io.scratch_forward(packed_bytes(k_, n_, compute_));
@@ -154,14 +154,14 @@ class Linear : public Node {
     return y;
   }
 
-  // Packing of w for the GEMM of forward, or of backward (dx).
+  // Return the packing of w for the GEMM of forward, or of backward (dx).
   Pack way(bool backward) const { return transposed_ != backward ? Pack::transposed : Pack::plain; }
 
   RightOperand right(const Run& run, bool backward, std::byte* scratch) const {
     return {"linear", run, kW, way(backward), packs_ ? scratch : nullptr};
   }
 
-  // dpre (dy itself without an activation) and the gradient of the bias.
+  // Return dpre (dy itself without an activation); compute the gradient of the bias.
   Tensor pre_gradient(const Run& run) const {
     const Tensor& dy = run.dout(0);
     PreGradient g{.dy = dy, .activation = activation_};
@@ -190,7 +190,7 @@ class Linear : public Node {
   DType compute_ = DType::f32;
   int64_t k_ = 0, n_ = 0;
   int64_t bias_at_ = 0, packed_at_ = 0, gradient_at_ = 0;  // bytes into the scratch of backward
-  int64_t gradient_bytes_ = 0;                             // booked for dw
+  int64_t gradient_bytes_ = 0;                             // planned for dw
   const LinearKernels* kernels_ = nullptr;
   const ActivationKernels* activations_ = nullptr;
 };

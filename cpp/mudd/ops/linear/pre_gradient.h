@@ -1,4 +1,4 @@
-// Backward of what follows a GEMM in a node, act(sum + bias): the gradients of the sum and of the bias.
+// The backward pass of act(sum + bias) after a GEMM in a node: the gradients of the sum and of the bias.
 #pragma once
 
 #include "mudd/base/activation.h"
@@ -10,11 +10,11 @@ struct PreGradient {
   Tensor dy = {};
   Tensor pre = {}, dpre = {};  // sum + bias [R, N] and its gradient; empty without an activation: dpre is dy
   Activation activation = Activation::none;
-  bool pre_is_slope = false;  // pre holds act'(sum + bias) by now
+  bool pre_is_slope = false;  // pre contains act'(sum + bias) already
 };
 
-// dpre = dy act'(pre); dbias, where it has a place, is the sum of dpre over rows. partials: scratch of RowSums for
-// [R, N], not read without a place for dbias.
+// Compute dpre = dy act'(pre), and dbias, if requested, as the sum of dpre over rows. partials: scratch of
+// RowSums for [R, N], unused without dbias.
 void make_pre_gradient(const PreGradient& g, const Shards& shards, const GradSink& dbias, float* partials);
 
 }  // namespace mudd

@@ -1,4 +1,4 @@
-// linear as the formula reads, for double or complex<double>.
+// linear as a formula, for double or complex<double>.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The node of lora: what it books (lora.cc) and its two passes (passes.cc). Private to this folder.
+// The node of lora: its memory plan (lora.cc) and its two passes (passes.cc). Private to this folder.
 #pragma once
 
 #include <string>
@@ -62,7 +62,7 @@ class Lora final : public Node {
   DType compute_ = DType::f32;
   int64_t rows_ = 0, k_ = 0, n_ = 0, rank_ = 0, time_ = 1;
   Places forward_, backward_;
-  int64_t sums_bytes_ = 0;  // booked for the gradients of weights
+  int64_t sums_bytes_ = 0;  // planned for the gradients of weights
   const DropoutKernels* dropout_ = nullptr;
 };
 

@@ -25,7 +25,7 @@ void Lora::drop(const Run& run, const Tensor& x, const Tensor& base, const Tenso
   });
 }
 
-// d x: x itself without dropout, else a copy in fp32.
+// Return d x: x itself without dropout, else a copy in fp32.
 Tensor Lora::dropped(const Run& run, const Tensor& x, std::byte* copy) const {
   if (!drops_) return x;
   const Tensor y{copy, rows_, k_, k_};
@@ -74,7 +74,7 @@ void Lora::backward(const Run& run) {
   if (wants_x && drops_) dropped_gradient(run, dy, du);
 }
 
-// Computes the gradients of weights, in one parallel region with `all` where that has a GEMM. x: the input of a.
+// Compute the gradients of weights, in one parallel region with `all` if that has a GEMM. x: the input of a.
 void Lora::sum_weights(const Run& run, const Tensor& dy, const Tensor& x, LowRankGemm all) const {
   float* const sums = reinterpret_cast<float*>(run.scratch() + backward_.sums);
   std::optional<SinkGradient> made[3];
@@ -95,7 +95,7 @@ void Lora::sum_weights(const Run& run, const Tensor& dy, const Tensor& x, LowRan
   else if (count > 0) weight_gradients(all.gradients);
 }
 
-// dx with dropout between x and the adapter: d (du a^T) first, then dy w^T on top.
+// Compute dx with dropout between x and the adapter: first d (du a^T), then add dy w^T.
 void Lora::dropped_gradient(const Run& run, const Tensor& dy, const Tensor& du) const {
   const Tensor &dx = run.din(kX), low{run.scratch() + backward_.copy, rows_, k_, k_};
   GemmBlock g = matmul_of(du, low, compute_);

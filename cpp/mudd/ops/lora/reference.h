@@ -1,4 +1,4 @@
-// lora as the formula reads, for double or complex<double>, without dropout.
+// lora as a formula, for double or complex<double>, without dropout.
 #pragma once
 
 #include <cstdint>

@@ -85,7 +85,7 @@ class MoeBalance : public Node {
     return n;
   }
 
-  // Metric c of a layer, summed over the samples of shard s.
+  // Return metric c of a layer, summed over the samples of shard s.
   static double shard_figure(const Run& run, const Tensor& f, int s, int64_t c) {
     double sum = 0;
     for (int64_t b = run.shards().row_begin(s, f.rows); b < run.shards().row_begin(s + 1, f.rows); ++b)
@@ -93,7 +93,7 @@ class MoeBalance : public Node {
     return sum;
   }
 
-  // Sums the metrics of shard s, or of the whole batch by the tree, and forms the losses.
+  // Sum the metrics of shard s, or of the whole batch by the tree, and compute the losses.
   void averages(const Run& run, int s) {
     const int shards = run.shards().count();
     for (int64_t l = 0; l < layers_; ++l) {
@@ -109,7 +109,7 @@ class MoeBalance : public Node {
     form_losses();
   }
 
-  // The losses, and their slopes by the probability sums, from the metrics in sums_.
+  // Compute the losses and their slopes by the probability sums, from the metrics in sums_.
   void form_losses() {
     double tokens = 0;
     for (int64_t l = 0; l < layers_; ++l) tokens += sums_of(l)[at().tokens()];
@@ -148,7 +148,7 @@ class MoeBalance : public Node {
   double balance_, z_;
   bool pooled_ = true, whole_batch_ = false;
   int64_t layers_ = 0, experts_ = 0;
-  // Of the shard at work: metrics summed over its samples, losses, slopes of A by the probability sums.
+  // For the current shard: metrics summed over its samples, losses, slopes of A by the probability sums.
   std::vector<double> sums_, slopes_;
   double balance_loss_ = 0, z_loss_ = 0;
 };

@@ -6,10 +6,10 @@
 //   Z = sum_l (1 / N_l) sum_t (ln sum_e exp z_{l,t,e})^2                 (Zoph et al. 2022, router z-loss)
 //
 // Inputs: targets i32 [B, T], then the metrics fp32 [B, 4 E + 3] of each layer.
-// Outputs, f64 [S], sums as those of cross_entropy (contracts 3), n_s the targets of shard s that count:
+// Outputs, f64 [S], sums as in cross_entropy (contracts 3), with n_s the targets of shard s that are not ignored:
 //   0 n_s (balance A + z Z),  1 n_s A,  2 n_s Z.
 // The averages run over each logical shard alone (option scope shard) or over all of them (batch).
-// Gradients of output 0: of the probability sums and of the squared log-sums; counts have none.
+// The averages run over each logical shard (option scope shard) or over all of them (batch).
 #pragma once
 
 namespace mudd {}

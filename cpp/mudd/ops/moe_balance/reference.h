@@ -1,4 +1,4 @@
-// moe_balance as the formulas read, for double or complex<double>.
+// moe_balance as formulas, for double or complex<double>.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace mudd::reference {
 
-// metrics[l]: those of layer l summed over the samples that the averages run over, [4 E + 3].
+// metrics[l]: the metrics of layer l, [4 E + 3], summed over the samples of the average.
 template <class N>
 N moe_balance(const std::vector<std::vector<N>>& metrics, int64_t experts, int64_t k, bool pooled, double balance,
               double z) {

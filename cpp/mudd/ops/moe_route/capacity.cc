@@ -19,7 +19,7 @@ void drop_over_capacity(const Capacity& capacity, int64_t limit, int64_t n, int6
       if (++work[experts[i]] > limit) experts[i] = -1;
     return;
   }
-  // A total order (ties: the earlier slot), so that the set that stays is one and the same on every machine.
+  // A total order (ties: the earlier slot), so that the same slots stay on every machine.
   const auto before = [gates](int32_t a, int32_t b) {
     return gates[a] > gates[b] || (gates[a] == gates[b] && a < b);
   };

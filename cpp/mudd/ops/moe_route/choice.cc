@@ -1,4 +1,4 @@
-// The choice of experts: each row's, those that capacity drops, the metrics of a sample, and the gradient by
+// The choice of experts for each row, the drops by capacity, the metrics of a sample, and the gradient of the
 // logits.
 #include <algorithm>
 

@@ -12,7 +12,8 @@ float largest(int64_t n, const float* x) {
   return max;
 }
 
-// row_sum over the experts of a token. Few of them fill one vector: adding the other lanes' zeros once is enough.
+// row_sum over the experts of a token. If they fit one vector, one addition of the other lanes' zeros is
+// enough.
 template <class Body>
 inline float sum_experts(int64_t experts, Body body) {
   if (experts <= Vec::kLanes) return (body(0, static_cast<int>(experts), Vec::zero()) + Vec::zero()).sum();

@@ -45,7 +45,7 @@ void MoeRoute::infer(Inference& io) {
   io.saved(rows * k_ * 4);
   io.saved(rows * static_cast<int64_t>(sizeof(RouteRow)));
   if (!io.wants_gradient(kX) && !io.wants_gradient(kW)) jitter_ = 0;  // training only
-  // A router works in fp32 in every graph; the store's copies are of the graph's compute type.
+  // A router computes in fp32 in every graph; the store's copies have the graph's compute type.
   packs_ = !io.may_stay_packed(kW) || io.compute() != DType::f32;
   if (!packs_) io.pack(kW, Pack::plain);
   if (!packs_ && io.wants_gradient(kX)) io.pack(kW, Pack::transposed);

@@ -1,5 +1,5 @@
-// The node of moe_route: what it books (moe_route.cc), its two passes (passes.cc), and the choice of experts row
-// by row with its gradient (choice.cc). Private to this folder.
+// The node of moe_route: its memory plan (moe_route.cc), its two passes (passes.cc), and the choice of experts
+// row by row with its gradient (choice.cc). Private to this folder.
 #pragma once
 
 #include "mudd/graph/node.h"
@@ -14,7 +14,7 @@ class MoeRoute : public Node {
   explicit MoeRoute(const Attributes& a);
 
   const char* op() const override { return "moe_route"; }
-  bool native_bf16() const override { return true; }  // x and dx; the router itself works in fp32
+  bool native_bf16() const override { return true; }  // x and dx; the router computes in fp32
   bool weight_like(int i) const override { return i == kW; }
   bool keeps_f32(int) const override { return true; }  // gates and metrics
   bool backward_reads_output(int i) const override { return i == kExperts; }
@@ -29,20 +29,20 @@ class MoeRoute : public Node {
   enum Saved { kProbabilities, kChosenGates, kChosen, kStats };
   static constexpr int64_t kFloat = sizeof(float);
 
-  // w for a GEMM: kept by the parameter store, or to be packed at the start of the scratch.
+  // Return w for a GEMM: kept by the parameter store, or packed at the start of the scratch.
   RightOperand right(const Run& run, Pack how) const;
-  // to[d] = from[d] * noise of this row, or added to what is there.
+  // Set to[d] = from[d] * noise of this row, or add it.
   void with_noise(const Run& run, int64_t row, const float* from, float* to, bool add) const;
-  // x, or x' in the scratch.
+  // Return x, or x' in the scratch.
   Tensor router_input(const Run& run) const;
   void weight_gradient_of(const Run& run, const float* dz) const;
   void input_gradient(const Run& run, const float* dz) const;
 
   bool real(const Run& run, int64_t row) const;
   void choose_experts(const Run& run, int64_t row) const;
-  // Slots over the capacity of their expert become -1.
+  // Set slots over the capacity of their expert to -1.
   void drop(const Run& run) const;
-  // Gates as they go out, and the metrics of one sample.
+  // Write the final gates and the metrics of one sample.
   void finish_sample(const Run& run, int64_t sample) const;
   void logit_gradient(const Run& run, int64_t row, float* dz) const;
 

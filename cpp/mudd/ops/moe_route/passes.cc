@@ -11,7 +11,7 @@ namespace mudd {
 
 RightOperand MoeRoute::right(const Run& run, Pack how) const {
   if (!packs_) return {"moe_route", run, kW, how, nullptr};
-  RightOperand own;  // what a store of a bf16 graph may keep for others is not fp32
+  RightOperand own;  // the copies of a bf16 graph's store are not fp32
   own.pack = {run.in(kW).f32(), d_, experts_, how == Pack::transposed, run.scratch()};
   return own;
 }
@@ -83,7 +83,7 @@ void MoeRoute::backward(const Run& run) {
   parallel_rows(rows, 64 * experts_, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) logit_gradient(run, r, dz + r * experts_);
   });
-  if (run.wants(kW)) weight_gradient_of(run, dz);  // first: with jitter dx' takes the place of x'
+  if (run.wants(kW)) weight_gradient_of(run, dz);  // first: with jitter dx' overwrites x'
   if (run.wants(kX)) input_gradient(run, dz);
 }
 

@@ -1,4 +1,4 @@
-// moe_route as the formulas read, for double or complex<double> (branches look at the real part).
+// moe_route as formulas, for double or complex<double> (branches look at the real part).
 #pragma once
 
 #include <cmath>

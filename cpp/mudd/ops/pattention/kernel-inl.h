@@ -6,13 +6,13 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Row statistics: two numbers that backward reads again.
+// Row statistics: two values for backward.
 struct Stats {
   float first = 0, second = 0;
 };
 
-// |row| of value(d, lanes), which gives zeros in lanes that are not there. Where the squares leave the range of
-// fp32 the row is first divided by its largest entry; the norm of a row of zeros is 0.
+// Return |row| of value(d, lanes), which returns zeros in missing lanes. If the squares leave the range of fp32
+// the row is first divided by its largest entry; the norm of a row of zeros is 0.
 template <class Value>
 inline float row_norm(int64_t n, Value value) {
   const auto squares = [&](Vec by) {
@@ -74,7 +74,7 @@ Stats row_stats(const Theta& t, int64_t n, const float* a) {
   return {};
 }
 
-// Theta of one row times `scale`.
+// Compute Theta of one row times `scale`.
 template <Activation G>
 void fwd_row(const Theta& t, int64_t n, const float* a, float scale, Stats stats, float* s) {
   const auto each = [&](auto value) {
@@ -95,8 +95,8 @@ void fwd_row(const Theta& t, int64_t n, const float* a, float scale, Stats stats
   }
 }
 
-// The rows of a that a norm follows or precedes: u = value(a), s = scale over u, with r = |u|; the slope of u is
-// applied by the caller's `slope`:   da = slope (c g - u c w / (tau r)),   g = scale ds,  w = c sum(g u).
+// The rows of a with a norm before or after the activation: u = value(a), s = scale over u, with r = |u|; the
+// caller's `slope` applies the slope of u:   da = slope (c g - u c w / (tau r)),   g = scale ds,  w = c sum(g u).
 template <class Value, class Slope>
 inline void norm_row_bwd(const Theta& t, int64_t n, float scale, float norm, Value value, Slope slope, float* ds,
                          float* s) {
@@ -154,7 +154,7 @@ void gelu_layer_norm_bwd(int64_t n, const float* a, float scale, Stats stats, fl
       row_reduce<kFewChains>(n, TwoSums{Vec::zero(), Vec::zero()}, [&](int64_t d, int l, TwoSums w) {
         const Vec u = (activate<G>(load(a + d, l)) - mean) * inv, g = f * load(ds + d, l);
         if (s) store(s + d, f * u, l);
-        return TwoSums{w.g + g, fma(g, u, w.gu)};  // g is zero in lanes that are not there
+        return TwoSums{w.g + g, fma(g, u, w.gu)};  // g is zero in missing lanes
       });
   const float width = static_cast<float>(n);
   const Vec mean_g = Vec::set1(sums.g.sum() / width), mean_gu = Vec::set1(sums.gu.sum() / width);

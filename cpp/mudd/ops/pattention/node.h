@@ -1,4 +1,4 @@
-// The node of pattention: what it books, and its two passes (passes.cc). Private to this folder.
+// The node of pattention: its memory plan, and its two passes (passes.cc). Private to this folder.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +58,7 @@ class Pattention : public Node {
     bool packs_key = false, packs_value = false;  // here, on every pass
   };
 
-  // How rows are cut. Whole: one block, whose GEMMs are cut by the threaded drivers (decoding, short runs).
+  // The split of rows. Whole: one block, whose GEMMs the threaded drivers split (decoding, short runs).
   struct RowCut {
     int64_t rows = 0, step = 0, slots = 1;
     bool whole = true;
@@ -78,14 +78,14 @@ class Pattention : public Node {
 
   struct Layout {
     int64_t bytes = 0;
-    float* factors = nullptr;                                  // of every row, when samples are dropped
+    float* factors = nullptr;                                  // of every row, if samples are dropped
     std::array<std::byte*, kMaxProjections> keys{}, values{};  // packed here
     float *stats = nullptr, *dx = nullptr, *gemm_scratch = nullptr;
     std::byte *scores = nullptr, *slots = nullptr;
     int64_t slot_bytes = 0;
   };
 
-  // What one worker has for a block of rows: S or dS, and A where it is not kept (in fp32 the same memory).
+  // The memory of one worker for a block of rows: S or dS, and A if it is not kept (in fp32 the same memory).
   struct Slot {
     float* s;
     std::byte* a;
@@ -104,7 +104,7 @@ class Pattention : public Node {
   // A, and S and dA of backward, are stored in the compute type.
   bool rounds() const { return compute_ != DType::f32; }
   int64_t stored(int64_t n) const { return n * size_of(compute_); }
-  // dA, then S; without a gradient of y it holds zeros and is used as that gradient.
+  // dA, then S; without a gradient of y it contains zeros and replaces that gradient.
   int64_t scores_bytes() const { return std::max(stored(2 * rows_ * most_), widest_ * kFloat); }
   int64_t slot_floats() const { return (cut_.step * most_ + 15) / 16 * 16; }
   Slot slot_at(std::byte* memory) const {
@@ -148,8 +148,8 @@ class Pattention : public Node {
   const PattentionKernels* kernels_ = nullptr;
 };
 
-// body(begin, end) over the rows of a block, counted from its first: at once inside a task (in pieces where they
-// are widened, which keeps the copies in L1), in pieces on all threads when it is whole.
+// Call body(begin, end) over the rows of a block, counted from its first: at once inside a task (in pieces if
+// they are converted to fp32, so the copies stay in L1), in pieces on all threads for a whole block.
 template <class Body>
 void Pattention::over_rows(int64_t rows, Body body) const {
   if (!cut_.whole && !rounds()) return body(0, rows);
@@ -160,7 +160,8 @@ void Pattention::over_rows(int64_t rows, Body body) const {
   for (int64_t i = 0; i < pieces; ++i) piece(i, 0);
 }
 
-// body(begin, end, memory) for all blocks of rows; the slots of scratch were booked for the threads known then.
+// Call body(begin, end, memory) for all blocks of rows; the slots of scratch were planned for the thread count
+// then.
 template <class Body>
 void Pattention::over_blocks(std::byte* slots, int64_t slot_bytes, Body body) const {
   const int64_t blocks = cut_.blocks();

@@ -47,7 +47,7 @@ void Pattention::multiply_rows(const GemmBlock& g) const {
   else gemm_kernels(g.compute).multiply(g);
 }
 
-// a = x K^T + key_bias of the rows from `begin` on.
+// Compute a = x K^T + key_bias for the rows from `begin`.
 void Pattention::scores_of(const Run& run, int p, const void* key, int64_t begin, const Tensor& a) const {
   GemmBlock g = gemm_of(rows_of(run.in(kX), begin, begin + a.rows), key, a, compute_);
   if (run.has_in(key_bias_of(p))) g.epilogue.bias = run.in(key_bias_of(p)).f32();
@@ -61,7 +61,7 @@ void Pattention::values_of(const Run& run, int p, const void* value, const float
   const Tensor& y = run.out(p);
   const Tensor scores{const_cast<float*>(s), end - begin, own.n, own.n};
   const float* bias = run.has_in(value_bias_of(p)) ? run.in(value_bias_of(p)).f32() : nullptr;
-  const bool later = factors && bias;  // the factors scale it: not the epilogue's
+  const bool later = factors && bias;  // the factors scale it, so not in the epilogue
   const NarrowRows wide(later ? y : Tensor{}, begin, end);
   GemmBlock g = gemm_of(scores, value, rows_of(y, begin, end), compute_);
   if (later) g.c = wide.row(begin), g.ldc = wide.stride();
@@ -103,7 +103,7 @@ void Pattention::forward(const Run& run) {
   });
 }
 
-// dA and S of projection p into w.scores, and its part of dx (empty: not wanted): dx = add + dA K.
+// Compute dA and S of projection p into w.scores, and its part of dx (empty: not requested): dx = add + dA K.
 void Pattention::block_gradients(const Run& run, int p, const Layout& w, const float* factors,
                                  const Tokens& tokens, const Tensor& dx, const Tensor& add) const {
   const Projection& own = projections_[static_cast<size_t>(p)];
@@ -162,12 +162,12 @@ void Pattention::backward(const Run& run) {
       const Tensor to = meets ? Tensor{w.dx, rows_, d_in_, d_in_} : dx;
       block_gradients(run, p, w, factors, tokens, to, sum);
       sum = to;
-    } else {  // nobody used this output: all its gradients are sums over nothing
+    } else {  // output without a reader: all its gradients are sums over nothing
       std::memset(w.scores, 0, static_cast<size_t>(scores_bytes()));
     }
     const Tensor da{w.scores, rows_, own.n, own.n, compute_};
     const Tensor s{w.scores + stored(rows_ * own.n), rows_, own.n, own.n, compute_};
-    const Tensor back = dy ? dy : Tensor{w.scores, rows_, own.d_out, 0};  // the row of zeros, again and again
+    const Tensor back = dy ? dy : Tensor{w.scores, rows_, own.d_out, 0};  // the same row of zeros for all rows
     token_gradients(run, p, da, s, back, w.gemm_scratch);
     if (run.wants(key_bias_of(p))) bias_gradient(run, da, nullptr, run.sink(key_bias_of(p)), w.gemm_scratch);
     if (run.wants(value_bias_of(p))) bias_gradient(run, back, factors, run.sink(value_bias_of(p)), w.gemm_scratch);
@@ -177,7 +177,7 @@ void Pattention::backward(const Run& run) {
     std::memset((dx.cells() + r * dx.stride).data, 0, static_cast<size_t>(d_in_ * size_of(dx.dtype)));
 }
 
-// The gradients of the tokens of projection p: dA^T x and S^T dy, rows summed by shards.
+// Compute the gradients of the tokens of projection p: dA^T x and S^T dy, with rows summed by shards.
 void Pattention::token_gradients(const Run& run, int p, const Tensor& da, const Tensor& s, const Tensor& dy,
                                  float* scratch) const {
   const auto gradient = [&](const Tensor& left, const Tensor& right, int input) {

@@ -1,4 +1,4 @@
-// pattention as the formulas read, for double or complex<double> (branches look at the real part).
+// pattention as formulas, for double or complex<double> (branches look at the real part).
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace mudd::reference {
 
-// One row of scores in place; `tau` and `eps` as in Theta.
+// Compute one row of scores in place; `tau` and `eps` as in Theta.
 template <class N>
 void pattention_theta(const Theta& t, int64_t n, N* a) {
   using std::exp;

@@ -5,7 +5,7 @@
 namespace mudd::MUDD_ISA {
 namespace {
 
-// Start of a piece in a value whose rows lie `stride` apart.
+// Return the start of a piece in a value with rows `stride` apart.
 inline int64_t at(int64_t piece, int64_t heads, int64_t width, int64_t stride) {
   return heads == 1 ? piece * stride : piece / heads * stride + piece % heads * width;
 }

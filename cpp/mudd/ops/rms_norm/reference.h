@@ -1,4 +1,4 @@
-// rms_norm as the formula reads, for any number type (double, complex<double> for the complex step).
+// rms_norm as a formula, for any number type (double, complex<double> for the complex step).
 #pragma once
 
 #include <cmath>

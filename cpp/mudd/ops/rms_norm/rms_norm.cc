@@ -89,14 +89,15 @@ class RmsNorm : public Node {
   }
 
  private:
-  // bf16 rows with each head's piece as a row of its own, so that blocks of pieces can be widened; fp32 as it is.
+  // Return bf16 rows with each head's piece as a separate row, for conversion in blocks of pieces; fp32
+  // unchanged.
   Tensor pieces_of(const Tensor& t) const {
     if (!t || t.dtype != DType::bf16) return t;
     return {t.data, t.rows * heads_, width_, width_, t.dtype};
   }
   int64_t row_stride(const Tensor& t) const { return t.dtype == DType::bf16 ? width_ * heads_ : t.stride; }
 
-  // The gain of a row: null for ones; a single number is spread out into `place`.
+  // Return the gain of a row: null for ones; a single value is broadcast into `place`.
   const float* gain_row(const Run& run, float* place) const {
     if (!run.has_in(kGain)) return nullptr;
     if (!single_) return run.in(kGain).f32();

@@ -1,5 +1,5 @@
-// Values that carry heads: [B, T, H*hd], or [B, T, H, hd]. Both are read with two strides, so a value may be a
-// slice of a slab (fused q, k, v) in either form.
+// Values with heads: [B, T, H*hd], or [B, T, H, hd]. Both are read with two strides, so a value may be a slice
+// of a slab (fused q, k, v) in either form.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct HeadShape {
   int64_t head_stride(const Tensor& t) const { return t.cols == dim ? t.stride : dim; }
 };
 
-// Reads the shape of `x`; `heads` 0 stands for "not given", which only a value with four axes allows.
+// Read the shape of `x`; `heads` 0 means "not given", which is valid only for a value with four axes.
 inline HeadShape head_shape(const char* op, const char* argument, const TensorSpec& x, int64_t heads) {
   check(is_real(x), op, argument, ": expected float32, got ", name_of(x.dtype));
   const size_t axes = x.shape.size();

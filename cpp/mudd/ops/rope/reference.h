@@ -1,4 +1,4 @@
-// rope as the formula reads, for any number type; cos and sin come from the C library.
+// rope as a formula, for any number type; cos and sin come from the C library.
 #pragma once
 
 #include <cmath>
@@ -8,7 +8,7 @@
 
 namespace mudd::reference {
 
-// The frequency of pair i, as transformers writes it: by wavelengths.
+// Return the frequency of pair i in the form of transformers: by wavelengths.
 inline double rope_frequency(int64_t i, int64_t pairs, const RopeFrequencies& f) {
   const double theta = std::pow(f.base, -static_cast<double>(i) / static_cast<double>(pairs));
   if (f.scaling == RopeScaling::linear) return theta / f.factor;
@@ -19,7 +19,7 @@ inline double rope_frequency(int64_t i, int64_t pairs, const RopeFrequencies& f)
   return (1 - smooth) * theta / f.factor + smooth * theta;
 }
 
-// x, y: [rows, heads, dim] without gaps; positions[rows].
+// x, y: [rows, heads, dim], contiguous; positions[rows].
 template <class N>
 void rope(int64_t rows, int64_t heads, int64_t dim, int64_t pairs, const RopeFrequencies& f,
           const int32_t* positions, const N* x, N* y) {

@@ -27,7 +27,8 @@ double scaled(double theta, const RopeFrequencies& f) {
   if (f.scaling == RopeScaling::none) return theta;
   if (f.scaling == RopeScaling::linear) return theta / f.factor;
   constexpr double kTurn = 6.283185307179586476925286766559;
-  const double turns = static_cast<double>(f.original) * theta / kTurn;  // within the first training's positions
+  const double turns =
+      static_cast<double>(f.original) * theta / kTurn;  // within the positions of the first training
   if (turns > f.high_freq) return theta;
   if (turns < f.low_freq) return theta / f.factor;
   const double kept = (turns - f.low_freq) / (f.high_freq - f.low_freq);
@@ -53,7 +54,7 @@ enum Input { kX, kPositions };
 constexpr int64_t kMostPositions = 1ll << 24;  // a table of more would not fit into memory
 using Table = std::shared_ptr<const std::vector<float>>;
 
-// One table for all nodes of a process that ask for the same one (every layer's q and k do).
+// Return a table that all nodes with the same arguments share (every layer's q and k).
 Table shared_table(int64_t positions, int64_t pairs, const RopeFrequencies& f) {
   static std::mutex mutex;
   static std::map<std::tuple<int64_t, int64_t, RopeFrequencies>, std::weak_ptr<const std::vector<float>>> known;
@@ -149,7 +150,7 @@ class Rope : public Node {
     });
   }
 
-  // bf16 values lie without gaps: a row holds all heads of a token.
+  // bf16 values are contiguous: a row contains all heads of a token.
   Tensor rows_of(const Tensor& t) const {
     const int64_t width = shape_.heads * shape_.dim;
     return t.dtype == DType::bf16 ? Tensor{t.data, shape_.rows(), width, width, t.dtype} : t;

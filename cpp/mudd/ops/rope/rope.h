@@ -4,15 +4,14 @@
 // rotary/2]); with angle = position * base^(-2i/rotary):
 //   y1 = x1 cos - x2 sin,   y2 = x2 cos + x1 sin;   the other dims pass through.
 //
-// Option scaling changes the frequencies theta_i = base^(-2i/rotary) for sequences beyond those of the first
+// Option scaling changes the frequencies theta_i = base^(-2i/rotary) for sequences longer than in the first
 // training:
 //   linear  theta / factor (Chen et al. 2023, arXiv 2306.15595)
-//   llama3  by the wavelength 2 pi / theta: below original / high_freq as it is, above original / low_freq divided
-//   by
-//           factor, linear in 1 / wavelength between them (Llama 3.1, as transformers computes it)
+//   llama3  by the wavelength 2 pi / theta: unchanged below original / high_freq, divided by factor above
+//           original / low_freq, linear in 1 / wavelength between them (Llama 3.1, as transformers computes it)
 //
 // Inputs: x [B, T, H*hd] or [B, T, H, hd] fp32 (any row stride), positions i32 [B, T] (optional: cache_length +
-// t). Output: y as x; it may take over x's memory. Saves nothing: backward rotates dy by the negative angle.
+// t). Output: y like x; it may share memory with x. Saves nothing: backward rotates dy by the negative angle.
 // Positions are in [0, max_positions); other positions are an Error.
 #pragma once
 
@@ -28,7 +27,7 @@ struct RopeBlock {
   int64_t begin = 0, end = 0;
   int64_t time = 1;  // T: row r is position first_position + r % T ...
   int64_t first_position = 0;
-  const int32_t* positions = nullptr;  // ... or positions[r] where given
+  const int32_t* positions = nullptr;  // ... or positions[r] if not null
   int64_t heads = 0, dim = 0, pairs = 0;
   const float* table = nullptr;  // [position][2][pairs]: cos, sin
   bool negative = false;         // rotate by the negative angle (backward)
@@ -49,7 +48,7 @@ std::span<const KernelRow<RopeKernels>> rope_rows();
 
 enum class RopeScaling : uint8_t { none, linear, llama3 };
 
-// What decides the frequencies of a table. original: positions of the first training.
+// The parameters of a table's frequencies. original: positions of the first training.
 struct RopeFrequencies {
   double base = 10000;
   RopeScaling scaling = RopeScaling::none;
@@ -59,7 +58,7 @@ struct RopeFrequencies {
   auto operator<=>(const RopeFrequencies&) const = default;
 };
 
-// Fills table[positions][2][pairs] with cos and sin of p * theta_i, computed in double (base/math.h).
+// Compute table[positions][2][pairs] with cos and sin of p * theta_i, in double (base/math.h).
 void rope_table(int64_t positions, int64_t pairs, const RopeFrequencies& f, float* table);
 
 }  // namespace mudd
