@@ -1,4 +1,4 @@
-// The pointwise activations that linear, glu and activation know by name; formulas in simd/activations.h.
+// The pointwise activations of linear, glu and activation, by name; formulas in simd/activations.h.
 #pragma once
 
 #include <cstdint>

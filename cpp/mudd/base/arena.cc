@@ -9,12 +9,13 @@
 namespace mudd {
 namespace {
 
-// Where booked arenas begin: no process can map it (not canonical on x86-64, above the user's half on aarch64).
+// The start of booked arenas: no process can map it (not canonical on x86-64, above the user's half on
+// aarch64).
 std::byte* booked_address() { return reinterpret_cast<std::byte*>(uintptr_t{1} << 62); }
 
 }  // namespace
 
-// Booked addresses are not mapped, so that a plan takes nothing of a limited address space (ulimit -v).
+// Booked addresses are not mapped, so a plan uses no part of a limited address space (ulimit -v).
 Arena::Arena(int64_t bytes, bool booked_only) : bytes_(bytes) {
   if (bytes == 0) return;
   if (booked_only) {
@@ -23,7 +24,7 @@ Arena::Arena(int64_t bytes, bool booked_only) : bytes_(bytes) {
   }
   void* p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) throw std::bad_alloc();
-  madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a wish: fewer TLB misses; refusal is fine
+  madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a hint: fewer TLB misses; it may be refused
   data_ = static_cast<std::byte*>(p);
 }
 

@@ -1,5 +1,4 @@
-// Arena: the one allocation a plan works in. Pages come straight from the system (zeroed; huge pages are
-// requested).
+// Arena: the one allocation of a plan. Pages come directly from the system (zeroed; huge pages are requested).
 #pragma once
 
 #include <cstddef>
@@ -11,8 +10,8 @@ constexpr int64_t kAlignment = 64;  // cache line, and the widest vector
 
 constexpr int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Hands out cache-line-aligned pieces of one allocation. With a null base each piece is null and used() still adds
-// up, so that the same function sizes the scratch and takes it.
+// Splits one allocation into cache-line-aligned pieces. With a null base each piece is null and used() still
+// adds up, so the same function computes the scratch size and assigns the pieces.
 class Pieces {
  public:
   explicit Pieces(std::byte* base) : base_(base) {}
@@ -35,8 +34,8 @@ class Pieces {
 class Arena {
  public:
   Arena() = default;
-  // Throws std::bad_alloc when the system has no memory. booked_only: addresses without memory behind them,
-  // to plan what would not fit; touching them ends the program.
+  // Throws std::bad_alloc if the system has no memory. booked_only: addresses without memory, to plan a model
+  // that would not fit; an access ends the program.
   explicit Arena(int64_t bytes, bool booked_only = false);
   ~Arena();
   Arena(Arena&& other) noexcept;
@@ -46,7 +45,7 @@ class Arena {
 
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  // Gives the memory back and keeps the addresses: zeros, until something is written again.
+  // Release the memory and keep the addresses: they read as zeros until the next write.
   void release();
 
  private:

@@ -1,4 +1,4 @@
-// One object from two threads at once is an error of the caller, not a race: it has one user at a time.
+// A check that an object has one user at a time: two threads at once are an error of the caller, not a race.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace mudd {
 
-// Member of an object with one user at a time. Moving the object leaves both without a user.
+// The member of an object that has one user at a time. Moving the object leaves both without a user.
 class BusyFlag {
  public:
   BusyFlag() = default;
@@ -20,7 +20,7 @@ class BusyFlag {
   std::atomic<bool> taken_{false};
 };
 
-// Uses an object for as long as it lives; StateError if somebody else does.
+// Uses an object during its lifetime; StateError if another user does.
 class Busy {
  public:
   Busy(BusyFlag& flag, const char* object) : flag_(flag) {

@@ -1,6 +1,7 @@
-// Which numbers dropout keeps (Srivastava et al. 2014): a pure function of (seed, place, step, sample, position,
-// element), so the backward pass draws the same again, and no order, thread, cut of the batch or rank changes it.
-//   kept  <=>  word e mod 4 of Philox(key of seed and place)(step, sample, position, e / 4) >= threshold
+// The elements that dropout keeps (Srivastava et al. 2014): a pure function of (seed, place, step, sample,
+// position, element), so the backward pass draws the same, and no order, thread, split of the batch or rank
+// changes it.
+//   kept  <=>  element e mod 4 of Philox(key of seed and place)(step, sample, position, e / 4) >= threshold
 #pragma once
 
 #include <algorithm>
@@ -15,8 +16,8 @@ namespace mudd {
 struct Dropout {
   PhiloxKey key;
   uint32_t step = 0, sample = 0;  // sample: of the first row, counted over the whole run
-  uint32_t threshold = 0;         // 0: everything is kept
-  float kept = 1.0f;              // factor of what is kept, 1 / (1 - rate)
+  uint32_t threshold = 0;         // 0: keep everything
+  float kept = 1.0f;              // factor of kept elements, 1 / (1 - rate)
 
   Dropout() = default;
   // rate in [0, 1)
@@ -28,7 +29,7 @@ struct Dropout {
         kept(static_cast<float>(1.0 / (1.0 - rate))) {}
 
   explicit operator bool() const { return threshold > 0; }
-  // Factor of one element of a sample counted from `sample`.
+  // Return the factor of one element of a sample, counted from `sample`.
   float factor(int64_t of_sample, int64_t position, int64_t element) const {
     const auto narrow = [](int64_t n) { return static_cast<uint32_t>(n); };
     const PhiloxBlock words =

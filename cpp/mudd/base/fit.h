@@ -10,8 +10,8 @@ struct Line {
   double slope_error = 0;  // standard error of the slope; 0 for fewer than three points
 };
 
-// The line that is nearest to the points (x[i], y[i]) in y. Error for fewer than two points, for points that are
-// not finite, or for all x equal.
+// Return the least-squares line through the points (x[i], y[i]). Error for fewer than two points, for points
+// that are not finite, or for all x equal.
 Line fit_line(std::span<const double> x, std::span<const double> y);
 
 }  // namespace mudd

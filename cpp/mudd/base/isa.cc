@@ -36,7 +36,7 @@ unsigned long long xcr0() {
   return (static_cast<unsigned long long>(hi) << 32) | lo;
 }
 
-// Linux hands out the AMX tile registers only on request of the process.
+// Linux enables the AMX tile registers only at the request of the process.
 bool ask_for_amx() {
   constexpr int kArchReqXcompPerm = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;

@@ -1,4 +1,4 @@
-// The rows of kernel tables that the active level chooses, by name (mc.isa(detail=True)).
+// The kernel-table rows that the active level chooses, by name (mc.isa(detail=True)).
 #pragma once
 
 #include <span>
@@ -7,13 +7,13 @@
 
 namespace mudd {
 
-// A row without its functions: the kernel (gemm_bf16) and the level that it is built for (avx512_bf16).
+// A row without its functions: the kernel (gemm_bf16) and its level (avx512_bf16).
 struct KernelName {
   const char* name;
   const char* level;
 };
 
-// The row that choose() returns.
+// Return the name of the row that choose() returns.
 template <class K>
 KernelName chosen(std::span<const KernelRow<K>> rows) {
   const K* best = &choose(rows);

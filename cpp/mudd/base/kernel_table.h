@@ -1,6 +1,6 @@
 // The kernel table: a row for each level that a kernel is built for, best level first. MUDD_DECLARE_KERNELS (in
-// the header of an op) and MUDD_KERNEL_ROWS (in its .cc) are the one list of levels; the lookup, tests and benches
-// walk the rows.
+// the header of an op) and MUDD_KERNEL_ROWS (in its .cc) are the only list of levels; the lookup, tests and
+// benchmarks iterate over the rows.
 #pragma once
 
 #include <cstring>
@@ -10,8 +10,8 @@
 #include "mudd/base/isa.h"
 #include "mudd/base/test_build.h"
 
-// Declares `name`, a struct of function pointers, at every level that a kernel-inl.h is built for. Emulations are
-// in the testing build alone, all but them and portable on x86-64 alone.
+// Declare `name`, a struct of function pointers, at every level that a kernel-inl.h is built for. Emulations
+// exist in the testing build only; on other CPUs than x86-64, only they and portable exist.
 #define MUDD_DECLARE_AT(level, Kernels, name) \
   namespace level {                           \
   extern const Kernels name;                  \
@@ -50,7 +50,7 @@
 namespace mudd {
 
 // One row: a struct of function pointers K built for one level.
-// "emu_..." rows emulate a unit for bf16: built for the baseline, null in the product.
+// "emu_..." rows emulate hardware bf16: built for the baseline, null outside the testing build.
 template <class K>
 struct KernelRow {
   const char* name;   // rms_norm_f32
@@ -61,8 +61,8 @@ struct KernelRow {
   bool runs_here() const { return emulated() || parse_isa(level) <= detected_isa(); }
 };
 
-// The best row that the active level allows; chosen once, when an op is planned. Where tests ask for an emulation,
-// its row.
+// Return the best row that the active level allows, or the emulation that a test requests. Called once, when an
+// op is planned.
 template <class K>
 const K& choose(std::span<const KernelRow<K>> rows) {
   if (const char* emulation = emulated_level())

@@ -28,10 +28,10 @@ uint64_t to_bits(double x) {
   return bits;
 }
 
-// 2^n for n in [-1022, 1023].
+// Return 2^n for n in [-1022, 1023].
 double power_of_two(int n) { return from_bits(static_cast<uint64_t>(n + 1023) << 52); }
 
-// Nearest integer of |x| < 2^51, halves to even.
+// Return the nearest integer of |x| < 2^51, halves to even.
 double nearest(double x) { return (x + 0x1.8p52) - 0x1.8p52; }
 
 // A value as the unevaluated sum high + low, |low| <= ulp(high) / 2.
@@ -44,7 +44,7 @@ Pair fast_sum(double a, double b) {  // |a| >= |b|
   return {s, b - (s - a)};
 }
 
-// a * b exactly, by Dekker's product over Veltkamp's splitting (1971). |a|, |b| below 2^970.
+// Return a * b exactly, by Dekker's algorithm with Veltkamp's splitting (1971). |a|, |b| below 2^970.
 Pair product(double a, double b) {
   constexpr double kSplit = 0x1p27 + 1;
   const double ca = kSplit * a, cb = kSplit * b;
@@ -58,7 +58,7 @@ Pair product(Pair a, Pair b) {
   return fast_sum(p.high, p.low + (a.high * b.low + a.low * b.high));
 }
 
-// x^n by repeated squaring with twice the precision; where that leaves the range of the splitting, plainly.
+// Return x^n by repeated squaring with twice the precision; in plain double outside the range of the splitting.
 double integer_power(double x, int64_t n) {
   const bool inverse = n < 0;
   Pair result{1, 0}, square{x, 0};
@@ -78,7 +78,8 @@ double integer_power(double x, int64_t n) {
   return q + q * (((1 - back.high) - back.low) - q * result.low);
 }
 
-// Quarter turns n and the rest high + low, |high| <= pi/4, of x = n pi/2 + rest (Cody and Waite 1980).
+// Return the quarter turns n, and the rest high + low, |high| <= pi/4, of x = n pi/2 + rest (Cody and Waite
+// 1980).
 int quarter_turns(double x, Pair* rest) {
   check(x >= -kMaxAngle && x <= kMaxAngle, "math", "angle: expected at most ", kMaxAngle, " radians, got ", x);
   const double n = nearest(x * (2 / kPi));
@@ -91,7 +92,7 @@ int quarter_turns(double x, Pair* rest) {
   return static_cast<int>(static_cast<int64_t>(n) & 3);
 }
 
-// Taylor's series on |high| <= pi/4; the first terms left out are below 2^-58 of the value.
+// Taylor's series on |high| <= pi/4; the first omitted terms are below 2^-58 of the value.
 double sin_near_zero(Pair a) {
   const double z = a.high * a.high;
   double p = 1 / 355687428096000.0;
@@ -108,7 +109,7 @@ double cos_near_zero(Pair a) {
   for (double c : {-1 / 87178291200.0, 1 / 479001600.0, -1 / 3628800.0, 1 / 40320.0, -1 / 720.0, 1 / 24.0})
     p = p * z + c;
   const double half = 0.5 * z;
-  const double first = 1 - half;  // its rounding error is given back
+  const double first = 1 - half;  // its rounding error is added back
   return first + (((1 - first) - half) + (z * z * p - a.high * a.low));
 }
 
@@ -152,7 +153,7 @@ double log(double x) {
     m *= 0.5;
     e += 1;
   }
-  // ln(1 + f) = 2 atanh(s) with s = f / (2 + f); 2s = f - s f keeps the exact f in front.
+  // ln(1 + f) = 2 atanh(s) with s = f / (2 + f); 2s = f - s f keeps the exact f first.
   const double f = m - 1, s = f / (2 + f), z = s * s;
   double p = 2 / 23.0;
   for (double c : {2 / 21.0, 2 / 19.0, 2 / 17.0, 2 / 15.0, 2 / 13.0, 2 / 11.0, 2 / 9.0, 2 / 7.0, 2 / 5.0, 2 / 3.0})

@@ -1,7 +1,7 @@
-// Elementary functions in double precision, ours: the C library picks its code by CPU, so its last bits differ
-// between machines (contracts 5). Only + - * / and the exactly rounded square root are used, no fma, so every
-// x86-64 CPU gives the same bits. For schedules, initial values, RoPE tables and bias corrections, not for
-// kernels. Stated errors are checked against long double in tests/cpp/math_test.cc; ulp = units in the last place.
+// Elementary functions in double precision. The C library chooses its code by CPU, so its last bits differ
+// between machines (contracts 5); these use only + - * / and the exactly rounded square root, no fma, and have
+// the same bits on every CPU. For schedules, initial values, RoPE tables and bias corrections, not for kernels.
+// The errors below are checked against long double in tests/cpp/math_test.cc; ulp = units in the last place.
 #pragma once
 
 namespace mudd::math {
@@ -16,6 +16,6 @@ double cos(double x);   // the same
 // x^y. For integral y below 2^31: 1 ulp. Else x must be positive: 2 + |y ln x| ulp.
 double pow(double x, double y);
 
-constexpr double kMaxAngle = 1.6e6;  // about 2^20 quarter turns: where the reduction below stays exact
+constexpr double kMaxAngle = 1.6e6;  // about 2^20 quarter turns: the range of an exact reduction
 
 }  // namespace mudd::math

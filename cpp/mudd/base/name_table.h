@@ -1,5 +1,5 @@
-// Names of the members of an enum, in their order. A macro that lists them, LIST(each), gives both from one list:
-// enum class E { LIST(MUDD_MEMBER) }, and names[] = {LIST(MUDD_NAME)}.
+// Names of an enum's members, in order. A macro that lists them, LIST(each), creates both from one list: enum
+// class E { LIST(MUDD_MEMBER) }, and names[] = {LIST(MUDD_NAME)}.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace mudd {
 
-// The position of a name in a table. Error that lists all names for any other: "[where] what: expected one of
-// ...".
+// Return the position of a name in a table. Any other name is an Error that lists all names: "[where] what:
+// expected one of ...".
 template <class Table, class NameOf = std::identity>
 size_t position_of(const Table& table, const std::string& name, const char* where, const char* what,
                    NameOf name_of = {}) {

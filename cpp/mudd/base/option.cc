@@ -32,7 +32,7 @@ std::string text_of(const OptionValue& value) {
   return text.str();
 }
 
-// The type of an option with its article.
+// Return the type of an option with its article.
 const char* type_of(const OptionValue& fallback) {
   static constexpr const char* names[] = {"a bool", "an int", "a number", "a str"};
   return names[fallback.index()];

@@ -1,5 +1,5 @@
-// A named value that an op or an optimizer can be given. The declaration has its type, default, bounds and help,
-// and checks a given value.
+// A named option of an op or an optimizer. The declaration has its type, default, bounds and help, and checks a
+// value.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace mudd {
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
 using OptionValues = std::map<std::string, OptionValue>;
 
-// The numbers that an option may have; all of them are finite.
+// The range of a numeric option; all values are finite.
 struct Bounds {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
   bool low_open = false, high_open = false;
@@ -30,24 +30,24 @@ struct Option {
   OptionValue fallback;  // its alternative is the option's type
   std::string help;
   Bounds bounds{};                     // of numbers
-  std::vector<std::string> choices{};  // of words; empty: any
+  std::vector<std::string> choices{};  // of strings; empty: any
 
-  // The allowed values in words: "a number in [0, 1)".
+  // Return the allowed values as a phrase: "a number in [0, 1)".
   std::string expected() const;
-  // Converts an int where a number is expected. Error for a value that is not allowed, TypeMistake for one of
+  // Convert an int to a number if the option is one. Error for a value that is not allowed, TypeMistake for
   // another type; both name `owner`, the option and the value.
   OptionValue checked(const char* owner, const OptionValue& value) const;
 };
 
 namespace option {
 
-// Options by type. The default of a word is one of its choices; without choices any word.
+// Options by type. The default of a string option is one of its choices; without choices any string.
 Option number(std::string name, double fallback, Bounds bounds, std::string help);
 Option integer(std::string name, int64_t fallback, Bounds bounds, std::string help);
 Option flag(std::string name, bool fallback, std::string help);
 Option word(std::string name, std::string fallback, std::vector<std::string> choices, std::string help);
 
-// The declaration of this name, or null.
+// Return the declaration of this name, or null.
 template <class Declared>
 const Declared* find(const std::vector<Declared>& declared, const std::string& name) {
   for (const Declared& one : declared)
@@ -57,7 +57,7 @@ const Declared* find(const std::vector<Declared>& declared, const std::string& n
 
 [[noreturn]] void fail_unknown(const char* owner, const std::string& name, const std::vector<Option>& declared);
 
-// The given values, each checked. Error for a name that is not declared; it lists the declared ones.
+// Check each value. Error for a name that is not declared; it lists the declared ones.
 template <class Declared>
 OptionValues checked(const char* owner, const std::vector<Declared>& declared, OptionValues given) {
   for (auto& [name, value] : given) {

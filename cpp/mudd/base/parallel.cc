@@ -22,9 +22,9 @@
 namespace mudd {
 namespace {
 
-std::atomic<int> g_threads{0};        // 0: not asked for
+std::atomic<int> g_threads{0};        // 0: not set
 std::atomic<bool> g_computed{false};  // a parallel region has run in this process
-std::atomic<bool> g_forked{false};    // we are the child of a process that had computed
+std::atomic<bool> g_forked{false};    // this process is the child of a process that had computed
 
 void in_child() {
   if (g_computed.load()) g_forked.store(true);
@@ -32,7 +32,7 @@ void in_child() {
 
 int default_threads() { return std::clamp(omp_get_max_threads(), 1, kMaxThreads); }
 
-// Rounding to nearest, flush-to-zero and denormals-are-zero for the life of the object.
+// Round to nearest, flush-to-zero and denormals-are-zero during the lifetime of the object.
 class FloatState {
  public:
 #if defined(__x86_64__)
@@ -67,8 +67,8 @@ struct Failure {
   }
 };
 
-// The two barriers of a parallel region, for ThreadSanitizer: it does not see those of libgomp, which is not
-// instrumented. Order between tasks is not stated, so that a race between two of them is found.
+// The two barriers of a parallel region for ThreadSanitizer, which does not see the barriers of libgomp (not
+// instrumented). Tasks stay unordered, so it finds a race between two of them.
 struct Barriers {
 #if defined(__SANITIZE_THREAD__)
   void before() { __tsan_release(&begin); }
@@ -101,7 +101,8 @@ int num_threads() {
   return asked > 0 ? asked : default_threads();
 }
 
-// Not watched by ThreadSanitizer: libgomp hands the variables of the region over where it cannot see. Tasks are.
+// Not checked by ThreadSanitizer: libgomp passes the variables of the region through code that it cannot see.
+// Tasks are.
 MUDD_NOT_WATCHED void detail::run_tasks(int64_t n_tasks, TaskFn fn, void* context) {
   static const bool registered = [] {
     pthread_atfork(nullptr, nullptr, in_child);

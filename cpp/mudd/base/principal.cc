@@ -11,7 +11,7 @@ namespace {
 using Rows = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Matrix = Eigen::MatrixXd;
 
-// Singular values below this part of the largest one are rounding of the Gram matrix.
+// Singular values below this fraction of the largest one are rounding errors of the Gram matrix.
 constexpr double kRounding = 1e-7;
 
 }  // namespace

@@ -4,10 +4,10 @@
 // A draw is a pure function of (key, counter), so results depend on no call order, thread or rank (contracts 5):
 //   key     = (seed, hash of the purpose or of the parameter's name)
 //   counter = (step, global sample, layer, element)
-// One call gives four independent 32-bit words; element e of a tensor is word e % 4 of the block e / 4.
+// One call returns four independent 32-bit values; element e of a tensor is value e % 4 of the block e / 4.
 //
 //   const PhiloxKey key = philox_key(seed, "init.blocks.0.attn.q.w");
-//   fill_normal(w, begin, end, stddev, key);     // the same values for any cut of [0, n)
+//   fill_normal(w, begin, end, stddev, key);     // the same values for any split of [0, n)
 //
 // The normals use base/math.h, so they have the same bits on every CPU.
 #pragma once
@@ -34,20 +34,21 @@ struct PhiloxCounter {
 
 using PhiloxBlock = std::array<uint32_t, 4>;
 
-// FNV-1a over the bytes of a purpose, e.g. "data.permutation" or a parameter's name.
+// Hash the bytes of a purpose with FNV-1a, e.g. "data.permutation" or a parameter's name.
 constexpr uint32_t hash_purpose(std::string_view purpose) {
   uint32_t h = 2166136261u;
   for (const char c : purpose) h = (h ^ static_cast<uint8_t>(c)) * 16777619u;
   return h;
 }
 
-// Key of one purpose. The upper half of a 64-bit seed is folded into the hash; it is zero for everyday seeds.
+// Return the key of one purpose. The upper half of a 64-bit seed is folded into the hash; it is zero for usual
+// seeds.
 constexpr PhiloxKey philox_key(uint64_t seed, std::string_view purpose) {
   const uint32_t high = static_cast<uint32_t>(seed >> 32);
   return {static_cast<uint32_t>(seed), hash_purpose(purpose) ^ (high * 0x9E3779B9u)};
 }
 
-// Ten rounds of Philox4x32.
+// Run ten rounds of Philox4x32.
 constexpr PhiloxBlock philox(PhiloxCounter counter, PhiloxKey key) {
   PhiloxBlock x = {counter.step, counter.sample, counter.layer, counter.element};
   for (int round = 0; round < 10; ++round) {
@@ -61,13 +62,13 @@ constexpr PhiloxBlock philox(PhiloxCounter counter, PhiloxKey key) {
   return x;
 }
 
-// Uniform in [0, 1) with 24 bits: every value is exact in fp32.
+// Return a uniform value in [0, 1) with 24 bits: exact in fp32.
 constexpr float uniform(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
-// Uniform in [0, 1) with 32 bits.
+// Return a uniform value in [0, 1) with 32 bits.
 constexpr double uniform_double(uint32_t word) { return static_cast<double>(word) * 0x1p-32; }
 
-// Four standard normals from one block (Box and Muller, 1958); |value| is at most 6.67.
+// Return four standard normal values from one block (Box and Muller, 1958); |value| is at most 6.67.
 inline std::array<double, 4> normals(const PhiloxBlock& words) {
   std::array<double, 4> out;
   for (int i = 0; i < 4; i += 2) {
@@ -82,13 +83,13 @@ inline std::array<double, 4> normals(const PhiloxBlock& words) {
 
 namespace detail {
 
-// Block of element e: elements beyond 2^34 carry into the layer word.
+// Return the block of element e: elements from 2^34 carry into the layer of the counter.
 constexpr PhiloxBlock element_block(int64_t element, uint32_t step, PhiloxKey key) {
   const uint64_t block = static_cast<uint64_t>(element) / 4;
   return philox({step, 0, static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(block)}, key);
 }
 
-// out[e - begin] = stddev * normal(e) or low + (high - low) * uniform(e), one block for four elements.
+// Set out[e - begin] = stddev * normal(e) or low + (high - low) * uniform(e), one block for four elements.
 template <class FromBlock>
 void fill(float* out, int64_t begin, int64_t end, uint32_t step, PhiloxKey key, FromBlock&& from_block) {
   for (int64_t e = begin; e < end;) {
@@ -102,8 +103,8 @@ void fill(float* out, int64_t begin, int64_t end, uint32_t step, PhiloxKey key, 
 
 }  // namespace detail
 
-// Elements [begin, end) of the normal tensor of `key`: mean 0, standard deviation `stddev`; out has end - begin
-// floats.
+// Write elements [begin, end) of the normal tensor of `key`: mean 0, standard deviation `stddev`; out has end -
+// begin floats.
 inline void fill_normal(float* out, int64_t begin, int64_t end, double stddev, PhiloxKey key, uint32_t step = 0) {
   detail::fill(out, begin, end, step, key, [stddev](const PhiloxBlock& words) {
     auto z = normals(words);
@@ -112,11 +113,11 @@ inline void fill_normal(float* out, int64_t begin, int64_t end, double stddev, P
   });
 }
 
-// The same of the normal distribution cut at two of its deviations (an element outside is drawn again, from the
-// step after), stretched so that what remains has standard deviation `stddev`.
+// The same for the normal distribution truncated at two deviations (an element outside is drawn again, with the
+// next step as counter), scaled so that the result has standard deviation `stddev`.
 inline void fill_truncated_normal(float* out, int64_t begin, int64_t end, double stddev, PhiloxKey key,
                                   uint32_t step = 0) {
-  constexpr double kRest = 0.87962566103423978;  // deviation of the standard normal cut at 2
+  constexpr double kRest = 0.87962566103423978;  // deviation of the standard normal truncated at 2
   detail::fill(out, begin, end, step, key, [](const PhiloxBlock& words) { return normals(words); });
   for (int64_t e = begin; e < end; ++e) {
     double z = out[e - begin];
@@ -126,8 +127,8 @@ inline void fill_truncated_normal(float* out, int64_t begin, int64_t end, double
   }
 }
 
-// Elements [begin, end) of the uniform tensor of `key` in [low, high), rounded to fp32; out has end - begin
-// floats.
+// Write elements [begin, end) of the uniform tensor of `key` in [low, high), rounded to fp32; out has end -
+// begin floats.
 inline void fill_uniform(float* out, int64_t begin, int64_t end, double low, double high, PhiloxKey key,
                          uint32_t step = 0) {
   detail::fill(out, begin, end, step, key, [low, high](const PhiloxBlock& words) {

@@ -1,5 +1,5 @@
-// RoomError: what a run got, and could not know before, is more than it has memory for. A message and exit code 2
-// (mudd_core.base.errors.UserError), nothing written.
+// RoomError: a run received more data than it has memory for, which it could not know before. Exit code 2 with
+// a message (mudd_core.base.errors.UserError); nothing is written.
 #pragma once
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// Whole pieces of a size. Not for files of one instruction set, which share no inline functions.
+// Rounding of sizes. Not for files of one instruction set, which share no inline functions.
 #pragma once
 
 #include <cstdint>

@@ -8,10 +8,10 @@
 namespace mudd {
 namespace {
 
-constexpr int64_t kChunk = 64;  // numbers of a row that are summed at a time
+constexpr int64_t kChunk = 64;  // elements of a row that are summed at a time
 
-// to = the sum of columns [column, column + n) of row r over the leaves. False, and nothing written, where none
-// has met the row.
+// Set `to` to the sum of columns [column, column + n) of row r over the leaves. Return false, and write
+// nothing, if no leaf has the row.
 bool sum_row(std::span<const RowGradient> leaves, int64_t r, int64_t column, int64_t n, float* to) {
   if (leaves.size() == 1) {
     const float* row = leaves[0].row(r);

@@ -1,5 +1,5 @@
-// The gradient of a table (embeddings) of which a step reads few rows: it keeps these rows; all other rows are
-// zeros.
+// The gradient of a table (embeddings) of which a step reads few rows: it stores these rows; all others are
+// zero.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,22 @@ namespace mudd {
 struct RowGradient {
   int64_t table_rows = 0, width = 0;
   int64_t capacity = 0;      // rows that fit `values`
-  float* values = nullptr;   // [count, width], in the order in which rows were first met
+  float* values = nullptr;   // [count, width], in the order of their first occurrence
   int32_t* place = nullptr;  // [table_rows]: the row of values, or -1: zeros
   int64_t count = 0;
 
   const float* row(int64_t r) const { return place[r] < 0 ? nullptr : values + place[r] * width; }
-  // Numbers [begin, begin + n) of the whole table, row by row, zeros included.
+  // Copy elements [begin, begin + n) of the whole table, row by row, zeros included.
   void copy(int64_t begin, int64_t n, float* to) const;
 };
 
-// The sum of one table's gradients over processes, in the order of base/shard_tree.h. Processes that have not met
-// a row are left out of its sum: sums are never -0, so adding their zeros would change no bit.
+// The sum of one table's gradients over processes, in the order of base/shard_tree.h. Processes without a row
+// are skipped in its sum: sums are never -0, so adding their zeros would change no bit.
 class RowTotal {
  public:
   RowTotal() = default;
   explicit RowTotal(std::vector<RowGradient> leaves) : leaves_(std::move(leaves)) {}
-  // As RowGradient::copy.
+  // The same as RowGradient::copy.
   void copy(int64_t begin, int64_t n, float* to) const;
 
  private:

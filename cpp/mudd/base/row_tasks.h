@@ -1,5 +1,5 @@
-// Threads over rows: blocks of about kTaskElements elements of elementwise ops; tasks that need scratch of their
-// own.
+// Threads over rows: blocks of about kTaskElements elements for elementwise ops, and tasks with scratch for
+// each worker.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 
 namespace mudd {
 
-constexpr int64_t kTaskElements = 16384;  // 64 KiB of fp32 per operand: in L2, and worth waking a thread for
+constexpr int64_t kTaskElements = 16384;  // 64 KiB of fp32 per operand: fits L2, and worth waking a thread
 
-// body(begin, end) for blocks that cover [0, rows), cut by shape.
+// Call body(begin, end) for blocks that cover [0, rows), split by shape.
 template <class Body>
 void parallel_rows(int64_t rows, int64_t cols, Body body) {
   const int64_t block = std::max<int64_t>(1, kTaskElements / std::max<int64_t>(1, cols));
@@ -21,7 +21,7 @@ void parallel_rows(int64_t rows, int64_t cols, Body body) {
                [&](int64_t task, int) { body(task * block, std::min(rows, (task + 1) * block)); });
 }
 
-// Runs body(task, scratch) for all tasks on at most `slots` workers: scratch was planned for that many, and the
+// Call body(task, scratch) for all tasks on at most `slots` workers: scratch was planned for them, and the
 // thread count may have been raised since.
 template <class Body>
 void tasks_with_scratch(int64_t tasks, int64_t slots, std::byte* scratch, int64_t bytes, Body body) {

@@ -19,20 +19,20 @@ static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<int> g_stop{0};  // 0 none, -1 without a signal, else the signal
 std::atomic<int> g_save{0};
 
-// The signals of a stop, those that quit first. A shell and its terminal send one SIGHUP each.
+// The signals of a stop; the ones that quit come first. A shell and its terminal send one SIGHUP each.
 constexpr std::array kStops = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 constexpr std::span<const int> kQuits = std::span(kStops).first(2);
 constexpr int kSave = SIGUSR2;
 constexpr int kCount = kStops.size() + 1;
 struct sigaction g_before[kCount];
 bool g_installed = false;
-bool g_says = true;  // a request is answered on standard error
+bool g_says = true;  // answer a request on standard error
 
 int signal_at(int i) { return i + 1 < kCount ? kStops[i] : kSave; }
 
 void say(const char* text) {
   const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
-  (void)written;  // nobody to tell
+  (void)written;  // no place to report it
 }
 
 void on_signal(int signal) {
@@ -59,7 +59,7 @@ void install_stop_handlers(bool says) {
   struct sigaction action = {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;  // a file read or write must not fail because somebody asked to stop
+  action.sa_flags = SA_RESTART;  // a stop request must not fail a read or write of a file
   for (int i = 0; i < kCount; ++i) {
     sigaction(signal_at(i), &action, &g_before[i]);
     const bool nohup = signal_at(i) == SIGHUP && g_before[i].sa_handler == SIG_IGN;

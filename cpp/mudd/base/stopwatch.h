@@ -1,4 +1,4 @@
-// Stopwatch: adds the seconds of its life to a sum.
+// Stopwatch: adds the seconds of its lifetime to a sum.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// What only the testing build defines (cpp/testing): null in the product, where the linker leaves nothing of it.
+// Functions that only the testing build defines (cpp/testing): null otherwise, and removed by the linker.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace mudd::testing {
 
-// Kills the process at the n-th passage of the point that MUDD_KILL_AT=<point>[:n] names.
+// Kill the process at the n-th passage of the point that MUDD_KILL_AT=<point>[:n] names.
 MUDD_TEST_BUILD void reach(std::string_view point);
 
 inline bool linked() { return &reach != nullptr; }

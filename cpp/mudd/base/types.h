@@ -1,6 +1,6 @@
 // Number types and tensor views shared by all folders of the core.
 //
-// Shape letters used in names all over the code:
+// Shape letters in names of all files:
 //   B samples, T positions, R rows (B*T tokens), D model width, F feed-forward width,
 //   H query heads, G key/value heads, K (in GEMMs) the summed axis, V vocabulary, S shards.
 #pragma once
@@ -15,7 +15,7 @@ namespace mudd {
 // f16 (IEEE half) is a type of stored weights only: values and results of a graph are never f16.
 enum class DType : uint8_t { f32, bf16, i32, f64, u8, f16 };
 
-// A bfloat16 is the upper half of an fp32; arithmetic happens in fp32 after widening.
+// A bfloat16 is the upper half of an fp32; it is converted to fp32 for arithmetic.
 struct bf16 {
   uint16_t bits;
 };
@@ -37,12 +37,12 @@ constexpr int64_t size_of(DType t) {
 
 const char* name_of(DType t);
 
-// Which way a stored matrix [rows, cols] is packed as the right operand of a product:
-// plain sums over rows (y = x W), transposed sums over columns (dx = dy W^T, logits = h E^T).
+// The packing of a stored matrix [rows, cols] as the right operand of a GEMM: plain sums over rows (y = x W),
+// transposed sums over columns (dx = dy W^T, logits = h E^T).
 enum class Pack : uint8_t { plain, transposed };
 
-// Where numbers begin and of which type they are, f32 or bf16; made from a plain pointer. What kernels of every
-// level see is always inlined: no copy of it may come from a file built with a level's instructions.
+// The start of an array and its type, f32 or bf16; converts from a plain pointer. Always inlined because
+// kernels of every level use it: no copy may come from a file built with a level's instructions.
 #define MUDD_ALWAYS_INLINE [[gnu::always_inline]]
 struct Cells {
   void* data = nullptr;
@@ -56,7 +56,7 @@ struct Cells {
   MUDD_ALWAYS_INLINE float* f32() const { return static_cast<float*>(data); }
   MUDD_ALWAYS_INLINE bf16* b16() const { return static_cast<bf16*>(data); }
   MUDD_ALWAYS_INLINE f16* h16() const { return static_cast<f16*>(data); }
-  // n numbers further.
+  // Return the cells n elements later.
   MUDD_ALWAYS_INLINE Cells operator+(int64_t n) const {
     return {static_cast<char*>(data) + (type == DType::f32 ? 4 : 2) * n, type};
   }
@@ -82,7 +82,7 @@ struct ConstCells {
   MUDD_ALWAYS_INLINE ConstCells& operator+=(int64_t n) { return *this = *this + n; }
 };
 
-// Shape and dtype of a value before it has a place.
+// The shape and dtype of a value without memory.
 struct TensorSpec {
   std::vector<int64_t> shape;
   DType dtype = DType::f32;
@@ -94,11 +94,11 @@ struct TensorSpec {
   std::string text() const;  // "f32[2, 8, 64]"
 };
 
-// Whether a value holds real numbers that an op of activations takes: fp32, or bf16 where the graph stores so.
+// Return true if an op can read a value as an activation: fp32, or bf16 in a graph that stores bf16.
 inline bool is_real(const TensorSpec& s) { return s.dtype == DType::f32 || s.dtype == DType::bf16; }
 
-// A tensor as ops see it: all axes but the last flattened into rows. Never owns its memory.
-// `stride` counts elements between rows and may exceed `cols` (the value lies inside a larger slab).
+// A tensor in ops: all axes but the last flattened into rows. Never owns its memory. `stride` counts elements
+// between rows and may exceed `cols` (if the value is inside a larger slab).
 struct Tensor {
   void* data = nullptr;
   int64_t rows = 0;

@@ -19,7 +19,7 @@ struct ActivationTag {
   static constexpr Activation kind = A;
 };
 
-// Turns the run-time name into a compile-time one, outside the loops.
+// Convert the run-time name to a compile-time one, outside the loops.
 template <class Body>
 inline void with_activation(Activation a, Body body) {
   switch (a) {
@@ -32,7 +32,7 @@ inline void with_activation(Activation a, Body body) {
   }
 }
 
-// 2u of gelu_tanh and its derivative by x.
+// Return 2u of gelu_tanh and its derivative by x.
 inline Vec gelu_argument(Vec x) {
   const Vec z = x * x;
   return x * fma(Vec::set1(2 * 0.7978845608f * 0.044715f), z, Vec::set1(2 * 0.7978845608f));
@@ -41,8 +41,8 @@ inline Vec gelu_argument_derivative(Vec x) {
   return fma(Vec::set1(6 * 0.7978845608f * 0.044715f), x * x, Vec::set1(2 * 0.7978845608f));
 }
 
-// Phi(x), from the tail Q = 1 - Phi(|x|) by formula 7.1.26 of Abramowitz and Stegun at |x|/sqrt 2
-// (absolute error 8e-8); `bell` is exp(-x^2/2). The tail is used directly for negative x: no cancellation.
+// Return Phi(x), from the tail Q = 1 - Phi(|x|) by formula 7.1.26 of Abramowitz and Stegun at |x|/sqrt 2
+// (absolute error 8e-8); `bell` is exp(-x^2/2). For negative x the tail is the result, so nothing cancels.
 inline Vec normal_distribution(Vec x, Vec bell) {
   const Vec one = Vec::set1(1.0f);
   const Vec t = one / fma(Vec::set1(0.3275911f * 0.70710678f), abs(x), one);
@@ -55,7 +55,7 @@ inline Vec normal_distribution(Vec x, Vec bell) {
   return select(less(x, Vec::zero()), tail, one - tail);
 }
 
-// s(z) and s(-z) = 1 - s(z) of the logistic function, neither by cancellation.
+// The logistic function s(z) and s(-z) = 1 - s(z), both without cancellation.
 struct Logistic {
   Vec s, rest;
 };
@@ -70,7 +70,7 @@ struct ValueAndSlope {
   Vec value, slope;
 };
 
-// A(x) and A'(x); cheaper than both alone, they share the exponential. At the kink of relu the slope is 0.
+// Return A(x) and A'(x), which share the exponential. At the kink of relu the slope is 0.
 template <Activation A>
 inline ValueAndSlope activate_with_slope(Vec x) {
   const Vec one = Vec::set1(1.0f);

@@ -1,5 +1,5 @@
-// bf16 numbers in memory as Vec: loaded as fp32, rounded to nearest even on store (NaN becomes the quiet 0x7fc0).
-// Integer code at every level: the conversions of AVX512-bf16 would flush denormals.
+// bf16 values in memory as Vec: loaded as fp32, rounded to nearest even on store (NaN becomes the quiet
+// 0x7fc0). Integer code at every level: the conversions of AVX512-bf16 would flush denormals.
 #pragma once
 
 #include <cstring>
@@ -16,7 +16,7 @@ inline Vec load(const bf16* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
 }
 
-// The upper halves of its lanes are the rounded numbers.
+// Return lanes whose upper halves are the rounded values.
 inline __m512i rounded_bits(Vec v) {
   const __m512i bits = _mm512_castps_si512(v.v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -53,7 +53,7 @@ inline Vec load(const bf16* p) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16))};
 }
 
-// The upper halves of its lanes are the rounded numbers.
+// Return lanes whose upper halves are the rounded values.
 inline __m256i rounded_bits(Vec v) {
   const __m256i bits = _mm256_castps_si256(v.v);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -76,7 +76,7 @@ inline Vec pairs(Vec low, Vec high) {
 }
 inline Vec low_of(Vec word) { return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(word.v), 16))}; }
 inline Vec high_of(Vec word) {
-  // The mask stays in memory: the tiles of GEMMs leave no register for it.
+  // The mask stays in memory: the GEMM tiles leave no register for it.
   alignas(32) static constexpr int32_t kHigh[8] = {-65536, -65536, -65536, -65536, -65536, -65536, -65536, -65536};
   Vec high;
   __asm__("vandps %2, %1, %0" : "=x"(high.v) : "x"(word.v), "m"(kHigh));
@@ -91,7 +91,7 @@ inline Vec load(const bf16* p) {
   return from_bits(wide);
 }
 
-// The upper halves of its lanes are the rounded numbers.
+// Return lanes whose upper halves are the rounded values.
 inline Ints rounded_bits(Vec v) {
   const Ints bits = bits_of(v), odd = (bits >> 16) & 1;
   typedef uint32_t Unsigned __attribute__((vector_size(sizeof(Ints))));
@@ -118,10 +118,10 @@ inline Vec high_of(Vec word) { return from_bits(bits_of(word) & -65536); }
 inline Vec pairs(const bf16* low, const bf16* high) { return pairs(load(low), load(high)); }
 #endif
 
-// pairs(low, high): words of two bf16 numbers each, given as fp32 or in memory; low_of and high_of give them
-// as fp32 again.
+// pairs(low, high) combines two bf16 values, from fp32 or memory, to 32 bits; low_of and high_of return them as
+// fp32.
 
-// Two vectors that lie together.
+// Store two adjacent vectors.
 inline void store(bf16* p, Vec first, Vec second) {
 #if defined(MUDD_VEC_AVX2)
   const __m256i a = _mm256_srli_epi32(rounded_bits(first), 16), b = _mm256_srli_epi32(rounded_bits(second), 16);
@@ -133,7 +133,7 @@ inline void store(bf16* p, Vec first, Vec second) {
 #endif
 }
 
-// n numbers from p; other lanes zero.
+// Load n elements from p; other lanes are zero.
 inline Vec load(const bf16* p, int n) {
   if (n == Vec::kLanes) return load(p);
   bf16 some[Vec::kLanes] = {};
@@ -148,7 +148,7 @@ inline void store(bf16* p, Vec v, int n) {
   std::memcpy(p, all, static_cast<size_t>(n) * sizeof(bf16));
 }
 
-// Whole vectors of either type, and numbers known only at run time to be of one.
+// Overloads for whole vectors of either type, and for types known only at run time.
 inline Vec load(const float* p) { return Vec::load(p); }
 inline void store(float* p, Vec v) { v.store(p); }
 inline Vec load(ConstCells c, int64_t at, int n) {

@@ -1,20 +1,19 @@
-// Chains c = fma(a, b, c) on x86-64 without the instruction, for tiles of 4 x 8 sums: the bits of the instruction
-// at six instructions for two sums, where fused.h needs more than twelve.
+// Chains c = fma(a, b, c) on x86-64 without the fma instruction, for tiles of 4 x 8 sums. The bits are those of
+// the instruction, at six instructions for two sums; fused.h needs more than twelve.
 //
-// A product of two floats is exact in double. Their sum s is rounded to the 24 bits of a float by adding half of a
-// last place to its bits and clearing the 29 bits below, also across binades and for infinities and NaN. What
-// differs from one exact rounding is avoided, or found, and then the caller computes the tile by fused.h:
-// - s is halfway between two floats, exactly (a tie goes to the even float) or because it was rounded to double.
+// The product of two floats is exact in double. Their sum s is rounded to the 24 bits of a float: add half of a
+// last place to its bits and clear the 29 bits below, also across binades and for infinities and NaN. Cases that
+// differ from one exact rounding are excluded, or detected; then the caller computes the tile by fused.h:
+// - s is halfway between two floats, exactly (a tie rounds to the even float) or after its rounding to double.
 // Then
-//   the 29 bits are zero after the addition. No other s is rounded to the wrong side, for both roundings are
-//   monotone. Numbers of few bits (1, 0.5) make ties often: their steps are computed as in fused.h.
-// - A product or sum below the smallest float. Numbers of A and sums carry the factor 2^-896, which makes the
-// smallest
-//   normal float the smallest normal double: FTZ flushes what it flushes in float, and the processor reports it.
-// - Overflow. Numbers of A below 2^51 and of B below 2^52 give products below 2^103, half of a last place of sums
+//   the 29 bits are zero after the addition. No other s is rounded to the wrong side, because both roundings are
+//   monotone. Values of few bits (1, 0.5) make ties often: their steps are computed as in fused.h.
+// - A product or sum below the smallest float. Values of A and sums have the factor 2^-896, so the smallest normal
+//   float is the smallest normal double: FTZ flushes the same values as in float, and the processor reports it.
+// - Overflow. Values of A below 2^51 and of B below 2^52 have products below 2^103, half of a last place of sums
 // near
-//   2^128: a sum past the largest float stays there until it is converted. Larger numbers are written as NaN, and
-//   no chain gets rid of a NaN.
+//   2^128: a sum above the largest float stays there until it is converted. Larger values are replaced by NaN,
+//   which stays in its chain.
 #pragma once
 
 #include "mudd/base/simd/fused.h"
@@ -35,7 +34,7 @@ struct Steps {
 
   void add(int64_t i, bool is_in) { bits[i / 64] |= static_cast<uint64_t>(is_in) << i % 64; }
   Steps operator|(const Steps& s) const { return {{bits[0] | s.bits[0], bits[1] | s.bits[1]}}; }
-  // The first one from i on, or kChainDepth.
+  // Return the first one from i, or kChainDepth.
   int64_t next(int64_t i) const {
     for (; i < kChainDepth; i = (i / 64 + 1) * 64)
       if (const uint64_t left = bits[i / 64] >> i % 64) return i + std::countr_zero(left);
@@ -43,16 +42,15 @@ struct Steps {
   }
 };
 
-// Whether one of four numbers has at most 12 bits (as zero has), or its magnitude is not below the limit.
+// Return true if one of four values has at most 12 bits (zero too), or a magnitude at or above the limit.
 MUDD_INLINE bool any_odd(__m128 x, float limit) {
   const __m128i tail = _mm_and_si128(_mm_castps_si128(x), _mm_set1_epi32(0xfff));
   const __m128 is_short = _mm_castsi128_ps(_mm_cmpeq_epi32(tail, _mm_setzero_si128()));
   const __m128 is_large = _mm_cmpnlt_ps(_mm_andnot_ps(_mm_set1_ps(-0.0f), x), _mm_set1_ps(limit));
   return any(_mm_castps_si128(_mm_or_ps(is_short, is_large)));
 }
-// A bit for each number of at most 12 bits but zero. In place of large numbers, each `copies` times at to[i *
-// step], NaN is written; its lowest 29 bits are zero, as those of floats are, so that rounding does not carry out
-// of it.
+// Return a bit for each nonzero value of at most 12 bits. Write NaN instead of large values, `copies` times at
+// to[i * step]; its lowest 29 bits are zero, as for floats, so rounding does not carry out of it.
 inline uint64_t mark_odd(__m128 numbers, float limit, double* to, int64_t step, int copies) {
   float x[4];
   _mm_storeu_ps(x, numbers);
@@ -65,7 +63,7 @@ inline uint64_t mark_odd(__m128 numbers, float limit, double* to, int64_t step, 
   return is_short;
 }
 
-// Four numbers of A, each twice, `step` doubles apart, and of B. Return which of them are short.
+// Write four values of A, each twice, `step` doubles apart, or of B. Return which of them are short.
 MUDD_INLINE uint64_t write_left(__m128 x, double* to, int64_t step) {
   const __m128d scale = _mm_set1_pd(kChainScale);
   const __m128d low = _mm_mul_pd(low_doubles(x), scale), high = _mm_mul_pd(high_doubles(x), scale);
@@ -81,7 +79,7 @@ MUDD_INLINE uint64_t write_right(__m128 x, double* to) {
   return any_odd(x, 0x1p52f) ? mark_odd(x, 0x1p52f, to, 1, 1) : 0;
 }
 
-// Numbers [0, k) of a row of A; of its four numbers of step i, that of the row is at to[i * kLeftStep].
+// Convert elements [0, k) of a row of A; the row's element of step i is at to[i * kLeftStep].
 inline void write_left_row(const float* from, int64_t k, double* to, Steps* exact) {
   int64_t i = 0;
   for (; i + 4 <= k; i += 4)
@@ -92,7 +90,7 @@ inline void write_left_row(const float* from, int64_t k, double* to, Steps* exac
   exact->bits[i / 64] |= write_left(_mm_load_ps(last), to + i * kLeftStep, kLeftStep) << i % 64;
 }
 
-// The four numbers of A of one step, and four numbers of a row of B.
+// Convert the four elements of A of one step, and four elements of a row of B.
 MUDD_INLINE void write_left_step(const float* from, int64_t step, double* to, Steps* exact) {
   exact->add(step, write_left(_mm_loadu_ps(from), to + step * kLeftStep, 2) != 0);
 }
@@ -100,8 +98,8 @@ MUDD_INLINE void write_right_step(const float* from, int64_t step, double* to, S
   exact->add(step, write_right(_mm_loadu_ps(from), to + step * kRightStep) != 0);
 }
 
-// Two rows of a step, four columns. In assembler: gcc 12 spills sums, which costs a fifth. `least`: the least of
-// the 29 bits of all sums so far, in words, where 0x7fff stands for more.
+// Compute two rows of a step, four columns. In assembly: gcc 12 spills sums, which costs 20 %. `least`: the
+// minimum of the 29 bits of all sums so far, in 16 bits with saturation (0x7fff).
 MUDD_INLINE void add_two_rows(const double* a, const double* b, __m128d& c0, __m128d& c1, __m128d& c2, __m128d& c3,
                               __m128i& least, __m128i half, __m128i above, __m128i below) {
   __m128d p0, p1, p2, p3;
@@ -121,7 +119,7 @@ MUDD_INLINE void add_two_rows(const double* a, const double* b, __m128d& c0, __m
         [half] "x"(half), [above] "x"(above), [below] "x"(below));
 }
 
-// k steps: sums[2 r] and sums[2 r + 1] are row r. Whether none was halfway.
+// Run k steps: sums[2 r] and sums[2 r + 1] are row r. Return true if none was halfway.
 __attribute__((noinline)) inline bool add_steps(int64_t k, const double* a, const double* b, __m128d* sums) {
   __m128d c0 = sums[0], c1 = sums[1], c2 = sums[2], c3 = sums[3];  // an array would be kept in memory
   __m128d c4 = sums[4], c5 = sums[5], c6 = sums[6], c7 = sums[7];
@@ -137,7 +135,7 @@ __attribute__((noinline)) inline bool add_steps(int64_t k, const double* a, cons
   return !any(_mm_cmpeq_epi16(least, _mm_setzero_si128()));
 }
 
-// One step, also with sums that are halfway.
+// Run one step, also with sums that are halfway.
 inline void add_exact_step(const double* a, const double* b, __m128d* sums) {
   for (int i = 0; i < 2 * kChainRows; ++i) {
     const __m128d p = _mm_mul_pd(_mm_load_pd(a + i / 2 * 2), _mm_load_pd(b + i % 2 * 2));
@@ -148,8 +146,8 @@ inline void add_exact_step(const double* a, const double* b, __m128d* sums) {
   }
 }
 
-// k steps; where a sum is halfway, in ever smaller parts, the last ones step by step. `allowed`: how many more
-// parts may fail.
+// Run k steps. If a sum is halfway, repeat them in ever smaller parts, the last ones step by step. `allowed`:
+// the count of parts that may still fail.
 inline void add_part(int64_t k, const double* a, const double* b, __m128d* sums, int& allowed) {
   __m128d before[2 * kChainRows];
   __builtin_memcpy(before, sums, sizeof before);
@@ -162,7 +160,7 @@ inline void add_part(int64_t k, const double* a, const double* b, __m128d* sums,
   for (; k > 0; --k, a += kLeftStep, b += kRightStep) add_exact_step(a, b, sums);
 }
 
-// Steps [begin, end), those of `exact` one by one. False where sums are halfway too often.
+// Run steps [begin, end), the ones in `exact` one by one. Return false if sums are halfway too often.
 inline bool add_all_steps(int64_t begin, int64_t end, const Steps& exact, const double* a, const double* b,
                           __m128d* sums) {
   int allowed = static_cast<int>(end - begin) / 4 + 4;
@@ -175,8 +173,8 @@ inline bool add_all_steps(int64_t begin, int64_t end, const Steps& exact, const 
   return allowed >= 0;
 }
 
-// c[r, j] = the chain from start[r, j] (null: 0) over steps [begin, end) of A (4 rows) and of 4 or 8 columns of B
-// (exact[0]: of the first four). False where fused.h has to compute it.
+// Compute c[r, j] = the chain from start[r, j] (null: 0) over steps [begin, end) of A (4 rows) and of 4 or 8
+// columns of B (exact[0]: of the first four). Return false if fused.h has to compute it.
 inline bool sum_tile(int64_t begin, int64_t end, const double* a, const Steps& exact_left, const double* b,
                      const Steps* exact, int columns, const float* start, int64_t start_step, float* c) {
   constexpr uint32_t kUnderflow = 0x10;
@@ -190,7 +188,7 @@ inline bool sum_tile(int64_t begin, int64_t end, const double* a, const Steps& e
       sums[2 * r + 1] = _mm_mul_pd(high_doubles(from), scale);
     }
     if (!add_all_steps(begin, end, exact_left | exact[j / 4], a, b + j, sums)) return false;
-    asm volatile("" : "+m"(sums));  // before the processor is asked for an underflow
+    asm volatile("" : "+m"(sums));  // before the underflow flag is read
     for (int r = 0; r < kChainRows; ++r) {
       const __m128d low = sums[2 * r], high = sums[2 * r + 1];
       unknown = _mm_or_pd(unknown, _mm_cmpunord_pd(low, high));
@@ -199,12 +197,12 @@ inline bool sum_tile(int64_t begin, int64_t end, const double* a, const Steps& e
     }
   }
   const uint32_t state = _mm_getcsr();
-  if (state & kUnderflow) _mm_setcsr(state & ~kUnderflow);  // perhaps of work before
+  if (state & kUnderflow) _mm_setcsr(state & ~kUnderflow);  // perhaps set by earlier work
   return !(state & kUnderflow) && !_mm_movemask_pd(unknown);
 }
 
-// Whether more tiles are worth a try: numbers that need fused.h often (tiny ones, or of few bits) need it for
-// other tiles of the same matrices too. One in eight may.
+// Decides whether more tiles are worth a try: values that need fused.h (tiny ones, or of few bits) are frequent
+// in other tiles of the same matrices too. One tile in eight may fail.
 class TileCredit {
  public:
   bool spent() const { return left_ < 0; }

@@ -1,4 +1,4 @@
-// Dot products of words of two bf16 numbers: vdpbf16ps, or its emulation of equal bits.
+// Dot products of bf16 pairs: vdpbf16ps, or its emulation with equal bits.
 #pragma once
 
 #include "mudd/base/simd/inline.h"
@@ -12,7 +12,7 @@ namespace mudd::MUDD_ISA {
 
 #if !defined(__AVX512BF16__) || !defined(MUDD_AMX_TILES)
 
-// The units read denormals as zeros and give zeros for them, whatever the mode of the thread.
+// The hardware reads and writes denormals as zeros, whatever the mode of the thread.
 inline float flushed(float x) {
   uint32_t bits;
   __builtin_memcpy(&bits, &x, sizeof bits);
@@ -34,8 +34,8 @@ inline float half_of(float word, bool odd) {
 
 #endif
 
-// c plus the product of the odd numbers, then plus that of the even ones, each rounded: the order of the unit
-// (Intel's manual; Zen 4 gives the same bits).
+// Return c plus the product of the odd elements, then plus the product of the even ones, each rounded: the
+// order of the hardware (Intel's manual; Zen 4 has the same bits).
 #if defined(__AVX512BF16__)
 MUDD_INLINE Vec dot_pairs(Vec a, Vec b, Vec c) {
   return {_mm512_dpbf16_ps(c.v, reinterpret_cast<__m512bh>(a.v), reinterpret_cast<__m512bh>(b.v))};

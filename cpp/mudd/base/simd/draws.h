@@ -1,4 +1,4 @@
-// Sixteen draws of dropout at once, in loops that compilers turn into vectors of every level.
+// Sixteen draws of dropout at once, in loops that compilers vectorize at every level.
 #pragma once
 
 #include "mudd/base/dropout.h"

@@ -1,6 +1,7 @@
-// a b + c with one rounding, without an instruction for it: the product of two floats is exact in double, and the
-// sum in double is moved off the middle between two floats where it was rounded there. Sums are then rounded to
-// float as a fused instruction rounds; below 2^-126 only with the FTZ that workers set. No function of libm.
+// a b + c with one rounding, without the fma instruction. The product of two floats is exact in double; if the
+// sum in double was rounded to the middle between two floats, it is moved off the middle. The conversion to
+// float then rounds like a fused instruction; below 2^-126 only with the FTZ mode of workers. No function of
+// libm.
 #pragma once
 
 #include <bit>
@@ -14,10 +15,10 @@
 
 namespace mudd::MUDD_ISA {
 
-// The upper of two halves of the float's last place is bit 28 of a double.
+// Bit 28 of a double is half of a float's last place.
 constexpr uint64_t kBelowFloat = 0x1fffffffu, kHalfFloat = 0x10000000u;
 
-// The sum of p and c, one last place towards the exact one where it is halfway between two floats.
+// Return the sum of p and c; if it is halfway between two floats, move it one last place towards the exact sum.
 inline double sum_off_middle(double p, double c) {
   const double sum = p + c;
   const uint64_t bits = std::bit_cast<uint64_t>(sum);
@@ -39,7 +40,7 @@ inline float fused_multiply_add(float a, float b, float c) {
 #if defined(__SSE2__) && !defined(__FP_FAST_FMAF)
 #define MUDD_FUSED_IN_DOUBLE
 
-// sum_off_middle of two lanes, given their sum.
+// The same as sum_off_middle for two lanes with a given sum.
 MUDD_INLINE __m128d move_off_middle(__m128d p, __m128d c, __m128d sum) {
   const __m128d part = _mm_sub_pd(sum, p);
   const __m128d error = _mm_add_pd(_mm_sub_pd(p, _mm_sub_pd(sum, part)), _mm_sub_pd(c, part));
@@ -55,7 +56,7 @@ MUDD_INLINE __m128d move_off_middle(__m128d p, __m128d c, __m128d sum) {
 MUDD_INLINE __m128d low_doubles(__m128 x) { return _mm_cvtps_pd(x); }
 MUDD_INLINE __m128d high_doubles(__m128 x) { return _mm_cvtps_pd(_mm_movehl_ps(x, x)); }
 
-// All bits of each of the four sums that is halfway between two floats.
+// Return all bits of each of the four sums that is halfway between two floats.
 MUDD_INLINE __m128i middles(__m128d low, __m128d high) {
   const __m128i words = _mm_castps_si128(_mm_shuffle_ps(_mm_castpd_ps(low), _mm_castpd_ps(high), 0x88));
   const __m128i below = _mm_and_si128(words, _mm_set1_epi32(static_cast<int32_t>(kBelowFloat)));

@@ -1,6 +1,6 @@
-// exp, log, tanh, erf and the logistic function over Vec. Ours, so that every CPU
-// gives the same bits. Errors in units of the last place where the result is a normal number
-// (tests/cpp/simd_math_test.cc, against double): exp 1.2, log 2.2, tanh 1.8, erf 2.5, sigmoid 2.5. NaN gives NaN.
+// exp, log, tanh, erf and the logistic function over Vec, with the same bits on every CPU. Errors in units of
+// the last place if the result is a normal number (tests/cpp/simd_math_test.cc, against double): exp 1.2, log
+// 2.2, tanh 1.8, erf 2.5, sigmoid 2.5. NaN stays NaN.
 #pragma once
 
 #include "mudd/base/simd/vec.h"
@@ -25,10 +25,10 @@ inline Exponential exponential(Vec x) {
   return {fma(p, r, Vec::set1(1.0f)), n};
 }
 
-// Below it e^x counts as 0: softmax needs an exact zero for masked scores.
+// Below this, e^x is exactly 0: softmax needs an exact zero for masked scores.
 constexpr float kLowestExp = -87.33654f;
 
-// e^x; below kLowestExp 0, above 88.7 the largest finite steps, then inf.
+// Return e^x; below kLowestExp 0, above 88.7 the largest finite steps, then inf.
 inline Vec exp(Vec x) {
   const Vec low = Vec::set1(kLowestExp), high = Vec::set1(88.72283f);
   const Exponential e = exponential(min(high, max(low, x)));  // this order keeps NaN: x is the second operand
@@ -39,14 +39,14 @@ inline Vec exp(Vec x) {
   return select(less(x, low), Vec::zero(), bounded);
 }
 
-// The bits of exp(x) for x <= 0, in half the time; for x > 0 any value.
+// Return the bits of exp(x) for x <= 0, in half the time; for x > 0 any value.
 inline Vec exp_nonpositive(Vec x) {
   const Vec low = Vec::set1(kLowestExp);
   const Exponential e = exponential(max(low, x));
   return select(less(x, low), Vec::zero(), e.p * pow2(e.n));
 }
 
-// ln x for positive normal x: mantissa folded into [sqrt(1/2), sqrt(2)), atanh series in s = f/(2+f).
+// Return ln x for positive normal x: mantissa folded into [sqrt(1/2), sqrt(2)), atanh series in s = f/(2+f).
 inline Vec log(Vec x) {
   Vec e = exponent(x), m = mantissa(x);
   const Mask big = less(Vec::set1(1.41421356f), m);
@@ -63,7 +63,8 @@ inline Vec log(Vec x) {
   return fma(e, Vec::set1(0.693145751953125f), fma(e, Vec::set1(1.42860682030941723e-6f), series));
 }
 
-// tanh x = 1 - 2/(e^{2x}+1) away from zero; odd series near it, where the difference would cancel.
+// Return tanh x = 1 - 2/(e^{2x}+1) away from zero; near zero the odd series, because the difference would
+// cancel.
 inline Vec tanh(Vec x) {
   const Vec a = abs(x);
   const Vec t = exp(min(Vec::set1(10.0f), a) * Vec::set1(2.0f));
@@ -79,9 +80,9 @@ inline Vec tanh(Vec x) {
   return select(less(x, Vec::zero()), Vec::zero() - y, y);
 }
 
-// erf, odd: x P(x^2) below 1, where 1 - erfc would cancel; above it 1 - Q(t) exp(-x^2), t = 1/(1 + 0.4 x), the
-// form of Abramowitz and Stegun 7.1.26. P and Q fitted by Lawson's iteration, relative errors 1e-9 and 4e-8 before
-// rounding.
+// Return erf x, which is odd: x P(x^2) below 1, where 1 - erfc would cancel; above it 1 - Q(t) exp(-x^2), t =
+// 1/(1 + 0.4 x), the form of Abramowitz and Stegun 7.1.26. P and Q are fitted by Lawson's iteration, relative
+// errors 1e-9 and 4e-8 before rounding.
 inline Vec erf(Vec x) {
   const Vec a = abs(x), z = a * a;
   Vec p = Vec::set1(7.853862948e-5f);
@@ -101,7 +102,7 @@ inline Vec erf(Vec x) {
   return select(less(x, Vec::zero()), Vec::zero() - y, y);
 }
 
-// 1/(1 + e^-x); 0 below -88.7.
+// Return 1/(1 + e^-x); 0 below -88.7.
 inline Vec sigmoid(Vec x) { return Vec::set1(1.0f) / (Vec::set1(1.0f) + exp(Vec::zero() - x)); }
 
 }  // namespace mudd::MUDD_ISA

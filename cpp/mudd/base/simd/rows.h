@@ -1,18 +1,18 @@
-// Walking a row of floats by Vec: whole vectors, then one partial piece.
+// Loops over a row of floats by Vec: whole vectors, then one partial piece.
 #pragma once
 
 #include "mudd/base/simd/vec.h"
 
 namespace mudd::MUDD_ISA {
 
-// n floats from p; n may be kLanes (then the plain load) or less (other lanes zero).
+// Load n floats from p; n may be kLanes (a plain load) or less (other lanes zero).
 inline Vec load(const float* p, int n) { return n == Vec::kLanes ? Vec::load(p) : Vec::load_n(p, n); }
 inline void store(float* p, Vec v, int n) {
   if (n == Vec::kLanes) v.store(p);
   else v.store_n(p, n);
 }
 
-// body(d, n) for every piece of [0, width): n = kLanes, less for the last piece.
+// Call body(d, n) for every piece of [0, width): n = kLanes, less for the last piece.
 template <class Body>
 inline void over_row(int64_t width, Body body) {
   int64_t d = 0;
@@ -20,7 +20,7 @@ inline void over_row(int64_t width, Body body) {
   if (d < width) body(d, static_cast<int>(width - d));
 }
 
-// v with lanes n and above set to zero (v itself for a whole vector).
+// Return v with lanes n and above set to zero (v itself for a whole vector).
 inline Vec first_lanes(Vec v, int n) {
   if (n == Vec::kLanes) return v;
   float lanes[Vec::kLanes];
@@ -28,17 +28,17 @@ inline Vec first_lanes(Vec v, int n) {
   return Vec::load_n(lanes, n);
 }
 
-// Sums over a row have sixteen lanes at every level: number d belongs to lane d % 16. A Vec of fewer lanes holds a
+// Sums over a row have sixteen lanes at every level: element d belongs to lane d % 16. A shorter Vec contains a
 // part of them, one of kParts.
 constexpr int kSumLanes = 16;
 constexpr int kParts = kSumLanes / Vec::kLanes;
 
-// How many of the first n lanes are in the part that begins at lane `first`.
+// Return the count of the first n lanes that are in the part from lane `first`.
 inline int lanes_of_part(int n, int first) {
   return n <= first ? 0 : n - first < Vec::kLanes ? n - first : Vec::kLanes;
 }
 
-// Adds the second half of the parts to the first until one is left: the upper levels of the tree of Vec::sum().
+// Add the second half of the parts to the first until one is left: the upper levels of the tree of Vec::sum().
 template <int kCount, class State>
 inline State fold_parts(const State* parts) {
   if constexpr (kCount == 1) {
@@ -52,7 +52,7 @@ inline State fold_parts(const State* parts) {
 
 constexpr int kSumChains = 4;
 
-// The chains [first, first + kChains) of row_reduce over its groups of four, `s` their states so far.
+// Run the chains [first, first + kChains) of row_reduce over its groups of four; `s`: their states.
 template <int kChains, class State, class Body>
 inline void walk_groups(int64_t width, int first, State (&s)[kChains][kParts], Body body) {
   constexpr int kGroup = kSumChains * kSumLanes;
@@ -63,7 +63,7 @@ inline void walk_groups(int64_t width, int first, State (&s)[kChains][kParts], B
       for (int p = 0; p < kParts; ++p) s[c][p] = body(d + c * kSumLanes + p * Vec::kLanes, Vec::kLanes, s[c][p]);
 }
 
-// Chain 0 of row_reduce over what the groups of four leave.
+// Run chain 0 of row_reduce over the pieces after the groups of four.
 template <class State, class Body>
 inline void walk_rest(int64_t width, State (&s)[kParts], Body body) {
   int64_t d = width / (kSumChains * kSumLanes) * (kSumChains * kSumLanes);
@@ -77,10 +77,10 @@ inline void walk_rest(int64_t width, State (&s)[kParts], Body body) {
       s[p] = body(d + p * Vec::kLanes, lanes_of_part(left, p * Vec::kLanes), s[p]);
 }
 
-// Folds a row: state = body(d, n, state) in four independent chains (the latency of an add is four of its
-// throughput), combined as (0 + 1) + (2 + 3); pieces after the last group of four go to chain 0. The sixteen lanes
-// of the state that is returned are folded to those of a Vec. kChains: those of one walk over the row, so many
-// that the states and the body fit the registers.
+// Reduce a row: state = body(d, n, state) in four independent chains (the latency of an add is four times its
+// throughput), combined as (0 + 1) + (2 + 3); pieces after the last group of four go to chain 0. The sixteen
+// lanes of the result are folded to the lanes of a Vec. kChains: the chains of one loop over the row; states
+// and body must fit the registers.
 template <int kChains, class State, class Body>
 inline State row_reduce(int64_t width, State zero, Body body) {
   State parts[kParts];
@@ -97,7 +97,7 @@ inline State row_reduce(int64_t width, State zero, Body body) {
   return fold_parts<kParts>(parts);
 }
 
-// Four states in a walk, as at sixteen lanes; eight where bodies are short.
+// Four states in a loop, as with sixteen lanes; eight for short bodies.
 constexpr int kFewChains = kSumChains / kParts, kManyChains = kParts == 2 ? kSumChains : kFewChains;
 
 template <int kChains = kManyChains, class Body>

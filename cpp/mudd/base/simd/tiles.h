@@ -1,5 +1,5 @@
-// The tile registers of AMX, 16 rows of 16 words each, and their matmul instructions; or an emulation with equal
-// bits.
+// The tile registers of AMX, 16 rows of 64 bytes each, and their matmul instructions; or an emulation with
+// equal bits.
 #pragma once
 
 #include "mudd/base/simd/dot_bf16.h"
@@ -10,7 +10,7 @@ constexpr int kTileRows = 16, kTileWords = 16;
 
 #if defined(MUDD_AMX_TILES)
 
-// Eight registers of one shape, held by the thread from construction to destruction.
+// Eight registers of one shape, configured in the thread from construction to destruction.
 class TileSession {
  public:
   TileSession() {
@@ -31,7 +31,7 @@ struct Tiles {
   static MUDD_INLINE void zero() {
     __asm__ volatile("tilezero %%tmm%c0" : : "i"(T));
   }
-  // Rows lie `stride` words apart.
+  // Load rows that are `stride` floats apart.
   template <int T>
   static MUDD_INLINE void load(const float* p, int64_t stride) {
     __asm__ volatile("tileloadd (%1,%2,4), %%tmm%c0" : : "i"(T), "r"(p), "r"(stride) : "memory");
@@ -40,7 +40,7 @@ struct Tiles {
   static MUDD_INLINE void store(float* p, int64_t stride) {
     __asm__ volatile("tilestored %%tmm%c0, (%1,%2,4)" : : "i"(T), "r"(p), "r"(stride) : "memory");
   }
-  // c[m, n] += sum over the 32 numbers k of a[m, k] b[k, n], b in pairs of k.
+  // Add the sum over 32 values of k of a[m, k] b[k, n] to c[m, n]; b is in pairs of k.
   template <int C, int A, int B>
   static MUDD_INLINE void dot() {
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
@@ -65,7 +65,7 @@ class Tiles {
   void store(float* p, int64_t stride) const {
     for (int i = 0; i < kTileRows; ++i) __builtin_memcpy(p + i * stride, tile_[T][i], sizeof tile_[T][i]);
   }
-  // The products of even and of odd k are summed apart, then both added to c (Intel's manual).
+  // The products of even and of odd k have separate sums, and both are added to c (Intel's manual).
   template <int C, int A, int B>
   void dot() {
     for (int m = 0; m < kTileRows; ++m)
@@ -86,8 +86,8 @@ class Tiles {
 
 #endif
 
-// Sums in the registers 0 .. 3, two by two of them: rows lie `stride` words apart, and those below or on the right
-// may be left out.
+// Sums in the registers 0 .. 3, two by two of them: rows are `stride` floats apart, and the lower or right ones
+// may be skipped.
 MUDD_INLINE void zero_sums(Tiles& t) {
   t.zero<0>();
   t.zero<1>();

@@ -1,4 +1,4 @@
-// transpose(r): the kLanes x kLanes block held in the rows r[0], r[1], ... becomes its transpose, in registers.
+// transpose(r): transposes the kLanes x kLanes block in the rows r[0], r[1], ... in registers.
 #pragma once
 
 #include "mudd/base/simd/vec.h"

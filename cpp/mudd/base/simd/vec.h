@@ -1,11 +1,11 @@
-// Picks the Vec of the level this translation unit is built for. Included first by every kernel-inl.h.
+// Selects the Vec of the level of this translation unit. The first include of every kernel-inl.h.
 //
 // cpp/cmake/isa.cmake generates one file per op and level which defines MUDD_ISA (the namespace: avx2)
 // and one of MUDD_VEC_{PORTABLE,AVX2,AVX512,SIXTEEN}, then includes the op's kernel-inl.h.
-// Sealed: only plain pointers and sizes cross the border of these files; no STL containers, no Eigen,
-// no parallel.h; everything lives in namespace mudd::MUDD_ISA so no inline function can leak.
+// Sealed: only plain pointers and sizes cross the border of these files; no STL containers, no Eigen, no
+// parallel.h; everything is in namespace mudd::MUDD_ISA, so no inline function can leak.
 //
-// Every Vec has the same face: kLanes floats, load/store (unaligned), load_n/store_n (first n lanes,
+// Every Vec has the same interface: kLanes floats, load/store (unaligned), load_n/store_n (first n lanes,
 // others zero / untouched), set1, + - * /, fma(a,b,c)=a*b+c, fnma=c-a*b, min, max, sqrt, abs,
 // sum()/max_lane() (fixed binary tree over lanes), less(a,b) -> Mask, select(mask,a,b),
 // round (to nearest even), pow2(n) = 2^n for integral n in [-126, 127],

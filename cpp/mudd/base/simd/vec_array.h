@@ -1,5 +1,5 @@
-// Vec as a vector of the compiler: four lanes at the portable level, which every CPU has registers for, and
-// sixteen where tests emulate the units of AVX-512.
+// Vec as a compiler vector: four lanes at the portable level, which fit the registers of every CPU, and sixteen
+// for tests that emulate AVX-512.
 #pragma once
 
 #include <cmath>
@@ -51,7 +51,7 @@ struct Vec {
   void store_n(float* p, int n) const {
     for (int i = 0; i < n; ++i) p[i] = v[i];
   }
-  // The second half of the lanes on the first, until one is left: the tree of vec_avx512.h.
+  // Add the second half of the lanes to the first, until one is left: the tree of vec_avx512.h.
   float sum() const {
     float t[kLanes];
     store(t);
@@ -82,7 +82,7 @@ inline Vec max(Vec a, Vec b) { return {_mm_max_ps(a.v, b.v)}; }
 inline Vec sqrt(Vec a) { return {_mm_sqrt_ps(a.v)}; }
 #else
 #if defined(__aarch64__)
-// A denormal that a comparison took for zero becomes zero, as x86-64 writes it. The compiler does not see the 1.
+// Return zero for a denormal, as x86-64 writes it with FTZ. The compiler must not see the 1.
 inline Vec flushed(Vec a) {
   float one = 1.0f;
   asm("" : "+w"(one));
@@ -100,15 +100,15 @@ inline Vec sqrt(Vec a) {
 }
 #endif
 
-// The same bits seen as integers or as floats.
+// The same bits as integers or as floats.
 inline Ints bits_of(Vec a) { return reinterpret_cast<Ints>(a.v); }
 inline Vec from_bits(Ints bits) { return {reinterpret_cast<Vec::Lanes>(bits)}; }
 
 inline Vec abs(Vec a) { return from_bits(bits_of(a) & 0x7fffffff); }
 
-// 1.5 * 2^23 pushes the fraction out of the mantissa with the current (nearest-even) rounding; no flag in use
-// lets the compiler cancel the two. Above 2^22 the shift would lose bits: there x stays (its fractions, halves at
-// most, are never asked for). The sign of zero is that of x.
+// Adding 1.5 * 2^23 shifts the fraction out of the mantissa with the current (nearest-even) rounding; no
+// compiler flag in use cancels the two operations. Above 2^22 the shift would lose bits, so x stays (its
+// fractions, halves at most, are never needed). The sign of zero is the sign of x.
 inline Vec round(Vec a) {
   const Vec::Lanes shifted = (a.v + 12582912.0f) - 12582912.0f;
   const Ints sign = bits_of(a) & static_cast<int32_t>(0x80000000u);

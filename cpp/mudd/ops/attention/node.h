@@ -59,8 +59,8 @@ class Attention : public Node {
   bool drops_ = false;
   HeadShape q_, k_;
   int64_t cache_rows_ = 0;                 // Tmax
-  std::vector<int32_t> ring_mask_;         // [Tmax]: rows of a full ring that the window holds
-  int64_t slots_ = 1;                      // workers that scratch was booked for
+  std::vector<int32_t> ring_mask_;         // [Tmax]: rows of a full ring inside the window
+  int64_t slots_ = 1;                      // workers at planning time
   int64_t fwd_bytes_ = 0, bwd_bytes_ = 0;  // per worker
   int64_t sum_floats_[3] = {};             // of gradients that are stored in bf16
   const AttentionKernels* kernels_ = nullptr;

@@ -60,7 +60,7 @@ struct DepthMixGradients {
   bool direct_accumulate = false;  // false only where nothing else writes it
   float* weights = nullptr;        // dA [row][streams * sources], set
   float* gains[kMaxStreams] = {};  // the block's sums over its rows in row order, set; null: not wanted
-  bool continues = false;          // the sums of gains go on from what is there: a later piece of the block
+  bool continues = false;          // add to the previous gain sums: a later piece of the block
 };
 
 struct DepthMixKernels {

@@ -26,8 +26,8 @@ class MixGenerator {
  public:
   MixGenerator(Activation activation, float eps) : activation_(activation), eps_(eps) {}
 
-  // rows of width D make `count` weights each. Checks w1, w2 and the gain, books saved(first_saved ..) = weights,
-  // pre-activation, inverse rms. Does nothing without w1.
+  // For rows of width D with `count` weights each: check w1, w2 and the gain, and plan saved(first_saved ..) =
+  // weights, pre-activation, inverse rms. Does nothing without w1.
   void infer(Inference& io, int64_t rows, int64_t width, int64_t count);
   bool present() const { return hidden_ > 0; }
 
