@@ -19,7 +19,7 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Only the graph knows which layer a node is.
+// Only the graph has the label (the layer) of a node, so add it to errors here.
 void forward_of(const GraphNode& n, const Run& run) {
   try {
     n.node->forward(run);
@@ -28,7 +28,7 @@ void forward_of(const GraphNode& n, const Run& run) {
   }
 }
 
-// Integers and the doubles of a loss are not looked at: what made them is.
+// Integers and the float64 sums of a loss are not checked: the values before them are.
 bool fine(const Tensor& t) { return !t || (t.dtype != DType::f32 && t.dtype != DType::bf16) || all_finite(t); }
 
 }  // namespace
@@ -45,7 +45,7 @@ void add_into(const Tensor& from, const Tensor& to) {
 
 namespace {
 
-// Parameters of the graph are those of the store, which has memory for them.
+// Check that the store has memory for the parameters of the graph.
 void check_parameters(const Graph& graph, const ParamStore& store) {
   check(store.allocated(), "executor", "parameters: expected an allocated store");
   for (const Value& value : graph.values()) {
@@ -68,8 +68,8 @@ void check_readers(const Graph& graph, const Declarations& parameters) {
     }
 }
 
-// together: by all processes of the node, whose graphs may have unequal numbers of rows, so that not all of them
-// ask for the same copies (Inference::packs_when_used); the store then keeps what any of them asks for.
+// together: merge the requests of all processes of the host, whose graphs may have different row counts and so
+// request different copies (Inference::packs_when_used); the store then keeps every requested copy.
 void request_packs(const Graph& graph, ParamStore& store, bool together) {
   constexpr std::array kWays = {Pack::plain, Pack::transposed};
   const int64_t number = store.parameters().count() * std::ssize(kWays);
@@ -90,7 +90,7 @@ void request_packs(const Graph& graph, ParamStore& store, bool together) {
       if (flag(i, how)) store.packs().request(i, how);
 }
 
-// Everything that a workspace relies on: its runs are bound to the packed copies.
+// Request and allocate what a workspace needs, because its runs point at the packed copies.
 Plan prepare(const Graph& graph, ParamStore& store, const std::vector<ValueId>& losses,
              const std::vector<ValueId>& keep, const ExecutorOptions& options) {
   const int runs = options.runs_per_step;
@@ -186,7 +186,7 @@ void Executor::backward(Workspace& workspace, int run, GradientObserver* observe
   }
 }
 
-// A unit is on its way while the one before it is read.
+// A unit is gathered while the one before it is read.
 void Executor::gather(size_t position) {
   for (int u : posts_[position]) {
     const WeightUnit& unit = plan_.units[u];

@@ -1,4 +1,4 @@
-// Executor: runs a plan (docs/architecture.md), in its own workspace or in ones of the caller. After construction
+// Executor: runs a plan (docs/architecture.md) in a workspace, its own or one of the caller. After construction
 // no call allocates. The immediate executor is immediate.h; both call the same nodes.
 #pragma once
 
@@ -15,22 +15,22 @@ namespace mudd {
 
 struct ExecutorOptions {
   PlanOptions plan = {};
-  int runs_per_step = 1;      // graph runs that make up one batch, a power of two (contracts 2)
+  int runs_per_step = 1;      // graph runs of one batch, a power of two (contracts 2)
   bool poison = false;        // fills the arena with NaN before every run (tests)
-  bool gradient_rows = true;  // of tables that a step reads few rows of only those are kept; false: all (tests)
+  bool gradient_rows = true;  // store table gradients by row if a step reads few rows; false: whole (tests)
   bool check_finite = false;  // after every node; stops with the name of the first non-finite one
-  GradientMemory gradient_memory = {};  // of the flat plane of GradientSums
-  int64_t bucket_bytes = 0;             // more than 0, where the store is cut: gradients are, too (GradientSums)
+  GradientMemory gradient_memory = {};  // of the flat buffer of GradientSums
+  int64_t bucket_bytes = 0;             // above 0, if the store is sharded: gradients are, too (GradientSums)
 };
 
-// Learns in the last graph run of a step, where the store is cut in each, while backward goes on, which gradients
-// are final.
+// A callback for final gradients, which runs while backward continues: in the last graph run of a step, or in
+// each one if the store is sharded.
 class GradientObserver {
  public:
   virtual ~GradientObserver() = default;
-  // The total of this use is final: nothing in the step, where the store is cut in the run, writes it again.
+  // The total of this use is final: nothing writes it again in the step (in the run, if the store is sharded).
   virtual void finished(const GradientUse& use) = 0;
-  // Where the store is cut: backward of a run begins, and is about to run a position, which may take a bucket's
+  // If the store is sharded: backward of a run starts, and will run a position that may reuse a bucket's
   // memory.
   virtual void begins(int /*run*/) {}
   virtual void reaches(int /*position*/) {}
@@ -38,24 +38,26 @@ class GradientObserver {
 
 class Executor {
  public:
-  // Takes the graph. losses: values whose producers start backward; keep: values to read afterwards.
+  // Takes ownership of the graph. losses: values whose producers start backward; keep: values to read
+  // afterwards.
   Executor(Graph graph, ParamStore& store, std::vector<ValueId> losses, std::vector<ValueId> keep,
            const ExecutorOptions& options);
 
-  // Runs the whole schedule in its own workspace: forward, and backward when the graph trains. `run` counts graph
+  // Run the whole schedule in the own workspace: forward, and backward if the graph trains. `run` counts graph
   // runs of the step.
   void run(const StepInput& input, int run, GradientObserver* observer = nullptr);
 
-  // The two halves of a graph run. Several workspaces may stand between them; the sums over a step take the
+  // Run one half of a graph run. Several workspaces may be between their halves; the sums over a step need the
   // backward halves in the order of `run`.
   void forward(Workspace& workspace, const StepInput& input);
   void backward(Workspace& workspace, int run, GradientObserver* observer = nullptr);
 
-  // Of its own workspace.
+  // Return a value of the own workspace.
   Tensor value(ValueId id) const { return workspace_.value(id); }
   void attach(const std::string& name, void* data) { workspace_.attach(name, data); }
   Workspace& workspace() { return workspace_; }
-  // Gives the memory of results and gradients back until the next run: kept values are gone, inputs are to be set.
+  // Release the memory of results and gradients until the next run: kept values are lost, and inputs must be
+  // set again.
   void release();
   ValueId input(const std::string& name) const;  // kAbsent when the graph has none
 
@@ -64,11 +66,11 @@ class Executor {
   ParamStore& store() const { return store_; }
   int runs_per_step() const { return options_.runs_per_step; }
 
-  // Gradients of the parameters after the last run of a step.
+  // Return the gradients of the parameters after the last run of a step.
   const GradientSums& gradients() const { return gradients_; }
   GradientSums& gradients() { return gradients_; }
 
-  // Times every node of the runs that follow, or stops that. Costs two clock readings a node.
+  // The times of a node in profiled runs, at the cost of two clock readings per node.
   struct Span {
     int64_t calls = 0;
     double seconds = 0;         // of all calls
@@ -80,14 +82,14 @@ class Executor {
     size_t position;
     double begin, end;
   };
-  // keep_calls: every call is kept until it is taken, for a trace.
+  // Start or stop the profile. keep_calls: store every call for a trace.
   void profile(bool on, bool keep_calls = false);
   const std::vector<Span>& spans() const { return spans_; }  // one per position of the schedule
   std::vector<TimedCall> take_calls() { return std::exchange(calls_, {}); }
   const Run& bound(size_t position) const { return workspace_.bound(position); }
-  double flops(size_t position) const;  // of the matmuls there; 0 for what is recomputed
+  double flops(size_t position) const;  // of its matmuls; 0 for a recomputed node
 
-  // Label of the first node that gave a non-finite number in the last run with check_finite; empty: none.
+  // Return the label of the first node with a non-finite output in the last run with check_finite; empty: none.
   const std::string& first_non_finite() const { return first_non_finite_; }
 
  private:
@@ -103,11 +105,11 @@ class Executor {
   ParamStore& store_;
   ExecutorOptions options_;
   Plan plan_;
-  Arena booked_weights_;  // of a store that is only booked
-  std::byte* weights_;    // what is gathered
+  Arena booked_weights_;  // of a store without memory (a plan)
+  std::byte* weights_;    // gathered weights
   Workspace workspace_;
   GradientSums gradients_;
-  std::vector<std::vector<int>> first_reads_;     // by position: parameters that no earlier one reads
+  std::vector<std::vector<int>> first_reads_;     // by position: parameters that no earlier position reads
   std::vector<std::vector<int>> posts_, awaits_;  // by position: units of weights
   std::string first_non_finite_;
   std::vector<Span> spans_;
@@ -115,7 +117,7 @@ class Executor {
   bool profiling_ = false, keeps_calls_ = false;
 };
 
-// to += from, element by element (a residual's gradient that could not be handed on in place).
+// Add `from` to `to`, element by element (a residual's gradient that could not be passed in place).
 void add_into(const Tensor& from, const Tensor& to);
 
 }  // namespace mudd

@@ -1,4 +1,4 @@
-// Free space in an arena over time: which offsets no buffer takes during a span of schedule positions.
+// Free space in an arena over time: the offsets without a buffer during a span of schedule positions.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 namespace mudd {
 
 // A segment tree over positions. Every tree node keeps two unions of byte ranges: of the buffers that are alive
-// over all of its positions, and of those that are alive at any of them. Neighbouring ranges merge, so that the
-// unions stay short although many buffers are alive at once.
+// at all of its positions, and at any of them. Adjacent ranges merge, so the unions stay short even with many
+// live buffers.
 class FreeSpace {
  public:
   explicit FreeSpace(int positions);
 
-  // The lowest offset where `bytes` are free at all positions from first to last, inclusive.
+  // Return the lowest offset with `bytes` free bytes at all positions from first to last, inclusive.
   int64_t lowest(int first, int last, int64_t bytes) const;
   void take(int first, int last, int64_t offset, int64_t bytes);
-  // Byte ranges that calls of lowest() compared so far, for tests.
+  // Return the count of byte ranges that lowest() has compared so far, for tests.
   int64_t compared() const { return compared_; }
 
  private:
@@ -28,7 +28,8 @@ class FreeSpace {
     Ranges throughout, sometimes;
   };
   static void add(Ranges& ranges, Range taken);
-  // What is taken at some position from first to last below tree node `node`, which spans begin to end.
+  // Collect the ranges in use at a position from first to last below tree node `node`, which spans begin to
+  // end.
   void collect(int node, int begin, int end, int first, int last) const;
   void take(int node, int begin, int end, int first, int last, Range taken);
 

@@ -9,11 +9,11 @@
 namespace mudd {
 namespace {
 
-// Levels of sums over the runs of a step. The last run adds to what waits in place, so it needs no level of its
-// own.
+// Return the levels of sums over the runs of a step. The last run adds to the waiting sums in place, so it
+// needs no separate level.
 int levels_for(int runs) { return std::max(1, shard_tree::levels(runs) - 1); }
 
-// The elements of a parameter that a run makes the gradient of.
+// Return the elements of a parameter that a run computes the gradient of.
 Part summed_part(const ParamStore& store, int i) {
   return store.deals(i) ? store.parameters().held(i) : store.parameters().whole(i);
 }
@@ -34,8 +34,8 @@ GradientSums::GradientSums(const Graph& graph, const Plan& plan, const ParamStor
     if (std::ssize(uses) <= u.use) uses.resize(u.use + 1);
     const Part part = summed_part(store, u.parameter);
     first_[u.parameter] = part.begin;
-    // A rank's shards over several runs are one branch of the tree: the sums of ranks stay apart until the last
-    // run.
+    // A rank's shards over several runs are one branch of the tree, so the sums of ranks stay separate until
+    // the last run.
     const int ranks = store.deals(u.parameter) && runs_ > 1 ? store.experts()->ranks() : 1;
     if (ranks > 1) strides_[u.parameter] = part.size();
     book(uses[u.use], store.parameters().at(u.parameter), part.size() * ranks, node.gradient_rows(u.input),
@@ -53,8 +53,8 @@ GradientSums::GradientSums(const Graph& graph, const Plan& plan, const ParamStor
     }
 }
 
-// Books the sums of one use. rows_per_run: rows of the table that a run can touch, or 0. A sum over r runs has at
-// most r times as many; given by them it also has a place for every row. elements: of a whole sum.
+// Plan the sums of one use. rows_per_run: rows of the table that a run can touch, or 0. A sum over r runs has
+// at most r times as many; with a row list it also has an index for every row. elements: of a whole sum.
 void GradientSums::book(std::vector<Sum>& levels, const Parameter& parameter, int64_t elements,
                         int64_t rows_per_run, bool by_rows) {
   const int64_t rows = parameter.rows(), width = parameter.cols(), whole = aligned(elements * 4);
@@ -75,7 +75,7 @@ void GradientSums::book(std::vector<Sum>& levels, const Parameter& parameter, in
   }
 }
 
-// Buckets that are in memory at one time get memory of their own, as buffers of the arena do.
+// Buckets that are in memory at the same time get separate memory, like buffers of the arena.
 void GradientSums::book_cut(const Plan& plan, const ParamStore& store, int64_t bucket_bytes) {
   const auto bytes_of = [&](int i) { return aligned(summed_part(store, i).size() * 4); };
   buckets_ = cut_buckets(store.parameters(), plan.gradients, bucket_bytes);
@@ -112,7 +112,7 @@ void GradientSums::place_slices() {
       }
 }
 
-// As a GradSink adds: out = add[n-1] + (... + (add[0] + sum)).
+// Add like a GradSink: out = add[n-1] + (... + (add[0] + sum)).
 void GradientSums::take(int parameter, int use, int run) {
   const Part own = cut_->own(parameter);
   const float* sum = last(parameter, use).all + own.begin - first_[parameter];

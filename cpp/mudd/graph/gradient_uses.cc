@@ -1,4 +1,4 @@
-// Which position of the schedule finishes the gradient of which use of a parameter, and in which buckets.
+// The schedule position that finishes the gradient of each parameter use, and the buckets.
 #include <algorithm>
 #include <map>
 

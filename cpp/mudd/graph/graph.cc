@@ -61,7 +61,7 @@ std::vector<ValueId> Graph::apply(std::unique_ptr<Node> node, const std::vector<
   needs.shards_ = &shards_;
   needs.expert_ranks_ = expert_ranks_;
   needs.expert_room_ = expert_room_;
-  std::vector<TensorSpec> seen(inputs.size());  // as the node sees its inputs: fp32 where it gets a widened copy
+  std::vector<TensorSpec> seen(inputs.size());  // the inputs as the node sees them: fp32 for a converted copy
   bool wants = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const ValueId v = inputs[i];

@@ -1,5 +1,5 @@
-// What the planner asks of a graph before it walks it: which nodes take part in backward, which results are made
-// again there, and whether anybody still reads a value.
+// The facts about a graph that the planner needs first: which nodes take part in backward, which results are
+// recomputed there, and whether a value has later readers.
 #pragma once
 
 #include <vector>
@@ -10,35 +10,35 @@ namespace mudd {
 
 class GraphFacts {
  public:
-  // keep: values that stay readable after the last step; recompute: as PlanOptions.
+  // keep: values that stay readable after the last step; recompute: see PlanOptions.
   GraphFacts(const Graph& graph, const std::vector<ValueId>& losses, const std::vector<ValueId>& keep,
              bool recompute);
 
-  // A node takes part in backward when a loss depends on it and it can pass gradients on.
+  // Return true if a loss depends on the node and it can pass gradients on: it takes part in backward.
   bool active(int i) const { return active_[i]; }
-  // Its forward runs again in backward, or it recomputes its output from what it saved.
+  // Return true if forward runs again in backward, or if the node recomputes its output from its saved bytes.
   bool recomputed(int i) const { return recomputed_[i]; }
   bool remade(int i) const { return remade_[i]; }
 
   bool is_result(ValueId v) const { return v != kAbsent && graph_.values()[v].kind == ValueKind::result; }
-  // May node i write its output over input v? Only when no later node reads v.
+  // Return true if node i may overwrite input v with its output: no later node reads v.
   bool free_after(int i, ValueId v) const;
-  // bf16 where one node alone hands over the gradient of a bf16 value; a sum over several is kept in fp32, as is
-  // that of a weight and what a residual passes on.
+  // Return bf16 if a single node passes the gradient of a bf16 value on. The sum over several nodes, the
+  // gradient of a weight and a residual's passed gradient are fp32.
   DType gradient_type(ValueId v) const;
 
  private:
   int count() const { return static_cast<int>(graph_.nodes().size()); }
   const GraphNode& entry(int i) const { return graph_.nodes()[i]; }
   const Node& node(int i) const { return *entry(i).node; }
-  // A result is read again in backward, and none has to stay anyway.
+  // Return true if backward reads a result, and no result has to stay anyway.
   bool worth_recomputing(int i) const;
-  // Marks the nodes that take part in backward.
+  // Mark the nodes that take part in backward.
   void find_active(const std::vector<ValueId>& losses);
-  // Lists the readers of every value and marks those that an active node reads in backward.
+  // List the readers of every value and mark the values that an active node reads in backward.
   void list_reads();
 
-  // Input number `input` of a node.
+  // An input of a node, by index.
   struct Reader {
     int node = 0, input = 0;
   };

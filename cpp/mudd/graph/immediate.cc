@@ -34,7 +34,7 @@ ImmediateCall::ImmediateCall(std::unique_ptr<Node> node, std::vector<TensorSpec>
   for (int64_t bytes : needs_.saved_) saved_.emplace_back(aligned(bytes));
 }
 
-// Shards are cuts of samples: every value that is not a weight must hold whole samples, or rows would be lost.
+// Shards split samples: every value that is not a weight must contain whole samples, or rows would be lost.
 void ImmediateCall::check_tokens() const {
   for (size_t i = 0; i < inputs_.size(); ++i)
     check(node_->weight_like(static_cast<int>(i)) || inputs_[i].shape.empty() ||
@@ -64,7 +64,7 @@ void ImmediateCall::forward(const std::vector<Tensor>& in, const std::vector<Ten
     if (rounds_output(static_cast<int>(i))) round_in_place(out[i]);
 }
 
-// Forward once more for what it saves, its results into memory of their own.
+// Run forward again for its saved bytes, with results in separate memory.
 void ImmediateCall::save_again(const std::vector<Tensor>& in) {
   std::vector<Arena> memory;
   std::vector<Tensor> out;
@@ -95,7 +95,8 @@ void ImmediateCall::backward(const std::vector<Tensor>& in, const std::vector<Te
     run.sink_[i].out = din[i].f32();
     if (accumulate[i]) run.sink_[i].add[run.sink_[i].n_add++] = din[i].f32();
   }
-  // The first use of a value sets its gradient, later ones add; another input of this call may be the same value.
+  // The first use of a value sets its gradient and later ones add, even if another input of this call is the
+  // same value.
   if (passed && dout[0] && !accumulate[pass]) copy(dout[0], din[pass]);
   node_->backward(run);
   for (size_t i = 0; i < din.size(); ++i)

@@ -1,5 +1,5 @@
-// Immediate: runs one node at once on memory the caller owns. The tape that strings calls together is in Python
-// (mudd_core/tape.py); order and arithmetic are those of the planned executor, so both give the same bits.
+// Immediate: runs one node at once on memory of the caller. The tape that connects calls is in Python
+// (mudd_core/tape.py). Order and arithmetic are the same as in the planned executor, so the bits are equal.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,12 @@ namespace mudd {
 
 class ImmediateCall {
  public:
-  // Shapes are checked here. wants[i]: backward may be called for input i later. compute: as of a graph.
+  // Check shapes. wants[i]: backward may be called for input i later. compute: see Graph.
   ImmediateCall(std::unique_ptr<Node> node, std::vector<TensorSpec> inputs, std::vector<bool> wants, Shards shards,
                 StepInput step, DType compute = DType::f32);
 
-  // Arrays are fp32 here in bf16 as well: what a graph would store in bf16 is rounded to what bf16 can hold, which
-  // gives the same bits.
+  // Arrays are fp32 even for a bf16 graph: values that it would store as bf16 are rounded to bf16 values, with
+  // the same bits.
   bool rounds_output(int i) const { return stored_bf16(needs_, *node_, i); }
 
   const std::vector<TensorSpec>& outputs() const { return needs_.outputs_; }
@@ -26,8 +26,8 @@ class ImmediateCall {
   // in: one tensor per input (empty: absent); out: memory shaped like outputs().
   void forward(const std::vector<Tensor>& in, const std::vector<Tensor>& out);
 
-  // After forward, any number of times. din[i] empty: not wanted. accumulate[i]: add to what din[i] holds. The
-  // gradient that the node passes through (Node::passes_gradient) is written by copying or adding dout[0].
+  // Run backward, any number of times after forward. din[i] empty: not requested. accumulate[i]: add to din[i].
+  // The gradient that the node passes through (Node::passes_gradient) is a copy or an addition of dout[0].
   // round[i]: a graph would store din[i] in bf16.
   void backward(const std::vector<Tensor>& in, const std::vector<Tensor>& out, const std::vector<Tensor>& dout,
                 const std::vector<Tensor>& din, const std::vector<bool>& accumulate,
@@ -44,7 +44,7 @@ class ImmediateCall {
   StepInput step_;
   Inference needs_;
   std::vector<Arena> saved_;
-  bool spent_ = false;  // backward has worked in what forward saved
+  bool spent_ = false;  // backward has overwritten the saved bytes of forward
 };
 
 }  // namespace mudd

@@ -1,4 +1,4 @@
-// Where buffers live in the arena.
+// The offsets of buffers in the arena.
 #include <algorithm>
 
 #include "mudd/base/arena.h"

@@ -1,5 +1,5 @@
-// The declaration of an op: its inputs, outputs and options. Nodes read their options through it, Python makes the
-// functions of mudd_core.ops from it.
+// The declaration of an op: its inputs, outputs and options. Nodes read their options through it, and Python
+// creates the functions of mudd_core.ops from it.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,13 @@ class Attributes {
   OptionValues values;
   const OpSpec* spec = nullptr;  // set by make_node
 
-  // The value of an option of this type, or its default. StateError for a name that the spec does not declare.
+  // Return the value of an option of this type, or its default. StateError for a name that the spec does not
+  // declare.
   int64_t integer(const char* name) const;
   double number(const char* name) const;
   bool flag(const char* name) const;
   const std::string& word(const char* name) const;
-  // The position of a word among the choices, as an enum whose members are in their order.
+  // Return the index of a string among the choices, as an enum in the same order.
   template <class Enum>
   Enum choice(const char* name) const {
     return static_cast<Enum>(position(name));
@@ -44,7 +45,7 @@ struct OpInput {
     kFloat = 0,
     kOptional = 1,
     kIndex = 2,  // int32, without a gradient
-    kState = 4,  // written by forward (a KV cache); backward does not take it
+    kState = 4,  // written by forward (a KV cache); not an input of backward
   };
   std::string name;
   int kind = kFloat;
@@ -56,9 +57,9 @@ struct OpInput {
 struct OpOutput {
   enum Kind : uint8_t {
     kFloat = 0,
-    kRepeated = 1,    // one for each repetition of inputs, or as many as shapes say
+    kRepeated = 1,    // one for each repetition of inputs, or the count of shapes
     kNoGradient = 2,  // counts and indices
-    kLoss = 4,        // a sum in float64; its gradient is 1 unless given
+    kLoss = 4,        // a sum in float64; its gradient is 1 unless it is set
   };
   std::string name;
   int kind = kFloat;
@@ -71,24 +72,24 @@ struct OpOutput {
 struct OpSpec {
   const char* name = "";
   const char* help = "";  // a first line, then the formula and the shapes of inputs: the docstring in Python
-  const char* backward_help = "";  // what that of <op>_backward adds
+  const char* backward_help = "";  // addition to the docstring of <op>_backward
   std::vector<OpInput> inputs{};
   std::vector<OpInput> repeated{};  // inputs that follow, as a group, any number of times
   std::vector<OpOutput> outputs{};
   std::vector<Option> options{};
   std::unique_ptr<Node> (*make)(const Attributes&) = nullptr;
-  std::vector<KernelName> (*kernels)() = nullptr;  // the rows that its nodes choose, in fp32 and in bf16
+  std::vector<KernelName> (*kernels)() = nullptr;  // the kernels of its nodes, in fp32 and in bf16
 };
 
-// A node of class T as OpSpec::make.
+// Create a node of class T, for OpSpec::make.
 template <class T>
 std::unique_ptr<Node> make(const Attributes& attributes) {
   return std::make_unique<T>(attributes);
 }
 
-// All ops: the .cc of each op folder defines <op>_op(), the list comes from the folders (CMake).
+// Return all ops: the .cc of each op folder defines <op>_op(); CMake makes the list from the folders.
 std::span<const OpSpec* const> op_specs();
-// Makes a node by op name after a check of its options.
+// Check the options and create a node by op name.
 std::unique_ptr<Node> make_node(const std::string& op, const Attributes& attributes);
 
 }  // namespace mudd

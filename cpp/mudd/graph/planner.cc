@@ -9,7 +9,7 @@
 namespace mudd {
 namespace {
 
-// Walks the schedule once, creating buffers and stretching their lives as they are touched.
+// Walks the schedule once, creates buffers and extends their lifetimes at each use.
 class Builder {
  public:
   Builder(const Graph& graph, const std::vector<ValueId>& losses, const std::vector<ValueId>& keep,
@@ -78,8 +78,8 @@ class Builder {
     return b;
   }
 
-  // Number of the buffer that node i gets in place of b, which holds v or its gradient: b itself, or an fp32 copy
-  // that lives at this position (j: input, or -1).
+  // Return the index of the buffer that node i uses for b, which contains v or its gradient: b itself, or an
+  // fp32 copy that lives at this position (j: input, or -1).
   int seen(int i, int j, ValueId v, int b) {
     if (b < 0 || plan_.buffers[b].dtype != DType::bf16) return b;
     if (node(i).native_bf16() && (j < 0 || !node(i).weight_like(j))) return b;
@@ -137,7 +137,7 @@ class Builder {
     plan_.buffers.back().likely = likely;
   }
 
-  // Of an arena whose buffers have the bytes that runs are planned to touch.
+  // Return the size of an arena with the bytes that runs are planned to touch.
   int64_t likely_bytes(const PlanOptions& options) const {
     std::vector<Buffer> buffers = plan_.buffers;
     bool fewer = false;
@@ -159,7 +159,7 @@ class Builder {
     plan_.schedule.push_back(std::move(step));
   }
 
-  // An output from what the node saved.
+  // Recompute an output from the saved bytes of its node.
   void remake(int i) {
     PlanStep step;
     step.node = i;
@@ -173,7 +173,7 @@ class Builder {
     plan_.schedule.push_back(std::move(step));
   }
 
-  // Recomputed results die after their last forward reader; backward readers get a fresh copy.
+  // End the lifetime of recomputed results after their last forward reader; backward readers get a new copy.
   void forget_results() {
     for (int i = 0; i < count(); ++i)
       if (facts_.recomputed(i) || facts_.remade(i))
@@ -231,7 +231,7 @@ class Builder {
         whole < 0)
       return;
     const ValueId v = entry(i).inputs[pass];
-    if (gradient_[v] < 0) gradient_[v] = whole;  // handed on in the same memory
+    if (gradient_[v] < 0) gradient_[v] = whole;  // passed on in the same memory
     else {
       step.pass_from = touch(whole);
       step.pass_to = touch(gradient_[v]);

@@ -39,7 +39,7 @@ void RowSums::finish(float* partials, const GradSink& sink) const {
   constexpr int64_t kColumns = 256;
   parallel_for((width_ + kColumns - 1) / kColumns, [&](int64_t task, int) {
     const int64_t begin = task * kColumns, end = std::min(begin + kColumns, width_);
-    // Inside a shard: blocks in order, into the shard's first block.
+    // Inside a shard: add blocks in order to the shard's first block.
     std::array<float*, kMaxShards> sums;
     float* next = partials;
     for (int s = 0; s < shards_.count(); ++s) {

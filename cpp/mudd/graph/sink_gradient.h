@@ -1,4 +1,4 @@
-// The gradient of a weight-like input of a node, from the tensors and the sink that its backward gets.
+// The gradient of a weight-like input of a node, from the tensors and the sink of its backward.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace mudd {
 
-// sink = left^T right [left.cols, right.cols], rows summed by the shards, plus what the sink adds. scratch: what
-// grad_scratch_bytes (for `compute`) booked, scratch_bytes of it. `op` names the node in messages.
+// sink = left^T right [left.cols, right.cols], with rows summed by shards, plus the adds of the sink. scratch:
+// scratch_bytes bytes, the planned grad_scratch_bytes (for `compute`). `op` names the node in messages.
 struct SinkGradient {
   std::array<int64_t, kMaxShards + 1> cuts;
   GradBlock block;

@@ -1,4 +1,4 @@
-// Which weights a graph gathers from their owners, when, and where they lie meanwhile.
+// The weights that a graph gathers from their owners, with their schedule positions and memory.
 #include <algorithm>
 
 #include "mudd/base/arena.h"
@@ -7,7 +7,7 @@
 namespace mudd {
 namespace {
 
-// Weights of one layer are gathered together, others by themselves.
+// Weights of one layer are gathered together, others alone.
 std::string layer_of(const std::string& name) {
   if (name.rfind("blocks.", 0) != 0) return name;
   return name.substr(0, name.find('.', sizeof("blocks.")));
@@ -17,7 +17,7 @@ class Gathers {
  public:
   Gathers(const Graph& graph, Plan& plan) : graph_(graph), plan_(plan) {}
 
-  // What positions [begin, end) read.
+  // Add the weights that positions [begin, end) read.
   void add(int begin, int end) {
     open_.assign(graph_.values().size(), -1);
     for (int at = begin; at < end; ++at) {
@@ -28,7 +28,7 @@ class Gathers {
     }
   }
 
-  // A unit's gather begins when the one before it is first read.
+  // Start a unit's gather when the one before it is first read.
   void set_posts() {
     for (size_t u = 0; u < plan_.units.size(); ++u) {
       WeightUnit& unit = plan_.units[u];
@@ -65,7 +65,7 @@ class Gathers {
     open_[v] = static_cast<int>(plan_.units.size()) - 1;
   }
 
-  // Rounding twice is rounding once: matrices that all readers round to bf16 come as bf16.
+  // Rounding twice equals rounding once: matrices that all readers round to bf16 are gathered as bf16.
   DType type_for_readers(ValueId v) const {
     const Value& value = graph_.values()[v];
     if (value.stored != DType::f32 || graph_.compute() != DType::bf16) return value.stored;

@@ -36,7 +36,7 @@ Tensor Workspace::tensor(ValueId v, int buffer) const {
   return t;
 }
 
-// A parameter where it is gathered to for this position; without memory where the position does not read it.
+// Return a gathered parameter for this position; without memory if the position does not read it.
 Tensor Workspace::weights_at(size_t position, ValueId v) const {
   const Value& value = graph_.values()[v];
   Tensor t{.rows = value.spec.rows(), .cols = value.spec.cols(), .stride = value.spec.cols()};
@@ -82,7 +82,7 @@ void Workspace::bind_backward(size_t position) {
   run.sink_.resize(n.inputs.size());
   for (size_t j = 0; j < n.inputs.size(); ++j) {
     run.din_.push_back(step.din[j] < 0 ? Tensor{} : tensor(n.inputs[j], step.din[j]));
-    // A weight-like input that is itself a result: its gradient is a sink onto its own buffer.
+    // A weight-like input that is itself a result: its gradient is a sink into its buffer.
     if (!n.node->weight_like(static_cast<int>(j)) || !run.din_[j]) continue;
     run.sink_[j].out = run.din_[j].f32();
     if (step.accumulate[j]) run.sink_[j].add[run.sink_[j].n_add++] = run.din_[j].f32();

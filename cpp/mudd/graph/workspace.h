@@ -1,5 +1,5 @@
-// Workspace: what one graph run works in. The arena of a plan, the inputs that the caller gave memory, and every
-// position of the schedule bound to both. A plan may have several, with a graph run under way in each.
+// Workspace: the memory of one graph run. It has the arena of a plan, the inputs with memory of the caller, and
+// every position of the schedule bound to both. A plan may have several, each with a graph run in progress.
 #pragma once
 
 #include <cstddef>
@@ -14,28 +14,29 @@ namespace mudd {
 
 class Workspace {
  public:
-  // The three outlive it. weights: memory for what is gathered.
+  // The three must outlive it. weights: memory for gathered weights.
   Workspace(const Graph& graph, const Plan& plan, const ParamStore& store, std::byte* weights = nullptr);
   Workspace(const Workspace&) = delete;  // the bound runs point at the fields of the step
   Workspace& operator=(const Workspace&) = delete;
 
-  // The memory of an input (to be filled before a run) or of a kept value.
+  // Return the memory of an input (to be filled before a run) or of a kept value.
   Tensor value(ValueId id) const;
-  // Gives an external input its memory (contiguous, of the declared shape); it must outlive the workspace.
+  // Set the memory of an external input (contiguous, of the declared shape); it must outlive the workspace.
   void attach(const std::string& name, void* data);
-  // Releases the memory until the next run: kept values are gone, inputs are to be set.
+  // Release the memory until the next run: kept values are lost, and inputs must be set again.
   void release();
 
-  // Starts a graph run: everything is attached, the fields of the step are taken over.
+  // Start a graph run: check that everything is attached and copy the fields of the step.
   void begin(const StepInput& input);
   void end_forward() { forward_done_ = true; }
   void begin_backward();  // once after each forward
-  // Fills everything but the inputs with NaN (tests).
+  // Fill everything but the inputs with NaN (tests).
   void poison();
 
   Run& bound(size_t position) { return runs_[position]; }
   const Run& bound(size_t position) const { return runs_[position]; }
-  // Value v, or its gradient, in a buffer of the plan; -1: where a parameter or an attached input lies.
+  // Return value v, or its gradient, in a buffer of the plan; -1: the memory of a parameter or an attached
+  // input.
   Tensor tensor(ValueId v, int buffer) const;
   template <class T>
   T* at(int buffer) const {
