@@ -1,10 +1,10 @@
-"""The ops on 64-bit ARM against x86-64, bit for bit, with random cases or with the suites of CTest:
+"""Compare the ops on 64-bit ARM with x86-64, bit for bit, in random cases or in the suites of CTest:
 
     .venv/bin/python tests/aarch64.py FOLDER [cases] [case...]
     .venv/bin/python tests/aarch64.py FOLDER --suites [suite...]
 
-A suite prints hashes of all results that it compares, by kernel row; those of the portable rows must be x86-64's.
-FOLDER has what Debian's packages g++-aarch64-linux-gnu, qemu-user and mmdebstrap, and pip, make:
+A suite prints hashes of all results that it compares, by kernel row. The hashes of the portable rows must equal
+x86-64's. These commands create FOLDER, with Debian's packages g++-aarch64-linux-gnu, qemu-user and mmdebstrap, and pip:
 
     mmdebstrap --variant=extract --architectures=arm64 --include=python3,libpython3.11-dev,libgomp1,libstdc++6 \\
       bookworm FOLDER/root
@@ -17,9 +17,8 @@ FOLDER has what Debian's packages g++-aarch64-linux-gnu, qemu-user and mmdebstra
     (mkdir FOLDER/include && cp -r /usr/include/doctest FOLDER/include)
     ninja -C FOLDER/build _core
 
-Suites are built on demand, in build/run too.
-
-ARM runs the portable kernels under qemu, so this says nothing of speed.
+Suites are built on demand, in build/run too. ARM runs the portable kernels under qemu, so this shows nothing about
+speed.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def package(folder: Path) -> Path:
 
 
 def op_suites() -> list[str]:
-    """Return the test programs that have hashes of fp32 results: all but those that measure."""
+    """Return the test programs that print hashes of fp32 results: all except those that measure."""
     marks = re.compile(r"\A// levels|check_levels\(|for_each_row\(")
     files = sorted((ROOT / "tests" / "cpp").glob("*_test.cc"))
     names = [file.stem for file in files if marks.search(file.read_text(encoding="utf-8"))]
@@ -61,7 +60,9 @@ def op_suites() -> list[str]:
 
 
 def outputs(command: list[str]) -> tuple[int, list[str]]:
-    """Run a suite at the portable level; its exit code and the lines with hashes of portable rows or of no row."""
+    """Run a suite at the portable level; return its exit code and the lines with hashes of portable rows or of no
+    row.
+    """
     environment = {**os.environ, "MUDD_MAX_ISA": "portable", "OMP_NUM_THREADS": "2"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     found = re.findall(
@@ -73,7 +74,7 @@ def outputs(command: list[str]) -> tuple[int, list[str]]:
 
 
 def same_suites(folder: Path, names: list[str]) -> int:
-    """Print whether each suite passes with the hashes of x86-64; the number of those that do not."""
+    """Print whether each suite passes with the hashes of x86-64; return the number of suites that do not."""
     arm, own = folder / "build", ROOT / "build" / "run"
     qemu = ["qemu-aarch64", "-L", str(folder / "root")]
     wrong = 0
@@ -91,7 +92,7 @@ def same_suites(folder: Path, names: list[str]) -> int:
 
 
 def same_cases(folder: Path, count: int, cases: list[str]) -> int:
-    """Print the cases that differ; their number."""
+    """Print the cases that differ; return their number."""
     root = folder / "root"
     python = ("qemu-aarch64", "-L", str(root), str(root / "usr" / "bin" / "python3.11"))
     arm = Worker("portable", "aarch64", python, f"{package(folder)}:{folder / 'site'}")
@@ -107,7 +108,7 @@ def same_cases(folder: Path, count: int, cases: list[str]) -> int:
 
 
 def main() -> int:
-    """Compare; 1 if something differs."""
+    """Compare; return 1 if something differs."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,7 +1,7 @@
-"""The layers of the code: checks that imports and includes point down, and draws them for docs/architecture.md.
+"""Check that imports and includes point down through the layers, and draw the layers for docs/architecture.md.
 
-Modules on one layer may import each other, but never in a circle, by imports inside functions neither; the folders of
-one layer of C++ (cpp/mudd/ops/linear/ and its neighbours) do not include each other in a circle.
+Modules on one layer may import each other, but never in a circle, not even through imports inside functions. The
+folders of one C++ layer (such as cpp/mudd/ops/linear/) do not include each other in a circle either.
 
 A name of a C++ type in a header is defined once, so that a reader who sees the name knows the type.
 
@@ -50,7 +50,7 @@ CPP_TYPE = re.compile(
 
 
 class Edge(NamedTuple):
-    """A file that uses another layer than its own."""
+    """A use of another layer by a file."""
 
     file: str
     user: str
@@ -58,18 +58,18 @@ class Edge(NamedTuple):
 
 
 def python_layers() -> dict[str, tuple[str, ...]]:
-    """The layers in pyproject.toml by the package that contains them, the highest first."""
+    """Return the layers in pyproject.toml by the package that contains them, the highest first."""
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     return {contract["containers"][0]: tuple(contract["layers"]) for contract in linter["contracts"]}
 
 
 def _floors(layers: tuple[str, ...]) -> dict[str, int]:
-    """The place of each layer in the list; the names in "a | b" share one and may not use each other."""
+    """Return the index of each layer in the list; the names in "a | b" share one and may not use each other."""
     return {name: place for place, floor in enumerate(layers) for name in floor.split(" | ")}
 
 
 def cpp_edges() -> Iterator[Edge]:
-    """The includes between folders of cpp/."""
+    """Yield the includes between folders of cpp/."""
     for file in sorted((ROOT / "cpp").rglob("*")):
         if file.suffix not in (".h", ".cc", ".inc"):
             continue
@@ -79,12 +79,12 @@ def cpp_edges() -> Iterator[Edge]:
 
 
 def included(text: str) -> list[str]:
-    """The layers whose headers a C++ file includes: folders of cpp/mudd/, and those beside it (bind, testing)."""
+    """Return the layers whose headers a C++ file includes: folders of cpp/mudd/, and cpp/bind and cpp/testing."""
     return re.findall(r'#include (?:["<]mudd/|")(\w+)/', text)
 
 
 def cpp_folders() -> dict[str, set[str]]:
-    """The folders of cpp/, at every depth, whose headers the files of each folder include."""
+    """Return, for each folder of cpp/, the folders whose headers its files include, at every depth."""
     root = ROOT / "cpp"
     uses: dict[str, set[str]] = {}
     for file in sorted(root.rglob("*")):
@@ -97,13 +97,13 @@ def cpp_folders() -> dict[str, set[str]]:
 
 
 def type_names(file: str, text: str) -> Iterator[tuple[str, bool]]:
-    """(name, whether other files can use it unqualified) for each type that a C++ file defines."""
+    """Yield (name, whether other files can use it unqualified) for each type that a C++ file defines."""
     for indent, name in CPP_TYPE.findall(text):
         yield name, not indent and file.endswith(".h")
 
 
 def repeated_types(files: Iterable[tuple[str, str]]) -> list[str]:
-    """One line for each type of a header whose name another file defines too, nested or local as well."""
+    """Return one line for each type of a header whose name another file defines too, even nested or local."""
     found: dict[str, dict[str, bool]] = {}
     for file, text in files:
         for name, shared in type_names(file, text):
@@ -117,7 +117,7 @@ def repeated_types(files: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def cpp_files() -> Iterator[tuple[str, str]]:
-    """Name and text of the C++ files, but for those that are compiled again for each ISA with types of its own."""
+    """Yield name and text of the C++ files, except those that are compiled for each ISA with separate types."""
     for file in sorted((ROOT / "cpp").rglob("*")):
         name = file.relative_to(ROOT).as_posix()
         if file.suffix in (".h", ".cc") and not name.endswith("-inl.h") and "/base/simd/" not in name:
@@ -127,7 +127,7 @@ def cpp_files() -> Iterator[tuple[str, str]]:
 def _imported(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom) and node.module:  # ruff refuses relative ones (TID252)
+    elif isinstance(node, ast.ImportFrom) and node.module:  # ruff refuses relative imports (TID252)
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
@@ -138,7 +138,7 @@ def _python_files() -> tuple[tuple[str, ast.Module], ...]:
 
 
 def python_edges(container: str = "mudd_core") -> Iterator[Edge]:
-    """The imports between packages inside `container`, those inside functions too."""
+    """Yield the imports between packages inside `container`, including those inside functions."""
     layers, depth = _floors(python_layers()[container]), container.count(".") + 1
     for name, tree in _python_files():
         place = name.removeprefix("python/").removesuffix(".py").split("/")
@@ -154,14 +154,14 @@ def python_edges(container: str = "mudd_core") -> Iterator[Edge]:
 
 
 def _only_typed(tree: ast.Module) -> set[int]:
-    """The ids of the nodes below `if TYPE_CHECKING`, which import nothing when the program runs."""
+    """Return the ids of the nodes below `if TYPE_CHECKING`, which import nothing at run time."""
     blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If))
     typed = (block for block in blocks if ast.unparse(block.test) == "TYPE_CHECKING")
     return {id(node) for block in typed for statement in block.body for node in ast.walk(statement)}
 
 
 def module_imports() -> dict[str, set[str]]:
-    """The modules of the package that each module imports when the program runs, those inside functions too."""
+    """Return the modules of the package that each module imports at run time, including those inside functions."""
     trees = {
         name.removeprefix("python/").removesuffix(".py").replace("/", ".").removesuffix(".__init__"): tree
         for name, tree in _python_files()
@@ -176,7 +176,7 @@ def module_imports() -> dict[str, set[str]]:
 
 
 def circles(uses: Mapping[str, set[str]]) -> list[str]:
-    """One line for each circle of imports or includes, found from its first member on."""
+    """Return one line for each circle of imports or includes, starting at its first module."""
     done: set[str] = set()
     found: list[str] = []
 
@@ -194,7 +194,7 @@ def circles(uses: Mapping[str, set[str]]) -> list[str]:
 
 
 def upward(edges: Iterable[Edge], layers: tuple[str, ...]) -> list[str]:
-    """One line for each edge that points up or to the side, or from or to a folder that no layer names."""
+    """Return one line for each edge that points up or sideways, or that touches a folder without a layer."""
     found, floors = [], _floors(layers)
     for file, user, used in sorted(set(edges)):
         if user.startswith("__"):  # the package itself re-exports from every layer
@@ -230,12 +230,12 @@ def lazy_imports() -> list[str]:
 
 
 def listed_imports() -> list[str]:
-    """The lines of tests/lazy_imports.txt without its comments."""
+    """Return the lines of tests/lazy_imports.txt without its comments."""
     return [line for line in LAZY.read_text().splitlines() if line and not line.startswith("#")]
 
 
 def counts() -> dict[str, str]:
-    """Figures of the Python modules by their names, for comparison before and after a change of the layout."""
+    """Return counts of the Python modules by name, for comparison before and after a change of the layout."""
     files, uses = _python_files(), module_imports()
     used = Counter(module for others in uses.values() for module in others)
     lines = sum(len((ROOT / name).read_text().splitlines()) for name, _ in files)
@@ -255,7 +255,7 @@ def counts() -> dict[str, str]:
 
 
 def _direct(edges: Iterable[Edge]) -> list[tuple[str, str]]:
-    """The edges that no longer path replaces, so that the picture stays readable."""
+    """Return the edges that no longer path implies, so that the picture stays readable."""
     uses: dict[str, set[str]] = {}
     for _, user, used in edges:
         if not user.startswith("__"):
@@ -273,7 +273,7 @@ def _direct(edges: Iterable[Edge]) -> list[tuple[str, str]]:
 
 
 def picture() -> str:
-    """Mermaid graphs of the packages of mudd_core, of those inside its large packages, and of cpp/."""
+    """Return Mermaid graphs of the packages of mudd_core, of the packages inside large ones, and of cpp/."""
     parts = []
     packages = [(container, python_edges(container)) for container in python_layers()]
     for title, edges in (*packages, ("cpp", cpp_edges())):
@@ -283,12 +283,12 @@ def picture() -> str:
 
 
 def drawn() -> str:
-    """The picture as docs/architecture.md has it."""
+    """Return the picture in docs/architecture.md."""
     return PAGE.read_text().split(BEGIN)[1].split(END)[0].strip()
 
 
 def faults() -> list[str]:
-    """Everything that is wrong with the layers."""
+    """Return one line for each fault of the layers."""
     found = upward(cpp_edges(), CPP_LAYERS)
     for container, layers in python_layers().items():
         found += upward(python_edges(container), layers)
@@ -304,7 +304,7 @@ def faults() -> list[str]:
 
 
 def redrawn(page: str) -> str:
-    """The text of the page with its picture as the code has it."""
+    """Return the text of the page with a picture of the current code."""
     before, rest = page.split(BEGIN)
     return f"{before}{BEGIN}\n{picture()}\n{END}{rest.split(END)[1]}"
 

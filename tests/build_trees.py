@@ -18,7 +18,7 @@ def tree_of(compiler: str) -> str:
 
 
 def compiler_of(folder: Path) -> str:
-    """Return the first line that the compiler of a tree says of its version."""
+    """Return the first line of the version text of a tree's compiler."""
     found = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)$", (folder / "CMakeCache.txt").read_text(), re.MULTILINE)
     assert found is not None
     done = subprocess.run([found[1], "--version"], capture_output=True, text=True, check=True)
@@ -26,7 +26,7 @@ def compiler_of(folder: Path) -> str:
 
 
 def build(compiler: str) -> str:
-    """Configure and build the tree of a compiler; its name."""
+    """Configure and build the tree of a compiler; return its name."""
     tree = tree_of(compiler)
     if tree == OWN:
         raise SystemExit(f"--compiler={compiler}: build/{OWN} is the tree of ./run; give another name")

@@ -1,4 +1,4 @@
-"""Install a manylinux wheel where a user would, use it, and time the way from `pip install` to the first loss.
+"""Install a manylinux wheel as a user would, use it, and time everything from `pip install` to the first loss.
 
 `./run wheel --check` calls it. The environment is bare: no compiler on PATH, no checkout, pip without network, the
 wheels of the dependencies in one folder. The report goes to the screen and to bench/results/wheel_<date>.log.
@@ -28,7 +28,7 @@ first = trainer.step().loss
 trainer.fit()
 print(f"notebook: loss {first:.3f} at step 1, {trainer.validate().val_loss:.3f} on held-out text after 20 steps")
 """
-# Two OpenMP runtimes in one process; the same step alone and beside torch.
+# Two OpenMP runtimes in one process: the same step alone and with torch.
 BESIDE = """
 import sys, time
 {first}
@@ -51,7 +51,7 @@ H5PY = "import h5py, io; f = h5py.File(io.BytesIO(), 'w'); f['x'] = [1, 2]; asse
 
 
 class Report:
-    """Lines for the screen and the file."""
+    """The report, on the screen and in a file."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -63,13 +63,13 @@ class Report:
 
 
 def cpu_name() -> str:
-    """The CPU as the system names it."""
+    """Return the name of the CPU."""
     names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return f"{names[0] if names else 'unknown CPU'}, {len(os.sched_getaffinity(0))} cores"
 
 
 def call(command: list[str], where: Path, environment: dict[str, str]) -> str:
-    """The output of a command that must succeed."""
+    """Run a command that must succeed; return its output."""
     done = subprocess.run(command, cwd=where, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{command} exited with code {done.returncode}:\n{done.stdout}{done.stderr}")
@@ -79,7 +79,7 @@ def call(command: list[str], where: Path, environment: dict[str, str]) -> str:
 def seconds_to_first_loss(
     command: list[str], where: Path, environment: dict[str, str], begun: float
 ) -> float:
-    """Seconds from `begun` to the first line of a training with a loss; the run then ends."""
+    """Start a training run and end it after its first line with a loss; return the seconds since `begun`."""
     with subprocess.Popen(command, cwd=where, env=environment, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         found = next((time.perf_counter() - begun for line in run.stdout if FIRST_LOSS.match(line)), None)
@@ -90,7 +90,7 @@ def seconds_to_first_loss(
 
 
 def bare_environment(folder: Path) -> dict[str, str]:
-    """The variables of a user without a compiler: PATH has the environment's own programs alone."""
+    """Return the variables of a user without a compiler: PATH has only the programs of the environment."""
     kept = {name: os.environ[name] for name in ("LANG", "LC_ALL") if name in os.environ}
     return {**kept, "HOME": str(folder), "PATH": str(folder / "env" / "bin"), "PIP_NO_INDEX": "1"}
 
@@ -126,7 +126,7 @@ def check(wheels: Path, python: str, report: Report) -> None:
 
 
 def use(folder: Path, wheel: Path, pip: list[str], environment: dict[str, str], report: Report) -> None:
-    """Train, sample, resume, convert, the notebook API, and the two libraries beside ours."""
+    """Train, sample, resume, convert, use the notebook API, and compare with two other libraries."""
     here = folder / "work"
     here.mkdir()
     install = [*pip, "install", "-q", "--no-index", f"--find-links={folder / 'wheels'}"]
@@ -164,7 +164,7 @@ def use(folder: Path, wheel: Path, pip: list[str], environment: dict[str, str], 
 
 
 def stop_and_resume(command: list[str], here: Path, environment: dict[str, str], report: Report) -> None:
-    """A run that stops and resumes ends with the hash of the unbroken one."""
+    """Check that a run that stops and resumes ends with the hash of an unbroken run."""
     stopped = subprocess.run(
         [*command, "train.stop_at=50"], cwd=here, env=environment, capture_output=True, check=False
     )
@@ -180,7 +180,7 @@ def stop_and_resume(command: list[str], here: Path, environment: dict[str, str],
 def compare(
     programs: dict[str, str], python: str, here: Path, environment: dict[str, str], report: Report
 ) -> None:
-    """Equal losses with every other library; tokens/s as the best of five runs, in turn."""
+    """Check for equal losses with every other library; report tokens/s as the best of five runs, in turn."""
     losses: dict[str, list[str]] = {}
     speeds: dict[str, float] = {}
     for _ in range(5):

@@ -3,9 +3,9 @@
     python tests/command_mistakes.py            print the lines of that file with the answers of now
     python tests/command_mistakes.py --write    write them into the file
 
-A new line of the file is `$ ` and what the user types behind `python3 launch.py`; its answer is written under it. The
-commands run in one empty folder with a file notes.txt, each in a fork of this process: a hundred starts of Python
-would take most of the time. test_cli.py and test_launch.py type mistakes in fresh processes.
+A new entry of the file is `$ ` followed by the arguments of `python3 launch.py`; its answer is written under it. The
+commands run in one empty folder with a file notes.txt. Each runs in a fork of this process, because a hundred starts of
+Python would take most of the time. test_cli.py and test_launch.py type mistakes in fresh processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PROMPT = "$ "
 
 
 def answer(line: str, folder: Path) -> str:
-    """What the command prints on standard error; its exit code where that is not 2."""
+    """Return the standard error of the command, and its exit code if that is not 2."""
     code, told = answered(line, folder)
     said = (
         told.strip().replace(f"python3 {PROGRAM}", "python3 launch.py").replace(PROGRAM, "python3 launch.py")
@@ -32,7 +32,7 @@ def answer(line: str, folder: Path) -> str:
 
 
 def text(typed: list[str]) -> str:
-    """The file with the answers of now."""
+    """Return the text of the file with current answers."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "notes.txt").write_text("notes\n", encoding="utf-8")

@@ -1,6 +1,6 @@
-"""The commands of the documents in docs/coming-from/*.md, from tests/data/commands (./run docs writes them anew).
+"""Write the commands of the documents into docs/coming-from/*.md, from tests/data/commands (./run docs).
 
-They stand between the lines `<!-- commands: DOCUMENT -->` and `<!-- end of the commands -->`.
+They are between the lines `<!-- commands: DOCUMENT -->` and `<!-- end of the commands -->`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _BAR = r"\|"  # in a cell of a table
 
 
 def drawn(page: str) -> str:
-    """The text of a page with its commands as the documents have them."""
+    """Return the text of a page with the commands of the documents."""
     return _PART.sub(lambda m: f"<!-- commands: {m[1]} -->\n{part(m[1])}\n<!-- end of the commands -->", page)
 
 
 def part(name: str) -> str:
-    """The commands of a document beside ours."""
+    """Return the commands of a document next to ours."""
     programs = documents.PROGRAMS[name]
     told = ", ".join(f"`{ours}` for `{theirs}`" for theirs, ours in programs.items())
     lines = [f"Its commands are ours with another program name, {told}:", "", "```sh"]
@@ -36,7 +36,7 @@ def part(name: str) -> str:
 
 
 def _linked(text: str) -> str:
-    """A text of the documents as a page in coming-from has it."""
+    """Return a text of the documents with the links of a page in coming-from."""
     return re.sub(r"docs/(\w+\.md)", r"[\1](../\1)", text)
 
 
@@ -45,7 +45,7 @@ def _quoted(word: str) -> str:
 
 
 def _units(words: tuple[str, ...]) -> list[str]:
-    """The arguments, a flag and the value behind it as one."""
+    """Return the arguments, with a flag and its value joined."""
     found: list[str] = []
     for word in map(_quoted, words):
         if (
@@ -61,7 +61,7 @@ def _units(words: tuple[str, ...]) -> list[str]:
 
 
 def _wrapped(words: list[str]) -> list[str]:
-    """A command in lines that end with a backslash, the last one without."""
+    """Return a command in lines that end with a backslash, except the last."""
     lines = [words[0]]
     for word in words[1:]:
         if len(lines[-1]) + len(word) > _WIDTH:

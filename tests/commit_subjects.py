@@ -1,8 +1,8 @@
-"""Check of the subjects of commits: none may start with Merge or wip.
+"""Check that no subject of a commit starts with Merge or wip.
 
     python tests/commit_subjects.py     name the commits that do; exit code 1 if there is one
 
-Commits count from the one that added this file. A shallow clone or a folder that is no repository has nothing to check.
+Only commits after the one that added this file are checked. A shallow clone or a folder without a repository passes.
 """
 
 from __future__ import annotations

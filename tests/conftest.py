@@ -1,4 +1,4 @@
-"""Puts `tests/` on the import path, and the testing build of mudd_core._core into this process and those it starts."""
+"""Put `tests/` on the import path, and the testing build of mudd_core._core into this process and its children."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 HERE = Path(__file__).parent
 BUILD = str(HERE / "testing_build")
 sys.path[:0] = [str(HERE), BUILD]
-# Images of containers set it; each process of a test would then compile the package again.
+# Container images set it; each process of a test would then compile the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [BUILD, os.environ.get("PYTHONPATH")]))
 

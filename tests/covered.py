@@ -1,9 +1,9 @@
-"""The items of the five originals and of the project (`card`), each with a command and its tests.
+"""The features of the five originals and of the project (`card`), each with a command and its tests.
 
-They are at the end of tests/data/commands/PROGRAM.txt, after `=== items` (document_commands.py has the rest).
+They are listed at the end of tests/data/commands/PROGRAM.txt, after `=== items` (document_commands.py has the rest).
 
-A line is `ITEM | COMMAND | TESTS`; `\\|` is a bar. TESTS are `FILE::TEST`, after `refused` where the
-program rejects the command by name, or `pending` where no test holds the item yet.
+A line is `ITEM | COMMAND | TESTS`; `\\|` is a bar. TESTS are `FILE::TEST`, after `refused` if the
+program rejects the command by name; `pending` means that no test covers the item yet.
 The pages in docs/coming-from have the tables between `<!-- covered: PROGRAM -->` and `<!-- end of the covered -->`.
 python tests/covered.py prints the pending items.
 """
@@ -34,7 +34,7 @@ class Item:
 
 
 def items(program: str) -> list[Item]:
-    """The items of a program, in the order of its file."""
+    """Return the items of a program, in the order of its file."""
     text = (FOLDER / f"{program}.txt").read_text(encoding="utf-8")
     _, found, lines = text.partition(f"{ITEMS}\n")
     if not found:
@@ -43,18 +43,18 @@ def items(program: str) -> list[Item]:
 
 
 def programs() -> list[str]:
-    """Names of the programs."""
+    """Return the names of the programs."""
     return sorted(path.stem for path in FOLDER.glob("*.txt"))
 
 
 def pending() -> list[str]:
-    """`PROGRAM: ITEM` for each item that no test holds yet."""
+    """Return `PROGRAM: ITEM` for each item that no test covers yet."""
     found = ((program, item) for program in programs() for item in items(program))
     return [f"{program}: {item.name}" for program, item in found if item.state == "pending"]
 
 
 def missing(item: Item) -> list[str]:
-    """The named tests of an item that do not exist."""
+    """Return the tests of an item that do not exist."""
     found = []
     for test in item.tests:
         file, _, name = test.partition("::")
@@ -64,7 +64,7 @@ def missing(item: Item) -> list[str]:
 
 
 def table(program: str) -> str:
-    """The table of a program in Markdown."""
+    """Return the table of a program in Markdown."""
     lines = ["| item | command | test |", "| --- | --- | --- |"]
     for item in items(program):
         tests = ", ".join(f"`{test}`" for test in item.tests)
@@ -74,7 +74,7 @@ def table(program: str) -> str:
 
 
 def drawn(page: str) -> str:
-    """The text of a page with its table written anew."""
+    """Return the text of a page with its current table."""
     return _TABLE.sub(lambda m: f"<!-- covered: {m[1]} -->\n{table(m[1])}\n<!-- end of the covered -->", page)
 
 
@@ -93,7 +93,7 @@ def _item(line: str) -> Item:
 
 @cache
 def _tests_of(file: str) -> frozenset[str]:
-    """Names of the tests in a file below tests/python; none where there is no such file."""
+    """Return the names of the tests in a file below tests/python; none if the file does not exist."""
     path = next((TESTS / "python").rglob(file), None)
     if path is None:
         return frozenset()

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent / "data" / "commands"
-# How a document starts its program, and how we start ours.
+# How a document starts its program, and how we start mudd_core.
 PROGRAMS = {
     "muddformer": {"python MaxText/train.py": "./launch.py"},
     "tokenformer": {"python3 MaxText/train.py": "./launch.py"},
@@ -56,9 +56,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of the program: as the document types it, and our program with its arguments.
+    """A command of the program as the document prints it, and ours with its arguments.
 
-    printed: to the letter. theirs: the arguments after the interpreter, as a shell passes them.
+    printed: the exact text. theirs: the document's arguments after the interpreter, as a shell passes them.
     """
 
     program: str
@@ -68,7 +68,7 @@ class Command:
 
 
 def parts(name: str) -> list[Part]:
-    """The pieces of a document, in its order."""
+    """Return the pieces of a document, in order."""
     found: list[tuple[list[str], list[str]]] = []
     text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8").partition(ITEMS)[0]
     for line in text.splitlines():
@@ -125,7 +125,7 @@ def _written(values: Mapping[str, object]) -> list[str]:
 
 
 def commands(name: str) -> list[Command]:
-    """The commands that the program takes, each once."""
+    """Return the commands that the program accepts, each once."""
     return [command for _, new in new_commands(name) for command in new]
 
 
@@ -154,13 +154,13 @@ def new_commands(name: str) -> list[tuple[Part, list[Command]]]:
 
 
 def others(name: str) -> list[tuple[str, str]]:
-    """The commands of a document that are not the program's, and what takes their place."""
+    """Return the commands of a document that belong to other programs, and their replacements."""
     notes = (note.partition(" -> ") for part in parts(name) for note in part.notes if " -> " in note)
     return [(theirs, ours) for theirs, _, ours in notes]
 
 
 def printed_commands(name: str, text: str) -> list[tuple[str, str]]:
-    """(how the program is started, the command to the letter) for each command in a piece of a document."""
+    """Return (how the program is started, the exact command) for each command in a piece of a document."""
     found = []
     starts = "|".join(map(re.escape, PROGRAMS[name]))
     for match in re.finditer(starts, text):

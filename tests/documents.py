@@ -1,9 +1,9 @@
-"""What the commands of the original programs' documents (document_commands.py) come to.
+"""The outcomes of the commands in the original programs' documents (document_commands.py).
 
     python tests/documents.py [NAME ...]     write the outcomes in tests/data/commands/NAME.txt again
 
 An outcome has the work directory, the notes and the fields of the config that differ from the family's defaults.
-A test compares them with what the code resolves; look through their changes before a commit.
+A test compares them with the outcomes of the code; read their changes before a commit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OPTIONS = ("--workdir", "--mode")
 
 
 def asked(command: Command) -> CommandLine:
-    """The command line in parts, as cli/argv.py takes it apart."""
+    """Return the parts of the command line, as cli/argv.py splits it."""
     first = {"mudd_core.train": "jax_lm.train"}.get(command.program, "")
     options = {}
     words = []
@@ -65,7 +65,7 @@ def asked(command: Command) -> CommandLine:
 
 
 def fields_of(config: Config) -> dict[str, Any]:
-    """The fields of a config that differ from the defaults of its family."""
+    """Return the fields of a config that differ from the defaults of its family."""
     defaults = {info.path: info.value for info in walk(Config(model=type(config.model)()))}
     return {"model.family": config.model.family} | {
         info.path: info.value for info in walk(config) if info.value != defaults[info.path]
@@ -73,7 +73,7 @@ def fields_of(config: Config) -> dict[str, Any]:
 
 
 def outcome(command: Command) -> dict[str, Any]:
-    """What a command line that trains comes to."""
+    """Return the outcome of a command line that trains."""
     found = resolve(asked(command))
     assert found is not None, command
     return {
@@ -97,10 +97,10 @@ def kept(name: str) -> list[dict[str, Any]]:
 
 
 def outcomes(name: str) -> list[dict[str, Any]]:
-    """What the command lines of a document come to, as JSON has it."""
+    """Return the outcomes of the command lines of a document, as JSON values."""
     with hub():
         found = [outcome(command) for command in commands(name) if command.program != _PREPROCESS]
-    # The name of imported weights holds a hash of where they are.
+    # The name of imported weights contains a hash of their path.
     text = re.sub(r"(runs/imported/\w+)-[0-9a-f]{12}", r"\1", json.dumps(found))
     plain: list[dict[str, Any]] = json.loads(text)
     return plain
@@ -108,7 +108,7 @@ def outcomes(name: str) -> list[dict[str, Any]]:
 
 @contextmanager
 def hub() -> Iterator[None]:
-    """Let HF_HOME hold what `hf download openai-community/gpt2` leaves, without numbers."""
+    """Set HF_HOME to a folder like that of `hf download openai-community/gpt2`, without weights."""
     before = os.environ.get("HF_HOME")
     with tempfile.TemporaryDirectory() as home:
         place = Path(home) / "hub" / "models--openai-community--gpt2"

@@ -2,7 +2,7 @@
 
 Also tests/data/page_commands.txt, the table of all commands of the pages.
 
-python tests/generated_docs.py    write them anew, and print the pages that changed (./run docs)
+python tests/generated_docs.py    write them, and print the pages that changed (./run docs)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BEGIN, _END = "<!-- launch.py scale --tables -->", "<!-- end of the tables -->"
 
 
 def pages() -> dict[Path, str]:
-    """The pages with something of the code, each as it should be now."""
+    """Return the current text of each page that is partly generated."""
     coming = {path: path.read_text(encoding="utf-8") for path in key_tables.PAGES.glob("*.md")}
     found = {
         path: covered.drawn(command_tables.drawn(key_tables.drawn(text))) for path, text in coming.items()

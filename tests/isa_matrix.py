@@ -1,7 +1,8 @@
-"""Runs pytest once per instruction set of ours and of the reference libraries: `.venv/bin/python tests/isa_matrix.py`.
+"""Run pytest once for each instruction set of mudd_core and of the reference libraries: `.venv/bin/python
+tests/isa_matrix.py`.
 
-Every test must pass on any CPU that somebody may have, whatever level our kernels, PyTorch, oneDNN, MKL and OpenBLAS
-choose there. Arguments go to pytest (without any: the whole suite, once per line of the table below).
+Every test must pass on every CPU, whatever level mudd_core, PyTorch, oneDNN, MKL and OpenBLAS choose on it. Arguments
+are passed to pytest; without arguments the whole suite runs, once for each line of the table below.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 OURS = ("portable", "avx2", "")  # "": the best that the CPU has
 
-# Level of the reference libraries to the variables that hold them there.
+# Level of the reference libraries: the variables that cap them at it.
 REFERENCES: dict[str, dict[str, str]] = {
     "lowest": {
         "ATEN_CPU_CAPABILITY": "default",
@@ -33,7 +34,7 @@ REFERENCES: dict[str, dict[str, str]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0 if every run of pytest passed."""
+    """Run all combinations; return 0 if every run of pytest passed."""
     held = {name for variables in REFERENCES.values() for name in variables} | {"MUDD_MAX_ISA"}
     free = {name: value for name, value in os.environ.items() if name not in held}
     failed = 0

@@ -1,9 +1,9 @@
-"""The commonest mistakes of the API, each with the one line that it is answered with: tests/data/api/mistakes.txt.
+"""The commonest mistakes of the API, each with its one-line answer: tests/data/api/mistakes.txt.
 
     python tests/mistakes.py            print the lines of that file with the answers of now
     python tests/mistakes.py --write    write them into the file
 
-A new line of the file is `>>> ` and what the user types; its answer is written under it.
+A new entry of the file is `>>> ` followed by a line of Python; its answer is written under it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROMPT = ">>> "
 
 
 def names() -> dict[str, object]:
-    """What the lines may use."""
+    """Return the names that the lines may use."""
     model = {"vocab_size": 50, "max_seq_len": 8, "n_layer": 1, "d_model": 16, "d_ff": 32}
     config = mc.load_config("tiny.py", {"model": model, "train": {"batch_size": 2, "seq_len": 8}})
     small = mc.Model(config.model)
@@ -38,19 +38,19 @@ def names() -> dict[str, object]:
 
 
 class Console(InteractiveInterpreter):
-    """A Python console that keeps what it says of errors."""
+    """A Python console that stores its error output."""
 
     def __init__(self, known: dict[str, object]) -> None:
         super().__init__(dict(known))
         self.said = ""
 
     def write(self, data: str) -> None:
-        """Keep a part of a traceback."""
+        """Store a part of a traceback."""
         self.said += data
 
 
 def answer(line: str, known: dict[str, object]) -> str:
-    """The last line of the traceback, or "no error"."""
+    """Return the last line of the traceback, or "no error"."""
     console = Console(known)
     console.runsource(line)
     told = console.said.strip().splitlines() or ["no error"]
@@ -58,7 +58,7 @@ def answer(line: str, known: dict[str, object]) -> str:
 
 
 def text(typed: list[str]) -> str:
-    """The file with the answers of now."""
+    """Return the text of the file with current answers."""
     known = names()
     return "\n".join(f"{_PROMPT}{line}\n{answer(line, known)}\n" for line in typed)
 

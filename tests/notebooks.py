@@ -1,7 +1,7 @@
-"""Runs the notebooks and holds their kept outputs against new ones; `--write` keeps the new ones.
+"""Run the notebooks and compare their stored outputs with new ones; `--write` stores the new ones.
 
 Text must be equal, and numbers within a tolerance: instruction set levels differ in the last bits. A cell with the
-tag `varies` shows times, rates or sampled text; of its outputs the kinds alone must be equal.
+tag `varies` shows times, rates or sampled text; only the kinds of its outputs must be equal.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 RELATIVE, ABSOLUTE = (
     0.02,
     2e-3,
-)  # what 60 steps make of another order of sums, and the last digit that is printed
+)  # the effect of another order of sums after 60 steps, and the last printed digit
 
 
 def notebooks() -> list[Path]:
-    """The notebooks of the repository, by name."""
+    """Return the notebooks of the repository, sorted by name."""
     return sorted(FOLDER.glob("*.ipynb"))
 
 
 def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
-    """The notebook with the outputs of a fresh kernel that runs in this folder, without what names this machine."""
+    """Run the notebook in a fresh kernel in this folder; return it without outputs that name this machine."""
     notebook, before = (nbformat.read(path, as_version=4) for _ in range(2))
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
     notebook.metadata = before.metadata
@@ -41,7 +41,7 @@ def executed(path: Path, folder: Path) -> nbformat.NotebookNode:
 
 
 def _without_progress(output: nbformat.NotebookNode) -> nbformat.NotebookNode | None:
-    """An output without the progress of reading data, which names paths; None where nothing is left."""
+    """Return an output without the progress of reading data, which has paths; None if nothing is left."""
     if output.output_type != "stream":
         return output
     lines = output.text.splitlines(keepends=True)
@@ -50,7 +50,7 @@ def _without_progress(output: nbformat.NotebookNode) -> nbformat.NotebookNode | 
 
 
 def differences(kept: nbformat.NotebookNode, made: nbformat.NotebookNode) -> Iterator[str]:
-    """One line for each cell whose outputs are not those that are kept."""
+    """Yield one line for each cell whose outputs differ from the stored ones."""
     for number, (old, new) in enumerate(zip(kept.cells, made.cells, strict=True)):
         if old.cell_type != "code":
             continue
@@ -64,7 +64,7 @@ def differences(kept: nbformat.NotebookNode, made: nbformat.NotebookNode) -> Ite
 
 
 def near(text: str, other: str) -> bool:
-    """Whether two texts differ in nothing but numbers that are close to each other."""
+    """Return True if two texts are equal except for numbers that are close to each other."""
     if NUMBER.sub("#", text) != NUMBER.sub("#", other):
         return False
     pairs = zip(NUMBER.findall(text), NUMBER.findall(other), strict=True)
@@ -76,7 +76,7 @@ def _value(text: str) -> float:
 
 
 def _shown(cell: nbformat.NotebookNode) -> list[tuple[str, str]]:
-    """Kind and text of each output, in order; streams of one name are one."""
+    """Return kind and text of each output, in order; streams of one name are joined."""
     shown: list[tuple[str, str]] = []
     for output in cell.outputs:
         if output.output_type == "stream":
@@ -90,7 +90,7 @@ def _shown(cell: nbformat.NotebookNode) -> list[tuple[str, str]]:
 
 
 def main() -> None:
-    """Write the outputs of all notebooks, or of those that are named, again."""
+    """Write new outputs of all notebooks, or of the named ones."""
     import tempfile
 
     parser = argparse.ArgumentParser(description=main.__doc__)

@@ -24,14 +24,14 @@ from mudd_core.graph.tape import Tensor
 T = TypeVar("T", bound=Like)
 Given = Array | Tensor
 '''
-# By the inputs: arrays give arrays, one tensor makes tensors, and inside a model function values stay what they are.
+# Results follow the inputs: arrays for arrays, tensors if one input is a tensor, and values inside a model function.
 KINDS = ("Array", "Given", "T")
 RESULTS = {"Given": "Tensor", "T": "T", "Like": "Like"}
 OF_ARRAYS = {"float32": "Float32", "float64": "Float64", "int32": "Int32"}
 
 
 def of_input(one: OpInput, array: str) -> str:
-    """`x: T`; indices need not be of the type of the other inputs."""
+    """Return `x: T`; indices may have another type than the other inputs."""
     kind = "Like" if one.index and array == "T" else array
     return (
         f"{one.name}: {kind.removesuffix(' | None')} | None = None" if one.optional else f"{one.name}: {kind}"
@@ -39,7 +39,7 @@ def of_input(one: OpInput, array: str) -> str:
 
 
 def parameters(spec: OpSpec, inputs: list[OpInput], array: str) -> str:
-    """All parameters, in the order of inspect.signature."""
+    """Return all parameters, in the order of inspect.signature."""
     made = [of_input(one, array) for one in inputs]
     some = " | None" if any(one.optional for one in spec.repeated) and "None" not in array else ""
     made.append(f"*{repeated_name(spec.repeated)}: {array}{some}" if spec.repeated else "*")
@@ -49,7 +49,7 @@ def parameters(spec: OpSpec, inputs: list[OpInput], array: str) -> str:
 
 
 def result(outputs: list[OpOutput], array: str) -> str:
-    """One value, a tuple, or (where inputs repeat) either."""
+    """Return the result type: one value, a tuple, or either if inputs repeat."""
     of = [RESULTS.get(array.removesuffix(" | None"), OF_ARRAYS[one.dtype]) for one in outputs]
     if outputs[0].repeated:
         return f"{of[0]} | tuple[{of[0]}, ...]"
@@ -57,7 +57,7 @@ def result(outputs: list[OpOutput], array: str) -> str:
 
 
 def gradients(spec: OpSpec, inputs: list[OpInput]) -> str:
-    """The tuple that a backward returns."""
+    """Return the type of the tuple that a backward returns."""
     if spec.repeated:
         return "tuple[Float32 | None, ...]"
     of = ["None" if i.index else "Float32 | None" if i.optional else "Float32" for i in inputs]
@@ -65,13 +65,13 @@ def gradients(spec: OpSpec, inputs: list[OpInput]) -> str:
 
 
 def function(name: str, arguments: str, returned: str) -> str:
-    """A definition with the docstring of the function."""
+    """Return a definition with the docstring of the function."""
     text = textwrap.indent(inspect.getdoc(getattr(ops, name)) or "", "    ").strip()
     return f'def {name}({arguments}) -> {returned}:\n    """{text}"""\n'
 
 
 def overloads(name: str, signatures: list[tuple[str, str]]) -> str:
-    """A definition for each (arguments, result); the first one has the docstring."""
+    """Return a definition for each (arguments, result); the first one has the docstring."""
     first, *others = signatures
     made = [f"@overload\n{function(name, *first)}"]
     made += [f"@overload\ndef {name}({taken}) -> {returned}: ...\n" for taken, returned in others]
@@ -79,7 +79,7 @@ def overloads(name: str, signatures: list[tuple[str, str]]) -> str:
 
 
 def custom() -> str:
-    """mudd_core.custom for functions that return one array, then for those that return several."""
+    """Return mudd_core.custom for functions that return one array, then for functions that return several."""
     backward = "backward: Callable[..., Array | Sequence[Array | None]]"
     made = []
     for forward, form in (("Array", "{}"), ("tuple[Array, ...]", "tuple[{}, ...]")):
@@ -89,7 +89,7 @@ def custom() -> str:
 
 
 def generate() -> str:
-    """The text of ops/__init__.pyi."""
+    """Return the text of ops/__init__.pyi."""
     parts = [HEAD, f"__all__: list[str] = {ops.__all__!r}\n", custom()]
     for spec in op_specs():
         last = "Like | None" if spec.outputs[0].repeated else KINDS[-1]

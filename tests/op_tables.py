@@ -1,6 +1,6 @@
 """The sections of docs/ops.md, one for each op, from the declarations of the core (./run docs).
 
-They stand between the lines `<!-- ops -->` and `<!-- end of the ops -->`.
+They are between the lines `<!-- ops -->` and `<!-- end of the ops -->`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PART = re.compile(r"<!-- ops -->\n.*?<!-- end of the ops -->", re.DOTALL)
 
 
 def section(spec: OpSpec) -> str:
-    """Formula, inputs, outputs and options of an op in Markdown."""
+    """Return formula, inputs, outputs and options of an op in Markdown."""
     text = spec.help + (f"\n\nBackward: {spec.backward_help}" if spec.backward_help else "")
     lines = [f"## {spec.name}", "", "```text", text, "```", "", "| input | dtype | |", "| --- | --- | --- |"]
     lines += [_input(one, "") for one in spec.inputs]
@@ -57,6 +57,6 @@ def _row(*cells: str) -> str:
 
 
 def drawn(page: str) -> str:
-    """The text of the page with its sections written anew."""
+    """Return the text of the page with its current sections."""
     sections = "\n\n".join(section(spec) for spec in op_specs())
     return _PART.sub(lambda _: f"<!-- ops -->\n{sections}\n<!-- end of the ops -->", page)

@@ -1,4 +1,4 @@
-"""What a test does with each command that a reader finds (page_commands.py): `answer` says it.
+"""Rules of what a test does with each command of the pages (page_commands.py); `answer` applies them.
 
 A command is executed as typed unless it is in SMALLER, names a command within a sentence, or is in ELSEWHERE. A new
 command of a page is therefore executed; one that takes longer than seconds or needs what a test lacks gets a rule here.
@@ -13,7 +13,7 @@ from page_commands import NAMES, Typed
 
 RUN = "run"
 NAMED = "names"
-# Why a command is not executed, and what checks it in place of that. The list is closed: a new reason is a decision.
+# Why a command is not executed, and what checks it instead. The list is closed: a new reason is a decision.
 REASONS = {
     "clone": "clones this repository: the folder of the test is the clone",
     "installs": "installs or compiles for minutes; .ci/run and check_wheel.py type it, test_run_script.py reads it",
@@ -30,13 +30,13 @@ _OURS = re.compile(r"\./launch\.py |launch\.py |python -m mudd_core\.\w+ ")
 _FORM = re.compile(
     r"\.\.\. |<\w|\[\w+[ \].]|=(DIR|FILE|FIELD|PATH|NAME|FOLDER|FILES|VALUE|[A-Z])\b|\b(NAME|FILE|OUT)\b"
 )
-_SAME = " ... "  # in a block: the words of the command before
+_SAME = " ... "  # in a block: the arguments of the previous command
 _MENTION = re.compile(rf"(launch\.py|{'|'.join(NAMES)}) |python launch\.py \w+$|python -m mudd_core")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Commands that a pattern fits at its start, and what is done: words added or replaced (`A->B`), or a reason."""
+    """Commands that match a pattern at their start, with arguments to add or replace (`A->B`), or a reason."""
 
     pattern: str
     does: str
@@ -107,7 +107,7 @@ ELSEWHERE = (
 
 
 def answer(typed: Typed) -> str:
-    """What a test does with the command: run, run with words added, names, or the reason for neither."""
+    """Return what a test does with the command: run, run with added arguments, names, or the reason for neither."""
     for rule in ELSEWHERE:
         if re.match(rule.pattern, typed.text):
             return rule.does
@@ -121,7 +121,7 @@ def answer(typed: Typed) -> str:
 
 
 def typed_line(typed: Typed, before: str) -> str:
-    """The line that is typed: the command with what its rule adds and replaces (`A->B`). before: the line before."""
+    """Return the line to type: the command with the changes of its rule (`A->B`). before: the previous line."""
     line = _filled(typed.text, before)
     for word in answer(typed).partition(" + ")[2].split():
         old, replaces, new = word.partition("->")
@@ -131,7 +131,7 @@ def typed_line(typed: Typed, before: str) -> str:
 
 
 def _filled(text: str, before: str) -> str:
-    """A command with ` ... ` as the words of the one before, but for those that it has itself."""
+    """Return a command with ` ... ` replaced by the arguments of the previous one that it does not set itself."""
     first, same, rest = text.partition(_SAME)
     if not same:
         return text

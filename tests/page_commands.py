@@ -1,8 +1,8 @@
-"""Every command that a reader finds: in pages, comments of configs, examples, notebooks and help texts.
+"""All commands of pages, comments of configs, examples, notebooks and help texts.
 
     python tests/page_commands.py    print the table; `./run docs` writes it into tests/data/page_commands.txt
 
-The commands are read from the sources; page_command_rules.py has what a test does with them. Each command is executed
+The commands are read from the sources; page_command_rules.py says what a test does with them. Each command is executed
 as typed unless a rule there names it. The table leaves out the commands that docs/coming-from has from
 tests/data/commands. CHANGELOG.md and bench/results record what was typed at a date, and are left out.
 """
@@ -24,7 +24,7 @@ from mudd_core.cli.names import COMMANDS, TOOLS
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests" / "data" / "page_commands.txt"
-# What prose names without `launch.py` before it.
+# Commands that prose names without `launch.py`.
 NAMES = sorted({name.split()[0] for name in (*COMMANDS, *TOOLS)})
 _PROGRAMS = (
     *(
@@ -70,7 +70,7 @@ _ORIGINAL = re.compile(r"<!-- commands: (\w+) -->\n.*?<!-- end of the commands -
 
 @dataclass(frozen=True)
 class Typed:
-    """A command at its place: `form` is block (a line to type), span (within a sentence) or original.
+    """A command and its place. form: block (a line to type), span (within a sentence) or original.
 
     text: without its comment; a command of several lines is one line. original: of another program's document, which
     tests/data/commands has.
@@ -83,7 +83,7 @@ class Typed:
 
 @functools.cache
 def commands() -> list[Typed]:
-    """All commands, in the order of their places and lines; one that a place has twice is there once."""
+    """Return all commands in the order of places and lines, without repetitions within a place."""
     found = [typed for name in pages() for typed in of_page(name, (ROOT / name).read_text(encoding="utf-8"))]
     for name in _tracked("configs", "examples"):
         text = (ROOT / name).read_text(encoding="utf-8")
@@ -98,7 +98,7 @@ def commands() -> list[Typed]:
 
 
 def pages() -> list[str]:
-    """The pages with commands to type now."""
+    """Return the pages with commands that work today."""
     return [
         *("README.md", "CONTRIBUTING.md", "bench/README.md"),
         *(name for name in _tracked("docs") if name.endswith(".md")),
@@ -106,7 +106,7 @@ def pages() -> list[str]:
 
 
 def of_page(name: str, text: str) -> list[Typed]:
-    """The commands of a page in its order."""
+    """Return the commands of a page, in order."""
     originals = [range(*match.span()) for match in _ORIGINAL.finditer(text)]
     found: list[tuple[int, Typed]] = []
 
@@ -133,13 +133,13 @@ def of_page(name: str, text: str) -> list[Typed]:
 
 
 def logical(block: str) -> list[str]:
-    """The commands of a shell block: continued lines as one, without comments and empty lines."""
+    """Return the commands of a shell block: continued lines are joined; comments and empty lines are removed."""
     lines = (" ".join(line.split()) for line in block.replace("\\\n", " ").splitlines())
     return [_COMMENT.sub("", line) for line in lines if line and not line.startswith("#")]
 
 
 def helped() -> list[Typed]:
-    """The examples of every help text."""
+    """Return the examples of every help text."""
     found = []
     for name in ("", *COMMANDS, *TOOLS, "mup check", "mup transfer", "clm"):
         words = [*name.split(), "--help"]
@@ -164,7 +164,7 @@ def _tracked(*folders: str) -> list[str]:
 
 
 def _blank(text: str, match: re.Match[str]) -> str:
-    """The text with a match as spaces, so that places stay where they are."""
+    """Return spaces and line breaks for a match, so that positions stay the same."""
     return text[: match.start()] + re.sub(r"[^\n]", " ", match[0]) + text[match.end() :]
 
 
@@ -176,7 +176,7 @@ def _spans(name: str, text: str) -> Iterator[tuple[int, Typed]]:
 
 
 def text() -> str:
-    """The table: place, what a test does, command; commands of the programs' documents are in tests/data/commands."""
+    """Return the table: place, what a test does, command. tests/data/commands has the documents' commands."""
     from page_command_rules import answer
 
     lines = []

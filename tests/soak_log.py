@@ -1,4 +1,4 @@
-"""The log of a soak test: lines for the screen and a file that is kept."""
+"""The log of a soak test: lines on the screen and in a file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ END = "end: "  # the last line of a log that may be continued
 
 
 class Log:
-    """Lines for the screen and the file."""
+    """A log on the screen and in a file."""
 
     def __init__(self, path: Path, head: str = "") -> None:
-        """Start a log; one that has this head and no end is continued. SystemExit where the file is another log."""
+        """Start a log, or continue one with this head and no end. Raise SystemExit if the file is another log."""
         self.earlier: list[str] = path.read_text().splitlines() if path.exists() else []
         if self.earlier and (self.earlier[0] != head or self.earlier[-1].startswith(END)):
             raise SystemExit(f"{path} is there, and a kept log is not overwritten; give --log=FILE")
@@ -20,10 +20,10 @@ class Log:
             self.say(head)
 
     def has(self, begin: str) -> bool:
-        """Return whether a line of an earlier start begins so."""
+        """Return whether a line of an earlier start has this prefix."""
         return any(line.startswith(begin) for line in self.earlier)
 
     def say(self, text: str) -> None:
-        """Print and keep a line."""
+        """Print a line and write it to the file."""
         print(text, flush=True)
         print(text, file=self._file, flush=True)

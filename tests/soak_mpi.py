@@ -1,9 +1,9 @@
 """The long forms of the fault and bit tests of ranks: ./run soak mpi [kills [seed]]; a log in bench/results.
 
-named   a rank is killed at every named instant of 2 and 4 ranks, each rank a node of its own too
+named   a rank is killed at every named instant of 2 and 4 ranks, also with each rank as a separate node
 axes    `kills` / 5 kills (40) of one of 4 ranks for each axis, inside its messages, in at most --minutes for each
-limited a model whose state is 1.5 times the address space of a rank trains with mesh.zero=3 alone
-random  `kills` kills (200) of a random rank at a random time; then the run ends with the bits of the unbroken one
+limited a model whose state is 1.5 times the address space of a rank trains only with mesh.zero=3
+random  `kills` kills (200) of a random rank at a random time; then the run ends with the bits of an unbroken run
 bits    families, precisions, meshes with experts, worlds 1, 2, 4 and 8, inside a node and between nodes
 
 --only names some of them, --axis some of the axes.
@@ -39,7 +39,7 @@ from tiny_run import CONFIG, MIXTURE, TinyRun, write_text  # noqa: E402
 
 
 def named_kills(folder: Path, text: Path, whole: TinyRun, log: Log) -> bool:
-    """A kill at every named instant, then the rest of the run."""
+    """Kill a rank at every named instant, then finish the run; return True if the bits are equal."""
     good = True
     for world, node in ((2, "host"), (2, "rank"), (4, "host")):
         kills = Kills(folder / f"named_{world}_{node}", text, world, (f"dist.node={node}",))
@@ -55,7 +55,7 @@ def named_kills(folder: Path, text: Path, whole: TinyRun, log: Log) -> bool:
     return good
 
 
-# Config, words and the phase of the messages.
+# Config, overrides and the phase of the messages.
 AXES = {
     "mesh.expert=2": (MIXTURE, ("mesh.expert=2",), "exchange"),
     "mesh.expert=2 mesh.zero=3": (MIXTURE, ("mesh.expert=2", "mesh.zero=3", "dist.node=rank"), "exchange"),
@@ -64,7 +64,7 @@ AXES = {
 
 
 def axis_kills(folder: Path, text: Path, axis: str, count: int, minutes: float, seed: int, log: Log) -> bool:
-    """Kills inside the messages of an axis, as many as the minutes allow, then the rest of the run."""
+    """Kill ranks inside the messages of an axis, as often as the minutes allow, then finish the run."""
     config, words, phase = AXES[axis]
     number = list(AXES).index(axis)
     rng, steps = random.Random(seed + number), ("train.steps=200", "train.eval_every=100")
@@ -88,7 +88,7 @@ def axis_kills(folder: Path, text: Path, axis: str, count: int, minutes: float, 
 
 
 def axes_kills(folder: Path, text: Path, asked: argparse.Namespace, log: Log) -> bool:
-    """The kills of every axis that is asked for, whatever those of the others end with."""
+    """Run the kills of every requested axis, even if another axis fails."""
     good, count = True, max(1, asked.kills // 5)
     for axis in asked.axis:
         good &= axis_kills(folder, text, axis, count, asked.minutes, asked.seed, log)
@@ -101,7 +101,7 @@ STATE = 16 * 20 * (4 * 1024 * 1024 + 3 * 1024 * 2816)  # bytes
 
 
 def limited(folder: Path, text: Path, log: Log) -> bool:
-    """A model that no rank can hold: 4 ranks train it with mesh.zero=3, to the hash of one process without a limit."""
+    """Train a model that does not fit into a rank: 4 ranks with mesh.zero=3 reach the hash of one unlimited process."""
     limit = f'ulimit -v {STATE * 2 // 3 >> 10}; exec "$@"'
     jobs = {}
     for name, words in {"one": (), "zero=1": ("mesh.zero=1",), "zero=3": ("mesh.zero=3",)}.items():
@@ -122,7 +122,7 @@ def limited(folder: Path, text: Path, log: Log) -> bool:
 
 
 def random_kills(folder: Path, text: Path, whole: TinyRun, count: int, seed: int, log: Log) -> bool:
-    """Kills at random times, each of a run that goes on from where the last one died."""
+    """Kill a run at random times; each start resumes the killed one."""
     rng, done, runs, slowest, equal = random.Random(seed), 0, 0, 0.0, True
     while done < count:
         run = run_of(folder / f"random_{runs}", text, prefix=(*MPIRUN, "-n", str(rng.choice((2, 4)))))
@@ -153,7 +153,7 @@ def random_kills(folder: Path, text: Path, whole: TinyRun, count: int, seed: int
 
 
 def bit_tests() -> Iterator[tuple[str, list[str]]]:
-    """The tests of bits, all of which have every family, precision and optimizer; name and files."""
+    """Yield name and files of the bit tests, which cover every family, precision and optimizer."""
     files = ("test_ranks", "test_cut_ranks", "test_expert_ranks", "test_ranks_mpi", "test_resume_of_ranks")
     for name in (*files, "test_checkpoint_ranks", "test_mpi_runs", "test_any_mesh"):
         [file] = (ROOT / "tests" / "python").rglob(f"{name}.py")
@@ -161,7 +161,7 @@ def bit_tests() -> Iterator[tuple[str, list[str]]]:
 
 
 def matrix(log: Log) -> bool:
-    """Families by precisions by worlds, as processes, against one process; then the tests of bits."""
+    """Compare families, precisions and world sizes as processes with one process; then run the bit tests."""
     configs = cases()
     told = json.dumps({case: to_dict(config) for case, config in configs.items()})
     wanted = {case: end_of(config) for case, config in configs.items()}
@@ -169,7 +169,7 @@ def matrix(log: Log) -> bool:
     for ranks in (1, 2, 4, 8):
         for node in ("host", "rank"):
             job = mpirun_process(ranks, PROGRAM, told, node, SHORT)
-            out, errors = job.communicate(timeout=1800)  # 8 ranks on 2 cores crawl
+            out, errors = job.communicate(timeout=1800)  # 8 ranks on 2 cores are slow
             found = json.loads(out.splitlines()[0]) if job.returncode == 0 else {}
             differ = [case for case in configs if found.get(case) != wanted[case]]
             good &= not differ
@@ -188,7 +188,7 @@ def matrix(log: Log) -> bool:
 
 
 def main() -> int:
-    """All parts; 0 if every one holds."""
+    """Run all parts; return 0 if every one passes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("kills", type=int, nargs="?", default=200)
     parser.add_argument("seed", type=int, nargs="?", default=1)

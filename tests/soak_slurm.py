@@ -1,7 +1,7 @@
-"""deploy/slurm/train.sbatch on a real Slurm of one node: ./run soak slurm; a log in bench/results.
+"""Run deploy/slurm/train.sbatch on a real Slurm of one node: ./run soak slurm; a log in bench/results.
 
-Starts munged, slurmctld and slurmd of its own (Debian: slurmctld slurmd slurm-client munge; needs root), submits the
-tiny run by mpirun and by srun, preempts each job three times, and compares the final bits with those of one process.
+Starts its own munged, slurmctld and slurmd (Debian: slurmctld slurmd slurm-client munge; needs root), submits the
+tiny run by mpirun and by srun, preempts each job three times, and compares the final bits with a run of one process.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 class Slurm:
-    """A cluster of this machine, for as long as the context lasts."""
+    """A context manager that runs a cluster of this machine."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -106,7 +106,7 @@ class Slurm:
             time.sleep(0.2)
 
     def run(self, *argv: str, check: bool = True) -> str:
-        """Return what a command of Slurm prints."""
+        """Return the output of a Slurm command."""
         done = subprocess.run(
             argv, env=self.environment, cwd=ROOT, check=check, stdout=subprocess.PIPE, text=True
         )
@@ -119,12 +119,12 @@ class Slurm:
 
 
 def steps_of(run: TinyRun) -> int:
-    """The last step in the metrics; 0 without one."""
+    """Return the last step in the metrics, or 0."""
     return int(run.rows()[-1]["step"]) if (run.workdir / "metrics.jsonl").exists() and run.rows() else 0
 
 
 def preempted(slurm: Slurm, run: TinyRun, launcher: str, log: Log) -> bool:
-    """Submit the run, preempt it three times; whether it was requeued as often and ended in good order."""
+    """Submit the run and preempt it three times; return True if it was requeued each time and finished."""
     threads = ("--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=1")
     words = run.command()[2:]
     printed = slurm.run(
@@ -148,7 +148,7 @@ def preempted(slurm: Slurm, run: TinyRun, launcher: str, log: Log) -> bool:
 
 
 def soak(folder: Path, log: Log) -> Iterator[bool]:
-    """Whether each launcher gives the bits of one process."""
+    """Yield for each launcher whether its bits equal those of one process."""
     (folder / "text").mkdir()
     text = write_text(folder / "text")
     whole = run_of(folder / "whole", text, *WORDS)
@@ -168,7 +168,7 @@ def soak(folder: Path, log: Log) -> Iterator[bool]:
 
 
 def main() -> int:
-    """0 if both launchers hold; 2 where Slurm is missing."""
+    """Run the soak; return 0 if both launchers pass, 2 if Slurm is missing."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,8 +1,8 @@
 """The long form of the tests of tuning: ./run soak tune [conversations]; a log in bench/results.
 
-Random conversations (500) by each of the templates of the tests, with generation marks and without. Text, ids and
-refusals are those of transformers, masks those of its templates with marks, and labels those that trl's SFTTrainer
-makes with assistant_only_loss. Then tune_learns.py: adapters and whole weights learn 2,000 pairs with three seeds.
+Random conversations (500) for each template of the tests, with and without generation marks. Text, ids and refusals
+must equal those of transformers, masks those of its templates with marks, and labels those of trl's SFTTrainer with
+assistant_only_loss. Then tune_learns.py: adapters and whole weights learn 2,000 pairs with three seeds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tune_learns import BASE_STEPS, learns  # noqa: E402
 
 
 def labels_of_trl(folder: Path, form: str, conversations: list[list[Turn]]) -> list[list[int]]:
-    """The labels of each conversation, as SFTTrainer prepares them with assistant_only_loss."""
+    """Return the labels of each conversation, as SFTTrainer prepares them with assistant_only_loss."""
     import datasets
     from transformers import LlamaConfig, LlamaForCausalLM
     from trl.trainer.sft_config import SFTConfig
@@ -57,7 +57,7 @@ def labels_of_trl(folder: Path, form: str, conversations: list[list[Turn]]) -> l
 
 
 def same_texts(conversations_of_each: int, log: Log) -> bool:
-    """Whether the conversations of all templates have the texts, masks and labels of the stock libraries."""
+    """Return True if all conversations have the texts, masks and labels of the stock libraries."""
     good = True
     with tempfile.TemporaryDirectory() as work:
         for form in FORMS:

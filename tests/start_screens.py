@@ -1,10 +1,10 @@
-"""What a start prints, a resume, and a start that fails in each of its stages: tests/data/cli/starts.txt.
+"""Output of a start, a resume, and starts that fail at each stage: tests/data/cli/starts.txt.
 
-    python tests/start_screens.py            print the commands of that file with their output of now
+    python tests/start_screens.py            print the commands of that file with their current output
     python tests/start_screens.py --write    write them into the file
 
 The commands run one after another in one folder, each in a fresh process, both streams together. Lines of updates and
-what follows them are left out; numbers that differ between machines are masked.
+the lines after them are left out; values that differ between machines are masked.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def prepare(folder: Path) -> None:
 
 
 def screen(line: str, folder: Path) -> str:
-    """What the command prints before its first update, masked, and its exit code."""
+    """Return the masked output of the command before its first update, and its exit code."""
     done = launched(line, folder, subprocess.STDOUT)
     text, *later = re.split(r"^(?=step +\d|stopped by)", done.stdout, maxsplit=1, flags=re.MULTILINE)
     text += "".join(re.findall(r"^error: .*\n", "".join(later), flags=re.MULTILINE))
@@ -80,7 +80,7 @@ def screen(line: str, folder: Path) -> str:
 
 
 def text() -> str:
-    """The file with the output of now."""
+    """Return the text of the file with current output."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         prepare(folder)
@@ -91,7 +91,7 @@ def text() -> str:
                 for file in (folder / "damaged" / "checkpoints").glob("*/model-*"):
                     file.write_bytes(b"x")
             told = screen(line, folder)
-            if shown:  # files that have just been written are read again
+            if shown:  # recently written files are read again
                 told = re.sub(r"^data: preparing .*\n", "", told)
             shown.append(f"{_PROMPT}{line}\n{told}")
     return "\n".join(shown)

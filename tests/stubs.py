@@ -1,4 +1,4 @@
-"""Type stubs of the extension modules, from what pybind11 knows about them.
+"""Type stubs of the extension modules, generated from pybind11's signatures.
 
 `python tests/stubs.py` writes python/mudd_core/_core.pyi, _h5.pyi, _mpi.pyi and ops/__init__.pyi (`./run stubs`);
 tests/python/project/test_stubs.py fails while the committed files differ.
@@ -17,10 +17,10 @@ from pathlib import Path
 import op_stubs
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python" / "mudd_core"
-# Of _mpi only where it is built.
+# _mpi only if it is built.
 MODULES = ("_core", "_h5", *(["_mpi"] if importlib.util.find_spec("mudd_core._mpi") else []))
-# What pybind11 says, and what a strict type checker wants to read. Newer pybind11 spells out "anything that can be
-# an int"; NumPy arrays count as buffers for the checker only from Python 3.12 on; std::string takes bytes as well.
+# Spellings of pybind11, and those that a strict type checker needs. Newer pybind11 spells out "anything that can be
+# an int"; for the checker NumPy arrays are buffers only from Python 3.12 on; std::string accepts bytes as well.
 PLAINER = {
     r"typing\.SupportsInt \| typing\.SupportsIndex": "int",
     r"typing\.SupportsFloat \| typing\.SupportsIndex": "float",
@@ -35,11 +35,11 @@ PLAINER = {
 
 
 def generate() -> dict[str, str]:
-    """File name to text of each module's stub."""
+    """Return the text of each module's stub by file name."""
     with tempfile.TemporaryDirectory() as folder:
         modules = [f"mudd_core.{name}" for name in MODULES]
         command = [sys.executable, "-m", "pybind11_stubgen", *modules, "--exit-code", "-o", folder]
-        # Without PYTHONPATH: the stubs are those of the product, not of the testing build.
+        # Without PYTHONPATH, so that the stubs describe the product and not the testing build.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode != 0:
@@ -49,7 +49,7 @@ def generate() -> dict[str, str]:
 
 
 def plainer(text: str) -> str:
-    """The stub with the spellings of PLAINER."""
+    """Return the stub with the spellings of PLAINER."""
     for pattern, spelling in PLAINER.items():
         text = re.sub(pattern, spelling, text, flags=re.MULTILINE)
     return text

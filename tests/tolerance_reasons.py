@@ -1,4 +1,4 @@
-"""Tolerances of the tests in Python that have no reason: python tests/tolerance_reasons.py prints their places.
+"""Find tolerances in the Python tests without a reason: python tests/tolerance_reasons.py prints their places.
 
 tests/tolerances.inc has the bounds of single ops, tests/python/near.py those that many tests share. A literal elsewhere
 has a comment: in its statement, in the line above, or above the statements that precede it.
@@ -16,7 +16,7 @@ _SMALL = 0.01  # a comparison with a smaller number is a tolerance
 
 
 def unexplained() -> list[str]:
-    """`FILE:LINE` of each literal without a reason."""
+    """Return `FILE:LINE` of each literal without a reason."""
     found = []
     for file in sorted(TESTS.glob("python/**/*.py")):
         text = file.read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def lines_without_reason(text: str) -> list[int]:
 
 
 def _own(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The expressions of a statement without the statements inside it."""
+    """Yield the expressions of a statement, without the statements inside it."""
     for child in ast.iter_child_nodes(statement):
         if not isinstance(child, ast.stmt):
             yield from (node for node in ast.walk(child))
@@ -64,7 +64,7 @@ def _literal(value: ast.expr) -> bool:
 
 
 def _floats(value: ast.expr) -> list[float]:
-    """The floats that a value or its factors are."""
+    """Return the floats in a value or its factors."""
     nodes = [value, *(n for n in (getattr(value, "left", None), getattr(value, "right", None)) if n)]
     return [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, float)]
 

@@ -1,6 +1,6 @@
-"""Whether tuning learns: a base of configs/tiny.py, then signatures for docstrings of the standard library.
+"""Check that tuning learns: a base of configs/tiny.py, then signatures for docstrings of the standard library.
 
-The commands are those that a user types; losses are nats for each token of 200 held-out answers.
+The commands are those that a user types; losses are nats per token of 200 held-out answers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ TEMPLATE = (
 )
 HELD = 200
 METHODS = {"lora": "optim.lr=2e-3", "full": "optim.lr=2e-3"}  # the rates of so small a model
-BASE_STEPS = 1500  # after 500, what adapters cannot move (embedding and head) holds them back
+BASE_STEPS = 1500  # after 500 steps the frozen embedding and head limit the adapters
 NEAR, BELOW = 0.15, 0.5  # nats: of LoRA from full, and of both below the base
 
 
 def pairs() -> list[dict[str, str]]:
-    """The first sentence of each docstring, and the function that it is of."""
+    """Return the first sentence of each docstring, and its function."""
     found = {}
     for file in sorted([*LIBRARY.glob("*.py"), *LIBRARY.glob("[a-z]*/*.py")]):
         if not re.search(r"/(test|idlelib|site-packages|turtledemo)", str(file)):
@@ -55,7 +55,7 @@ def _of(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def launch(folder: Path, *words: str) -> str:
-    """The output of a command line in the folder; SystemExit with what it said where it fails."""
+    """Return the output of a command line in the folder; raise SystemExit with its output if it fails."""
     command = [sys.executable, str(ROOT / "launch.py"), *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
@@ -66,9 +66,9 @@ def launch(folder: Path, *words: str) -> str:
 
 
 def learns(folder: Path, count: int, seeds: int, steps: int, say: Callable[[str], None]) -> bool:
-    """Train a base for so many steps, tune it by each method and seed on so many pairs, and say the losses.
+    """Train a base for `steps` steps, tune it by each method and seed on `count` pairs, and print the losses.
 
-    Returns whether the bars hold.
+    Return True if the targets are met.
     """
     found = pairs()
     for name, some in (("pairs", found[HELD : HELD + count]), ("held", found[:HELD])):

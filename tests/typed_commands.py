@@ -1,4 +1,4 @@
-"""Commands of launch.py as a user types them, each in a process of its own, and the files that keep their answers."""
+"""Commands of launch.py as a user types them, each in a separate process, and the files with their answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROGRAM = str(ROOT / "launch.py")
 
 
 def launched(line: str, folder: Path, stderr: int) -> subprocess.CompletedProcess[str]:
-    """Run `launch.py` with what the user types behind it. stderr: of subprocess, PIPE or STDOUT."""
+    """Run `launch.py` with a line of arguments. stderr: of subprocess, PIPE or STDOUT."""
     packages = os.pathsep.join(filter(None, (str(ROOT / "python"), os.environ.get("PYTHONPATH", ""))))
     return subprocess.run(
         [sys.executable, PROGRAM, *shlex.split(line)],
@@ -31,7 +31,7 @@ def launched(line: str, folder: Path, stderr: int) -> subprocess.CompletedProces
 
 
 def answered(line: str, folder: Path) -> tuple[int, str]:
-    """Exit code and standard error of `launch.py` in a fork of this process, which has imported its packages."""
+    """Return exit code and standard error of `launch.py` in a fork of this process, which has imported its packages."""
     with tempfile.TemporaryFile() as said:
         child = os.fork()
         if child == 0:
@@ -45,7 +45,7 @@ def answered(line: str, folder: Path) -> tuple[int, str]:
 
 
 def _run(words: list[str]) -> int:
-    """Exit code of the program in this process."""
+    """Run the program in this process; return its exit code."""
     sys.argv = [PROGRAM, *words]
     sys.orig_argv = [sys.executable, *sys.argv]
     code: object = 0
@@ -62,13 +62,13 @@ def _run(words: list[str]) -> int:
 
 
 def typed_in(file: Path, prompt: str) -> list[str]:
-    """What is typed behind the prompt in a file of answers."""
+    """Return the typed lines, after the prompt, in a file of answers."""
     lines = file.read_text(encoding="utf-8").splitlines()
     return [line.removeprefix(prompt) for line in lines if line.startswith(prompt)]
 
 
 def write_or_print(file: Path, text: str) -> None:
-    """Write the answers of now into the file where --write is given, else print them."""
+    """Write the current answers into the file if --write is given, else print them."""
     if "--write" in sys.argv[1:]:
         file.write_text(text, encoding="utf-8")
     else:
