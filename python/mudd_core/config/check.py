@@ -9,8 +9,8 @@ from mudd_core.base.errors import UserError
 from mudd_core.config.families import FAMILIES, ModelConfig
 from mudd_core.config.families.family import KEY as FAMILY
 from mudd_core.config.fields import LARGEST, FieldInfo, walk
-from mudd_core.config.groups import SPECS
 from mudd_core.config.mesh_fit import mesh_faults
+from mudd_core.config.optim import SPECS
 from mudd_core.config.own_files import split_name
 from mudd_core.config.own_optimizers import KEY as OPTIMIZER
 from mudd_core.config.own_optimizers import name_fault

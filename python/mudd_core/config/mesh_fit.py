@@ -97,10 +97,10 @@ def _wider(mesh: MeshConfig, ranks: int) -> int:
 
 def _expert_faults(config: Sections) -> list[str]:
     """What is wrong with a model whose experts the ranks of mesh.expert hold between them."""
-    ranks, family, mixture = config.mesh.expert, config.model.family, mixture_of(config.model)
+    ranks, family = config.mesh.expert, config.model.family
     if ranks == 1:
         return []
-    if mixture is None:
+    if (mixture := mixture_of(config.model)) is None:
         return [f"[mesh] expert={ranks}: {family} has no experts; use mesh.expert=1 mesh.fsdp=-1"]
     # Of a layer, and of an expert's matrix.
     experts, numbers = mixture.n_expert, mixture.d_model * mixture.d_ff

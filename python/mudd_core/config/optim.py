@@ -1,4 +1,4 @@
-"""Fields of the optimizer and of its learning rate."""
+"""Fields of the optimizer and of its learning rate, and the groups of parameters that `optim.groups` spells."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any, TypeVar
 
 from mudd_core import _core
 from mudd_core.config.fields import opt
-from mudd_core.config.groups import OPTIMIZERS
+from mudd_core.config.values import number
 
+# The optimizers of the core by name and alias.
+SPECS = {name: spec for spec in _core.optimizer_specs() for name in (spec.name, *spec.aliases)}
+OPTIMIZERS = tuple(SPECS)
+_ROLES = tuple(role.name for role in _core.roles())
 _Section = TypeVar("_Section")
 
 # Which kinds of roles decay.
@@ -37,13 +41,13 @@ def _setting(field: str, *, flags: tuple[str, ...] = (), later: bool = True) -> 
     readers = _SETTINGS[field]
     first = readers[0][1]
     bound = int if isinstance(first.default, int) else float
-    number = not isinstance(first.default, bool | str)
+    is_number = not isinstance(first.default, bool | str)
     return opt(
         first.default,
         "; ".join(f"{name}: {one.help}" for name, one in readers),
         first.unit,
-        low=bound(first.low) if number and math.isfinite(first.low) else None,
-        high=bound(first.high) if number and math.isfinite(first.high) else None,
+        low=bound(first.low) if is_number and math.isfinite(first.low) else None,
+        high=bound(first.high) if is_number and math.isfinite(first.high) else None,
         choices=tuple(first.choices),
         flags=flags,
         later=later,
@@ -130,3 +134,53 @@ class OptimConfig:
         "beta2, momentum); all others follow optim.name; empty = none",
         later=True,
     )
+
+
+@dataclass(frozen=True)
+class GroupSpec:
+    """One group as it is written. selectors: patterns of names or role=<role>, with ! before those to leave out."""
+
+    optimizer: str
+    selectors: tuple[str, ...]
+    settings: dict[str, float]
+
+
+def parse_groups(text: str) -> list[GroupSpec]:
+    """The groups of `optimizer: selector, ..., setting=value; ...`; ValueError says what is wrong with the string."""
+    return [_parse_group(part) for part in text.split(";") if part.strip()]
+
+
+def _parse_group(part: str) -> GroupSpec:
+    name, colon, rest = part.partition(":")
+    name = name.strip()
+    if not colon or name not in OPTIMIZERS:
+        raise ValueError(
+            f"expected groups like 'lion: head, lr_factor=0.1; sgd: role=gain' with optimizers of "
+            f"{', '.join(OPTIMIZERS)}, got '{part.strip()}'"
+        )
+    selectors: list[str] = []
+    settings: dict[str, float] = {}
+    for word in filter(None, (word.strip() for word in rest.split(","))):
+        key, equals, value = (side.strip() for side in word.partition("="))
+        if not equals:
+            selectors.append(word)
+        elif key.removeprefix("!").strip() == "role":
+            if value not in _ROLES:
+                raise ValueError(f"expected a role of {', '.join(_ROLES)}, got '{word}'")
+            selectors.append(f"{'!' if key.startswith('!') else ''}role={value}")
+        elif key in settings:
+            raise ValueError(f"expected {key} once in the group '{part.strip()}'")
+        else:
+            settings[key] = _group_setting(name, key, value)
+    if not selectors:
+        raise ValueError(f"expected patterns of names or role=<role> in the group '{part.strip()}', got none")
+    return GroupSpec(name, tuple(selectors), settings)
+
+
+def _group_setting(optimizer: str, key: str, text: str) -> float:
+    own = {setting.name: setting for setting in SPECS[optimizer].settings if setting.in_groups}
+    known = ("lr_factor", "weight_decay", *own)
+    if key not in known:
+        raise ValueError(f"expected settings of {', '.join(known)} for {optimizer}, got '{key}={text}'")
+    low, high = (own[key].low, own[key].high) if key in own else (0.0, math.inf)
+    return number(key, text, low, below=high if math.isfinite(high) else None)

@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Float32
-from mudd_core.config.groups import OPTIMIZERS, SPECS
+from mudd_core.config.optim import OPTIMIZERS, SPECS
 from mudd_core.config.own_files import OwnFile, file_of_module, run_own, split_name
 
 KEY = "optim.name"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mudd_core.base.paths import url_fault
 from mudd_core.base.storage import is_bucket, mapped, readable
 from mudd_core.config.families import MupConfig
-from mudd_core.config.groups import parse_groups
 from mudd_core.config.mesh import PISSA
+from mudd_core.config.optim import parse_groups
 from mudd_core.config.pipelines import PIPELINES, listed, spec_of
 from mudd_core.config.schema import Sections, StartConfig
 from mudd_core.config.train import profile_window, save_steps
@@ -106,10 +106,11 @@ def _spelling_faults(config: Sections) -> list[str]:
         save_steps(train.save_at)
     except ValueError as fault:
         faults.append(f"train.save_at: {fault}")
-    try:
-        parse_groups(optim.groups)
-    except ValueError as fault:
-        faults.append(f"optim.groups: {fault}")
+    if optim.groups:
+        try:
+            parse_groups(optim.groups)
+        except ValueError as fault:
+            faults.append(f"optim.groups: {fault}")
     return faults
 
 
@@ -201,13 +202,15 @@ def _asked_stream_faults(config: Sections) -> list[str]:
 def tune_faults(config: Sections) -> list[str]:
     """The broken rules of the sections tune and lora."""
     method, lora, start, faults = config.tune.method, config.lora, config.start, list[str]()
-    count = last_blocks(method)
-    if method not in ("lora", "full") and not count:
-        return [f"tune.method: expected lora, full or last:N with N blocks, such as last:2, got '{method}'"]
-    if count > config.model.n_layer:
-        faults.append(
-            f"tune.method: expected at most last:{config.model.n_layer} (model.n_layer), got '{method}'"
-        )
+    if method not in ("lora", "full"):
+        if not (count := last_blocks(method)):
+            return [
+                f"tune.method: expected lora, full or last:N with N blocks, such as last:2, got '{method}'"
+            ]
+        if count > config.model.n_layer:
+            faults.append(
+                f"tune.method: expected at most last:{config.model.n_layer} (model.n_layer), got '{method}'"
+            )
     if method != "full" and config.train.trainable:
         faults.append(f"train.trainable: tune.method={method} says what trains; leave one of the two out")
     if lora.dropout >= 1:

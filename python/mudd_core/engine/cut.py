@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mudd_core import _core
-from mudd_core.config.groups import SPECS
+from mudd_core.config.optim import SPECS
 from mudd_core.dist import Comm
 from mudd_core.engine.optimizer_groups import ParameterGroup
 

@@ -13,8 +13,7 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, ModelConfig, MupConfig, OptimConfig
 from mudd_core.config.fields import Scalar
-from mudd_core.config.groups import OPTIMIZERS, SPECS, GroupSpec, parse_groups
-from mudd_core.config.optim import DECAYS
+from mudd_core.config.optim import DECAYS, OPTIMIZERS, SPECS, GroupSpec, parse_groups
 from mudd_core.engine.name_patterns import choose_names
 
 

@@ -61,7 +61,7 @@ def test_every_argument_is_seen_with_the_value_that_it_may_have() -> None:
 
 def test_no_other_module_takes_arguments_apart() -> None:
     """Names with an equals sign that are no arguments: a group of an optimizer, an entry of storage.map."""
-    own = {"config/arguments.py", "config/groups.py", "base/storage.py"}
+    own = {"config/arguments.py", "config/optim.py", "base/storage.py"}
     found = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")

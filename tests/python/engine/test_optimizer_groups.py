@@ -14,7 +14,7 @@ import torch
 from listed_names import files_that_list
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, OptimConfig, TrainConfig, check_config, config_hash, optim
-from mudd_core.config.groups import OPTIMIZERS, SPECS, parse_groups
+from mudd_core.config.optim import OPTIMIZERS, SPECS, parse_groups
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.optimizer_groups import optimizer_groups
 from reference import numpy_updates

@@ -11,7 +11,7 @@ import torch
 import mudd_core as mc
 from mudd_core import _core
 from mudd_core.config import Config, OptimConfig, TrainConfig
-from mudd_core.config.groups import SPECS
+from mudd_core.config.optim import SPECS
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.model import Model
 from reference import numpy_updates

@@ -14,7 +14,7 @@ import torch
 from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.config import Config, OptimConfig, TrainConfig, config_hash
-from mudd_core.config.groups import SPECS
+from mudd_core.config.optim import SPECS
 from mudd_core.engine.engine import Engine
 from mudd_core.engine.frozen import trained_names
 from reference import torch_models as tm
