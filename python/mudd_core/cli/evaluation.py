@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from mudd_core.base.errors import SaveError, UserError
+from mudd_core.cli.reading import asked_to_stop
 from mudd_core.cli.request import Request
-from mudd_core.cli.stop_asked import asked_to_stop
 from mudd_core.config import Config
 from mudd_core.data.pipelines import Prepared
 from mudd_core.engine.model import Model

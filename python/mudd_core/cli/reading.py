@@ -1,4 +1,4 @@
-"""What the arguments of a command that reads a run ask for: the run, its checkpoint, and a mesh that fits the ranks."""
+"""The arguments of a command that reads a run: the run and its options; and how several ranks stop it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli.corrected import other_names
 from mudd_core.cli.names import KNOWN_WORDS
 from mudd_core.cli.request import Request
-from mudd_core.cli.sampling import count_of
 from mudd_core.config import Config
+from mudd_core.config.values import whole
+from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.own_code import MODEL
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.saved_run import named_run
+
+INTERACTIVE = "--interactive"
+PROMPTS = ("--prompt", "--prompt-file", "--prompt-lines", INTERACTIVE)
 
 
 def saved_run(request: Request) -> tuple[Config, RunFolder]:
@@ -41,6 +45,14 @@ def split_of(request: Request) -> str:
     return split
 
 
+def count_of(request: Request) -> int:
+    """The number of texts for each prompt; UserError for one that is none, and for prompts of two options."""
+    typed = [name for name in PROMPTS if name in request.options]
+    if len(typed) > 1:
+        raise UserError(f"[arguments] {typed[1]}: expected it without {typed[0]}, got both; leave one out")
+    return whole("[arguments] --num-samples", request.options.get("--num-samples", "1"), 1)
+
+
 def require_ranks(request: Request) -> Callable[[int], None]:
     """UserError for options of `validate` and `sample`; what it returns raises it for a run that ranks cannot read."""
     from mudd_core.run.store.best_step import require_readers
@@ -51,3 +63,20 @@ def require_ranks(request: Request) -> Callable[[int], None]:
     return require_readers(
         request.options.get("--workdir"), lambda: saved_run(request), step, "[arguments] --step"
     )
+
+
+def asked_to_stop(ranks: Ranks, step: int) -> Callable[[], bool]:
+    """A function that is true once a rank was asked to stop; all ranks call it before each batch or token.
+
+    step: of the checkpoint, for the message of a rank that ends. In one process a signal ends the command itself.
+    """
+    comm = ranks.comm
+    if comm is None or ranks.world == 1:
+        return lambda: False
+    from mudd_core.run.loop import signals
+
+    def stop() -> bool:
+        comm.set_phase("evaluate", step)
+        return ranks.any(signals.stop_reason() is not None)
+
+    return stop

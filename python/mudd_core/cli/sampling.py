@@ -12,24 +12,21 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import read_bytes
-from mudd_core.cli import prompt_loop
 from mudd_core.cli.names import KNOWN_WORDS
+from mudd_core.cli.reading import INTERACTIVE, PROMPTS, asked_to_stop, count_of
 from mudd_core.cli.request import Request
-from mudd_core.cli.stop_asked import asked_to_stop
-from mudd_core.cli.text_writer import Writer, say
+from mudd_core.cli.text_writer import Writer, answer_lines, say
 from mudd_core.config import Config, SampleConfig, split_words
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
-from mudd_core.config.values import whole
 from mudd_core.run.ranks.ranks import Ranks
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.model import Model
 
-INTERACTIVE, STOP = "--interactive", "--stop"
-_PROMPTS = ("--prompt", "--prompt-file", "--prompt-lines", INTERACTIVE)
-OPTIONS = (*_PROMPTS, "--num-samples", STOP)
+STOP = "--stop"
+OPTIONS = (*PROMPTS, "--num-samples", STOP)
 _LENGTH = "sample.max_tokens"
 
 
@@ -53,14 +50,6 @@ class Asked:
         """As `of`, read by rank 0, which alone has the standard input."""
         found = ranks.from_first(lambda: dataclasses.asdict(cls.of(request)))
         return cls(tuple(found["prompts"]), found["count"], tuple(found["stops"]), found["interactive"])
-
-
-def count_of(request: Request) -> int:
-    """The number of texts for each prompt; UserError for one that is none, and for prompts of two options."""
-    typed = [name for name in _PROMPTS if name in request.options]
-    if len(typed) > 1:
-        raise UserError(f"[arguments] {typed[1]}: expected it without {typed[0]}, got both; leave one out")
-    return whole("[arguments] --num-samples", request.options.get("--num-samples", "1"), 1)
 
 
 def write_samples(
@@ -88,9 +77,9 @@ def write_samples(
 
     writer = Writer(model, tokenizer, config.sample, asked.stops, note, stopped, shown=ranks.first)
     if asked.interactive:
-        prompt_loop.answer_lines(writer, asked.count, notes, ranks, answering)
+        answer_lines(writer, asked.count, notes, ranks, answering)
         return 75 if stopped() else 0
-    prompts = asked.prompts if request.options.keys() & set(_PROMPTS) else (config.sample.prompt,)
+    prompts = asked.prompts if request.options.keys() & set(PROMPTS) else (config.sample.prompt,)
     ranks.together(lambda: _check(writer, prompts, request))
     with answering():
         for prompt in prompts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mudd_core.cli.mpirun_help import HelpFilter
+from mudd_core.cli.mpirun_process import HelpFilter
 
 RULE = "-" * 74 + "\n"
 BLOCK = f"{RULE}mpirun detected that one or more processes exited\n\n  Exit code:    2\n{RULE}"

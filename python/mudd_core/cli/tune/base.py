@@ -1,4 +1,7 @@
-"""The model that a tuning starts from: a folder of Hugging Face, imported once into the run's folder, or a run."""
+"""The model that a tuning starts from, and its adapters: both are copied once into the folder of the run.
+
+The model is a folder of Hugging Face, or a run; the adapters are a folder of PEFT.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,13 @@ from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.members import object_in
 from mudd_core.base.paths import IMPORTED, local
-from mudd_core.config import Config, ModelConfig
+from mudd_core.checkpoint.weights_folder import write_folder
+from mudd_core.config import Config, LoraConfig, ModelConfig
 from mudd_core.config.fields import replace_path
 from mudd_core.data.tokenizers.files import VOCABULARIES
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.interop.imported import changed_since, source_facts
+from mudd_core.interop.peft_folder import read_adapter
 from mudd_core.run.build.base import BASE_FACT, weights_sha256
 from mudd_core.run.build.start_source import read_source
 from mudd_core.run.store.checkpoints import Checkpoints
@@ -36,6 +41,7 @@ from mudd_core.run.store.run_folder import (
 from mudd_core.run.store.tune_arguments import TuneArguments
 from mudd_core.tools.import_weights import command as import_command
 
+_ADAPTER = "[tune] --adapter"
 # Entries of a folder that an import has made, finished or not.
 _OF_IMPORT = {
     *OWN_NAMES,
@@ -207,3 +213,37 @@ def _other_base(run: RunFolder, started: str, name: str, sha256: str = "") -> Us
         f"[tune] --base: {run} was started from {began}, which does not exist, got {got}; give --base=FOLDER with its "
         "new place, or another --workdir"
     )
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """Adapters to begin with. name: as typed. path: of their values by our names. lora: their settings."""
+
+    name: str
+    path: str
+    lora: LoraConfig
+
+
+def adapter_of(name: str, base: Base, run: RunFolder) -> Adapter:
+    """The adapters that --adapter names, copied into the folder of a run that is to begin.
+
+    UserError for a folder that PEFT did not write, settings that are not computed, and adapters of another base;
+    FormatError for damaged files.
+    """
+    folder = local(name, _ADAPTER)
+    found = read_adapter(folder, base.model, _ADAPTER)
+    to = run.adapter_folder
+    source = {"path": str(folder.absolute())}
+    weights = dict(sorted(found.weights.items()))
+    write_folder(to, source, weights, shard_bytes=1 << 62, place="[tune]", names=(SOURCE, "adapter"))
+    return Adapter(name, str(to), found.lora)
+
+
+def require_same_adapter(name: str, run: RunFolder) -> None:
+    """UserError where a run that has begun began with other adapters than --adapter names."""
+    began = object_in(run.adapter_folder / SOURCE).get("path")
+    if began != str(local(name, _ADAPTER).absolute()):
+        raise UserError(
+            f"{_ADAPTER}: {run} began with {began or 'adapters of its own'}, got {name}; give the same, or another "
+            "--workdir"
+        )

@@ -25,8 +25,15 @@ from mudd_core.cli import argv, dispatch
 from mudd_core.cli.commands import plan
 from mudd_core.cli.names import JOB_OPTIONS, OPTIONS
 from mudd_core.cli.same_run import typed
-from mudd_core.cli.tune.adapter import adapter_of, require_same_adapter
-from mudd_core.cli.tune.base import Base, base_of, base_sha256, require_elsewhere, require_same_base
+from mudd_core.cli.tune.base import (
+    Base,
+    adapter_of,
+    base_of,
+    base_sha256,
+    require_elsewhere,
+    require_same_adapter,
+    require_same_base,
+)
 from mudd_core.cli.tune.before_after import print_answers
 from mudd_core.cli.tune.recipe import recipe_of
 from mudd_core.config import Config, load_config

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mudd_core.base.errors import UserError
-from mudd_core.cli.tune.adapter import Adapter
-from mudd_core.cli.tune.base import Base
+from mudd_core.cli.tune.base import Adapter, Base
 from mudd_core.config import (
     Config,
     DataConfig,
