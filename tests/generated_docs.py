@@ -28,9 +28,9 @@ _BEGIN, _END = "<!-- launch.py scale --tables -->", "<!-- end of the tables -->"
 def pages() -> dict[Path, str]:
     """Return the current text of each page that is partly generated."""
     coming = {path: path.read_text(encoding="utf-8") for path in key_tables.PAGES.glob("*.md")}
-    found = {
-        path: covered.drawn(command_tables.drawn(key_tables.drawn(text))) for path, text in coming.items()
-    }
+    found = {path: covered.drawn(command_tables.drawn(text)) for path, text in coming.items()}
+    for path in key_tables.KEYS.glob("*.md"):
+        found[path] = key_tables.drawn(path.read_text(encoding="utf-8"))
     found[architecture.PAGE] = covered.drawn(
         architecture.redrawn(architecture.PAGE.read_text(encoding="utf-8"))
     )

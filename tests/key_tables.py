@@ -1,4 +1,4 @@
-"""The tables of keys in docs/coming-from/*.md, printed from config/keys (./run docs writes them anew).
+"""Print the tables of keys in docs/reference/keys from the programs (./run docs rewrites them).
 
 A table stands between the lines `<!-- keys: GRAMMAR [FILE.yml ...] -->` and `<!-- end of the keys -->`; with files, it
 has only the keys of these and those that no file has.
@@ -13,7 +13,9 @@ from mudd_core.programs.maxtext.yml import read_yml
 from mudd_core.programs.program import rows_of
 from mudd_core.programs.row import Row, Value
 
-PAGES = Path(__file__).resolve().parents[1] / "docs" / "coming-from"
+_DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = _DOCS / "coming-from"
+KEYS = _DOCS / "reference" / "keys"
 _TABLE = re.compile(r"<!-- keys: ([^>]*) -->\n.*?<!-- end of the keys -->", re.DOTALL)
 _FILES = ("base_v2.yml", "tokenformer.yml", "gpt2.yml")
 

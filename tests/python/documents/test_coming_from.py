@@ -86,7 +86,9 @@ def test_it_has_what_every_page_has(page: Path) -> None:
     heads = re.findall(r"^## (.*)", text, re.MULTILINE)
     assert {"Every command of the document", "Ten minutes"} <= set(heads)
     assert (
-        "hat differs" in text and "<!-- keys: " in text and "`./run setup" in text.replace("&& ./", "&& `./")
+        "hat differs" in text
+        and f"(../reference/keys/{page.name})" in text
+        and "`./run setup" in text.replace("&& ./", "&& `./")
     )
     for theirs, here in documents.others(page.stem):
         assert here and theirs.replace("|", r"\|") in text
