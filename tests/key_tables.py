@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mudd_core.programs.maxtext.yml import read_yml
 from mudd_core.programs.program import rows_of
 from mudd_core.programs.row import Row, Value
 
@@ -25,9 +24,12 @@ def table(what: str) -> str:
     grammar, *files = what.split()
     rows = rows_of(grammar)
     own: dict[str, Value] = {}
-    for file in reversed(files):
-        own |= read_yml(file).values
     if files:
+        # Other tables, and tests that import this module, do without MaxText's folder.
+        from mudd_core.programs.maxtext.yml import read_yml
+
+        for file in reversed(files):
+            own |= read_yml(file).values
         others = {name for file in _FILES for name in read_yml(file).values} - own.keys()
         rows = {name: row for name, row in rows.items() if name not in others}
     lines = ["| key | default | here |", "| --- | --- | --- |"]

@@ -15,6 +15,7 @@ from fake_runs import make
 from mudd_core import checkpoint
 from mudd_core.base.errors import DivergedError
 from mudd_core.cli.entry import main
+from mudd_core.config.programs import NAMES
 from mudd_core.engine.model import Model
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.records.events import perplexity
@@ -58,7 +59,7 @@ def test_a_number_beyond_float32_is_an_infinity_in_an_event_file(tmp_path: Path)
     assert data.count(b"\x15" + struct.pack("<f", -INF)) == 1
 
 
-@pytest.mark.parametrize("style", ["ours", "maxtext", "mu_transformer", "jax_lm", "moe"])
+@pytest.mark.parametrize("style", ["ours", *NAMES])
 @pytest.mark.parametrize("loss", [100.0, 800.0, INF, NAN])
 def test_every_style_and_log_takes_a_high_loss_and_so_does_a_resume(
     tmp_path: Path, style: str, loss: float

@@ -128,14 +128,14 @@ def test_the_commands_read_such_a_run(trained: Path, capsys: pytest.CaptureFixtu
 def test_export_and_grow_refuse_it_by_name(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for system, message in (
-        ("muddformer_jax", "n_expert: expected 0, the program's block has no experts, got 4"),
-        ("hf", "got 'muddformer'"),
-    ):
-        assert (
-            main(["export", f"--workdir={trained}", f"--to={tmp_path / system}", f"--system={system}"]) == 2
-        )
-        assert message in capsys.readouterr().err and not (tmp_path / system).exists()
+    refusals = {
+        "muddformer_jax": "n_expert: expected 0, the program's block has no experts, got 4",
+        "hf": "got 'muddformer'",
+    }
+    for system in refusals.keys() & set(mc.interop.systems()):
+        words = [f"--workdir={trained}", f"--to={tmp_path / system}", f"--system={system}"]
+        assert main(["export", *words]) == 2
+        assert refusals[system] in capsys.readouterr().err and not (tmp_path / system).exists()
     cache = json.loads((trained / "config.json").read_text())["data"]["cache_dir"]
     words = [f"--config={trained / 'config.json'}", f"--from={trained}", f"--workdir={tmp_path / 'grown'}"]
     assert main(["grow", *words, f"data.cache_dir={cache}"]) == 2

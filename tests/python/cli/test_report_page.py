@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from launched import launched
+from mudd_core.config.programs import NAMES
 from own_cases import STATE_SPACE
 from tiny_run import TinyRun
 
@@ -84,7 +85,7 @@ def test_a_run_that_trains_and_one_that_was_killed(tiny_text: Path, tmp_path: Pa
     assert status_in(run.workdir / "report.html") == "stopped" and "stopped: train.stop_at" in text
 
 
-@pytest.mark.parametrize("style", ["maxtext", "mu_transformer", "jax_lm", "moe"])
+@pytest.mark.parametrize("style", NAMES)
 def test_a_run_in_the_style_of_another_program(style: str, tiny_text: Path, tmp_path: Path) -> None:
     words = ("train.steps=4", "train.eval_every=2", "train.log_every=1", f"log.style={style}")
     run = TinyRun(tmp_path / "run", tiny_text, words).finished()

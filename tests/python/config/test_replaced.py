@@ -33,13 +33,6 @@ def test_a_section_and_a_model_of_another_family_are_replaced_whole(tmp_path: Pa
     assert type(TINY.replace("train.steps", np.int64(3)).train.steps) is int
 
 
-def test_a_dict_of_an_originals_file_has_its_own_keys() -> None:
-    words = ["model_name=LlamaMedium", "steps=7", "per_device_batch_size=2", "dataset_type=synthetic"]
-    keys = {"model_name": "LlamaMedium", "steps": 7, "per_device_batch_size": 2, "dataset_type": "synthetic"}
-    assert mc.load_config("base_v2.yml", keys) == mc.load_config("base_v2.yml", words)
-    assert mc.load_config("base_v2.yml", keys).train.steps == 7
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

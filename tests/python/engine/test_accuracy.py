@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import fake_runs
 import mudd_core as mc
 import rank_runs
-from event_files import tags_of
-from mudd_core.config import Config, load_config
+from mudd_core.config import Config
 from mudd_core.engine.accuracy import SAMPLE_ACCURACY
 from mudd_core.engine.engine import Engine
 from mudd_core.run.loop.evaluate import evaluate
-from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.records.events import StepRecord
-from mudd_core.run.report.progress import Progress
-from near import FLOAT64, STORED
+from near import FLOAT64
 from small_models import CASES
 
 FAMILIES = ("llama_gqa", "tokenformer")
@@ -97,43 +92,3 @@ def test_a_row_has_the_accuracy_over_targets_alone() -> None:
     metrics = {"accuracy": 0.25, SAMPLE_ACCURACY: 0.5}
     row = StepRecord(1, 8, 2.0, 1e-3, 1.0, 1.0, 0.5, 1.0, metrics=metrics).row()
     assert row["accuracy"] == 0.25 and SAMPLE_ACCURACY not in row
-
-
-def test_maxtext_tags_and_lines_have_both_accuracies(
-    tmp_path: Path, tiny_text: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [
-        "model.n_layer=2",
-        "train.seq_len=16",
-        "train.batch_size=2",
-        "train.steps=5",
-        f"data.path={tiny_text}",
-        "data.tokenizer=bytes",
-        f"data.cache_dir={tiny_text.parent / 'cache'}",
-        "log.style=maxtext",
-        "eval.max_batches=2",
-    ]
-    with Trainer(load_config("muddformer/tiny.py", words), tmp_path, progress=Progress()) as trainer:
-        trainer.fit()
-        metrics = trainer.engine.metrics()
-    tags = tags_of(tmp_path / "tensorboard")
-    rows = {("val_loss" in row, row["step"]): row for row in fake_runs.rows_of(tmp_path)}
-    assert tags["learning/accuracy"] == {5: pytest.approx(metrics[SAMPLE_ACCURACY], rel=STORED)}
-    assert rows[False, 5]["accuracy"] == metrics["accuracy"]
-    validated = rows[True, 5]
-    assert tags["learning/eval_accuracy"][5] == pytest.approx(validated["val_accuracy"], rel=STORED)
-    for name, whole in (("loss", validated["val_loss"]), ("accuracy", validated["val_accuracy"])):
-        assert tags[f"learning/batch_eval_{name}"][5] == pytest.approx(
-            whole, rel=1e-6
-        )  # equally many targets
-    last = [line for line in capsys.readouterr().out.splitlines() if line.startswith("completed step: 5,")]
-    assert len(last) == 1 and last[0].endswith(f"accuracy: {metrics[SAMPLE_ACCURACY]:.4f}")
-    for stop in ("train.stop_at=3", "train.stop_at=0"):
-        with Trainer(load_config("muddformer/tiny.py", [*words, stop]), tmp_path / "parts") as trainer:
-            trainer.fit()
-    assert shown(fake_runs.rows_of(tmp_path / "parts")) == shown(fake_runs.rows_of(tmp_path))
-    assert tags_of(tmp_path / "parts" / "tensorboard")["learning/accuracy"] == tags["learning/accuracy"]
-
-
-def shown(rows: Any) -> list[Any]:
-    return [(row["step"], row.get("accuracy"), row.get("val_accuracy")) for row in rows]

@@ -82,7 +82,7 @@ def test_steps_follow_the_formulas(name: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{"name": "sgd", "nesterov": False}, {"name": "adamw", "eps_root": 1e-3}])
-def test_options_of_maxtext_follow_the_formulas(options: dict[str, Any]) -> None:
+def test_plain_sgd_and_eps_root_follow_the_formulas(options: dict[str, Any]) -> None:
     model, cfg, params = make(NAME)
     engine = Engine(config(**options), model)
     want = {key: np.asarray(value, np.float64) for key, value in params.items()}

@@ -37,6 +37,7 @@ BASES: list[tuple[str, Any]] = [
             "baseline",
             "neox",
         )
+        if original(name)[0] in SYSTEMS
     ),
     ("hf", MixtralConfig(**SIZES, n_expert=3, capacity_factor=0.5)),
     ("muddformer_jax", dataclasses.replace(MUDD, mix="none", ffn_realloc=False)),

@@ -111,3 +111,10 @@ def test_load_config_takes_files_and_words_of_the_program() -> None:
     assert config.train.steps == 9 and config.data.pipeline == "synthetic"
     with pytest.raises(UserError, match="did you mean 'steps'"):
         mc.load_config("base_v2.yml", [*MUDD, "stepz=9"])
+
+
+def test_a_dict_of_an_originals_file_has_its_own_keys() -> None:
+    words = ["model_name=LlamaMedium", "steps=7", "per_device_batch_size=2", "dataset_type=synthetic"]
+    keys = {"model_name": "LlamaMedium", "steps": 7, "per_device_batch_size": 2, "dataset_type": "synthetic"}
+    assert mc.load_config("base_v2.yml", keys) == mc.load_config("base_v2.yml", words)
+    assert mc.load_config("base_v2.yml", keys).train.steps == 7

@@ -16,8 +16,9 @@ from fake_engine import FakeEngine
 from fake_runs import make, rows_of, unbroken
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import manifest, manifest_reader
-from mudd_core.config import config_hash, load_config
-from mudd_core.run.store.resumed_config import advice, may_extend
+from mudd_core.config import Config, DataConfig, TrainConfig, config_hash, load_config
+from mudd_core.config.fields import replace_path
+from mudd_core.run.store.resumed_config import advice, may_extend, resumed_config
 from tiny_run import TinyRun
 
 CONSTANT = ("optim.schedule=constant", "optim.warmup_steps=4")
@@ -174,3 +175,11 @@ def test_the_advice_of_a_refused_resume_works_when_it_is_typed(tiny_text: Path, 
     )
     assert done.returncode == 0, done.stderr
     assert run.summary()["step"] == 4
+
+
+def test_an_order_of_all_epochs_is_not_extended() -> None:
+    saved = Config(data=DataConfig(epochs=1), train=TrainConfig(to_data_end=True))
+    asked = replace_path(saved, "data.epochs", 2)
+    assert resumed_config(saved, asked, 9)[0].data.epochs == 2
+    with pytest.raises(UserError, match=r"data\.epochs: saved 1, asked 2"):
+        resumed_config(*(replace_path(one, "data.pipeline", "megatron") for one in (saved, asked)), 9)

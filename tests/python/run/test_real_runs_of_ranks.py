@@ -8,42 +8,10 @@ from typing import Any
 
 import pytest
 
-from event_files import tags_of
 from mudd_core.base.errors import ReportedElsewhereError, UserError
-from mudd_core.config import MixtralConfig
 from mudd_core.run.loop.trainer import Trainer
-from mudd_core.run.records.events import Summary
 from rank_runs import config_of, on_ranks
-from tiny_run import TIMES
-
-SLOW = {"longest_message": 1 << 12, "late": 0.002}  # a network (dist.threads)
-
-
-def run(
-    folder: Path,
-    text: Path,
-    world: int,
-    node_size: int | None = None,
-    network: dict[str, Any] | None = None,
-    **fields: Any,
-) -> Summary:
-    def work(comm: Any) -> Summary:
-        with Trainer(config_of(text, **fields), folder, comm=comm) as trainer:
-            return trainer.fit()
-
-    summaries = on_ranks(work, world, node_size, **(network or {}))
-    assert len({summary.final_hash for summary in summaries}) == 1
-    first: Summary = summaries[0]
-    return first
-
-
-def _lines(file: Path) -> list[str]:
-    return file.read_text().splitlines()
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    lines = map(json.loads, _lines(folder / "metrics.jsonl"))
-    return [{name: value for name, value in row.items() if name not in TIMES} for row in lines]
+from whole_runs import MIXTURE, SLOW, lines, rows, run
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -102,7 +70,7 @@ def test_cut_weights_give_the_run_of_one_process(
     assert (got.final_hash, got.val_loss) == (want.final_hash, want.val_loss)
     assert rows(tmp_path / "many") == rows(tmp_path / "one")
     texts = [
-        [one["text"] for one in map(json.loads, _lines(tmp_path / name / "samples.jsonl"))]
+        [one["text"] for one in map(json.loads, lines(tmp_path / name / "samples.jsonl"))]
         for name in ("one", "many")
     ]
     assert texts[0] == texts[1] and len(texts[0]) == 2
@@ -169,15 +137,6 @@ def test_a_log_that_measures_whole_weights_is_refused_where_no_rank_has_them(
     assert on_ranks(work, 2, 2) == [None, None]
 
 
-def test_the_log_reads_no_weight_that_has_not_come(tiny_text: Path, tmp_path: Path) -> None:
-    fields = {"log.style": "maxtext", "log.weights": True, "model.vocab_size": 2000, "train.save": False}
-    run(tmp_path / "one", tiny_text, 1, **fields)
-    run(tmp_path / "two", tiny_text, 2, 1, SLOW, **fields)
-    one, two = (tags_of(tmp_path / name / "tensorboard") for name in ("one", "two"))
-    norms = [tag for tag in one if "param" in tag]
-    assert len(norms) > 10 and all(two[tag] == one[tag] for tag in norms)
-
-
 def test_a_mesh_with_data_has_the_same_bits_and_may_change(tiny_text: Path, tmp_path: Path) -> None:
     want = run(tmp_path / "one", tiny_text, 1)
     mesh = {"mesh.fsdp": 2, "mesh.data": 2}
@@ -230,14 +189,6 @@ def test_another_text_on_one_rank_is_refused(
     assert isinstance(second, ReportedElsewhereError) and second.exit_code == 2
 
 
-MIXTURE = {
-    "model": MixtralConfig(d_model=64, n_layer=2, n_head=2, n_kv_head=1, d_ff=64, n_expert=4),
-    "sample.every": 4,
-    "eval.max_batches": 3,  # no multiple of the ranks
-    "train.batch_size": 11,  # neither
-}
-
-
 def test_a_run_whose_experts_are_on_several_ranks_is_that_of_one_process(
     tiny_text: Path, tmp_path: Path
 ) -> None:
@@ -247,7 +198,7 @@ def test_a_run_whose_experts_are_on_several_ranks_is_that_of_one_process(
         got = run(tmp_path / "run", tiny_text, world, 1 if number == 0 else None, **fields)
     assert got.final_hash == want.final_hash and rows(tmp_path / "run") == rows(tmp_path / "one")
     texts = [
-        [json.loads(line)["text"] for line in _lines(tmp_path / name / "samples.jsonl")]
+        [json.loads(line)["text"] for line in lines(tmp_path / name / "samples.jsonl")]
         for name in ("one", "run")
     ]
     assert texts[0] == texts[1]
@@ -264,18 +215,3 @@ def test_a_log_that_measures_whole_weights_is_refused_where_experts_are_dealt_ou
 
     assert "expert=2: no rank has the whole weights" in on_ranks(work, 2)[0]
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("mesh", "fields"),
-    [({"mesh.zero": 3}, {}), ({"mesh.expert": 2}, MIXTURE), ({"mesh.expert": 2, "mesh.zero": 3}, MIXTURE)],
-)
-def test_norms_of_weights_that_ranks_cut_are_those_of_one_process(
-    tiny_text: Path, tmp_path: Path, mesh: dict[str, Any], fields: dict[str, Any]
-) -> None:
-    log = {"log.style": "maxtext", "train.save": False, **fields}
-    run(tmp_path / "one", tiny_text, 1, **log)
-    run(tmp_path / "many", tiny_text, 4, 1, **log, **mesh)
-    one, many = (tags_of(tmp_path / name / "tensorboard") for name in ("one", "many"))
-    norms = [tag for tag in one if "param" in tag]
-    assert len(norms) > 10 and all(many[tag] == one[tag] for tag in norms)

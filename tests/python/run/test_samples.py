@@ -195,7 +195,7 @@ def test_the_log_has_the_beginning_of_each_text_on_one_line(
     values = [value for event in events_of(tmp_path / "run" / "tensorboard") for value in event.summary.value]
     texts = [value.tensor.string_val[0].decode() for value in values if value.tag == "sample"]
     assert texts == [sample.text]
-    other = config_of(tiny_text, *words, "log.style=maxtext")
+    other = config_of(tiny_text, *words, "log.style=jax_lm")
     with Trainer(other, tmp_path / "other", progress=Progress()) as trainer:
         trainer.fit()
     assert mc.load_run(tmp_path / "other").samples == [sample] and "sample" not in capsys.readouterr().out

@@ -17,12 +17,8 @@ from document_sizes import (
     write_lines,
     write_records,
 )
-from mudd_core.base.errors import UserError
 from mudd_core.checkpoint import list_steps
 from mudd_core.cli import main
-from mudd_core.config import Config, DataConfig, TrainConfig
-from mudd_core.config.fields import replace_path
-from mudd_core.run.store.resumed_config import resumed_config
 from mudd_core.run.store.run_store import RunStore
 
 STEPS = 9  # of 18 records in batches of 2
@@ -133,14 +129,6 @@ def test_a_summary_of_an_earlier_version_ended_with_the_saved_epochs(
     assert summary(tmp_path / "mudd") == {**earlier, "data_epochs": 1}
     assert main([*words, "epoch=2", "train.stop_at=0"]) == 0
     assert summary(tmp_path / "mudd")["step"] == 2 * STEPS
-
-
-def test_an_order_of_all_epochs_is_not_extended() -> None:
-    saved = Config(data=DataConfig(epochs=1), train=TrainConfig(to_data_end=True))
-    asked = replace_path(saved, "data.epochs", 2)
-    assert resumed_config(saved, asked, 9)[0].data.epochs == 2
-    with pytest.raises(UserError, match=r"data\.epochs: saved 1, asked 2"):
-        resumed_config(*(replace_path(one, "data.pipeline", "megatron") for one in (saved, asked)), 9)
 
 
 def test_a_stream_ends_the_run_where_it_ends(
