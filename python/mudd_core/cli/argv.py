@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -170,3 +170,11 @@ def _value_after(option: str, arguments: Arguments) -> str:
     if wanted:
         raise UserError(f"[arguments] {option}: expected {wanted} behind it")
     return ""
+
+
+def require_takers(command: str, options: Iterable[str]) -> None:
+    """Raise UserError for an option that the command does not take."""
+    for name in options:
+        takers = OPTIONS[name][2]
+        if takers and command not in takers:
+            raise UserError(f"[arguments] {name}: expected the command {' or '.join(takers)}, got {command}")

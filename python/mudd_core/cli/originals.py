@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mudd_core.base.errors import UserError, write_error
+from mudd_core.base.errors import write_error
 from mudd_core.base.storage import is_url, mapped, mirror_folder
-from mudd_core.cli.names import ALIASES, COMMANDS, OPTIONS, READING
+from mudd_core.cli.argv import require_takers
+from mudd_core.cli.names import READING
 from mudd_core.cli.request import Request
 from mudd_core.config import check_config
 from mudd_core.config.fields import walk
-from mudd_core.programs.program import DEVICES, CommandLine, is_our_own, is_yml
+from mudd_core.programs.program import CommandLine
 from mudd_core.run.store.config_source import recorded
 from mudd_core.run.store.run_folder import RunFolder
 
@@ -22,37 +22,8 @@ if TYPE_CHECKING:
     from mudd_core.run.ranks.ranks import Ranks
 
 
-def check_takers(request: Request) -> None:
-    """UserError for an option that the command does not take."""
-    for name in request.options:
-        takers = OPTIONS[name][2]
-        if takers and request.command not in takers:
-            raise UserError(
-                f"[arguments] {name}: expected the command {' or '.join(takers)}, got {request.command}"
-            )
-
-
-def asked_of(request: Request, first: str) -> CommandLine:
-    """The arguments as the grammars take them. first: the command that is typed in front."""
-    words, config = list(request.words), request.options.get("--config", "")
-    own, notes = "", list[str]()
-    if words and words[0].endswith(".py"):
-        from mudd_core.programs.detect import drop_program
-
-        own, notes = drop_program(words)
-    if not config and words and is_yml(words[0]):
-        config = words.pop(0)
-    mode = request.options.get("--mode", "")
-    command = ALIASES.get(mode, mode) if mode in (*COMMANDS, *ALIASES) else ALIASES.get(first, first) or own
-    options = {name: value for name, value in request.options.items() if name != "--config"}
-    return CommandLine(command, config, tuple(words), options, os.environ, tuple(notes))
-
-
-def load_original(request: Request, first: str, words: Sequence[str]) -> bool:
+def load_original(asked: CommandLine, request: Request, words: Sequence[str]) -> bool:
     """Resolve the arguments if they are in the grammar of an original program; False if they are in ours."""
-    asked = asked_of(request, first)
-    if is_our_own(asked) and DEVICES not in asked.options:
-        return False
     from mudd_core.programs.detect import resolve
 
     with recorded(words) as source:
@@ -63,7 +34,7 @@ def load_original(request: Request, first: str, words: Sequence[str]) -> bool:
     request.typed = list(words)
     if resolved.answer:
         return True
-    check_takers(request)
+    require_takers(request.command, request.options)
     request.options.pop("--config", None)
     if resolved.split:
         request.options.setdefault("--split", resolved.split)

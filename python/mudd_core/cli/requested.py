@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.storage import is_url
-from mudd_core.cli.argv import Invocation
+from mudd_core.cli.argv import Invocation, require_takers
 from mudd_core.cli.corrected import (
     line_of,
     missing_config,
@@ -17,7 +18,7 @@ from mudd_core.cli.corrected import (
     require_run,
 )
 from mudd_core.cli.names import ALIASES, COMMANDS, KNOWN_WORDS, OPTIONS, READING, TOOLS
-from mudd_core.cli.originals import check_takers, load_original
+from mudd_core.cli.originals import load_original
 from mudd_core.cli.request import Request
 from mudd_core.cli.retyping import is_config
 from mudd_core.config import Config, apply_overrides, check_config, read_config, split_words, typed_names
@@ -25,7 +26,7 @@ from mudd_core.config.arguments import Argument, bare
 from mudd_core.config.overrides import field_path
 from mudd_core.config.schema import fields_of_all
 from mudd_core.config.suggest import nearest
-from mudd_core.programs.program import is_yml
+from mudd_core.programs.program import DEVICES, CommandLine, is_our_own, is_yml
 from mudd_core.run.store.config_source import recorded, resumed
 from mudd_core.run.store.own_code import require_named_reader, run_copies
 from mudd_core.run.store.run_folder import CHECKPOINTS
@@ -44,14 +45,38 @@ def request_of(invocation: Invocation) -> Request:
             request.command = _command(request.options["--mode"])
         return request  # of all else, help alone looks at the config
     _take_run(request, invocation.mode or request.command)
-    if not load_original(request, first, words):
+    if not _is_original(request, first, words):
         if "--mode" in request.options:
             request.command = _command(request.options["--mode"])
-        check_takers(request)
+        require_takers(request.command, request.options)
         if any(bare(request.words)):
             refuse_bare(request, first)
         _load(request, first)
     return request
+
+
+def _is_original(request: Request, first: str, words: Sequence[str]) -> bool:
+    """Resolve the arguments if they are in the grammar of an original program; False if they are in ours."""
+    asked = _asked_of(request, first)
+    if is_our_own(asked) and DEVICES not in asked.options:
+        return False
+    return load_original(asked, request, words)
+
+
+def _asked_of(request: Request, first: str) -> CommandLine:
+    """Return the arguments as the grammars take them. first: the command that is typed in front."""
+    words, config = list(request.words), request.options.get("--config", "")
+    own, notes = "", list[str]()
+    if words and words[0].endswith(".py"):
+        from mudd_core.programs.detect import drop_program
+
+        own, notes = drop_program(words)
+    if not config and words and is_yml(words[0]):
+        config = words.pop(0)
+    mode = request.options.get("--mode", "")
+    command = ALIASES.get(mode, mode) if mode in (*COMMANDS, *ALIASES) else ALIASES.get(first, first) or own
+    options = {name: value for name, value in request.options.items() if name != "--config"}
+    return CommandLine(command, config, tuple(words), options, os.environ, tuple(notes))
 
 
 def _command(name: str) -> str:
