@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy  # noqa: F401  # the forks have it
 
-import mudd_core.cli.dispatch  # noqa: F401  # likewise
+import mudd_core.cli.requested  # noqa: F401  # likewise
 from typed_commands import PROGRAM, ROOT, answered, typed_in, write_or_print
 
 FILE = ROOT / "tests" / "data" / "cli" / "mistakes.txt"

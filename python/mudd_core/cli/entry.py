@@ -1,4 +1,4 @@
-"""The entry point: runs one command line and turns every end of it into an exit code.
+"""The entry point: finds the command of a command line, runs it and turns every end of it into an exit code.
 
 0 done, 2 bad arguments, config or work directory, 65 damaged input, 70 internal error, 74 a required write failed,
 75 stopped on request after saving, 76 diverged, 130 and 143 left at once on a second SIGINT or SIGTERM.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import os
 import signal
 import sys
@@ -17,12 +18,20 @@ from typing import TYPE_CHECKING
 
 from mudd_core.base.errors import SaveError, UserError, is_full_disk, is_full_memory
 from mudd_core.base.show.printable import visible
-from mudd_core.base.surroundings import require_levels
+from mudd_core.base.surroundings import (
+    is_first_rank,
+    is_rank,
+    require_address_space,
+    require_levels,
+    require_one_process,
+)
 from mudd_core.cli import main_help
+from mudd_core.cli.names import ALIASES, COMMANDS, TOOLS
 from mudd_core.cli.standard_streams import flushed, named_streams, replace_unknown_characters, restart_in_utf8
 
 if TYPE_CHECKING:
     from mudd_core.cli.argv import Invocation
+    from mudd_core.cli.request import Request
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -66,13 +75,26 @@ def _take_signals(words: Sequence[str]) -> Invocation | None:
     try:
         if _text(words) is not None:
             return None
-        from mudd_core.cli import argv, dispatch
+        from mudd_core.cli import argv
 
         asked = argv.parse(words)
-        blocked = dispatch.take_signals(asked)
+        blocked = _installed(asked)
         return asked
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals() - blocked)
+
+
+def _installed(asked: Invocation) -> set[int]:
+    """Install the handlers of a command that trains; returns the signals that stay blocked until it has its own."""
+    if asked.starts_ranks:
+        from mudd_core.cli import job
+
+        return set(job.SIGNALS)
+    if asked.trains or (asked.runs_on_ranks and is_rank()):
+        from mudd_core.run.loop import signals
+
+        signals.take_for_good(says=is_first_rank())
+    return set()
 
 
 def _text(words: Sequence[str]) -> str | None:
@@ -101,9 +123,9 @@ def _run(words: Sequence[str], asked: Invocation | None = None) -> int:
             require_levels()
             print(text)
             return 0
-        from mudd_core.cli import argv, dispatch
+        from mudd_core.cli import argv
 
-        return dispatch.run(asked or argv.parse(words), _run)
+        return run(asked or argv.parse(words))
     except SystemExit as end:  # of argparse, behind a tool's help
         return int(end.code or 0)
     except KeyboardInterrupt:
@@ -167,3 +189,66 @@ def _check_text(words: Sequence[str]) -> None:
 def _tell(text: str) -> None:
     with contextlib.suppress(OSError):  # standard error may lie on the disk that is full
         print(visible(text), file=sys.stderr)
+
+
+def run(asked: Invocation) -> int:
+    """Run the command of the arguments; returns the exit code."""
+    if asked.multirun:
+        from mudd_core.cli import multirun
+
+        return multirun.run(asked.words, _run)
+    if asked.starts_ranks:
+        from mudd_core.cli import job, job_arguments
+
+        wanted = job.requested_job(asked)
+        job_arguments.require(wanted, asked)
+        return job.run(wanted, job.program())
+    if asked.tool == "doctor":  # it reports what the checks below refuse
+        return _run_tool(asked.tool, asked)
+    if not asked.names_help:
+        require_address_space()
+    if asked.runs_on_ranks and is_rank():
+        from mudd_core.cli import rank
+
+        return rank.main(asked)
+    if asked.trains:
+        require_one_process(asked.tool or "training")
+    require_levels()
+    if asked.tool is not None:
+        return _run_tool(asked.tool, asked)
+    from mudd_core.cli.requested import request_of
+
+    request = request_of(asked)
+    if request.options.keys() & {"--help", "--version"}:
+        print(_information(request, asked.words))
+        return 0
+    from mudd_core.cli import commands
+
+    return commands.run(request)
+
+
+def _run_tool(tool: str, asked: Invocation) -> int:
+    """Run a tool with the arguments after its name."""
+    return int(importlib.import_module(TOOLS[tool][0]).main(list(asked.tool_words)))
+
+
+def _information(request: Request, words: Sequence[str]) -> str:
+    """What --version, --help or --help=all prints."""
+    from mudd_core.cli import help as texts
+    from mudd_core.cli.requested import config_of
+    from mudd_core.programs.program import program_of_command
+
+    if "--version" in request.options:
+        return main_help.version()
+    wanted = request.options["--help"]
+    if wanted not in ("", "all"):
+        raise UserError(f"[arguments] --help: expected nothing or all behind it, got '{wanted}'")
+    file = request.options.get("--config")
+    config = None if file is None else config_of(file, request.words)
+    if wanted == "all":
+        return texts.all_fields(config)
+    program = program_of_command(request.command) if words[0] in (request.command, "help") else None
+    if program is not None:
+        return texts.original_help(program, request.command)
+    of_command = any(word in (*COMMANDS, *ALIASES) for word in words) or "--mode" in request.options
+    return texts.command_help(request.command, config) if of_command or config else main_help.main_help()

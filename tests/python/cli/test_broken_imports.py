@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +14,8 @@ import pytest
 
 from mudd_core import checkpoint
 from mudd_core.base.errors import UserError
-from mudd_core.cli import dispatch
+from mudd_core.cli import entry
+from mudd_core.cli.argv import Invocation
 from mudd_core.cli.entry import main
 from mudd_core.cli.tune import before_after, command
 from mudd_core.run.store.folder_lock import FolderLock
@@ -150,19 +150,19 @@ def test_a_second_tune_before_the_training_replaces_nothing(
     given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The run's lock is free between the preparation and the training."""
-    run, train = tmp_path / "run", dispatch.run
+    run, train = tmp_path / "run", entry.run
     names = ("tune.json", "tune-arguments.json", "base/config.json")
 
-    def between(words: Sequence[str], again: Callable[[Sequence[str]], int]) -> int:
+    def between(asked: Invocation) -> int:
         monkeypatch.undo()
         kept = [(run / name).read_bytes() for name in names]
         FolderLock(RunFolder(run)).close()
         assert tune(given, run, "train.steps=1") == 2
         assert "in use by another tune command, which is about to train" in capsys.readouterr().err
         assert [(run / name).read_bytes() for name in names] == kept
-        return train(words, again)
+        return train(asked)
 
-    monkeypatch.setattr(command, "dispatch", SimpleNamespace(run=between))
+    monkeypatch.setattr(command, "entry", SimpleNamespace(run=between))
     assert tune(given, run) == 0
     assert tune(given, run) == 0  # nothing is claimed after the training
 

@@ -21,7 +21,7 @@ from mudd_core.base.errors import FormatError, SaveError, StopRequestedError, Us
 from mudd_core.base.paths import local
 from mudd_core.base.storage import is_url
 from mudd_core.base.surroundings import typed_program
-from mudd_core.cli import argv, dispatch
+from mudd_core.cli import argv, entry
 from mudd_core.cli.commands import plan
 from mudd_core.cli.names import JOB_OPTIONS, OPTIONS
 from mudd_core.cli.same_run import typed
@@ -107,7 +107,7 @@ def _planned_or_trained(
     options = [f"{name}={value}" for name, value in job.items()]
     train = ["train", f"--config={run.asked_file}", f"--workdir={run}", *options, *start.place, *rest]
     with typed(["tune", *words]):
-        return dispatch.run(argv.parse([*train, *(["--verbose"] if asked.verbose else [])]), main)
+        return entry.run(argv.parse([*train, *(["--verbose"] if asked.verbose else [])]))
 
 
 def _prepared(asked: Namespace, rest: list[str], run: RunFolder) -> _Start:
