@@ -1,21 +1,20 @@
-// Rows by global sample number: what every pipeline gives the graph. The whole state of the data is one integer,
-// the number of the next sample; a row depends on nothing else, so micro-batches, ranks and resumes see the same
-// rows.
+// Sequences by global sample index: the output of every pipeline. The whole state of the data is one integer,
+// the index of the next sample. A sequence depends on nothing else, so micro-batches, ranks and resumed runs
+// see the same sequences.
 #pragma once
 
 #include <cstdint>
 
 namespace mudd {
 
-// The inputs beside `inputs` and `targets` that the rows of a source have.
+// The inputs of a source in addition to `inputs` and `targets`.
 struct BatchParts {
   bool positions = false;  // of a token in its document
-  bool segments = false;   // documents of a row; a token sees those of its own segment
-  bool key_mask = false;   // 0 where nothing may look
+  bool segments = false;  // documents of a sequence; a token attends inside its segment
+  bool key_mask = false;  // 0: hidden from attention
 };
 
-// Where rows go: arrays [n, T], row by row. A null pointer leaves that part out; inputs and targets are always
-// there.
+// The destination of sequences: arrays [n, T]. A null pointer skips that part; inputs and targets are required.
 struct BatchRows {
   int32_t* inputs = nullptr;
   int32_t* targets = nullptr;  // -1: ignored
@@ -34,20 +33,22 @@ class BatchSource {
   BatchSource(const BatchSource&) = delete;
   BatchSource& operator=(const BatchSource&) = delete;
 
-  // Fills `out` with samples first, first + 1, ... Returns the number of targets that count. One caller at a time.
+  // Fill `out` with samples first, first + 1, ... Return the count of targets that are not ignored. One caller
+  // at a time.
   int64_t fill(int64_t first_sample, int64_t n_samples, const BatchRows& out);
 
-  // Gives the first `samples` samples again and again; 0 ends that.
+  // Repeat the first `samples` samples; 0 ends that.
   void repeat(int64_t samples);
 
-  // Rows of an epoch; for validation in all.
+  // Return the sequences of an epoch; for validation of all data.
   virtual int64_t rows() const = 0;
 
   int64_t seq_len() const { return seq_len_; }
   BatchParts parts() const { return parts_; }
 
  protected:
-  // Fills one row and returns its number of targets. `row` has all of parts(), or fewer where they were left out.
+  // Fill one sequence and return its count of targets. `row` has all of parts(), or fewer if the caller skips
+  // some.
   virtual int64_t fill_row(int64_t sample, const BatchRows& row) = 0;
 
  private:

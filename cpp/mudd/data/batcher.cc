@@ -51,7 +51,7 @@ int64_t Batcher::start_of(int64_t sample) const {
 
 int64_t Batcher::fill_row(int64_t sample, const BatchRows& row) {
   const int64_t start = start_of(sample);
-  // Behind the last window of a validation nothing is left; ids - 1 of the ids present are targets.
+  // After the last sequence of a validation nothing is left; ids - 1 of the ids present are targets.
   const int64_t ids = std::clamp<int64_t>(file_.count() - start, 0, seq_len() + 1);
   const int64_t targets = std::max<int64_t>(ids - 1, 0);
   if (targets > 0) file_.read(start, ids, window_.data());

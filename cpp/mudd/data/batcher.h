@@ -4,7 +4,7 @@
 //   n = max(1, floor((N - T) / T)) sequences in an epoch,      epoch e = sample / n,      i = sample % n,
 //   start offset o_e = Philox(seed, "data.offset")(e) mod min(T, N - n T)
 // sample number `sample` is the sequence of T + 1 ids from o_e + permutation_e(i) T: each once an epoch, in
-// an order keyed by (seed, "data.order"), cut elsewhere in every epoch. Nothing else enters.
+// an order keyed by (seed, "data.order"), with another offset in every epoch. Nothing else matters.
 //
 // Validation: sequence w starts at w T, so every id after the first is predicted exactly once; missing targets of
 // the last sequence, and all of a sequence after it, are -1 (ignored) with input `pad_id`.
@@ -23,10 +23,10 @@ enum class BatchOrder : uint8_t { shuffled, sequential };
 
 class Batcher final : public BatchSource {
  public:
-  // T = seq_len in [1, 2^31). Error if the file holds fewer than T + 1 ids (shuffled) or 2 ids (sequential).
+  // T = seq_len in [1, 2^31). Error if the file has fewer than T + 1 ids (shuffled) or 2 ids (sequential).
   Batcher(TokenFileSpec file, BatchOrder order, int64_t seq_len, uint64_t seed, int32_t pad_id);
 
-  // Position in the file of the first id of a sample.
+  // Return the position of the first id of a sample in the file.
   int64_t start_of(int64_t sample) const;
 
   int64_t rows() const override { return windows_; }

@@ -11,7 +11,7 @@ namespace mudd {
 
 IndexCipher::IndexCipher(uint64_t n, uint32_t seed) : n_(n) {
   check(n >= 1 && n <= (uint64_t{1} << 32), "order", "records: expected 1 to 2^32, got ", n);
-  // The bits of a number below n - 1: 2^k itself is left out, which makes the quirk above.
+  // The bits of a value below n - 1: without 2^k itself, which is the cause of the quirk above.
   const int needed = n <= 2 ? 0 : static_cast<int>(std::bit_width(n - 2));
   const int bits = std::max(16, needed + (needed & 1));
   half_bits_ = bits / 2;

@@ -1,5 +1,5 @@
-// The order of records that the loader `grain` has: a Simon-like cipher on indices, evaluated one index at a time.
-// Two halves of W bits; W is half of the bits of n - 1, at least 8, and the rounds repeat until the result is
+// The record order of the loader `grain`: a Simon-like cipher on indices, evaluated one index at a time. It has
+// two halves of W bits; W is half of the bits of n - 1, at least 8, and the rounds repeat until the result is
 // below n.
 #pragma once
 
@@ -12,8 +12,8 @@ class IndexCipher {
   // n in [1, 2^32].
   IndexCipher(uint64_t n, uint32_t seed);
 
-  // Image of `index`, which lies in [0, n). No permutation for n = 2^k + 1 with k >= 16 even: as in the original,
-  // the highest index then has the image of 0.
+  // Return the image of `index`, which is in [0, n). No permutation for n = 2^k + 1 with k >= 16 even: as in
+  // the original, the highest index then has the image of 0.
   uint64_t operator()(uint64_t index) const;
 
  private:

@@ -31,7 +31,7 @@ PackedRows::PackedRows(DocumentTable documents, PackOptions options)
   if (!options_.index.empty()) load_index();
 }
 
-// Documents that a worker gets before the data end; without end more than a run can read.
+// Return the count of a worker's documents before the data end; without end more than a run can read.
 int64_t PackedRows::documents_of(int64_t worker) const {
   if (options_.epochs == 0) return std::numeric_limits<int64_t>::max();
   const int64_t records = documents_.count() * options_.epochs;
@@ -57,7 +57,7 @@ int64_t PackedRows::document_at(int64_t worker, int64_t place) {
   return static_cast<int64_t>(cipher_(static_cast<uint64_t>(record % n)));
 }
 
-// The first row with so much left, or kEnd.
+// Return the first sequence with this much free space, or kEnd.
 int64_t PackedRows::first_fit(int64_t length) {
   if (free_[1] < length) return kEnd;
   size_t node = 1;
@@ -74,7 +74,7 @@ void PackedRows::take_free(size_t row, int64_t length) {
   }
 }
 
-// Fills `rows_` from a place of a worker's stream. Returns the place of the first document that fits no more, or
+// Fill `rows_` from a place of a worker's stream. Return the place of the first document that does not fit, or
 // kEnd if the worker ends; `rows_` then has its last documents.
 int64_t PackedRows::pack(int64_t worker, int64_t place) {
   for (auto& row : rows_) row.clear();
@@ -106,7 +106,7 @@ bool PackedRows::extend() {
     add_start(pack(turn % options_.workers, place));
     packed_ = turn;
   }
-  keep_index(4);  // seldom, since many may follow
+  keep_index(4);  // rarely, because many may follow
   return true;
 }
 
@@ -114,7 +114,7 @@ int64_t PackedRows::turn_of(int64_t batch) {
   check(batch >= 0, "pack", "batch: expected at least 0, got ", batch);
   while (batch >= before_tail_ + static_cast<int64_t>(tail_.size()))
     check(extend(), "pack", "the data end before batch ", batch, " (data.epochs=", options_.epochs, ")");
-  keep_index(64);  // so a resume packs few batches again
+  keep_index(64);  // so that a resumed run repacks few batches
   return batch < before_tail_ ? batch : tail_[static_cast<size_t>(batch - before_tail_)];
 }
 
@@ -140,7 +140,7 @@ int64_t PackedRows::batches() {
 }
 
 int64_t PackedRows::rows() const {
-  int64_t batches = 0;  // a pass over the first epoch, without touching what is kept
+  int64_t batches = 0;  // a pass over the first epoch that leaves the stored starts alone
   PackOptions once = options_;
   once.epochs = 0;
   once.index.clear();
@@ -178,17 +178,17 @@ void PackedRows::load_index() {
     if (head[0] != kMagic || head[1] != count || head[1] < starts_.size()) return;
     const size_t body = data.size() - sizeof(crc);
     std::memcpy(&crc, data.data() + body, sizeof(crc));
-    if (crc != io::crc32c(data.data(), body)) return;  // found again from the lengths
+    if (crc != io::crc32c(data.data(), body)) return;  // recomputed from the lengths
     std::vector<int64_t> starts(count);
     std::memcpy(starts.data(), data.data() + sizeof(head), count * sizeof(int64_t));
     for (size_t turn = starts_.size(); turn < count; ++turn) add_start(starts[turn]);
     saved_ = starts_.size();
-  } catch (const io::IoError&) {  // there is none yet
+  } catch (const io::IoError&) {  // it does not exist yet
   } catch (const FormatError&) {
   }
 }
 
-// Saves the starts if those that are not saved are more than a part of the others.
+// Save the starts if the unsaved ones exceed a fraction of the others.
 void PackedRows::keep_index(size_t part) {
   if (options_.index.empty() || starts_.size() < saved_ + std::max<size_t>(1024, saved_ / part)) return;
   save_index();

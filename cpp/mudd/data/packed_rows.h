@@ -1,11 +1,11 @@
-// Rows packed from whole documents, as TokenFormer's loader makes them.
+// Sequences packed from whole documents, with the algorithm of TokenFormer's loader.
 //
-// G workers share the records of an endless stream of epochs: record j of the stream, j = w + p G for place p of
-// worker w, is document cipher(seed + j / N)(j mod N). A worker puts its documents first-fit into the rows of a
-// batch; one that fits nowhere opens its next batch. Turn t is batch t / G of worker t mod G. With an end of the
-// data the last batch of a worker has what is left, and the turns of a worker that has ended are passed over: the
-// batches are the turns that remain, in order. Where a batch starts follows from those before it, so the starts
-// are found once, in order, and kept in a file.
+// G workers share the records of an infinite stream of epochs. Record j of the stream, j = w + p G for place p of
+// worker w, is document cipher(seed + j / N)(j mod N). A worker puts its documents first-fit into the sequences of
+// a batch; a document that does not fit opens its next batch. Turn t is batch t / G of worker t mod G. If the data
+// end, the last batch of a worker has the remaining documents, and the turns of an ended worker are skipped: the
+// batches are the remaining turns, in order. The start of a batch depends on all earlier ones, so the starts are
+// computed once, in order, and kept in a file.
 #pragma once
 
 #include <cstdint>
@@ -21,32 +21,32 @@ struct PackOptions {
   int64_t seq_len = 0;
   int64_t batch_size = 0;
   int64_t workers = 1;
-  int64_t epochs = 0;  // 0: without end
+  int64_t epochs = 0;  // 0: unlimited
   uint32_t seed = 0;
   bool shuffle = true;
-  std::string index;  // file of the starts; empty: none. Its name says which documents and options.
+  std::string index;  // file of the starts; empty: none. Its name encodes documents and options.
 };
 
 class PackedRows final : public RowPlan {
  public:
   PackedRows(DocumentTable documents, PackOptions options);
 
-  // Rows of the batches that start in the first epoch.
+  // Return the sequences of the batches that start in the first epoch.
   int64_t rows() const override;
   void pieces(int64_t sample, std::vector<TokenRange>& out) override;
 
-  // Place of the first document of a batch in its worker's stream; Error if the data end before it.
+  // Return the place of a batch's first document in its worker's stream; Error if the data end before it.
   int64_t start_of(int64_t batch);
 
-  // Where a stream resumes before a batch: the turn of the batch, and the places of the workers of that turn and
-  // of the following ones. The place of a worker that has ended is the number of its documents.
+  // The position of a stream before a batch: the turn of the batch, and the places of the workers of that turn
+  // and of the following ones. The place of an ended worker is the count of its documents.
   struct Cursor {
     int64_t turn = 0;
     std::vector<int64_t> places;
   };
   Cursor cursor(int64_t batch);
 
-  // Batches before the data end, the last of each worker included; Error for data without end.
+  // Return the batches before the data end, including the last one of each worker; Error for unlimited data.
   int64_t batches();
 
  private:
@@ -65,13 +65,13 @@ class PackedRows final : public RowPlan {
   DocumentTable documents_;
   PackOptions options_;
   std::vector<int64_t> starts_;             // of turns 0, 1, ...; -1: the worker has ended
-  std::vector<int64_t> tail_;               // turns of batches after the first turn that is passed over
+  std::vector<int64_t> tail_;  // turns of batches after the first skipped turn
   int64_t before_tail_ = 0;                 // batches before it; turn and batch are equal there
   size_t saved_ = 0;                        // starts in the file
   int64_t packed_ = -1;                     // the turn that `rows_` contains
   std::vector<std::vector<int64_t>> rows_;  // documents of each row
   size_t leaves_ = 1;
-  std::vector<int64_t> free_;  // a tree of the largest free length below each node; leaves from `leaves_` on
+  std::vector<int64_t> free_;  // a tree of the largest free length below each node; its leaves start at `leaves_`
   int64_t cipher_epoch_ = -1;
   IndexCipher cipher_{1, 0};
 };

@@ -1,9 +1,9 @@
 // A keyed permutation of [0, n) evaluated by index: the order of samples without a table (contracts 15).
 //
-// A balanced Feistel network of eight rounds on the smallest even number of bits that holds n, its round function
-// one word of Philox keyed by (seed, purpose) and the epoch; values at or above n walk on through the network
-// until one falls below (cycle walking), at most four times on average. Any index is found alone, so the state of
-// the data order is one integer, and no worker, rank or file order can change it.
+// A balanced Feistel network of eight rounds on the smallest even count of bits for n. Its round function is
+// one 32-bit value of Philox keyed by (seed, purpose) and the epoch. Values at or above n pass through the
+// network until one falls below (cycle walking), at most four times on average. Each index is computed alone,
+// so the state of the data order is one integer, and it does not depend on workers, ranks or file order.
 #pragma once
 
 #include <bit>
@@ -15,14 +15,14 @@ namespace mudd {
 
 class Permutation {
  public:
-  // n in [1, 2^62]; `epoch` picks one of 2^32 permutations of the same key.
+  // n in [1, 2^62]; `epoch` selects one of 2^32 permutations of the same key.
   Permutation(uint64_t n, PhiloxKey key, uint32_t epoch)
       : n_(n),
         key_(key),
         epoch_(epoch),
         half_bits_(n <= 1 ? 0 : (static_cast<int>(std::bit_width(n - 1)) + 1) / 2) {}
 
-  // Image of `index`, which lies in [0, n).
+  // Return the image of `index`, which is in [0, n).
   uint64_t operator()(uint64_t index) const {
     if (half_bits_ == 0) return 0;
     uint64_t x = index;

@@ -35,7 +35,7 @@ RowBatcher::RowBatcher(std::unique_ptr<TokenIds> ids, std::unique_ptr<RowPlan> p
   }
 }
 
-// Reads the ids of a row and pads them; how many there are.
+// Read the ids of a sequence and pad them; return their count.
 int64_t RowBatcher::gather(int64_t sample) {
   plan_->pieces(sample, pieces_);
   const int64_t capacity = static_cast<int64_t>(ids_.size());
@@ -65,7 +65,7 @@ int64_t RowBatcher::gather(int64_t sample) {
 
 int64_t RowBatcher::fill_row(int64_t sample, const BatchRows& row) {
   const int64_t ids = gather(sample);
-  if (pieces_.empty()) {  // behind the end of a validation
+  if (pieces_.empty()) {  // after the end of a validation
     for (int32_t* part : {row.positions, row.segments, row.key_mask})
       if (part != nullptr) std::fill_n(part, seq_len(), 0);
     std::fill_n(row.inputs, seq_len(), rule_.pad_id);

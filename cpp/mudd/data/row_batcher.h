@@ -1,11 +1,11 @@
-// Rows of token ids: the pieces that a plan names, made inputs and targets by a rule.
+// Sequences of token ids from the pieces of a plan; a rule turns them into inputs and targets.
 //
 //   next        ids y[0..T]: inputs y[0..T-1], targets y[1..T]
 //   inside      ids y[0..T-1]: inputs y, target t is y[t+1], the last one is ignored; key_mask 1 on ids, 0 on
-//   padding behind_bos  ids y[0..T-1]: inputs are y shifted right behind `bos_id`, targets y up to the first
-//   `stop_id` or padding packed      several documents: inputs are y shifted right behind 0; a target of id 0 is
-//   ignored and leaves its segment
-//               (0), and an input is 0 where its segment differs from the one before. Padding is 0.
+//               padding
+//   behind_bos  ids y[0..T-1]: inputs are `bos_id` and then y, targets y up to the first `stop_id` or padding
+//   packed      several documents: inputs are 0 and then y; a target of id 0 is ignored and leaves its segment
+//               (0), and an input is 0 if its segment differs from the one before. Padding is 0.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ enum class RowShift : uint8_t { next, inside, behind_bos, packed };
 
 struct RowRule {
   RowShift shift = RowShift::next;
-  int32_t pad_id = 0;       // behind the ids of a short row
+  int32_t pad_id = 0;  // after the ids of a short sequence
   int32_t bos_id = 0;       // behind_bos
-  int32_t stop_id = -1;     // behind_bos: counts once
+  int32_t stop_id = -1;  // behind_bos: is a target once
   int32_t ignored_id = -1;  // next: never a target
   bool pad_counts = false;  // next: padding is a target
 };
@@ -48,7 +48,7 @@ class RowBatcher final : public BatchSource {
   std::unique_ptr<RowPlan> plan_;
   RowRule rule_;
   std::vector<TokenRange> pieces_;
-  std::vector<int32_t> ids_;        // of the row, and its padding: T + 1 for `next`, else T
+  std::vector<int32_t> ids_;  // of the sequence, with its padding: T + 1 for `next`, else T
   std::vector<int32_t> positions_;  // of `packed`
   std::vector<int32_t> segments_;
 };

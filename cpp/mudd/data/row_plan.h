@@ -1,5 +1,4 @@
-// Which ids a row is made of: pieces of a token file, by the number of the row. What becomes of them:
-// row_batcher.h.
+// The ids of a sequence, by its index: pieces of a token file. For inputs and targets see row_batcher.h.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@
 
 namespace mudd {
 
-// Ids [first, first + count) of the file. joined: they go on with the document of the piece before.
+// Ids [first, first + count) of the file. joined: they continue the document of the piece before.
 struct TokenRange {
   int64_t first = 0;
   int64_t count = 0;
@@ -20,22 +19,22 @@ class RowPlan {
  public:
   virtual ~RowPlan() = default;
 
-  // Rows of an epoch; for validation in all.
+  // Return the sequences of an epoch; for validation of all data.
   virtual int64_t rows() const = 0;
 
-  // Sets `out` to the pieces of row `sample`; none behind the end of a validation.
+  // Set `out` to the pieces of sequence `sample`; none after the end of a validation.
   virtual void pieces(int64_t sample, std::vector<TokenRange>& out) = 0;
 };
 
-// Documents that follow one another in a file: their first ids, and the end of the last one.
+// Consecutive documents in a file: their first ids, and the end of the last one.
 class DocumentTable {
  public:
-  // longest: ids of a document that are used. tail: of a longer one, that many of its last ids stand behind the
-  // first ones. Error for starts that fall or lie behind `end`.
+  // longest: the used ids of a document. tail: for a longer document, how many of its last ids follow the first
+  // ones. Error for starts that decrease or exceed `end`.
   DocumentTable(std::vector<uint64_t> starts, int64_t end, int64_t longest, int64_t tail);
 
   int64_t count() const { return static_cast<int64_t>(starts_.size()); }
-  int64_t length(int64_t document) const;  // as it is used
+  int64_t length(int64_t document) const;  // after truncation
   void append(int64_t document, std::vector<TokenRange>& out) const;
 
  private:
@@ -45,7 +44,7 @@ class DocumentTable {
   int64_t end_, longest_, tail_;
 };
 
-// One document a row, in order, from document `first` on. wraps: begins again behind the last one.
+// One document per sequence, in order, from document `first`. wraps: restart after the last one.
 class DocumentRows final : public RowPlan {
  public:
   DocumentRows(DocumentTable documents, int64_t first, int64_t count, bool wraps);
@@ -58,12 +57,12 @@ class DocumentRows final : public RowPlan {
   bool wraps_;
 };
 
-// Rows of a table; row r has the pieces [begins[r], begins[r + 1]).
+// Sequences from a table; sequence r has the pieces [begins[r], begins[r + 1]).
 class TableRows final : public RowPlan {
  public:
-  // buffer: rows of a reservoir that shuffles each epoch, keyed by (seed, "data.reservoir"): the first `buffer`
-  // rows go in, then a random one comes out for each that goes in, and at the end the rest in random order. 0: in
-  // order.
+  // buffer: sequences of a reservoir that shuffles each epoch, keyed by (seed, "data.reservoir"). The first
+  // `buffer` sequences go in, then each new one replaces a random one, and at the end the rest come out in
+  // random order. 0: in order.
   TableRows(std::vector<int64_t> begins, std::vector<TokenRange> pieces, int64_t buffer, uint64_t seed,
             bool wraps);
   int64_t rows() const override { return static_cast<int64_t>(begins_.size()) - 1; }
@@ -78,7 +77,7 @@ class TableRows final : public RowPlan {
   int64_t buffer_;
   PhiloxKey key_;
   bool wraps_;
-  int64_t epoch_ = -1;  // whose order is kept
+  int64_t epoch_ = -1;  // the epoch of the stored order
   std::vector<int64_t> order_;
 };
 

@@ -1,4 +1,4 @@
-// Token ids that rows are made of, by their place: those of a file (token_file.h), or some that are in memory.
+// Token ids by position: ids of a file (token_file.h), or ids in memory.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ class TokenIds {
 
   virtual int64_t vocab_size() const = 0;
 
-  // out[i] = id of token first + i for i in [0, n). One caller at a time.
+  // Set out[i] to the id of token first + i for i in [0, n). One caller at a time.
   virtual void read(int64_t first, int64_t n, int32_t* out) = 0;
 };
 

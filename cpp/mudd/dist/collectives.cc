@@ -13,7 +13,7 @@ bool Machine::advance() {
 BlockGather::BlockGather(Link link, void* blocks, int64_t bytes)
     : Machine(std::move(link)), blocks_(static_cast<std::byte*>(blocks)), bytes_(bytes) {}
 
-// Calls post(data, bytes) for the one or two runs of neighbours that `count` blocks from `first` on are.
+// Call post(data, bytes) for the one or two contiguous ranges of `count` blocks from `first`.
 template <class Post>
 void BlockGather::each_run(int first, int count, Post post) const {
   first %= link_.size();
@@ -38,8 +38,8 @@ bool BlockGather::next_round() {
 TreeBroadcast::TreeBroadcast(Link link, void* data, int64_t bytes, int root)
     : Machine(std::move(link)), data_(data), bytes_(bytes), root_(root) {}
 
-// Member i of the tree, counted from the root, gets from i without its lowest bit and gives to those that set a
-// bit below it.
+// Member i of the tree, counted from the root, receives from i with its lowest bit cleared and sends to those
+// that set a lower bit.
 bool TreeBroadcast::next_round() {
   const int n = link_.size(), i = (link_.me - root_ + n) % n;
   const auto member = [&](int j) { return (j + root_) % n; };

@@ -1,14 +1,14 @@
-// Collectives between nodes, as machines that are advanced until they are done: the waiting thread, or the
-// communication thread, may have several in flight. No call blocks. A member has the number of its node.
+// Collectives between hosts, as state machines that are advanced until they are done: the waiting thread, or
+// the communication thread, may have several in flight. No call blocks. A member has the index of its host.
 //
 // BlockGather      a block of equal size from each member to all (any number of members, log2 rounds).
 // TreeBroadcast    bytes of one member to all.
-// PieceSum         reduce-scatter: members end with the sum of their own pieces, added by base/shard_tree.h.
-// PieceGather      all-gather of pieces: every piece becomes its owner's.
+// PieceSum         reduce-scatter: each member ends with the sum of its pieces, added by base/shard_tree.h.
+// PieceGather      all-gather of pieces: every member receives each owner's piece.
 // PieceExchange    all-to-all of pieces of any length, each from one member to another.
 //
-// For a power of two of members, PieceSum halves at distance 1, then 2, then 4 (each round the tree's next level)
-// and PieceGather doubles back. Otherwise owners exchange directly: as many bytes, more messages.
+// For a power-of-two member count, PieceSum halves at distance 1, then 2, then 4 (each round is the tree's next
+// level) and PieceGather doubles back. Otherwise owners exchange directly: the same bytes, more messages.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,11 @@ class Machine {
  public:
   explicit Machine(Link link) : link_(std::move(link)) {}
   virtual ~Machine() = default;
-  // Goes on as far as messages have come; true when this member is done.
+  // Progress as far as messages have arrived; return true when this member is done.
   bool advance();
 
  protected:
-  // Takes in what the last round brought and posts the next; false when there is none.
+  // Process the messages of the last round and post the next round; return false if there is none.
   virtual bool next_round() = 0;
 
   Link link_;
@@ -41,7 +41,7 @@ class Machine {
 
 class BlockGather final : public Machine {
  public:
-  // blocks [members * bytes]: the own block is given.
+  // blocks [members * bytes]: the own block is the input.
   BlockGather(Link link, void* blocks, int64_t bytes);
 
  private:
@@ -66,7 +66,7 @@ class TreeBroadcast final : public Machine {
   int root_, round_ = 0;
 };
 
-// Ranges of a plane in one message: (first, count), neighbours joined.
+// Ranges of a flat buffer in one message: (first, count), adjacent ones merged.
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 
 class PieceSum final : public Machine {
@@ -102,14 +102,14 @@ class PieceGather final : public Machine {
   int64_t width_;
   std::vector<OwnedRange> pieces_;
   std::vector<std::vector<std::byte>> sent_, got_;
-  std::vector<Ranges> arriving_;  // ranges of each got_; empty: received in place
+  std::vector<Ranges> arriving_;  // ranges of each message; empty: received in place
   int distance_ = 0;
 };
 
 class PieceExchange final : public Machine {
  public:
   // The k-th piece that a member sends to another is the k-th that the other receives from it, of equal length;
-  // none is for the sender itself.
+  // a member sends no piece to itself.
   PieceExchange(Link link, std::vector<Piece> sends, std::vector<Piece> receives);
 
  private:

@@ -27,13 +27,13 @@ void check_mpi(int code, const char* call) {
   refuse(call, ": ", text);
 }
 
-// Settings of Open MPI, where the user has none. Over TCP its long messages are single puts: the answer to the
-// other side's request then waits behind a whole one, and a link carries one direction at a time.
+// Settings of Open MPI, if the user has none. Over TCP its long messages are single puts: the answer to the
+// other side's request then waits for a whole put, and a link is used in one direction at a time.
 using Clock = std::chrono::steady_clock;
 
-constexpr int kGoodbye = 1 << 14;                       // tag, above those of the collectives (rank_comm.cc)
-constexpr std::chrono::milliseconds kBetweenLooks{50};  // for goodbyes
-// Between a goodbye and the end of waiting for a message that was sent before it, in several pieces.
+constexpr int kGoodbye = 1 << 14;                       // tag, above the tags of the collectives (rank_comm.cc)
+constexpr std::chrono::milliseconds kBetweenLooks{50};  // between polls for goodbyes
+// Wait after a goodbye for messages that were sent before it, in several pieces.
 constexpr std::chrono::seconds kLastMessages{2};
 
 constexpr std::pair<const char*, const char*> kDefaults[] = {
@@ -60,8 +60,8 @@ class MpiTransport final : public Transport {
 
  private:
   struct Open {
-    int receives = -1;  // bytes; -1: it sends
-    int other = -1;     // the rank at the other end
+    int receives = -1;  // bytes; -1: a send
+    int other = -1;     // the peer
     int got = -1;
   };
 
@@ -75,21 +75,21 @@ class MpiTransport final : public Transport {
 
   MpiOptions options_;
   RankPlace place_;
-  MPI_Comm all_ = MPI_COMM_WORLD, host_ = MPI_COMM_NULL;  // all: a duplicate once the ranks agree
+  MPI_Comm all_ = MPI_COMM_WORLD, host_ = MPI_COMM_NULL;  // all: a duplicate after the ranks agree
   SegmentFile segment_;
   std::vector<MPI_Request> requests_;  // null: done, or unused
-  std::vector<Open> open_;             // of each request
+  std::vector<Open> open_;             // for each request
   std::vector<Request> unused_;
-  std::vector<int> ended_;  // of MPI_Testsome
+  std::vector<int> ended_;  // for MPI_Testsome
   std::vector<MPI_Status> statuses_;
   int progress_ = MPI_SUCCESS;              // its code
   std::vector<bool> met_;                   // ranks that this one has exchanged messages with
-  std::vector<Clock::time_point> left_;     // when a rank was heard to leave the job; zero: not
-  Clock::time_point heard_{};               // when hear_goodbyes() last looked
-  MPI_Request meeting_ = MPI_REQUEST_NULL;  // before a window is made, or before the end
-  int64_t asked_[2] = {};                   // bytes of the window; room here
-  std::vector<int64_t> asked_by_node_;      // of all ranks of the node
-  // Bytes that windows of this node may take from now on.
+  std::vector<Clock::time_point> left_;     // time of a rank's goodbye; zero: none
+  Clock::time_point heard_{};               // time of the last poll in hear_goodbyes()
+  MPI_Request meeting_ = MPI_REQUEST_NULL;  // before a window is created, or before the end
+  int64_t asked_[2] = {};                   // bytes of the window; free bytes here
+  std::vector<int64_t> asked_by_node_;      // of all ranks of the host
+  // Bytes that windows of this host may still allocate.
   std::shared_ptr<std::atomic<int64_t>> room_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
@@ -119,7 +119,7 @@ RankPlace MpiTransport::open() {
   return place_;
 }
 
-// Only after Joining: a rank that runs another program would never make these calls.
+// Called after Joining: a rank that runs another program would never make these calls.
 RankPlace MpiTransport::find_node() {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &all_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN);
@@ -128,12 +128,12 @@ RankPlace MpiTransport::find_node() {
   return place_;
 }
 
-// Nodes must be equally large and of neighbours, on all ranks alike.
+// Hosts must have equal rank counts and adjacent ranks, the same on all ranks.
 void MpiTransport::measure_node(RankPlace& place) {
   if (place.world == 1) return;
   check_mpi(MPI_Comm_split_type(all_, MPI_COMM_TYPE_SHARED, place.rank, MPI_INFO_NULL, &host_),
             "MPI_Comm_split_type");
-  MPI_Comm_set_errhandler(host_, MPI_ERRORS_RETURN);  // else too small a /dev/shm ends the job without a word
+  MPI_Comm_set_errhandler(host_, MPI_ERRORS_RETURN);  // else a small /dev/shm exits the job without a message
   int here = 0, on_host = 0;
   MPI_Comm_rank(host_, &here);
   MPI_Comm_size(host_, &on_host);
@@ -152,7 +152,7 @@ void MpiTransport::measure_node(RankPlace& place) {
              "; start with --map-by slot, or set dist.node=rank");
 }
 
-// False, with a warning, where some node has too little room: every rank is then a node of its own.
+// Return false, with a warning, if a host has too little shared memory: every rank is then a separate host.
 bool MpiTransport::room_for_windows(RankPlace& place) {
   int64_t free = free_bytes(window_folder()), least = 0;
   check_mpi(MPI_Allreduce(&free, &least, 1, MPI_INT64_T, MPI_MIN, all_), "MPI_Allreduce");
@@ -193,7 +193,7 @@ Transport::Request MpiTransport::irecv(void* data, int64_t bytes, int from, int 
   return keep(request, static_cast<int>(bytes), from);
 }
 
-// One call for all requests: each call of MPI_Test would poll the sockets again.
+// One call tests all requests, because each call of MPI_Test polls the sockets again.
 bool MpiTransport::progress() {
   if (requests_.size() == unused_.size()) return false;
   hear_goodbyes();
@@ -222,7 +222,7 @@ bool MpiTransport::test(Request request) {
   return true;
 }
 
-// Meets the node without blocking first, so that the blocking call takes no longer than the call itself.
+// Meet the ranks of the host without blocking first, so that the blocking call returns quickly.
 bool MpiTransport::window(int64_t bytes, WindowMemory& made) {
   if (place_.node_size == 1) {
     const auto arena = std::make_shared<Arena>(bytes);
@@ -255,7 +255,7 @@ void MpiTransport::allocate(int64_t bytes, WindowMemory& made) {
                          room >> 20, " MiB; enlarge it (docker run --shm-size=...), or set dist.node=rank"));
   MPI_Info info;
   MPI_Info_create(&info);
-  MPI_Info_set(info, "alloc_shared_noncontig", "true");  // a page of its own for each part
+  MPI_Info_set(info, "alloc_shared_noncontig", "true");  // a separate page for each part
   void* base = nullptr;
   MPI_Win window;
   const int code = MPI_Win_allocate_shared(bytes, 1, info, host_, &base, &window);
@@ -273,7 +273,7 @@ void MpiTransport::allocate(int64_t bytes, WindowMemory& made) {
   made.keep = parts;
 }
 
-// Only to ranks that there is a connection to: the others wait for no message of this one.
+// Send only to ranks with a connection: the others wait for no message of this one.
 void MpiTransport::say_goodbye() {
   for (int r = 0; r < place_.world; ++r) {
     if (!met_[r] || left_[r] != Clock::time_point{}) continue;
@@ -288,7 +288,7 @@ void MpiTransport::hear_goodbyes() {
   if (now - heard_ < kBetweenLooks || place_.node_size == place_.world) return;
   heard_ = now;
   MPI_Status status;
-  for (int misses = 0; misses < 2;) {  // the first look may only fetch what the second one finds
+  for (int misses = 0; misses < 2;) {  // the first poll may only fetch what the second one finds
     int waits = 0;
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, kGoodbye, all_, &waits, &status), "MPI_Iprobe");
     misses += waits == 0;

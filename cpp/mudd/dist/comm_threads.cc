@@ -21,13 +21,13 @@ struct Sent {
   std::shared_ptr<std::atomic<bool>> taken;
 };
 
-// The windows that a node is making: the k-th of each rank belong together.
+// The windows that a host is creating: the k-th of each rank belong together.
 struct Making {
   std::vector<Arena> parts;
   int ready = 0;
 };
 
-// What all ranks of a job see.
+// The state that all ranks of a job share.
 struct Job {
   Job(int world_, int node_size_) : world(world_), node_size(node_size_), left(static_cast<size_t>(world_)) {}
 
@@ -36,7 +36,7 @@ struct Job {
   std::map<std::tuple<int, int, int>, std::deque<Sent>> mail;          // by (from, to, tag)
   std::map<std::pair<int, int64_t>, std::shared_ptr<Making>> windows;  // by (node, number)
   std::atomic<int> leaving{0};
-  std::vector<bool> left;  // by rank; under the mutex
+  std::vector<bool> left;  // by rank; guarded by the mutex
   std::atomic<bool> failed{false};
   std::string message;
 };
@@ -134,11 +134,11 @@ class ThreadTransport final : public Transport {
 
  private:
   struct Open {
-    std::shared_ptr<std::atomic<bool>> taken;  // of what is sent
-    void* data = nullptr;                      // of what is received
+    std::shared_ptr<std::atomic<bool>> taken;  // for a send
+    void* data = nullptr;                      // for a receive
     int64_t bytes = 0;
     std::tuple<int, int, int> key;
-    int other = 0;  // the rank at the other end
+    int other = 0;  // the peer
   };
 
   Request keep(Open open) {
@@ -146,7 +146,7 @@ class ThreadTransport final : public Transport {
     return last_;
   }
 
-  // What the other end has sent or taken before it left is no error, even if this rank has not seen it yet.
+  // A message that the peer sent or received before it left is no error, even if this rank has not seen it yet.
   void require_peer(const Open& open) {
     const std::lock_guard lock(job_->mutex);
     if (!job_->left[open.other] || job_->failed.load()) return;
@@ -154,7 +154,7 @@ class ThreadTransport final : public Transport {
     if (over) return;
     const PeerLeftError error(open.other);
     job_->message = error.what();
-    job_->failed.store(true);  // before the caller drops memory that other ranks may read
+    job_->failed.store(true);  // before the caller frees memory that other ranks may read
     throw error;
   }
 
@@ -163,7 +163,7 @@ class ThreadTransport final : public Transport {
       if (earlier == request) break;
       if (!other.taken && other.key == open.key) return false;  // messages arrive in order
     }
-    // Under the lock, so that a sender that sees failure() knows that nobody reads from it.
+    // Under the lock, so that a sender that sees failure() knows that no rank reads its memory.
     const std::lock_guard lock(job_->mutex);
     const auto box = job_->mail.find(open.key);
     if (job_->failed.load() || box == job_->mail.end()) return false;

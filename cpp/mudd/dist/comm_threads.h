@@ -1,4 +1,4 @@
-// Ranks as threads of one process: for tests, notebooks, and a rank alone.
+// Ranks as threads of one process: for tests, notebooks, and a single rank.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace mudd::dist {
 
-// One Comm for each of `world` ranks, node_size of them a node; each is used by a thread of its own.
+// Create one Comm for each of `world` ranks, node_size of them on a host; each is used by a separate thread.
 // Error unless node_size divides world.
 std::vector<std::unique_ptr<Comm>> thread_ranks(int world, int node_size, const CommOptions& options = {});
 

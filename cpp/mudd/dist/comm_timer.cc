@@ -10,7 +10,7 @@
 namespace mudd::dist {
 namespace {
 
-// Elements [first, first + count) of a plane are those of the i-th of n.
+// Return (first, count): the i-th of n parts of a flat buffer.
 std::pair<int64_t, int64_t> share(int64_t elements, int i, int n) {
   const int64_t first = elements * i / n;
   return {first, elements * (i + 1) / n - first};

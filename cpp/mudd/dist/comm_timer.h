@@ -1,4 +1,4 @@
-// CommTimer: how long the messages of a training take on these ranks; what commbench prints.
+// CommTimer: times the messages of a training run on these ranks, for commbench.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,16 @@ namespace mudd::dist {
 
 class CommTimer {
  public:
-  // largest: bytes of the largest plane of a node. All ranks make it together.
+  // largest: bytes of the largest buffer of a host. All ranks construct it together.
   CommTimer(Comm& comm, int64_t largest);
 
-  // Median seconds of this rank over `repeats`, after one that does not count. All ranks call it alike. `what`:
-  //   message     one way of `bytes` between the first rank and the first of the last node (or the last rank)
+  // Return the median seconds of this rank over `repeats`, after one warm-up. All ranks make the same call.
+  // `what`:
+  //   message     one way of `bytes` between the first rank and the first of the last host (or the last rank)
   //   all_gather  bytes / world of each rank to all
-  //   node_sum    planes of `bytes` of the ranks of a node, each rank its part
-  //   sum         a plane of `bytes` over nodes, each rank of a node its part
-  //   gather      the same plane back
+  //   node_sum    buffers of `bytes` of the ranks of a host, each rank its part
+  //   sum         a buffer of `bytes` over hosts, each rank of a host its part
+  //   gather      the same buffer back
   double seconds(const std::string& what, int64_t bytes, int repeats);
 
  private:
@@ -32,7 +33,7 @@ class CommTimer {
 
   Comm& comm_;
   int64_t largest_;
-  std::shared_ptr<Window> window_;  // a plane of each rank
+  std::shared_ptr<Window> window_;  // a buffer of each rank
   std::vector<std::byte> gathered_;
 };
 

@@ -10,12 +10,12 @@
 namespace mudd::dist {
 namespace {
 
-// Sleeps between polls during computation, during long messages and during a wait (docs/decisions/ranks.md,
-// "One thread per rank makes every MPI call").
+// Sleep times between polls during computation, during long messages and during a wait
+// (docs/decisions/ranks.md, "One thread per rank makes every MPI call").
 constexpr std::chrono::microseconds kBeside{1000}, kMoving{200}, kUrgent{20};
-constexpr std::chrono::microseconds kLongPoll{300};  // it copied much: a fast link
+constexpr std::chrono::microseconds kLongPoll{300};  // a poll that copied a lot: a fast link
 constexpr int kQuickPolls = 100;
-constexpr int kInTurn = 2;  // tasks at a time: one computes or waits for its partner while the other one sends
+constexpr int kInTurn = 2;  // tasks at a time: one computes or waits for its partner while the other sends
 
 }  // namespace
 
@@ -26,7 +26,7 @@ bool Courier::Ticket::done() const {
 }
 
 Courier::Courier(Transport& transport) : transport_(transport) {
-  // Signals are for the main thread.
+  // The main thread handles signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -63,14 +63,14 @@ void Courier::abort(int code, const std::string& message) {
   bring_news();
 }
 
-// An atomic's wait instead of a condition variable: libstdc++ of GCC 12 gave the latter a symbol that the wheel's
-// manylinux_2_34 lacks.
+// An atomic's wait instead of a condition variable: libstdc++ of GCC 12 gave the latter a symbol that
+// manylinux_2_34 of the wheel lacks.
 void Courier::bring_news() {
   news_.fetch_add(1, std::memory_order_release);
   news_.notify_one();
 }
 
-// Sleeps while there is nothing to do; false when the thread shall end.
+// Sleep while there is no work; return false when the thread must end.
 bool Courier::take_new(std::vector<Job>& jobs) {
   while (true) {
     const int seen = news_.load(std::memory_order_acquire);
@@ -86,7 +86,7 @@ bool Courier::take_new(std::vector<Job>& jobs) {
   }
 }
 
-// Calls every task once that has its turn; whether one of them ended.
+// Call every task in turn once; return true if one of them ended.
 bool Courier::advance(std::vector<Job>& jobs) {
   int in_turn = 0;
   const auto left = std::remove_if(jobs.begin(), jobs.end(), [&](Job& job) {
@@ -111,7 +111,7 @@ void Courier::run() {
   std::vector<Job> jobs;
   for (int polls = 0; take_new(jobs); ++polls) {
     if (std::string message; transport_.failure(&message)) {
-      jobs.clear();  // nobody waits for them, and what they work on may be gone
+      jobs.clear();  // no thread waits for them, and their memory may be freed
       continue;
     }
     const auto start = std::chrono::steady_clock::now();

@@ -1,5 +1,5 @@
-// Courier: the communication thread of a rank. It owns every call of the transport, polls, and sleeps between
-// polls; it never blocks inside a call, so that an abort always gets through. Idle, it sleeps until there is work.
+// Courier: the communication thread of a rank. It makes every call of the transport, polls, and sleeps between
+// polls; it never blocks inside a call, so that an abort always gets through. Without work it sleeps.
 #pragma once
 
 #include <atomic>
@@ -19,14 +19,14 @@ namespace mudd::dist {
 
 class Courier {
  public:
-  // Work that is called again until it is true.
+  // Work that is called repeatedly until it returns true.
   using Task = std::function<bool()>;
-  // How a task goes on. urgent: somebody waits for it, so polls follow each other closely. beside: with all
-  // others. in_turn: in the order of posting, few at a time, so that the first ones do not share the link with all
-  // others.
+  // The schedule of a task. urgent: a thread waits for it, so poll often. beside: at the same time as all
+  // others. in_turn: in the order of posting, few at a time, so that the first ones do not share the link with
+  // all others.
   enum class Turn { urgent, beside, in_turn };
 
-  // One task; done() throws what the task threw.
+  // One task; done() throws the exception of the task.
   class Ticket final : public Pending {
    public:
     bool done() const override;
@@ -38,12 +38,12 @@ class Courier {
   };
 
   explicit Courier(Transport& transport);
-  ~Courier();  // drops what is not done
+  ~Courier();  // drops unfinished tasks
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
 
   std::shared_ptr<Ticket> post(Task task, Turn turn);
-  // Lets the transport abort, before anything else; does not wait.
+  // Abort the transport before any other work; does not wait.
   void abort(int code, const std::string& message);
 
  private:
@@ -59,7 +59,7 @@ class Courier {
 
   Transport& transport_;
   std::mutex mutex_;
-  std::atomic<int> news_{0};  // counts what post(), abort() and the destructor bring; the thread waits on it
+  std::atomic<int> news_{0};  // counts the events of post(), abort() and the destructor; the thread waits on it
   std::vector<Job> posted_;
   bool stop_ = false, aborting_ = false;
   int abort_code_ = 0;

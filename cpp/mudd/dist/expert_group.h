@@ -1,5 +1,5 @@
-// ExpertGroup: the ranks that hold the experts of every mixture between them, neighbours in rank order: member m
-// of n has the m-th part of each stack of experts. A world of several groups holds every expert several times.
+// ExpertGroup: the adjacent ranks that share the experts of every mixture: member m of n has the m-th part of
+// each stack of experts. A world of several groups has several replicas of every expert.
 #pragma once
 
 #include <numeric>
@@ -13,7 +13,8 @@ namespace mudd::dist {
 
 class ExpertGroup {
  public:
-  // Of `ranks` ranks as rank `rank` of `world` sees them, for a plan: nothing can be exchanged. room: see room().
+  // For a plan, as rank `rank` of `world` with `ranks` ranks a group: exchanges are not possible. room: see
+  // room().
   ExpertGroup(int ranks, int rank, int world, double room = 0)
       : ranks_(ranks), rank_(rank), world_(world), room_(room) {
     check(room >= 0, "mesh", "expert_room: expected at least 0, got ", room);
@@ -23,25 +24,25 @@ class ExpertGroup {
     std::iota(members_.begin(), members_.end(), rank / ranks * ranks);
     for (int r = me(); r < world; r += ranks) holders_.push_back(r);
   }
-  // comm outlives it.
+  // comm must outlive it.
   ExpertGroup(Comm& comm, int ranks, double room = 0) : ExpertGroup(ranks, comm.rank(), comm.world(), room) {
     comm_ = &comm;
   }
 
   int ranks() const { return ranks_; }
-  int me() const { return rank_ % ranks_; }  // the number of this member
+  int me() const { return rank_ % ranks_; }  // the index of this member
   int rank() const { return rank_; }
   int world() const { return world_; }
-  // The ranks with the same experts as rank `rank`, ascending, and its number among them.
+  // Return the count of ranks with the same experts, and the index of `rank` among them (ascending).
   int holders() const { return world_ / ranks_; }
   int holder(int rank) const { return rank / ranks_; }
   std::span<const int> holders_of_mine() const { return holders_; }
 
-  // Rows of tokens that a training graph has memory for in a layer, as a multiple of an even load. 0: addresses
-  // for all that the members can send, of which a plan counts twice an even load.
+  // Return the token rows that a training graph has memory for in a layer, as a multiple of an even load. 0:
+  // address space for all that the members can send; a plan then expects twice an even load.
   double room() const { return room_; }
 
-  // How much more than the planned rows a run may take of those addresses: 0 nothing, 1 (as at first) all of them.
+  // Set how many rows above the plan a run may use in that address space: 0 none, 1 (the default) all of them.
   void set_spare(double spare) { spare_ = spare; }
   int64_t rows_allowed(int64_t planned, int64_t booked) const {
     return planned + static_cast<int64_t>(spare_ * static_cast<double>(booked - planned));

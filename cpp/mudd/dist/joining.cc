@@ -10,9 +10,9 @@
 namespace mudd::dist {
 namespace {
 
-constexpr int kTag = (1 << 14) + 1;    // above those of the collectives (rank_comm.cc)
+constexpr int kTag = (1 << 14) + 1;    // above the tags of the collectives (rank_comm.cc)
 constexpr size_t kBytes = 4096;        // of a message
-constexpr double kAnswerSeconds = 10;  // from rank 0's limit until its answer must be here
+constexpr double kAnswerSeconds = 10;  // from rank 0's limit to the arrival of its answer
 
 std::vector<std::string> lines_of(const std::vector<char>& bytes) {
   std::istringstream text(std::string(bytes.data()));
@@ -21,7 +21,7 @@ std::vector<std::string> lines_of(const std::vector<char>& bytes) {
   return lines;
 }
 
-// The lines of two ranks are "host", then facts in the same order; "" where the facts are equal.
+// The lines of two ranks are "host", then facts in the same order. Return "" if the facts are equal.
 std::string difference(const std::vector<char>& first, const std::vector<char>& other) {
   const auto wanted = lines_of(first), found = lines_of(other);
   for (size_t i = 1; i < std::max(wanted.size(), found.size()); ++i) {

@@ -14,8 +14,8 @@
 
 namespace mudd::dist {
 
-// Mappings of our own of a window's pages: they live as long as somebody reads them, also after the window and MPI
-// are gone; then their bytes count as free again.
+// Separate mappings of a window's pages: they live until their last reader is gone, even after the window and
+// MPI; their bytes are then free again.
 class Mappings {
  public:
   Mappings(std::shared_ptr<std::atomic<int64_t>> room, int64_t bytes) : room_(std::move(room)), bytes_(bytes) {
@@ -33,7 +33,7 @@ class Mappings {
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), at = reinterpret_cast<uintptr_t>(part);
     const uintptr_t before = at % page;
     const size_t whole = (static_cast<size_t>(bytes) + before + page - 1) / page * page;
-    // An old size of 0 maps shared pages a second time.
+    // With an old size of 0, mremap maps shared pages a second time.
     void* memory = mremap(reinterpret_cast<void*>(at - before), 0, whole, MREMAP_MAYMOVE);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     mapped_.emplace_back(memory, whole);

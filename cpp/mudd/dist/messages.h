@@ -1,4 +1,4 @@
-// Messages: a set of transfers of one round of a collective, cut to the largest message of the transport.
+// Messages: the transfers of one round of a collective, split to the largest message of the transport.
 #pragma once
 
 #include <atomic>
@@ -11,12 +11,12 @@
 
 namespace mudd::dist {
 
-// Counts what is sent; read by any thread.
+// A counter of sent messages; any thread may read it.
 struct Meter {
   std::atomic<int64_t> messages{0}, bytes{0};
 };
 
-// The members of a collective and how it sends. Member numbers are indexes of `ranks`.
+// The members of a collective and their transport. Member numbers are indexes of `ranks`.
 struct Link {
   Transport* transport = nullptr;
   std::vector<int> ranks;  // of the members
@@ -24,8 +24,8 @@ struct Link {
   int tag = 0;
   int64_t chunk_bytes = 1 << 30;
   Meter* meter = nullptr;        // may be null
-  Partners* partners = nullptr;  // hears of every message; may be null
-  Phase phase = Phase::idle;     // in which the members send
+  Partners* partners = nullptr;  // notified of every message; may be null
+  Phase phase = Phase::idle;     // the phase in which the members send
   const std::atomic<int64_t>* step = nullptr;
 
   int size() const { return static_cast<int>(ranks.size()); }
@@ -35,13 +35,13 @@ class Messages {
  public:
   void send(const Link& link, const void* data, int64_t bytes, int to);
   void receive(const Link& link, void* data, int64_t bytes, int from);
-  // Whether all have been sent and received; then the object is empty again.
+  // Return true if all have been sent and received; the object is then empty again.
   bool done(const Link& link);
 
  private:
   struct Open {
     Transport::Request request;
-    int partner;  // the rank at the other end
+    int partner;  // the peer
     bool receives = false;
   };
   std::vector<Open> open_;  // in flight

@@ -1,4 +1,4 @@
-// What the transport over MPI asks of its host, and how it refuses.
+// Requirements of the MPI transport on its host, and its errors.
 #pragma once
 
 #include <sys/statvfs.h>
@@ -27,7 +27,7 @@ template <class... Parts>
   throw std::runtime_error(message(parts...));
 }
 
-// Too little shared memory, as other lack of memory: MemoryError in Python.
+// Too little shared memory, like other lack of memory: MemoryError in Python.
 class NoRoom : public std::bad_alloc {
  public:
   explicit NoRoom(std::string text) : text_(std::move(text)) {}
@@ -37,7 +37,7 @@ class NoRoom : public std::bad_alloc {
   std::string text_;
 };
 
-// Where Open MPI puts the files of windows.
+// Return the folder of Open MPI's window files.
 inline const char* window_folder() {
   const char* folder = std::getenv("OMPI_MCA_osc_sm_backing_directory");
   return folder ? folder : "/dev/shm";

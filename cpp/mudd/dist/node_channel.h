@@ -1,7 +1,7 @@
-// NodeChannel: barrier, all_gather and broadcast between the ranks of a node, over the areas of its status.
+// NodeChannel: barrier, all_gather and broadcast between the ranks of a host, over the areas of its status.
 //
-// Operation k uses area k % 2: when a rank has seen all others arrive at k - 1, all of them have read what was
-// written for k - 2. So one counter a rank is enough, and nobody waits twice.
+// Operation k uses area k % 2: when a rank has seen all others arrive at k - 1, all of them have read the data of
+// k - 2. So one counter per rank is enough, and no rank waits twice.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ class NodeChannel {
  public:
   NodeChannel(NodeStatus& status, Comm& comm) : status_(status), comm_(comm) {}
 
-  // Each returns when all ranks of the node have made the call. StateError naming both calls where two differ.
+  // Each returns when all ranks of the host have made the call. StateError that names both calls if two differ.
   void meet(const Call& call);
-  // out [ranks of the node * bytes].
+  // out [ranks of the host * bytes].
   void all_gather(const Call& call, const void* mine, int64_t bytes, std::byte* out);
   void broadcast(const Call& call, void* data, int64_t bytes, int node_root);
 

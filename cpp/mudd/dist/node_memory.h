@@ -1,4 +1,4 @@
-// NodeMemory: memory that the ranks of a node see as one, taken piece by piece out of windows.
+// NodeMemory: memory that the ranks of a host share, allocated piece by piece from windows.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class NodeMemory {
  public:
   explicit NodeMemory(Comm& comm) : comm_(comm) {}
 
-  // Zeros on a cache line. All ranks of the node take the same pieces in the same order.
+  // Return zeroed, cache-line aligned memory. All ranks of the host allocate the same pieces in the same order.
   std::byte* take(int64_t bytes) {
     if (left_ < aligned(bytes)) {
       left_ = std::max(aligned(bytes), kWindowBytes);
@@ -31,7 +31,7 @@ class NodeMemory {
   Comm& comm() const { return comm_; }
 
  private:
-  static constexpr int64_t kWindowBytes = 64 << 20;  // pages that nobody touches take no memory
+  static constexpr int64_t kWindowBytes = 64 << 20;  // pages that no rank touches use no memory
 
   Comm& comm_;
   std::vector<std::shared_ptr<Window>> windows_;

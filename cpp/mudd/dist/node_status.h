@@ -1,5 +1,5 @@
-// NodeStatus: the first window of a node. Every rank writes its own slot: what it is doing, whether it has failed,
-// and the operation of the node that it has arrived at (node_channel.h). All others read.
+// NodeStatus: the first window of a host. Every rank writes its slot: its activity, whether it has failed, and
+// the current operation of the host (node_channel.h). All others read.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace mudd::dist {
   each(nothing) each(node_barrier) each(barrier) each(all_gather) each(broadcast) each(exchange)
 enum class Operation : uint32_t { MUDD_OPERATIONS(MUDD_MEMBER) };
 
-// What a rank says about the operation that it has arrived at; equal on all ranks.
+// The description of a rank's current operation; equal on all ranks.
 struct Call {
   Operation operation = Operation::nothing;
   int32_t root = 0;
@@ -24,32 +24,32 @@ struct Call {
   char file[100] = {};
 };
 
-// The calls as a message names them: "all_gather(8 bytes) at run/loop/trainer.py:12".
+// Return the calls for a message: "all_gather(8 bytes) at run/loop/trainer.py:12".
 std::string text_of(const Call& call);
-// Whether two ranks that made these calls can go on.
+// Return true if two ranks with these calls can continue.
 bool same_call(const Call& a, const Call& b);
 
-// Zeroed memory is a slot of a rank that has said nothing.
+// The status of one rank; zeroed memory is a rank without a report.
 struct RankSlot {
-  alignas(64) std::atomic<uint64_t> arrived;  // operations of the node
+  alignas(64) std::atomic<uint64_t> arrived;  // count of operations of the host
   alignas(64) std::atomic<uint64_t> beats;    // signs of life
   std::atomic<int64_t> step;
   std::atomic<int32_t> phase;
   std::atomic<int32_t> waiting;  // for other ranks
-  std::atomic<int32_t> process;  // its number
-  std::atomic<int32_t> missed;   // a rank has reported that it is gone
+  std::atomic<int32_t> process;  // its id
+  std::atomic<int32_t> missed;   // another rank has reported that it is gone
   std::atomic<int32_t> left;     // by close()
   alignas(
-      64) std::atomic<int32_t> first_failed;  // in the first rank's slot: 1 + number of the rank that failed first
+      64) std::atomic<int32_t> first_failed;  // in the first rank's slot: 1 + index of the rank that failed first
   std::atomic<int32_t> failed;
   char message[1000];
-  Call calls[2];  // of operations with even and odd numbers
+  Call calls[2];  // of even and odd operations
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int32_t>::is_always_lock_free);
 
 class NodeStatus {
  public:
-  // Bytes of a rank's part: the slot, and two areas for the data of an operation.
+  // Return the bytes of a rank's part: the slot, and two areas for the data of an operation.
   static int64_t part_bytes();
   static constexpr int64_t kArea = 256 << 10;
 
@@ -61,14 +61,14 @@ class NodeStatus {
   std::byte* area(int node_rank, uint64_t operation) const;
 
   void set_phase(Phase phase, int64_t step);
-  // Keeps the message for the others; false when a rank of the node had failed before.
+  // Store the message for the others; return false if a rank of the host had failed before.
   bool fail(const std::string& message);
-  // The message of a rank of the node that has failed.
+  // Return the message of a rank of the host that has failed.
   bool failure(std::string* message) const;
-  // Whether the process of a rank has ended, and this is the first rank to see it. False after a failure, which is
-  // reported already.
+  // Return true if the process of a rank has ended, and this is the first rank to see it. False after a
+  // failure, which is already reported.
   bool newly_gone(int node_rank) const;
-  // "rank 3 (host) in step 17 (backward)", "..., waiting for others".
+  // Return "rank 3 (host) in step 17 (backward)", "..., waiting for others".
   std::string where(int node_rank) const;
 
  private:

@@ -1,5 +1,5 @@
-// Partners: what this rank knows of ranks of other nodes, by messages alone: a stopped rank sends none and takes
-// none, and nobody can ask it. For the report of the watchdog.
+// Partners: the state of ranks on other hosts, as far as messages show it: a stopped rank sends and receives
+// none, and answers no request. For the report of the watchdog.
 #pragma once
 
 #include <atomic>
@@ -19,24 +19,24 @@ class Partners {
   void await(int rank) { ranks_[rank].awaited.fetch_add(1, std::memory_order_relaxed); }
   void offer(int rank) { ranks_[rank].offered.fetch_add(1, std::memory_order_relaxed); }
   void took(int rank) { ranks_[rank].offered.fetch_sub(1, std::memory_order_relaxed); }
-  // phase: in which ranks send such messages; step: of the receiver.
+  // phase: of the ranks that send such messages; step: of the receiver.
   void heard(int rank, Phase phase, int64_t step) {
     Partner& partner = ranks_[rank];
     partner.awaited.fetch_sub(1, std::memory_order_relaxed);
     partner.step.store(step, std::memory_order_relaxed);
     partner.phase.store(static_cast<int32_t>(phase), std::memory_order_relaxed);
   }
-  // The first rank whose message has not come, else the first that has not taken one; -1: none.
+  // Return the first rank whose message has not arrived, else the first that has not received one; -1: none.
   int missing() const;
   bool is_missing(int rank) const { return ranks_[rank].awaited.load() > 0 || ranks_[rank].offered.load() > 0; }
-  // A line for each rank that has sent or is missing, "" for the others.
+  // Return a line for a rank that has sent or is missing, "" for others.
   std::string where(int rank) const;
 
  private:
   struct Partner {
-    std::atomic<int32_t> awaited{0};  // messages from it that have not come
-    std::atomic<int32_t> offered{0};  // messages to it that it has not taken
-    std::atomic<int32_t> phase{-1};   // of its last message; -1: none has come
+    std::atomic<int32_t> awaited{0};  // its messages that have not arrived
+    std::atomic<int32_t> offered{0};  // messages that it has not received
+    std::atomic<int32_t> phase{-1};   // of its last message; -1: none has arrived
     std::atomic<int64_t> step{0};
   };
 

@@ -5,7 +5,7 @@ namespace mudd::dist {
 PieceExchange::PieceExchange(Link link, std::vector<Piece> sends, std::vector<Piece> receives)
     : Machine(std::move(link)), sends_(std::move(sends)), receives_(std::move(receives)) {}
 
-// One round: how much goes where is known to no third member, so nothing is passed on. Members begin with their
+// One round: only sender and receiver know the sizes, so no member forwards data. Members start with their
 // neighbours, so that no port gets all of the first messages.
 bool PieceExchange::next_round() {
   if (posted_) return false;

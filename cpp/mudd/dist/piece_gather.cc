@@ -24,10 +24,10 @@ bool PieceGather::next_round() {
     }
     return true;
   }
-  // Back along the halving: members that differ in the bits above `distance` have exchanged.
+  // Reverse the halving: members that differ in the bits above `distance` have exchanged.
   distance_ = distance_ == 0 ? n / 2 : distance_ / 2;
   if (distance_ == 0) return false;
-  const int partner = link_.me ^ distance_, settled = 2 * distance_ - 1;  // bits that still tell owners apart
+  const int partner = link_.me ^ distance_, settled = 2 * distance_ - 1;  // bits that still distinguish owners
   const auto held_by = [&](int member) {
     return ranges_of(pieces_, [=](int owner) { return (owner & settled) == (member & settled); });
   };

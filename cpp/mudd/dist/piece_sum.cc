@@ -29,9 +29,9 @@ bool PieceSum::next_round() {
   return true;
 }
 
-// Of the pieces that are left, those whose owner has the partner's bit go to the partner.
+// Send the remaining pieces whose owner has the partner's bit to the partner.
 void PieceSum::halve() {
-  const int partner = link_.me ^ distance_, known = 2 * distance_ - 1;  // bits that decide from here on
+  const int partner = link_.me ^ distance_, known = 2 * distance_ - 1;  // bits that matter from here
   const Ranges away = ranges_of(pieces_, [&](int owner) { return (owner & known) == (partner & known); });
   mine_ = ranges_of(pieces_, [&](int owner) { return (owner & known) == (link_.me & known); });
   sent_.resize(1);

@@ -1,4 +1,4 @@
-// Ranges of a plane that go as one message.
+// Ranges of a flat buffer in one message.
 #pragma once
 
 #include <cstring>
@@ -9,7 +9,7 @@
 
 namespace mudd::dist {
 
-// The ranges of the pieces whose owner is wanted, neighbours joined.
+// Return the ranges of the pieces of wanted owners, adjacent ones merged.
 template <class Wanted>
 Ranges ranges_of(std::span<const OwnedRange> pieces, const Wanted& wanted) {
   Ranges ranges;
@@ -28,7 +28,7 @@ inline int64_t total(const Ranges& ranges) {
   return sum;
 }
 
-// What a message of the ranges is sent from: the plane where they are one range, else a copy in `scratch`.
+// Return the source of a message of the ranges: the buffer if they are one range, else a copy in `scratch`.
 template <class T>
 const T* packed(const T* plane, int64_t width, const Ranges& ranges, std::vector<T>& scratch) {
   if (!plane) return nullptr;

@@ -15,7 +15,7 @@
 namespace mudd::dist {
 namespace {
 
-constexpr int kTags = 1 << 14;  // tags in turn; MPI promises 2^15
+constexpr int kTags = 1 << 14;  // tags in rotation; MPI guarantees 2^15
 constexpr int kSpins = 200, kYields = 1000;
 
 class NodeWindow final : public Window {
@@ -69,7 +69,7 @@ Courier& RankComm::courier() {
   return *courier_;
 }
 
-// Here, or by the communication thread once there is one; returns when the task is done.
+// Run a task here, or on the communication thread if there is one; return when it is done.
 void RankComm::run(Courier::Task task) {
   if (!courier_) return wait(task);
   const auto ticket = courier_->post(std::move(task), Courier::Turn::urgent);
@@ -89,7 +89,7 @@ std::shared_ptr<Window> RankComm::window(int64_t bytes) {
   return std::make_shared<NodeWindow>(memory(bytes));
 }
 
-// The new status is made while waits still look at the old one.
+// Create the new status while waiting threads still read the old one.
 void RankComm::split_nodes() {
   require_open();
   if (node_size() == 1) return;
@@ -147,7 +147,7 @@ void RankComm::gather_nodes(void* blocks, int64_t bytes) {
   if (node_rank() == 0) run([machine] { return machine->advance(); });
 }
 
-// Debug mode: the first ranks of the nodes compare their calls.
+// In debug mode, compare the calls of the first ranks of the hosts.
 void RankComm::compare_nodes(const Call& call) {
   if (!options_.debug) return;
   std::vector<Call> calls(static_cast<size_t>(nodes()));
@@ -246,7 +246,7 @@ void RankComm::pause(int tries) {
   }
   if (status_) status_->mine().waiting.store(1, std::memory_order_relaxed);
   std::string message;
-  // Where ranks are threads, only the transport knows when nobody reads from their memory any more.
+  // If ranks are threads, only the transport knows when no rank reads their memory.
   const bool processes = transport_->wants_own_thread() && status_;
   if (transport_->failure(&message) || (processes && status_->failure(&message)))
     throw PeerError("[ranks] " + message);

@@ -1,5 +1,5 @@
-// RankComm: the Comm of every job of several ranks. Inside a node it goes over the status and windows; between
-// nodes over the machines of collectives.h, which the first rank of each node runs for control messages.
+// RankComm: the Comm of every job of several ranks. Inside a host it uses the status and windows; between hosts
+// the state machines of collectives.h, which the first rank of each host runs for control messages.
 #pragma once
 
 #include <array>
@@ -21,9 +21,9 @@ namespace mudd::dist {
 
 class RankComm final : public Comm {
  public:
-  // All ranks of the job construct theirs together: it opens the transport and makes the status.
+  // Open the transport and create the status. All ranks of the job construct it together.
   RankComm(std::unique_ptr<Transport> transport, const CommOptions& options);
-  // For ranks whose place and status (NodeStatus::part_bytes() of each rank) are known: meets nobody.
+  // For ranks with a known place and status (NodeStatus::part_bytes() of each rank): meets no other rank.
   RankComm(std::unique_ptr<Transport> transport, const CommOptions& options, RankPlace place, WindowMemory status);
   ~RankComm() override;
 
@@ -82,14 +82,14 @@ class RankComm final : public Comm {
 
   CommOptions options_;
   std::unique_ptr<Transport> transport_;
-  std::unique_ptr<Courier> courier_;  // where the transport wants a thread, or something goes on beside
+  std::unique_ptr<Courier> courier_;  // if the transport needs a thread, or an exchange runs in the background
   RankPlace place_;
   std::unique_ptr<NodeStatus> status_;
   std::unique_ptr<NodeChannel> node_channel_;
   std::array<Meter, kPurposes> meters_;
   std::unique_ptr<Partners> partners_;
-  std::array<int, kPurposes> turns_{};  // of links, by purpose: ranks may post those of several in any order
-  bool left_ = false, closed_ = false;  // close() was called; all ranks have
+  std::array<int, kPurposes> turns_{};  // of links, by purpose: ranks may post several purposes in any order
+  bool left_ = false, closed_ = false;  // close() was called by this rank; by all ranks
   std::unique_ptr<Watchdog> watchdog_;  // last: it reads the status
 };
 

@@ -1,4 +1,4 @@
-// How a rank's part in a job ends: in good order, by an error, by the watchdog.
+// The end of a rank's part in a job: by close(), by an error, by the watchdog.
 #include <unistd.h>
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace {
 constexpr int kHung = 70;                      // exit code of a job without progress
 constexpr std::chrono::seconds kLastWords{5};  // for an abort to end the process
 
-// For launch.py (cli/names.py, CODE_FILE), whose mpirun may wait for ever for a host that it cannot reach.
+// For launch.py (cli/names.py, CODE_FILE): its mpirun may wait without end for a host that it cannot reach.
 void leave_code(int code) {
   const char* path = std::getenv("MUDD_JOB_CODE");
   std::FILE* file = path ? std::fopen(path, "w") : nullptr;
@@ -44,8 +44,8 @@ void RankComm::end_job(int code, const std::string& text) {
   if (first) transport_->abort(code, text);
 }
 
-// Prints, unless another rank of the node has, and ends the job; this process too where the abort does not get
-// through.
+// Print, unless another rank of the host has, and exit the job; also exit this process if the abort does not
+// get through.
 void RankComm::end_process(int code, const std::string& message) {
   if (!message.empty()) {
     std::fprintf(stderr, "[ranks] %s\n", message.c_str());
@@ -71,7 +71,7 @@ bool RankComm::close(double patience) {
   try {
     run(leave);
   } catch (const PeerError&) {
-    // The rank that failed ends the job with its own code: a rank that left now would be quicker.
+    // The rank that failed exits the job with its code: wait, because this rank would exit first.
     if (transport_->wants_own_thread()) std::this_thread::sleep_for(kLastWords);
     return false;
   }

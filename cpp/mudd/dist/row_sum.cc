@@ -12,7 +12,7 @@ namespace {
 
 bool bit_of(const std::vector<uint8_t>& bits, int64_t row) { return (bits[row / 8] >> (row % 8) & 1) != 0; }
 
-// Calls visit(number of the row, its first element) for the rows of the ranges.
+// Call visit(index of the row, its first element) for the rows of the ranges.
 template <class Visit>
 void each_row(const Ranges& ranges, int64_t width, Visit visit) {
   int64_t row = 0;
@@ -44,14 +44,15 @@ bool RowSum::next_round() {
   return true;
 }
 
-// As PieceSum: halves for a power of two of members, else each owner gets its pieces from all others.
+// The same as PieceSum: halving for a power-of-two member count, else each owner gets its pieces from all
+// others.
 bool RowSum::choose_partners() {
   const int n = link_.size(), me = link_.me;
   const bool halves = std::has_single_bit(static_cast<unsigned>(n));
   distance_ = distance_ == 0 ? 1 : halves ? 2 * distance_ : n;
   partners_.clear();
   if (distance_ >= n) return false;
-  const int known = halves ? 2 * distance_ - 1 : ~0;  // bits of an owner that decide from here on
+  const int known = halves ? 2 * distance_ - 1 : ~0;  // bits of an owner that matter from here
   const auto of = [&](int member) {
     return ranges_of(pieces_, [&](int owner) { return (owner & known) == (member & known); });
   };
@@ -61,7 +62,7 @@ bool RowSum::choose_partners() {
   return true;
 }
 
-// Packs the rows that go to it.
+// Pack the rows for a member.
 void RowSum::add_partner(int member, const Ranges& away) {
   Partner& partner = partners_.emplace_back();
   partner.member = member;
@@ -94,7 +95,7 @@ void RowSum::exchange_rows() {
   }
 }
 
-// Planes are in the order of members, so that the tree is that of whole tables.
+// Buffers are in member order, so the tree equals the tree of whole tables.
 void RowSum::add_rows() {
   std::vector<const float*> planes(partners_.size() + 1);
   const auto place = [&](int member) { return partners_.size() == 1 ? (member & distance_ ? 1 : 0) : member; };

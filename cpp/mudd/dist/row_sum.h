@@ -1,5 +1,5 @@
-// RowSum: the sum of PieceSum for a table of which a step reads few rows. Rows of zeros are not sent: each message
-// of rows follows a bitmap that says which ones come. Sums are never -0, so an absent row changes no bit.
+// RowSum: the sum of PieceSum for a table of which a step reads few rows. Rows of zeros are not sent: a bitmap
+// of the sent rows precedes each message of rows. Sums are never -0, so an absent row changes no bit.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace mudd::dist {
 
 class RowSum final : public Machine {
  public:
-  // width: numbers of a row; pieces are whole rows.
+  // width: elements of a row; pieces are whole rows.
   RowSum(Link link, float* data, std::vector<OwnedRange> pieces, int64_t width);
 
  private:
-  // What goes to another member in this round, and what comes from it for the rows that this one goes on with.
+  // The rows that this member sends to another in this round, and those it receives for its remaining rows.
   struct Partner {
     int member = 0;
     std::vector<uint8_t> sent_bits, got_bits;
     std::vector<float> sent, got;
-    const float* next = nullptr;  // of the rows in `got` that are not added yet
+    const float* next = nullptr;  // rows in `got` that are not added yet
   };
   enum class Stage { bits, rows, add };
 

@@ -16,8 +16,8 @@ namespace mudd::dist {
 
 class SegmentFile {
  public:
-  // Finds the file among the mappings of this process, by its exact name. host_rank: among the host_ranks of the
-  // job on this host. False where not all of their segments are mapped, or the file is not found.
+  // Find the file among the mappings of this process, by its exact name. host_rank: among the host_ranks of the
+  // job on this host. Return false if some of their segments are not mapped, or the file is not found.
   bool find(int host_rank, int host_ranks) {
     std::set<std::string> mapped;
     std::ifstream maps("/proc/self/maps");
@@ -33,11 +33,11 @@ class SegmentFile {
     return ours && static_cast<int>(mapped.size()) == host_ranks;
   }
 
-  // Removes the name: the memory then goes with the last process, however that ends. Call it once all ranks of the
-  // host have mapped the segment.
+  // Remove the name: the memory is then freed with the last process, however that ends. Call it once all ranks
+  // of the host have mapped the segment.
   void remove() { removed_ = unlink(path_.c_str()) == 0; }
 
-  // Makes an empty file of that name, which MPI_Finalize removes: it prints a warning where there is none.
+  // Create an empty file of that name, which MPI_Finalize removes: without it MPI prints a warning.
   void restore() const {
     if (!removed_) return;
     const int file = open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
@@ -45,7 +45,7 @@ class SegmentFile {
   }
 
  private:
-  // Whether a path is <folder>/vader_segment.<host>.<user>.<job, hexadecimal>.<number>, of this user.
+  // Return true if a path is <folder>/vader_segment.<host>.<user>.<job, hexadecimal>.<number>, of this user.
   static bool is_segment(const std::string& path) {
     const std::string name = path.substr(path.rfind('/') + 1);
     if (!name.starts_with("vader_segment.")) return false;

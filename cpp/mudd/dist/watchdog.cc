@@ -50,7 +50,7 @@ void Watchdog::run() {
   auto last = Clock::now();
   for (std::unique_lock lock(mutex_); !wake_.wait_for(lock, between, [&] { return stop_; });) {
     const auto now = Clock::now();
-    // This process was stopped as well, or the machine slept: everybody gets the whole time again.
+    // This process was stopped as well, or the machine slept: all ranks get the whole time again.
     const bool absent = now - last > limit / 2;
     last = now;
     tell_missing();
@@ -67,15 +67,15 @@ void Watchdog::run() {
       ++quiet;
       if (suspect < 0 && status_.slot(r).waiting.load() == 0) suspect = r;
     }
-    // A rank that waits for one that works is not hung.
+    // A rank that waits for a working rank is not hung.
     if (suspect < 0 && quiet < status_.ranks()) continue;
-    // All wait: for a rank of another node, or for the one that has come least far, which was stopped while it
-    // waited itself.
+    // All wait: for a rank of another host, or for the one with the least progress, which was stopped while it
+    // waited.
     const int partner = suspect < 0 ? partners_.missing() : -1;
     if (suspect < 0) suspect = static_cast<int>(std::min_element(beats.begin(), beats.end()) - beats.begin());
     std::string first = status_.where(suspect);
     if (partner >= 0) {
-      // That rank may wait for a third one, which only a line of its own node says: time for these lines.
+      // That rank may wait for a third one, which only a line of its host reports: wait for these lines.
       std::fprintf(stderr, "[ranks] %s; the first of them is rank %d\n", first.c_str(), partner);
       if (wake_.wait_for(lock, std::min(limit / 4, kForNotes), [&] { return stop_; })) return;
       first = partners_.where(partner) + ", unless a line above says whom it waits for itself";
@@ -85,8 +85,8 @@ void Watchdog::run() {
   }
 }
 
-// Once, after some looks, so that this rank has come to its next message: what is missing then, else all that
-// came.
+// Report once, after some polls, so that this rank has reached its next message: the missing ranks, else all
+// that sent one.
 void Watchdog::tell_missing() {
   static const bool launched = std::getenv("MUDD_JOB_PROCESS") != nullptr;
   if (!launched || stop_signal() != SIGTERM || ++looks_after_term_ != kLooks) return;

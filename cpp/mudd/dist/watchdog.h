@@ -1,8 +1,8 @@
-// Watchdog: a thread that makes no call of the transport. When a rank of the node has given no sign of life for
-// too long, it reports what every rank of the node did last, and what came last from ranks of other nodes. A
-// stopped rank's own watchdog is stopped too: others see it. Of a rank whose process is gone it prints the last
-// phase; the launcher ends the job. Of ranks of other nodes that are missing when mpirun ends this one by SIGTERM
-// it tells launch.py, which hears from mpirun who is gone (cli/job_check.py).
+// Watchdog: a thread that makes no call of the transport. When a rank of the host shows no sign of life for too
+// long, it reports the last activity of every rank of the host, and the last messages from other hosts. A
+// stopped rank's watchdog is stopped too: other ranks report it. If a rank's process is gone it prints the last
+// phase; the launcher ends the job. If mpirun ends this rank by SIGTERM, it reports missing ranks of other
+// hosts to launch.py, which learns from mpirun which ones are gone (cli/job_check.py).
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@ namespace mudd::dist {
 
 class Watchdog {
  public:
-  // hangs(report): called once, from the watchdog's thread.
+  // hangs(report): called once, on the watchdog's thread.
   Watchdog(const NodeStatus& status, const Partners& partners, double seconds,
            std::function<void(const std::string&)> hangs);
   ~Watchdog();

@@ -4,7 +4,7 @@
 
 namespace mudd {
 
-// A unit goes to the holder in whose even share its middle falls.
+// Assign a unit to the holder whose even part contains its middle.
 ExpertParts::ExpertParts(const Declarations& parameters, const dist::ExpertGroup* group,
                          const WholeMatrices& whole) {
   if (!group) return;

@@ -12,7 +12,7 @@
 namespace mudd {
 namespace {
 
-// Runs fill(begin, end) over pieces of elements [first, end); the values do not depend on the cut.
+// Call fill(begin, end) for pieces of elements [first, end); the values do not depend on the split.
 template <class Fill>
 void over_pieces(int64_t first, int64_t end, Fill fill) {
   constexpr int64_t kPiece = 65536;
@@ -53,7 +53,7 @@ void initialize(const Parameter& p, uint64_t seed, int64_t begin, int64_t end, f
   });
 }
 
-// The ranks of a node share out the parameters that lie in its memory.
+// The ranks of a host divide the parameters in its shared memory.
 void initialize(ParamStore& store, uint64_t seed) {
   const NodeShare& share = store.share();
   for (int i = 0; i < store.parameters().count(); ++i) {

@@ -22,13 +22,13 @@ void Packs::request(int i, Pack how) {
 void Packs::drop_after(size_t requests) {
   for (; requested_.size() > requests; requested_.pop_back()) {
     StoreBlock& pack = copy(requested_.back().first, requested_.back().second);
-    if (pack.own.data()) pack = {};  // memory of the node lives as long as the store
+    if (pack.own.data()) pack = {};  // shared memory lives as long as the store
   }
 }
 
 std::byte* Packs::by_update(int i, Pack how) const { return is_own(i, how) ? nullptr : copy(i, how).data; }
 
-// A copy of this process alone of weights that the node shares, which other processes update too.
+// Return true for a copy in this process only of weights that the host shares and other processes update too.
 bool Packs::is_own(int i, Pack how) const {
   return memory_.shared() && copy(i, how).own.data() && parameters_.holds_whole(i);
 }
@@ -103,7 +103,7 @@ void Packs::repack_all() {
     for (int i = 0; i < parameters_.count(); ++i) repack(i);
     return;
   }
-  memory_.share().barrier();  // the masters are written by all
+  memory_.share().barrier();  // all processes write the masters
   for (int i = 0; i < parameters_.count(); ++i) {
     if (parameters_.holds_whole(i) && i % memory_.share().size != memory_.share().rank) continue;
     for (Pack how : {Pack::plain, Pack::transposed})

@@ -1,5 +1,5 @@
-// ParamStore: the parameters of a model: what was declared, the planes that hold the numbers, and the packed
-// copies that GEMMs read.
+// ParamStore: the parameters of a model: the declarations, the planes with the values, and the packed copies
+// for GEMMs.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +18,19 @@
 
 namespace mudd {
 
-// Weights that are on their way from other nodes.
+// Weights that are arriving from other hosts.
 class Arrival {
  public:
   virtual ~Arrival() = default;
-  // Returns when the weights of parameter i are here.
+  // Return when the weights of parameter i are here.
   virtual void await(int i) = 0;
 };
 
-// Brings whole weights of which the processes of a run hold slices. All processes make the same calls in one
+// Gathers whole weights of which the processes of a run have slices. All processes make the same calls in one
 // order.
 class WeightSource {
  public:
-  // Elements of a parameter that readers get in this type, from `offset` bytes on.
+  // Elements of a parameter that readers get in this type, from byte `offset`.
   struct Wanted {
     int parameter = 0;
     int64_t offset = 0;
@@ -38,18 +38,18 @@ class WeightSource {
   };
 
   virtual ~WeightSource() = default;
-  // Memory for gathered weights, of all processes of the node; it lives as long as the source. Graphs of which one
-  // runs at a time may get the same.
+  // Return memory for gathered weights, shared by the processes of the host; it lives as long as the source.
+  // Graphs of which one runs at a time may get the same.
   virtual std::byte* memory(int64_t bytes) = 0;
-  // Begins to bring these parameters to `to`, part of memory(), which no process of the node reads any more once
-  // it has made this call.
+  // Start to gather these parameters into `to`, part of memory(). After this call, no process of the host may
+  // read the part.
   virtual void post(std::span<const Wanted> wanted, std::byte* to) = 0;
-  // Returns when what was posted first, and not awaited yet, is there.
+  // Return when the oldest post() without an await() is complete.
   virtual void await() = 0;
 };
 
-// How the processes of a run cut weights, gradients and state among them: the slices, and whose this process is;
-// of experts that are dealt out, gradients and state alone.
+// The division of weights, gradients and state among the processes of a run: the slices, and the index of this
+// process; for sharded experts, gradients and state only.
 struct OwnSlices {
   Slices slices;
   int owner = 0;
@@ -75,36 +75,36 @@ class ParamStore {
   Packs& packs() { return *packs_; }
   const Packs& packs() const { return *packs_; }
 
-  // Ends declaring: allocates the master plane (zeros). booked_only: this store and the executors over it only
-  // book addresses, so that models of any size can be planned; nothing of them may be read, written or run.
-  // share: the master, and the packed copies requested while packs().share(true) is in force, lie in memory of the
-  // node.
+  // End the declarations and allocate the master plane (zeros). booked_only: this store and its executors have
+  // addresses only, so that models of any size can be planned; they must not be read, written or run. share:
+  // the master, and the packed copies requested while packs().share(true) is in force, are in shared memory of
+  // the host.
   void allocate(bool booked_only = false, NodeShare share = {});
   bool allocated() const { return planes_->count() > 0; }
   bool booked_only() const { return memory_->booked_only(); }
 
-  // Graphs recorded from now on pack the weights stored in 16 bits where they use them; no packed copy is kept.
+  // Let graphs recorded from now on pack 16-bit weights at use; no packed copy is kept.
   void pack_at_use() { packs_at_use_ = true; }
   bool packs_at_use(int i) const { return packs_at_use_ && parameters_->at(i).stored != DType::f32; }
   const NodeShare& share() const { return memory_->share(); }
 
-  // Gradients and state are cut; holds_slices: the weights too, but for experts that are dealt out. Before
-  // allocate, after set_experts.
+  // Shard gradients and state; holds_slices: the weights too, except sharded experts. Call it before allocate,
+  // after set_experts.
   void set_cut(OwnSlices cut, bool holds_slices);
   const OwnSlices* cut() const { return cut_ ? &*cut_ : nullptr; }
-  // Whether graphs gather parameter i from its owners.
+  // Return true if graphs gather parameter i from its owners.
   bool gathers(int i) const { return gathers_ && cut_ && parameters_->at(i).size() > 0 && !deals(i); }
   void set_source(WeightSource* source) { source_ = source; }
   WeightSource* source() const { return source_; }
 
-  // The experts of every stack are dealt out to the ranks of a group, of which this one holds its part. Before
+  // Shard the experts of every stack across the ranks of a group, with this rank's part here. Call it before
   // allocate.
   void set_experts(std::shared_ptr<const dist::ExpertGroup> group);
   const dist::ExpertGroup* experts() const { return experts_.get(); }
-  // Whether parameter i is a stack that is dealt out.
+  // Return true if parameter i is a sharded stack.
   bool deals(int i) const { return is_dealt(experts_.get(), parameters_->at(i)); }
 
-  // arrival: asked before a graph reads a parameter, until it is null again.
+  // arrival: awaited before a graph reads a parameter, until it is set to null.
   void set_arrival(Arrival* arrival) { arrival_ = arrival; }
   void forget_arrival(const Arrival* arrival) {
     if (arrival_ == arrival) arrival_ = nullptr;
@@ -113,12 +113,12 @@ class ParamStore {
     if (arrival_) arrival_->await(i);
   }
 
-  // Held by the caller that runs a graph over this store, or writes it, where several threads may try (the
+  // The flag of the caller that runs a graph over this store, or writes it, if several threads may try (the
   // bindings).
   BusyFlag& busy() { return busy_; }
 
  private:
-  // On the heap, since the later ones refer to the earlier ones and a store may be moved.
+  // On the heap, because the later ones refer to the earlier ones and a store may be moved.
   std::unique_ptr<StoreMemory> memory_;
   std::unique_ptr<Declarations> parameters_;
   std::unique_ptr<Planes> planes_;

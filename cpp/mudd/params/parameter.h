@@ -1,4 +1,4 @@
-// Parameter: what a model declares of one of its weights. Part: a span of its elements.
+// Parameter: the declaration of one weight of a model. Part: a range of its elements.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace mudd {
 
-// What a parameter is for; decay, init and rates derive from it (contracts 11).
+// The use of a parameter; decay, init and rates derive from it (contracts 11).
 enum class Role : uint8_t { embedding, matrix, gain, bias, head, router, slots, mix };
 struct RoleInfo {
   const char* name;
-  const char* kind;  // matrix, table (a row for each token) or vector: what optim.decay chooses by
+  const char* kind;  // matrix, table (a row for each token) or vector: the choice of optim.decay
 };
 std::span<const RoleInfo> roles();  // in the order of Role
 const char* name_of(Role role);
@@ -32,12 +32,12 @@ struct Parameter {
   double lr_scale = 1.0, eps_scale = 1.0, decay_scale = 1.0;
   bool decay_independent = false;  // decay times the schedule's factor only, not times any learning rate
   bool trainable = true;           // false: no gradient, no state of an optimizer, no update
-  DType stored = DType::f32;       // bf16 or f16: frozen for good, without an fp32 master
+  DType stored = DType::f32;       // bf16 or f16: always frozen, without an fp32 master
 
   int64_t size() const;
   int64_t cols() const { return shape.empty() ? 1 : shape.back(); }
   int64_t rows() const { return size() / cols(); }
-  // A parameter of three axes is a stack of matrices [in, out] (experts), each packed and updated on its own.
+  // A parameter of three axes is a stack of matrices [in, out] (experts), each packed and updated separately.
   int64_t stack() const { return shape.size() == 3 ? shape[0] : 1; }
   int64_t matrix_rows() const { return rows() / stack(); }
 };
@@ -50,8 +50,8 @@ struct Part {
   int64_t size() const { return end - begin; }
 };
 
-// Whether a parameter may be stored in 16 bits when it is frozen: matrices, tables and stacks. Vectors are small,
-// and the router computes in fp32.
+// Return true if a parameter may be stored in 16 bits when it is frozen: matrices, tables and stacks. Vectors
+// are small, and the router computes in fp32.
 bool may_be_narrow(const Parameter& parameter);
 
 }  // namespace mudd

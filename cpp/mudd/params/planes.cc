@@ -7,7 +7,7 @@
 namespace mudd {
 namespace {
 
-// Parameters begin at multiples of 16 elements of a plane.
+// Parameters start at multiples of 16 elements of a plane.
 int64_t padded(int64_t elements) { return (elements + 15) / 16 * 16; }
 
 }  // namespace

@@ -1,8 +1,7 @@
-// Planes: flat memory with a number per element of the parameters. Plane 0 is the fp32 master of all but the
-// frozen parameters that are stored in 16 bits, which have blocks of their own or are lent; the others hold an
-// optimizer's moments, each with its own dtype and the parts of parameters that need it. Of the weights a process
-// has what Declarations::held says: a parameter that it holds whole may lie in memory of the node, a part is its
-// own.
+// Planes: flat buffers with an element for every element of the parameters. Plane 0 is the fp32 master; frozen
+// 16-bit parameters are in separate blocks or lent by the caller. The other planes are an optimizer's moments,
+// each with a dtype and the parts of parameters that need it. Declarations::held says which weights a process
+// has: a whole parameter may be in shared memory of the host, a part is in separate memory.
 #pragma once
 
 #include <cstddef>
@@ -17,44 +16,44 @@ namespace mudd {
 
 class Planes {
  public:
-  // Both outlive it.
+  // Both must outlive it.
   Planes(const Declarations& parameters, const StoreMemory& memory) : parameters_(parameters), memory_(memory) {}
 
-  // Parameter i, stored in 16 bits and held whole, lies in memory of the caller that outlives this, such as a
-  // mapped file. Before allocate.
+  // Use memory of the caller, such as a mapped file, for parameter i, which is stored in 16 bits and local as a
+  // whole. The memory must outlive this object. Call it before allocate.
   void lend(int i, std::byte* where);
   bool is_lent(int i) const { return !lent_.empty() && lent_[i] != nullptr; }
-  // Makes plane 0 (zeros).
+  // Create plane 0 (zeros).
   void allocate();
-  // Makes a plane of an optimizer's state (f32 or bf16; zeros) and returns its number. parts: what it has memory
-  // for, by ascending parameter.
+  // Create a plane of optimizer state (f32 or bf16; zeros) and return its index. parts: the elements with
+  // memory, by ascending parameter.
   int add(DType dtype, const std::vector<Part>& parts);
 
   int count() const { return static_cast<int>(planes_.size()); }
   DType dtype(int p) const { return planes_[p].dtype; }
   bool holds(int p, int i) const { return planes_[p].places[i] != nullptr; }
-  Part held(int p, int i) const { return planes_[p].parts[i]; }  // empty where the plane does not hold it
-  // The first element of the part that is held; nullptr where the plane does not hold the parameter.
+  Part held(int p, int i) const { return planes_[p].parts[i]; }  // empty if the plane lacks the parameter
+  // Return the first local element; nullptr if the plane lacks the parameter.
   std::byte* data(int p, int i) const { return planes_[p].places[i]; }
   float* floats(int p, int i) const { return reinterpret_cast<float*>(data(p, i)); }  // of an f32 plane
 
-  float* master(int i) const { return floats(0, i); }  // the first that is held; nullptr if stored in 16 bits
-  // Element `at` of the parameter, which is held.
+  float* master(int i) const { return floats(0, i); }  // the first local element; nullptr if stored in 16 bits
+  // Return the address of element `at` of the parameter, which must be local.
   float* master_at(int i, int64_t at) const { return master(i) + (at - parameters_.held(i).begin); }
-  // The rows that are held, in the type that they are stored in: f32, or bf16 or f16 of a frozen parameter.
+  // Return the local rows, in their stored type: f32, or bf16 or f16 for a frozen parameter.
   Tensor weights(int i) const;
 
-  int64_t weight_bytes() const;  // of the weights that are held, as they are stored, but for those that are lent
+  int64_t weight_bytes() const;  // of the local weights in their stored type, except lent ones
   int64_t state_bytes() const;   // of all planes but the master
 
  private:
   struct Plane {
     std::vector<StoreBlock> blocks;
     DType dtype = DType::f32;
-    std::vector<std::byte*> places;  // per parameter; null: not held
+    std::vector<std::byte*> places;  // per parameter; null: not local
     std::vector<Part> parts;
   };
-  // Takes memory for these parts, numbers of `width` bytes, and writes the address of each.
+  // Allocate memory for these parts, elements of `width` bytes, and write the address of each.
   StoreBlock place(const std::vector<Part>& parts, int64_t width, bool shared,
                    std::vector<std::byte*>& places) const;
 
@@ -62,8 +61,8 @@ class Planes {
   const StoreMemory& memory_;
   std::vector<Plane> planes_;
   std::vector<StoreBlock> narrow_blocks_;  // weights stored in 16 bits
-  std::vector<std::byte*> narrow_;         // per parameter; null: it is in plane 0, or nothing of it is held
-  std::vector<std::byte*> lent_;           // per parameter, those of the caller; empty: none
+  std::vector<std::byte*> narrow_;         // per parameter; null: it is in plane 0, or not local
+  std::vector<std::byte*> lent_;           // per parameter, memory of the caller; empty: none
 };
 
 }  // namespace mudd

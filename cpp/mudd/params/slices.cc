@@ -8,7 +8,7 @@
 namespace mudd {
 namespace {
 
-// Elements from which on neighbours that are shared out together are enough: 4 MiB of fp32.
+// Elements from which a group of adjacent parameters is divided: 4 MiB of fp32.
 constexpr int64_t kGroup = 1 << 20;
 
 int64_t largest_unit(const Parameter& p, bool whole) {

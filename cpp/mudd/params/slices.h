@@ -1,5 +1,5 @@
-// Slices: which of some owners has which elements of every parameter. Each owner has one contiguous part of a
-// parameter, between borders of units (units.h), or nothing of it.
+// Slices: the elements of every parameter that each owner has: one contiguous part between borders of units
+// (units.h), or nothing.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,20 @@
 
 namespace mudd {
 
-// Whether the matrices of a parameter have one owner each, as an optimizer needs them.
+// Returns true if each matrix of a parameter needs a single owner (some optimizers do).
 using WholeMatrices = std::function<bool(const Parameter&)>;
 
 class Slices {
  public:
-  // Of so many parameters, none of which anybody owns yet.
+  // For `parameters` parameters without owners.
   Slices(int parameters, int owners);
   // Of all parameters, by their declarations alone: one with as many units as there are owners is shared out by
   // itself, the others together with their neighbours. left_out: parameters that nobody owns.
   Slices(const Declarations& parameters, int owners, const WholeMatrices& whole,
          const std::function<bool(const Parameter&)>& left_out = {});
 
-  // Gives each owner about as many numbers of the members: a unit goes where its middle falls.
+  // Give each owner about the same count of elements of these parameters: a unit goes to the owner at its
+  // middle.
   void share_out(const Declarations& parameters, const std::vector<int>& members, const WholeMatrices& whole);
 
   int owners() const { return owners_; }

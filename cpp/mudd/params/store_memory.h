@@ -1,4 +1,4 @@
-// StoreMemory: where the weights and packed copies of a store lie, in this process or in memory of its node.
+// StoreMemory: the memory of a store's weights and packed copies, in this process or shared by its host.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,16 @@
 
 namespace mudd {
 
-// The processes of a node that read one copy of the weights. All of them make the same calls in the same order.
+// The processes of a host that share one copy of the weights. All of them make the same calls in the same
+// order.
 struct NodeShare {
   int rank = 0, size = 1;
-  // The same zeroed memory for all of them, on a cache line; it lives as long as the store.
+  // Returns the same zeroed, cache-line aligned memory in all processes; it lives as long as the store.
   std::function<std::byte*(int64_t bytes)> memory = {};
   std::function<void()> barrier = {};
 };
 
-// Zeroed memory of this process (`own` holds it) or of the node.
+// Zeroed memory of this process (`own` has it) or of the host.
 struct StoreBlock {
   Arena own;
   std::byte* data = nullptr;
@@ -27,7 +28,8 @@ struct StoreBlock {
 
 class StoreMemory {
  public:
-  // booked_only: only addresses, so that models of any size can be planned; nothing may be read, written or run.
+  // booked_only: addresses only, so that models of any size can be planned; they must not be read, written or
+  // run.
   void settle(bool booked_only, NodeShare share) {
     booked_only_ = booked_only;
     share_ = std::move(share);
@@ -36,7 +38,7 @@ class StoreMemory {
   const NodeShare& share() const { return share_; }
   bool shared() const { return share_.size > 1; }
 
-  // shared: of the node, where its processes share the weights.
+  // shared: in shared memory, if the processes of the host share the weights.
   StoreBlock take(int64_t bytes, bool shared) const {
     StoreBlock block;
     block.bytes = bytes;

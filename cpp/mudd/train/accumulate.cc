@@ -49,8 +49,8 @@ double Accumulate::shards_of(ValueId id) const {
   return shard_sum(static_cast<double*>(t.data), static_cast<int>(t.rows * t.cols));
 }
 
-// What makes the sums of a graph run those of a run whose targets all count; 1 for such a run, which keeps its
-// bits.
+// Return the factor that scales the sums of a graph run to a run without ignored targets; 1 for such a run,
+// which keeps its bits.
 double Accumulate::slots_over_counted() const {
   const Tensor targets = executor_.value(targets_);
   int64_t counted = 0;
@@ -59,7 +59,7 @@ double Accumulate::slots_over_counted() const {
   return static_cast<double>(targets.rows * targets.cols) / static_cast<double>(std::max<int64_t>(1, counted));
 }
 
-// The sum over the samples of each shard, then over the shards.
+// Return the sum over the samples of each shard, then over the shards.
 double Accumulate::metric_of(const Tensor& metrics, int64_t column) const {
   const Shards& shards = executor_.graph().shards();
   shard_tree::Counter<double> sums;

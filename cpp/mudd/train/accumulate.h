@@ -1,5 +1,5 @@
-// Accumulate: the first stage of a step. Forward and backward of all micro-batches; their losses, counts and
-// metrics are added up by the tree of contracts 2, their gradients by the executor.
+// Accumulate: the first stage of a step. Runs forward and backward of all micro-batches; adds their losses,
+// counts and metrics by the tree of contracts 2, and the executor adds their gradients.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,10 @@
 
 namespace mudd {
 
-// Fills the inputs of a graph run with these samples.
+// Copies these samples to the inputs of a graph run.
 using FillRun = std::function<void(const RunSamples& samples, Executor& executor)>;
 
-// Values of the graph that a step adds up.
+// Values of the graph that a step sums.
 struct SummedValues {
   ValueId loss = kAbsent, count = kAbsent;  // f64[S] of cross_entropy
   ValueId aux = kAbsent;                    // further loss sums f64[S]
@@ -25,11 +25,11 @@ struct SummedValues {
 
 class Accumulate {
  public:
-  // means: every graph run weighs alike, whatever targets it counts (Normalize::micro_mean), where the batch is
-  // here.
+  // means: every graph run has the same weight, independent of its count of targets (Normalize::micro_mean), if
+  // the whole batch is local.
   Accumulate(Executor& executor, SummedValues values, const BatchPart& part, bool means = false);
 
-  // Overwrites the totals, norm_squares excepted. Ends early, with totals.stop, when a stop is asked for.
+  // Overwrite the totals except norm_squares. Returns early, with totals.stop, on a stop request.
   void run(const StepInput& input, const FillRun& fill, GradientSync& sync, StepTotals& totals);
 
  private:

@@ -11,7 +11,7 @@ CutStep::CutStep(Executor& executor, GradientSums& sums, NodeGradients& gradient
       exchange_(executor, comm_, [this](int i, int rank) { return over_ranks_.part(i, rank); }) {
   check(sums.cut() && cut_.slices.owners() == comm_.world(), "train_step",
         "gradients: expected those of an executor that cuts them over ", comm_.world(), " ranks");
-  // Planes that are cut have the same places on all ranks.
+  // Sharded buffers have the same places on all ranks.
   over_ranks_.set_places(
       std::vector<RankSums::Places>(static_cast<size_t>(comm_.node_size()), over_ranks_.own_places()));
   progress_ = comm_.window(std::ssize(sums.buckets()) * static_cast<int64_t>(sizeof(Progress)));
@@ -19,7 +19,7 @@ CutStep::CutStep(Executor& executor, GradientSums& sums, NodeGradients& gradient
   summed_ = finished_ = sums.buckets().size();
 }
 
-// The buckets of the run before are taken in first: their memory is written from now on.
+// Receive the buckets of the previous run first, because their memory is written from now on.
 void CutStep::begins(int run) {
   finish_gradients(false);
   run_ = run;
@@ -51,7 +51,7 @@ void CutStep::sum_written() {
   while (summed_ < written_ && all(summed_, &Progress::written)) sum(summed_++);
 }
 
-// Nobody may wait in a message of all ranks for one that waits for its sums.
+// No rank may wait in a message of all ranks for a rank that waits for its sums.
 void CutStep::sum_run(std::span<double> values) {
   while (summed_ < sums_.buckets().size()) {
     comm_.wait([&] { return all(summed_, &Progress::written); });
@@ -66,7 +66,7 @@ void CutStep::sum(size_t bucket) {
   over_ranks_.by_messages(sums_.buckets()[bucket], by_messages_[bucket]);
 }
 
-// Takes the sum of a bucket; then all of its memory is free, here and where others read from it.
+// Receive the sum of a bucket; its memory is then free, here and on ranks that read it.
 void CutStep::finish(size_t bucket) {
   while (summed_ <= bucket) {
     comm_.wait([&] { return all(summed_, &Progress::written); });
@@ -81,12 +81,12 @@ void CutStep::finish(size_t bucket) {
   comm_.wait([&] { return all(bucket, &Progress::read); });
 }
 
-// A dropped step ends before a run, on all ranks: what was written is summed.
+// A dropped step ends before a run, on all ranks: all written buckets are summed.
 void CutStep::finish_gradients(bool) {
   while (finished_ < sums_.buckets().size()) finish(finished_++);
 }
 
-// An owner's slice is read by others only in the gathers of later runs, or where it was written.
+// Other ranks read an owner's slice only in the gathers of later runs, or on the host that wrote it.
 bool CutStep::finish_update(bool finite) {
   executor_.store().packs().masters_written();
   const bool all_finite = !exchange_.any(!finite);

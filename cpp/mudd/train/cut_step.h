@@ -1,8 +1,7 @@
-// CutStep: the GradientSync of ranks that cut gradients and state, and where they are on several nodes the weights
-// (mesh.zero=3). In each graph run a bucket is summed as soon as all ranks have finished it: inside a node from
-// the planes of its ranks, between nodes by messages. Its owner keeps the sum over runs of its slice, and the
-// bucket's memory is taken for a later one. Gradients of experts that are dealt out are summed by those that hold
-// them.
+// CutStep: the GradientSync of ranks that shard gradients and state, and on several hosts the weights
+// (mesh.zero=3). In each graph run a bucket is summed as soon as all ranks have finished it: inside a host from
+// the buffers of its ranks, between hosts by messages. Its owner keeps the sum over runs of its slice, and a
+// later bucket reuses the memory. The ranks with the same sharded experts sum their gradients.
 #pragma once
 
 #include <atomic>
@@ -18,13 +17,14 @@ namespace mudd {
 
 class CutStep final : public GradientSync, private BatchSum {
  public:
-  // All processes construct it together. The executor's store is cut over all ranks, and so are its gradients.
+  // All processes construct it together. The executor's store is sharded across all ranks, and so are its
+  // gradients.
   CutStep(Executor& executor, GradientSums& sums, NodeGradients& gradients);
 
   Part part(int i) const override { return cut_.own(i); }
   const RowTotal* rows(int, int) const override { return nullptr; }
   void enter(dist::Phase phase, int64_t step) override { comm_.set_phase(phase, step); }
-  // Graphs hold messages, so a stop is agreed on before each run.
+  // Graphs exchange messages, so ranks agree on a stop before each run.
   bool stops(bool asked) override { return exchange_.any(asked); }
   void sum_run(std::span<double> values) override;
   BatchSum* batch_sum() override { return this; }
@@ -36,8 +36,8 @@ class CutStep final : public GradientSync, private BatchSum {
   bool finish_update(bool finite) override;
 
  private:
-  // Of a bucket, by the number of the graph run in which it has come so far: written by a rank, and read by it
-  // from all planes of the node.
+  // The progress of a bucket, as the index of the last graph run in which a rank wrote it, and read it from all
+  // buffers of the host.
   struct Progress {
     std::atomic<uint64_t> written, read;
   };
@@ -57,10 +57,10 @@ class CutStep final : public GradientSync, private BatchSum {
   RankSums over_ranks_;
   TotalsExchange exchange_;
   std::shared_ptr<dist::Window> progress_;
-  std::vector<RankSums::Messages> by_messages_;     // of each bucket
-  int run_ = 0;                                     // of the step
+  std::vector<RankSums::Messages> by_messages_;  // of each bucket
+  int run_ = 0;  // in the step
   uint64_t count_ = 0;                              // of graph runs so far
-  int written_uses_ = 0;                            // in this run
+  int written_uses_ = 0;  // in this run
   size_t written_ = 0, summed_ = 0, finished_ = 0;  // buckets in this run: written here, being summed, taken
 };
 

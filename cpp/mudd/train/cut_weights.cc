@@ -8,7 +8,7 @@
 namespace mudd {
 namespace {
 
-constexpr int64_t kWidth = 2;  // bytes of an element of a gather: numbers have two or four
+constexpr int64_t kWidth = 2;  // bytes of an element of a gather: weights have two or four
 
 }  // namespace
 
@@ -34,7 +34,7 @@ void CutWeights::wait_for_node(std::atomic<uint64_t> Progress::* count, uint64_t
 
 void CutWeights::post(std::span<const Wanted> wanted, std::byte* to) {
   const uint64_t turn = progress(comm_.node_rank()).posted.fetch_add(1, std::memory_order_acq_rel) + 1;
-  wait_for_node(&Progress::posted, turn);  // nobody of the node reads what was there
+  wait_for_node(&Progress::posted, turn);  // no rank of the host reads the previous content
   std::vector<dist::OwnedRange> pieces;
   for (const Wanted& w : wanted) {
     copy_own(w, to);
@@ -49,7 +49,7 @@ void CutWeights::post(std::span<const Wanted> wanted, std::byte* to) {
   on_their_way_.push_back(comm_.gather_between_nodes(to, kWidth, pieces));
 }
 
-// The own slice in the type that readers get.
+// Copy the own slice in the type of the readers.
 void CutWeights::copy_own(const Wanted& wanted, std::byte* to) const {
   const Part own = store_.cut()->own(wanted.parameter);
   if (own.size() == 0) return;

@@ -1,6 +1,6 @@
-// CutWeights: the WeightSource of ranks on several nodes that hold slices of the weights. What a graph asks for
-// comes into memory of the node: each rank copies its own slice there and gathers those of the ranks of its number
-// in other nodes, while the ranks of the node compute.
+// CutWeights: the WeightSource of ranks on several hosts that have slices of the weights. Weights for a graph
+// are gathered into shared memory of the host: each rank copies its slice there and gathers the slices of the
+// ranks with the same index on other hosts, while the ranks compute.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@ namespace mudd {
 
 class CutWeights final : public WeightSource {
  public:
-  // The store is cut over all ranks and holds the slices of this one; both outlive it. All ranks construct it
-  // together.
+  // The store is sharded across all ranks and has the slices of this one; both must outlive it. All ranks
+  // construct it together.
   CutWeights(ParamStore& store, dist::Comm& comm);
   ~CutWeights() override { store_.set_source(nullptr); }
   CutWeights(const CutWeights&) = delete;
@@ -30,7 +30,7 @@ class CutWeights final : public WeightSource {
   void await() override;
 
  private:
-  // Of a rank of the node: how often it has called post, and how many gathers have brought its part.
+  // The progress of a rank of the host: its calls of post(), and the gathers that have delivered its part.
   struct Progress {
     alignas(64) std::atomic<uint64_t> posted, arrived;
   };
@@ -41,7 +41,8 @@ class CutWeights final : public WeightSource {
   ParamStore& store_;
   dist::Comm& comm_;
   std::shared_ptr<dist::Window> progress_;
-  // Of graphs, of which one runs at a time: the last window is the largest, and serves new ones that need less.
+  // For graphs of which one runs at a time: the last window is the largest, and serves new graphs that need
+  // less.
   std::vector<std::shared_ptr<dist::Window>> windows_;
   int64_t largest_ = 0;
   std::deque<std::shared_ptr<dist::Pending>> on_their_way_;

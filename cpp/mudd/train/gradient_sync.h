@@ -1,6 +1,6 @@
-// GradientSync: what the processes of one run tell each other in a step, and which part of every parameter is
-// whose. It hears of each gradient that is final, so that sums over processes can start while backward goes on.
-// This class is that of a process alone, which has nobody to tell.
+// GradientSync: the communication between the processes of a run in a step, and the part of every parameter
+// that each process owns. It is notified of each final gradient, so that sums over processes can start while
+// backward continues. This base class is for a single process.
 #pragma once
 
 #include "mudd/dist/comm.h"
@@ -13,38 +13,41 @@ class GradientSync : public GradientObserver {
  public:
   explicit GradientSync(const Executor& executor) : executor_(executor) {}
 
-  // The elements of parameter i whose gradient is summed, and whose weights are updated, here; begin and end are
-  // borders of units (params/units.h).
+  // Return the elements of parameter i whose gradient is summed, and whose weights are updated, here; begin and
+  // end are borders of units (params/units.h).
   virtual Part part(int i) const {
     const ParamStore& store = executor_.store();
     const OwnSlices* cut = executor_.gradients().cut() ? store.cut() : nullptr;
     if (cut) return cut->own(i);
     return store.deals(i) ? store.parameters().held(i) : store.parameters().whole(i);
   }
-  // Of a use whose total is given by its rows: the total over all processes; null: whole in the flat plane.
+  // Return the total over all processes for a use with a row list; null: whole in the flat buffer.
   virtual const RowTotal* rows(int i, int use) const { return executor_.gradients().rows(i, use); }
 
-  // What this process does from now on, in which step: what others print of it when it fails or hangs.
+  // Set the activity and step of this process, which others print when it fails or hangs.
   virtual void enter(dist::Phase /*phase*/, int64_t /*step*/) {}
-  // Before each graph run: whether the step ends here, alike everywhere if the graph itself adds over the batch.
+  // Before each graph run: return whether the step ends here, equal on all ranks if the graph adds over the
+  // batch.
   virtual bool stops(bool asked) { return asked; }
-  // After each graph run: makes these numbers of its samples those of all processes, where they sum after each
-  // run.
+  // After each graph run: replace these sums of its samples by the sums over all processes, if they sum after
+  // each run.
   virtual void sum_run(std::span<double> /*values*/) {}
-  // How ops of the graph add over the whole batch.
+  // Return the adder for ops of the graph that add over the whole batch.
   virtual BatchSum* batch_sum() { return nullptr; }
 
   void finished(const GradientUse&) override {}
-  // Returns when the gradients of this step are summed over all processes; dropped: this one did not compute them.
+  // Return when the gradients of this step are summed over all processes; dropped: this process did not compute
+  // them.
   virtual void finish_gradients(bool /*dropped*/) {}
-  // Makes the totals those of the whole batch, alike everywhere.
+  // Replace the totals by the totals of the whole batch, equal on all ranks.
   virtual void exchange(StepTotals&) {}
-  // After the update. finite: of the weights written here; true if it is so everywhere. Those of other nodes may
-  // still be on their way: graphs wait for each parameter (ParamStore::await), all else after settle().
+  // After the update. finite: whether the weights written here are finite; returns true if they are on all
+  // ranks. Weights of other hosts may still be in transit: graphs wait for each parameter (ParamStore::await),
+  // other readers call settle().
   virtual bool finish_update(bool finite) { return finite; }
-  // Seconds for which graphs have waited for weights since the last update.
+  // Return the seconds for which graphs have waited for weights since the last update.
   virtual double seconds_of_waiting() const { return 0; }
-  // Returns when all weights are here. Called by all processes together.
+  // Return when all weights are here. All processes call it together.
   virtual void settle() {}
 
  protected:

@@ -10,7 +10,7 @@ void HeldExperts::list(int parameter, int64_t at, std::vector<dist::OwnedRange>&
   }
 }
 
-// The groups have aligned runs of shards, in the order of the holders: the sum goes on with the tree over shards.
+// The groups have aligned runs of shards, in holder order: the sum continues with the tree over shards.
 std::shared_ptr<dist::Pending> HeldExperts::sum(float* plane, const std::vector<Gradient>& gradients) {
   if (alone() || gradients.empty()) return nullptr;
   std::vector<dist::OwnedRange> pieces;

@@ -1,5 +1,5 @@
-// NodeGradients: the flat plane in which an executor sums its gradients, in memory that the processes of its node
-// can read. One for each executor.
+// NodeGradients: the flat buffer in which an executor sums its gradients, in memory that the processes of its
+// host can read. One for each executor.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class NodeGradients {
   NodeGradients(const NodeGradients&) = delete;  // memory() refers to it
   NodeGradients& operator=(const NodeGradients&) = delete;
 
-  // For ExecutorOptions::gradient_memory. All processes of the node construct their executors together.
+  // For ExecutorOptions::gradient_memory. All processes of the host construct their executors together.
   GradientMemory memory() {
     return [this](int64_t bytes) {
       window_ = comm_.window(bytes);
@@ -24,11 +24,11 @@ class NodeGradients {
     };
   }
   dist::Comm& comm() const { return comm_; }
-  // From which on a bucket of gradients is full: waiting for it costs little beside summing it, and the last one
-  // of backward is short.
+  // The size of a full gradient bucket: synchronization is cheap compared with its sum, and the last bucket of
+  // backward is short.
   static constexpr int64_t kBucketBytes = 4 << 20;
   int64_t bucket_bytes() const { return std::min(kBucketBytes, comm_.longest_message()); }
-  // The plane of a process of the node.
+  // Return the buffer of a process of the host.
   std::byte* plane(int node_rank) const { return window_->part(node_rank); }
 
  private:

@@ -26,14 +26,14 @@ Part RankSums::part(int parameter, int rank) const {
   return slices_.part(parameter, owner_of(comm_, rank / comm_.node_size(), rank % comm_.node_size()));
 }
 
-// Returns the part that this rank sums inside its node: its own and the parts of ranks of its number in other
-// nodes.
+// Return the part that this rank sums inside its host: its own and the parts of ranks with the same index on
+// other hosts.
 Part RankSums::part_of_nodes(int parameter) const {
   const int first = owner_of(comm_, 0, comm_.node_rank());
   return {parameter, slices_.part(parameter, first).begin, slices_.part(parameter, first + comm_.nodes() - 1).end};
 }
 
-// Returns whether a step gives only some of the rows of a use's gradient.
+// Return true if a step computes only some rows of a use's gradient.
 bool RankSums::is_table(const GradientUse& use) const {
   const Plan& plan = executor_.plan();
   return executor_.graph().nodes()[plan.schedule[use.position].node].node->gradient_rows(use.input) > 0;
@@ -58,7 +58,7 @@ void RankSums::by_messages(const GradientBucket& bucket, Messages& under_way) {
   of_experts(bucket, under_way);
 }
 
-// Of tables only rows that some sample has read are sent.
+// For tables, send only rows that a sample has read.
 void RankSums::between_nodes(const GradientBucket& bucket, Messages& under_way) const {
   std::vector<dist::OwnedRange> pieces, rows;
   for (int u = bucket.begin; u < bucket.end; ++u) {

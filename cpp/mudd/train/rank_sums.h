@@ -1,7 +1,7 @@
-// RankSums: the sums of gradients over the ranks of a run, one bucket at a time. Inside a node each part of a
-// gradient is summed by one rank, from the planes of all ranks by the tree of contracts 2, into that rank's plane.
-// Between nodes, ranks of the same number continue the tree by messages. Gradients of divided experts are summed
-// by the ranks that have the same experts. CutStep and SharedStep decide when a bucket is summed.
+// RankSums: the sums of gradients over the ranks of a run, one bucket at a time. Inside a host one rank sums
+// each part of a gradient, from the buffers of all ranks by the tree of contracts 2, into its own buffer.
+// Between hosts, ranks with the same index continue the tree by messages. Ranks with the same sharded experts
+// sum their gradients. CutStep and SharedStep decide when a bucket is summed.
 #pragma once
 
 #include <functional>
@@ -16,38 +16,39 @@ namespace mudd {
 
 class RankSums {
  public:
-  using Places = std::vector<GradientSums::TotalPlace>;          // of each use of the plan, in one plane
-  using Messages = std::vector<std::shared_ptr<dist::Pending>>;  // sums under way
+  using Places = std::vector<GradientSums::TotalPlace>;  // of each use of the plan, in one buffer
+  using Messages = std::vector<std::shared_ptr<dist::Pending>>;  // sums in progress
   using Skips = std::function<bool(const GradientUse&)>;
 
-  // slices: the owners are all ranks. The references outlive it.
+  // slices: the owners are all ranks. The references must outlive it.
   RankSums(const Executor& executor, NodeGradients& gradients, const Slices& slices, ExpertParts experts);
-  // Sets the places in the plane of each rank of the node.
+  // Set the places in the buffer of each rank of the host.
   void set_places(std::vector<Places> places) { places_ = std::move(places); }
-  // The places in this rank's plane.
+  // Return the places in this rank's buffer.
   Places own_places() const;
 
   HeldExperts& experts() { return experts_; }
   bool deals(int parameter) const { return experts_.deals(parameter); }
-  // The part of a parameter that a rank sums and updates.
+  // Return the part of a parameter that a rank sums and updates.
   Part part(int parameter, int rank) const;
   GradientSums::TotalPlace place(int node_rank, int use) const { return places_[node_rank][use]; }
-  // Element 0 of a use of the plan, in the plane of a rank of the node.
+  // Return element 0 of a use of the plan, in the buffer of a rank of the host.
   float* first(int node_rank, int use) const {
     return reinterpret_cast<float*>(gradients_.plane(node_rank) + places_[node_rank][use].offset);
   }
 
-  // Sums this rank's parts of a bucket and the parts of the ranks of its number in other nodes, from the planes of
-  // its node. All ranks of the node have written the bucket. skips: uses that are summed in another way.
+  // Sum this rank's parts of a bucket and the parts of the ranks with its index on other hosts, from the
+  // buffers of its host. All ranks of the host must have written the bucket. skips: uses that are summed in
+  // another way.
   void inside_node(const GradientBucket& bucket, const Skips& skips = {}) const;
-  // Starts the sums of a bucket that need messages, and appends them.
+  // Start the sums of a bucket that need messages, and append them.
   void by_messages(const GradientBucket& bucket, Messages& under_way);
 
  private:
   Part part_of_nodes(int parameter) const;
   bool is_table(const GradientUse& use) const;
   float* own_plane() const { return reinterpret_cast<float*>(gradients_.plane(comm_.node_rank())); }
-  // The first element of a use in this rank's plane.
+  // Return the first element of a use in this rank's buffer.
   int64_t own_element(int use) const { return first(comm_.node_rank(), use) - own_plane(); }
   void between_nodes(const GradientBucket& bucket, Messages& under_way) const;
   void of_experts(const GradientBucket& bucket, Messages& under_way);
@@ -57,7 +58,7 @@ class RankSums {
   dist::Comm& comm_;
   const Slices& slices_;
   HeldExperts experts_;
-  std::vector<Places> places_;  // [rank of the node]
+  std::vector<Places> places_;  // [rank of the host]
 };
 
 }  // namespace mudd

@@ -13,7 +13,7 @@ namespace mudd {
 
 namespace {
 
-constexpr int64_t kLanes = 16;  // sixteen chains: the compiler makes vectors of them, and none waits for the last
+constexpr int64_t kLanes = 16;  // sixteen chains: the compiler vectorizes them, and none waits for the previous addition
 
 void check_numbers(const float* x, int64_t n) {
   int32_t bad[kLanes] = {};
@@ -35,7 +35,7 @@ float largest(const float* x, int64_t n) {
   return *std::max_element(top, top + kLanes);
 }
 
-// The first place of a number that is there.
+// Return the first index of a value that occurs.
 int64_t first_of(const float* x, int64_t n, float value) { return std::find(x, x + n, value) - x; }
 
 }  // namespace

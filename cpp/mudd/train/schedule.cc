@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kSchedules[] = {"constant", "cosine", "linear", "wsd"};
 constexpr const char* kWarmups[] = {"next", "zero", "floor", "between"};
 
-// How far t is on the way from begin to end, in [0, 1].
+// Return the progress of t from begin to end, in [0, 1].
 double share(int64_t t, int64_t begin, int64_t end) {
   if (end <= begin) return 1;
   return std::min(1.0, static_cast<double>(t - begin) / static_cast<double>(end - begin));

@@ -28,7 +28,7 @@ SharedStep::SharedStep(const Executor& executor, NodeGradients& gradients, bool 
     if (ownership_.home(i) >= 0 && !over_ranks_.deals(i)) homes_[ownership_.home(i)].push_back(i);
 }
 
-// Tells all processes where the totals lie: their planes differ where one has few rows of a table and another
+// Exchange the places of the totals: buffers differ if one process has few rows of a table and another has
 // many.
 void SharedStep::read_places() {
   const RankSums::Places mine = over_ranks_.own_places();
@@ -62,7 +62,7 @@ void SharedStep::book_totals() {
     std::vector<RowGradient> leaves;
     for (int r = 0; r < comm_.node_size(); ++r) {
       RowGradient leaf = GradientSums::rows_at(p, gradients_.plane(r), over_ranks_.place(r, static_cast<int>(u)));
-      if (!by_rows(r)) {  // a whole table: every row is in its place
+      if (!by_rows(r)) {  // a whole table: every row is in place
         leaf.place = every_row_.data();
         leaf.values = over_ranks_.first(r, static_cast<int>(u));
       }
@@ -96,7 +96,7 @@ void SharedStep::finished(const GradientUse&) {
 void SharedStep::finish_gradients(bool dropped) {
   settle();  // parameters that this step has not read
   const auto& buckets = ownership_.buckets();
-  if (dropped)  // nobody shall wait: all hand in what they have, and the exchange ends the step
+  if (dropped)  // let no rank wait: all hand in their gradients, and the exchange ends the step
     for (size_t b = finished_here_; b < buckets.size(); ++b)
       finished_by(comm_.node_rank(), b).store(step_, std::memory_order_release);
   for (; summed_ < buckets.size(); ++summed_) {
@@ -117,7 +117,7 @@ void SharedStep::sum_bucket(size_t bucket) {
   over_ranks_.by_messages(b, by_messages_);
 }
 
-// Adds the sums over the shards of each rank of the group by the tree, where they stayed apart.
+// Add the sums over the shards of each rank of the group by the tree, if they stayed separate.
 void SharedStep::add_ranks(int use) {
   const int64_t stride = executor_.gradients().rank_stride(executor_.plan().gradients[use].parameter);
   if (stride == 0) return;

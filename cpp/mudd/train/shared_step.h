@@ -1,9 +1,8 @@
-// SharedStep: the GradientSync of data parallel training. Every process backpropagates its own shards into its own
-// plane. Inside a node each part of a gradient is summed by one rank, from all planes by the tree of contracts 2,
-// into that rank's plane, as soon as all have finished its bucket: nobody else reads or writes that part there.
-// Between nodes, ranks of the same number then go on with the tree, bucket by bucket, while backward goes on, and
-// give each other the new weights after the update. Gradients and new weights of experts that are dealt out go
-// among the ranks that hold the same ones.
+// SharedStep: the GradientSync of data parallel training. Every process backpropagates its shards into its own
+// buffer. As soon as all ranks of a host have finished a bucket, one rank sums each part of it, from all
+// buffers by the tree of contracts 2, into its own buffer, where only it uses that part. Between hosts, ranks
+// with the same index then continue the tree, bucket by bucket, while backward continues, and exchange the new
+// weights after the update. Ranks with the same sharded experts exchange their gradients and new weights.
 #pragma once
 
 #include <atomic>
@@ -20,8 +19,8 @@ namespace mudd {
 
 class SharedStep final : public GradientSync, private BatchSum, private Arrival {
  public:
-  // All processes construct it together. batch_sums: the graph adds over the batch, so stops are agreed on before
-  // every run. whole: see Ownership.
+  // All processes construct it together. batch_sums: the graph adds over the batch, so ranks agree on stops
+  // before every run. whole: see Ownership.
   SharedStep(const Executor& executor, NodeGradients& gradients, bool batch_sums,
              const std::function<bool(const Parameter&)>& whole);
   ~SharedStep() override { executor_.store().forget_arrival(this); }
@@ -56,19 +55,19 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   Ownership ownership_;
   RankSums over_ranks_;
   TotalsExchange exchange_;
-  // [parameter][use]; null where all processes have whole planes.
+  // [parameter][use]; null if all processes have whole buffers.
   std::vector<std::vector<std::unique_ptr<RowTotal>>> totals_;
-  std::vector<int32_t> every_row_;       // 0, 1, 2, ...: of a table that one process has whole and another by rows
+  std::vector<int32_t> every_row_;  // 0, 1, 2, ...: for a table that is whole in one process and a row list in another
   std::shared_ptr<dist::Window> flags_;  // the step in which a rank finished a bucket
   RankSums::Messages by_messages_;       // of all buckets
-  std::vector<std::vector<int>> homes_;  // parameters of each bucket, no dealt out stacks
+  std::vector<std::vector<int>> homes_;  // parameters of each bucket, without sharded stacks
   std::vector<std::shared_ptr<dist::Pending>> on_their_way_;  // weights of each bucket
-  size_t to_come_ = 0;                                        // buckets, the last first, as forward reads them
-  std::shared_ptr<dist::Window> arrived_;                     // the update of which a rank has a bucket's weights
+  size_t to_come_ = 0;  // buckets, the last first, in the order of forward
+  std::shared_ptr<dist::Window> arrived_;  // the update for which a rank has a bucket's weights
   uint64_t update_ = 0;
   double waited_ = 0;  // seconds, for weights, since the last update
   uint64_t step_ = 1;
-  int handed_in_ = 0;                      // uses that are final here
+  int handed_in_ = 0;  // uses that are final here
   size_t finished_here_ = 0, summed_ = 0;  // buckets
 };
 

@@ -1,4 +1,4 @@
-// How the weights that one node has updated reach the others (SharedStep).
+// The transfer of weights that one host has updated to the others (SharedStep).
 #include "mudd/base/stopwatch.h"
 #include "mudd/train/shared_step.h"
 
@@ -17,7 +17,7 @@ bool SharedStep::finish_update(bool finite) {
   return all_finite;
 }
 
-// Weights go bucket by bucket, the last one first: forward reads what backward finished last.
+// Send weights bucket by bucket, the last one first: forward reads first what backward finished last.
 void SharedStep::send_weights() {
   const ParamStore& store = executor_.store();
   ++update_;
@@ -37,7 +37,7 @@ void SharedStep::send_weights() {
   }
 }
 
-// Takes in what ranks of this number have sent; then waits for the other ranks of the node to do the same.
+// Receive the data of ranks with this index; then wait for the other ranks of the host to do the same.
 void SharedStep::receive_bucket(size_t bucket) {
   const auto arrived = [&](int rank) -> std::atomic<uint64_t>& {
     return reinterpret_cast<std::atomic<uint64_t>*>(arrived_->part(rank))[bucket];

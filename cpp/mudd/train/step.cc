@@ -7,7 +7,7 @@
 namespace mudd {
 namespace {
 
-// The gradient of every parameter that has one, in the order of the store; blocks are counted over whole
+// Return the gradient of every parameter that has one, in store order; blocks are counted over whole
 // parameters.
 std::vector<GradientPlanes> gradient_planes(const Executor& executor, const GradientSync& sync, int64_t* blocks) {
   const ParamStore& store = executor.store();

@@ -1,6 +1,6 @@
-// TrainStep: one optimizer update as one call (contracts 2, 3, 7, 21, 22), stage by stage: accumulate the
-// micro-batches, sum the gradients over processes, exchange the totals, judge them, clip, update. Nothing that is
-// saved changes before the verdict; after construction nothing is allocated.
+// TrainStep: one optimizer update as one call (contracts 2, 3, 7, 21, 22), in stages: accumulate the
+// micro-batches, sum the gradients over processes, exchange the totals, run the finite check, clip, update.
+// Saved state changes only after the finite check; no allocation after construction.
 #pragma once
 
 #include <cstdint>
@@ -19,38 +19,38 @@ struct TrainStepOptions {
   UpdateOptions update = {};
   double clip = 1.0;  // largest global gradient norm; 0: no clipping
   Normalize normalize = Normalize::valid;
-  uint64_t seed = 0;    // of what ops draw at random (StepInput)
+  uint64_t seed = 0;  // for random draws of ops (StepInput)
   BatchPart part = {};  // of this process
 };
 
 class TrainStep {
  public:
   // The executor's graph has inputs "inputs" and "targets" (i32[B,T] of one run) and keeps the summed values.
-  // sync: of the processes that share the batch, made for this executor; null: this one is alone.
+  // sync: for the processes that share the batch, created for this executor; null: a single process.
   TrainStep(Executor& executor, const SummedValues& values, const TrainStepOptions& options,
             std::shared_ptr<GradientSync> sync = nullptr);
 
-  // updates: optimizer updates accepted so far (Adam's t is one more). flags: what the report gives of any process
-  // that shares the batch.
+  // updates: optimizer updates accepted so far (Adam's t is one more). flags: reported if any process that
+  // shares the batch sets them.
   StepReport run(const StepInput& input, int64_t updates, double lr, const FillRun& fill,
                  const StepLimits& limits = {}, uint32_t flags = 0);
 
-  // Returns when all weights of the last update are here; by all processes together, before anything but another
-  // run reads them.
+  // Return when all weights of the last update are here. All processes call it together, before any reader
+  // except another run.
   void settle() { sync_->settle(); }
-  // The elements of parameter i that are updated here.
+  // Return the elements of parameter i that are updated here.
   Part part(int i) const { return sync_->part(i); }
 
   Executor& executor() { return executor_; }
 
-  // The sums of the last step's metrics, one after the other.
+  // Return the sums of the last step's metrics, in order.
   const std::vector<double>& metrics() const { return totals_.metrics; }
 
-  // Planes of the moments in the ParamStore, the first one first.
+  // Return the planes of the moments in the ParamStore, the first one first.
   const std::vector<int>& moments() const { return update_.moments(); }
   int64_t scratch_bytes() const { return update_.scratch_bytes(); }  // of the optimizer
-  // Seconds of the last step in which this process only exchanged with others: for the weights that its graphs
-  // read, after its backward, and after its update.
+  // Return the seconds of the last step in which this process only communicated: for the weights that its
+  // graphs read, after its backward, and after its update.
   double exposed_seconds() const { return exposed_seconds_; }
 
  private:

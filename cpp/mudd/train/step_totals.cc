@@ -46,7 +46,7 @@ StepReport judge(const StepTotals& totals, Normalize normalize, const StepLimits
   return report;
 }
 
-// As torch.nn.utils.clip_grad_norm_: the small constant keeps 0 / 0 away.
+// The same as torch.nn.utils.clip_grad_norm_: the small constant avoids 0 / 0.
 double clip_factor(double grad_norm, double limit) {
   return limit > 0 ? std::min(1.0, limit / (grad_norm + 1e-6)) : 1.0;
 }

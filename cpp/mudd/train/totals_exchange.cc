@@ -9,10 +9,10 @@
 namespace mudd {
 namespace {
 
-// Numbers of a record before the metrics.
+// Values of a record before the metrics.
 enum Scalar { kLoss, kCount, kAux, kSlots, kLeast, kMost, kStop, kFlags, kScalars };
 
-// Adds number `at` of every process's record by the tree.
+// Sum value `at` of every process's record by the tree.
 double tree_of(const std::vector<double>& records, int64_t width, int64_t at) {
   const int n = static_cast<int>(std::ssize(records) / width);
   shard_tree::Counter<double> sums;
@@ -33,7 +33,7 @@ TotalsExchange::TotalsExchange(const Executor& executor, dist::Comm& comm, PartO
   }
 }
 
-// Calls body(first, count) for each range of norm blocks that a rank has.
+// Call body(first, count) for each range of norm blocks of a rank.
 template <class Body>
 void TotalsExchange::over_blocks(int rank, Body body) const {
   for (int i = 0; i < executor_.store().parameters().count(); ++i) {

@@ -1,5 +1,5 @@
-// TotalsExchange: the one message of a step in which ranks tell each other what they have added up, so that all of
-// them judge the same totals (StepTotals).
+// TotalsExchange: the one message of a step in which ranks exchange their sums, so that all of them decide on
+// the same totals (StepTotals).
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace mudd {
 
 class TotalsExchange {
  public:
-  // The elements of a parameter whose gradient is summed by a rank.
+  // Returns the elements of a parameter whose gradient a rank sums.
   using PartOf = std::function<Part(int parameter, int rank)>;
 
   TotalsExchange(const Executor& executor, dist::Comm& comm, PartOf part);
 
-  // Makes the totals those of the whole batch, alike everywhere. summed: loss, count, auxiliary loss and metrics
-  // are so already.
+  // Replace the totals by the totals of the whole batch, equal on all ranks. summed: loss, count, auxiliary
+  // loss and metrics are global already.
   void run(StepTotals& totals, bool summed);
-  // Whether it is so on any rank.
+  // Return true if `here` is true on any rank.
   bool any(bool here);
-  // Makes the values their sums over ranks, by the tree.
+  // Replace the values by their sums over ranks, by the tree.
   void add(std::span<double> values);
 
  private:
@@ -38,8 +38,8 @@ class TotalsExchange {
   dist::Comm& comm_;
   PartOf part_;
   std::vector<int64_t> first_block_;      // of each parameter in the totals; -1: no gradient
-  std::vector<double> record_, records_;  // here, and of all processes
-  std::vector<double> sums_;              // of add, of all processes
+  std::vector<double> record_, records_;  // of this process, and of all
+  std::vector<double> sums_;  // for add, of all processes
   std::vector<char> flags_of_all_;
 };
 

@@ -9,7 +9,8 @@
 namespace mudd {
 namespace {
 
-// Finds the group of a parameter: the one that names it, else the first without names, else the number of groups.
+// Finds the group of a parameter: the one that names it, else the first without names, else the count of
+// groups.
 class GroupSearch {
  public:
   explicit GroupSearch(const std::vector<UpdateGroup>& groups) : rest_(groups.size()) {
@@ -77,7 +78,7 @@ void WeightUpdate::make_groups() {
   }
 }
 
-// A plane for each moment, of the parts of trained parameters that are updated here and whose optimizer keeps it.
+// Allocate a plane for each moment, for the parts of trained parameters that are updated here with it.
 void WeightUpdate::book_moments(const GradientSync& sync) {
   ParamStore& store = executor_.store();
   std::vector<Part> members[kMaxMoments];
@@ -97,8 +98,8 @@ void WeightUpdate::book_moments(const GradientSync& sync) {
   }
 }
 
-// What `part` has of matrix s of the stack that its parameter is (most are stacks of one): whole rows, or numbers
-// of a vector.
+// Add the part of matrix s in the stack of the parameter (most are stacks of one): whole rows, or elements of a
+// vector.
 void WeightUpdate::add_matrix(const GradientSync& sync, const Part& part, int64_t s) {
   const ParamStore& store = executor_.store();
   const GradientSums& sums = executor_.gradients();
@@ -140,7 +141,7 @@ void WeightUpdate::set_rates(Group& group, double lr) const {
     const Parameter& p = store.parameters().at(group.indices[k]);
     a.lr = lr * p.lr_scale;
     a.decay = (p.decay_independent ? schedule : a.lr) * group.weight_decay * p.decay_scale;
-    // Copies that decoding asked for since the last step are refreshed from now on.
+    // Refresh copies that decoding requested since the last step.
     const auto packed = [&](Pack how) -> std::byte* {
       std::byte* panels = store.packs().by_update(group.indices[k], how);
       const int64_t matrix = group.in_stack[k] - store.packs().first_matrix(group.indices[k]);

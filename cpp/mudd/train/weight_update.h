@@ -1,5 +1,5 @@
-// WeightUpdate: the last stage of a step. Every parameter with a gradient, its moments and its packed copies, by
-// the optimizer that takes it.
+// WeightUpdate: the last stage of a step. Updates every parameter with a gradient, its moments and its packed
+// copies, with the optimizer of its group.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace mudd {
 
-// An optimizer and what it updates.
+// An optimizer and its parameters.
 struct UpdateGroup {
   std::string optimizer = "adamw";
   OptionValues settings = {};
@@ -30,25 +30,25 @@ struct UpdateOptions {
   std::vector<int> moment_planes;  // of an earlier step of the same run; empty: new ones
 };
 
-// Says of a parameter whether its optimizer needs its matrices whole.
+// Return a function that is true for a parameter whose optimizer needs whole matrices.
 std::function<bool(const Parameter&)> whole_matrices(const UpdateOptions& options);
 
 class WeightUpdate {
  public:
-  // sync: says which part of each parameter is updated here.
+  // sync: has the part of each parameter that is updated here.
   WeightUpdate(Executor& executor, const UpdateOptions& options, const GradientSync& sync);
 
-  // updates: optimizer updates accepted so far (Adam's t is one more); grad_scale: what the summed gradients are
-  // multiplied with. False: a weight or moment that was written is not finite.
+  // updates: optimizer updates accepted so far (Adam's t is one more); grad_scale: the factor of the summed
+  // gradients. Return false if a written weight or moment is not finite.
   bool run(int64_t updates, double lr, double grad_scale);
 
-  // Planes of the moments in the ParamStore, the first one first.
+  // Return the planes of the moments in the ParamStore, the first one first.
   const std::vector<int>& moments() const { return moments_; }
   int64_t scratch_bytes() const { return scratch_.bytes(); }
 
  private:
-  // The matrices of an optimizer, or the rows of them that are updated here. indices: of their parameters in the
-  // store; in_stack: which matrix of its stack.
+  // The matrices of an optimizer, or their rows that are updated here. indices: of their parameters in the
+  // store; in_stack: the index of the matrix in its stack.
   struct Group {
     std::unique_ptr<Optimizer> optimizer;
     double weight_decay = 0;
