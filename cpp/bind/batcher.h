@@ -1,4 +1,4 @@
-// A source of batches as Python holds it, shared by bind_data.cc, bind_rows.cc and bind_step.cc.
+// The Python object of a batch source, for bind_data.cc, bind_rows.cc and bind_step.cc.
 #pragma once
 
 #include <memory>

@@ -18,7 +18,8 @@ namespace {
 
 py::object class_of(const char* name) { return py::module_::import("mudd_core.base.errors").attr(name); }
 
-// FormatError(file, offset, reason) lives in mudd_core.base.errors, so that Python code raises the same class.
+// FormatError(file, offset, reason) is defined in mudd_core.base.errors, so that Python code raises the same
+// class.
 void translate(std::exception_ptr raised) {
   try {
     if (raised) std::rethrow_exception(raised);

@@ -1,4 +1,4 @@
-// Comm: the ranks of a run as Python sees them.
+// Comm: the ranks of a run, for Python.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <pybind11/typing.h>
@@ -55,7 +55,7 @@ std::vector<std::unique_ptr<dist::Comm>> thread_ranks(int world, int node_size, 
   return dist::thread_ranks(world, node_size, options(debug, hang_timeout, chunk_bytes));
 }
 
-// Takes the transport out of the capsule; the capsule is empty then. Returns the Comm and a warning, or "".
+// Take the transport from the capsule, which is empty afterwards. Return the Comm and a warning, or "".
 std::pair<std::unique_ptr<dist::Comm>, std::string> join_ranks(const py::object& capsule, bool debug,
                                                                double hang_timeout, int64_t chunk_bytes,
                                                                std::string facts, double join_timeout) {

@@ -1,4 +1,4 @@
-// Executor: a planned graph, its values, its gradients and its tables as Python sees them.
+// Executor: a planned graph, its values, its gradients and its tables, for Python.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <pybind11/typing.h>
@@ -35,8 +35,8 @@ std::unique_ptr<Executor> make_executor(Graph& graph, ParamStore& store, std::ve
   o.gradient_rows = gradient_rows;
   if (cut_gradients) o.bucket_bytes = gradients ? gradients->get().bucket_bytes() : NodeGradients::kBucketBytes;
   if (gradients) o.gradient_memory = gradients->get().memory();
-  const Busy busy = bind::in_use(store);  // it may ask for packed copies
-  py::gil_scoped_release release;         // ranks that share weights construct theirs together
+  const Busy busy = bind::in_use(store);  // it may request packed copies
+  py::gil_scoped_release release;         // ranks that share weights construct their executors together
   return std::make_unique<Executor>(std::move(graph), store, std::move(losses), std::move(keep), o);
 }
 
@@ -61,7 +61,7 @@ py::object summed_gradient(const Executor& e, const std::string& name) {
   return array;
 }
 
-// Rows of the tables, as the stubs give their types.
+// Rows of the tables, with their types for the stubs.
 using BufferRows = py::typing::List<py::typing::Tuple<py::str, py::str, py::int_, py::int_, py::int_, py::int_>>;
 using CallRows = py::typing::List<py::typing::Tuple<py::str, py::str, py::float_, py::float_>>;
 using ProfileRows = py::typing::List<py::typing::Tuple<py::str, py::str, py::int_, py::float_, py::float_,
@@ -82,7 +82,7 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
   return bytes;
 }
 
-// Three matmuls of the same size for each one forward, where all gradients are computed.
+// Each forward matmul needs three of the same size if all gradients are computed.
 py::typing::Tuple<py::float_, py::float_, py::float_> step_flops(const Executor& e) {
   double computed = 0, all = 0, loss = 0;
   for (size_t i = 0; i < e.plan().schedule.size(); ++i) {
@@ -159,7 +159,8 @@ void bind_executor(py::module_& m) {
             const Tensor memory = bind::writable(array, spec.dtype, "attach", name.c_str());
             check(bind::shape_of(array) == spec.shape, "attach", name, ": expected ", spec.text());
             e.attach(name, memory.data);
-            py::setattr(self, ("attached " + name).c_str(), array);  // lives as long, or until the next one
+            py::setattr(self, ("attached " + name).c_str(),
+                        array);  // alive as long as the executor, or until the next one
           },
           py::arg("name"), py::arg("array"), "Gives an external input its memory: this array, written in place.")
       .def(

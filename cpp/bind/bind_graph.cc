@@ -1,4 +1,4 @@
-// Graph: what a model function records.
+// Graph: the record of a model function.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <pybind11/typing.h>

@@ -32,7 +32,7 @@ void translate(std::exception_ptr raised) {
   try {
     if (raised) std::rethrow_exception(raised);
   } catch (const mudd::io::IoError& e) {
-    // OSError(errno, text, file) becomes FileNotFoundError or another subclass, chosen by Python.
+    // Python chooses FileNotFoundError or another subclass for OSError(errno, text, file).
     const py::object error = py::reinterpret_borrow<py::object>(PyExc_OSError)(e.code(), e.what(), e.path());
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   }
@@ -54,20 +54,20 @@ std::uint64_t bytes_of(const py::buffer_info& info) {
   return static_cast<std::uint64_t>(info.size) * static_cast<std::uint64_t>(info.itemsize);
 }
 
-// (name, dtype, shape, buffer, or a function that gives it when its bytes are written)
+// (name, dtype, shape, buffer, or a function that returns it when its bytes are written)
 using PyTensor = std::tuple<std::string, std::string, std::vector<std::uint64_t>, py::object>;
 
 std::uint64_t bytes_of(const std::string& dtype, const std::vector<std::uint64_t>& shape) {
   const mudd::io::Dtype* known = mudd::io::find_dtype(dtype);
-  std::uint64_t bytes = known == nullptr ? 0 : known->width;  // the writer refuses what is unknown or too large
+  std::uint64_t bytes = known == nullptr ? 0 : known->width;  // the writer rejects unknown dtypes and large sizes
   for (const std::uint64_t size : shape) bytes *= size;
   return bytes;
 }
 
-template <typename Write>  // gets the sources
+template <typename Write>  // called with the sources
 ShardRecord with_sources(const std::vector<PyTensor>& tensors, Write&& write) {
-  std::vector<py::buffer_info> held;  // keeps every buffer exported, so nobody can resize it meanwhile
-  py::buffer_info made;               // of the function that was called last
+  std::vector<py::buffer_info> held;  // keeps every buffer exported, so that it cannot be resized
+  py::buffer_info made;               // the buffer of the last called function
   std::vector<TensorSource> sources;
   held.reserve(tensors.size());
   for (const auto& [name, dtype, shape, data] : tensors) {

@@ -1,4 +1,4 @@
-// The kernels in use: isa with detail. bind_base.cc has the isa without it.
+// The kernels in use: isa with detail. bind_base.cc has isa without it.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -14,7 +14,7 @@ namespace py = pybind11;
 
 namespace {
 
-// An argument that is True, or False, and nothing else: overloads by it have a return type each.
+// An argument that is exactly True, or exactly False: each overload has a separate return type.
 template <bool kValue>
 struct Exactly {};
 
@@ -31,7 +31,7 @@ namespace {
 // The level of each kernel, by its name.
 using Levels = std::map<std::string, std::string>;
 
-// The kernels of each op and optimizer. An op may have none.
+// Return the kernels of each op and optimizer. An op may have none.
 std::map<std::string, Levels> kernels_in_use() {
   std::map<std::string, Levels> found;
   const auto add = [&](const std::string& user, const std::vector<mudd::KernelName>& rows) {

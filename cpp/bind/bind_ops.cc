@@ -1,4 +1,4 @@
-// Immediate mode: one node on NumPy arrays. The typed, documented face of each op is mudd_core/ops.py.
+// Immediate mode: one node on NumPy arrays. The typed, documented interface of each op is mudd_core/ops.py.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -15,7 +15,7 @@ using namespace mudd;
 
 namespace {
 
-// An ImmediateCall with the arrays it works on: what the tape keeps for backward.
+// An ImmediateCall with its arrays, which the tape keeps for backward.
 class OpCall {
  public:
   OpCall(std::unique_ptr<Node> node, const py::list& inputs, std::vector<bool> wants, std::vector<int64_t> cuts,
@@ -35,7 +35,7 @@ class OpCall {
     StepInput step;
     step.cache_length = cache_length;
     call_ = std::make_unique<ImmediateCall>(std::move(node), specs_, std::move(wants), shards, step, compute);
-    // Shapes fit: only now is anything copied, for a broadcast view may name more numbers than memory holds.
+    // Copy only after the shapes are checked: a broadcast view may have more elements than fit into memory.
     held_.resize(inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i)
       in_.push_back(inputs[i].is_none() ? Tensor{} : input(static_cast<int>(i), inputs[i]));
@@ -92,8 +92,8 @@ class OpCall {
   int passes_gradient() const { return call_->node().passes_gradient(); }
 
  private:
-  // Weights and indices come without gaps, as in a parameter store or a batch; activations with their row stride.
-  // What the node writes into is taken as it is.
+  // Weights and indices are contiguous, as in a parameter store or a batch; activations have a row stride. An
+  // input that the node writes into is used without a copy.
   Tensor input(int i, const py::handle& array) {
     const Node& node = call_->node();
     const DType dtype = specs_[static_cast<size_t>(i)].dtype;
@@ -157,7 +157,7 @@ void bind_specs(py::module_& m) {
       py::return_value_policy::reference, "The declarations of all ops.");
 }
 
-// The start of adapters by PiSSA.
+// The start values of PiSSA adapters.
 void bind_principal(py::module_& m) {
   m.def(
       "principal_factors",

@@ -1,4 +1,4 @@
-// The tables of optimizers and roles, which Python makes its choices and checks from.
+// The tables of optimizers and roles, from which Python creates its choices and checks.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

@@ -1,4 +1,4 @@
-// Rows of documents, of a table, and packed ones.
+// Sequences from documents, from a table, and packed ones.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -57,7 +57,7 @@ std::unique_ptr<PySource> table_rows(const TokenFileSpec& file, const RowRule& r
   return std::make_unique<PySource>(std::make_unique<RowBatcher>(file, std::move(plan), rule, seq_len));
 }
 
-// Rows of documents that follow one another in `ids`, `counts[r]` of them a row.
+// Return sequences of consecutive documents in `ids`, `counts[r]` of them a sequence.
 std::unique_ptr<PySource> memory_rows(const py::array_t<int32_t, py::array::c_style>& ids, const Numbers& lengths,
                                       const Numbers& counts, const RowRule& rule, int64_t seq_len,
                                       int64_t vocab_size) {

@@ -1,4 +1,4 @@
-// What the training loop asks the core besides steps: learning rates and requests to stop.
+// Functions of the training loop other than steps: learning rates and stop requests.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

@@ -27,15 +27,15 @@ StepLimits step_limits(const Limits& limits) {
   return limits ? StepLimits{limits->first, limits->second} : StepLimits{};
 }
 
-// The memory of an input of ids, [samples, T].
+// Return the memory of an input of ids, [samples, T].
 Tensor ids(Executor& e, const char* name) {
   const ValueId v = e.input(name);
   check(v != kAbsent, "train_step", "graph: no input is called '", name, "'");
   return e.value(v);
 }
 
-// The memory of an input beside inputs and targets, null if neither graph nor source has it; Error if only one
-// has.
+// Return the memory of an input other than inputs and targets, null if neither graph nor source has it; Error
+// if only one has it.
 int32_t* rows_of(Executor& e, const char* name, bool given, const Tensor& inputs) {
   const bool wanted = e.input(name) != kAbsent;
   check(given == wanted, "train_step", name, ": the batcher ", given ? "gives it" : "does not give it",
@@ -47,7 +47,7 @@ int32_t* rows_of(Executor& e, const char* name, bool given, const Tensor& inputs
   return t.i32();
 }
 
-// Fills the inputs of a run from global sample `first` on.
+// Fill the inputs of a run from global sample `first`.
 void fill_from(bind::PySource& batcher, Executor& e, int64_t first) {
   BatchSource& source = *batcher.source;
   const Tensor inputs = ids(e, "inputs"), targets = ids(e, "targets");
@@ -79,7 +79,7 @@ struct Column {
   py::object hold;
 };
 
-// One array for every input of the graph, [batch_size, T] each.
+// Return one array for every input of the graph, [batch_size, T] each.
 std::vector<Column> columns_of(Executor& e, const py::dict& arrays, int64_t batch_size) {
   std::vector<Column> columns;
   for (const auto& [key, array] : arrays) {
@@ -166,7 +166,7 @@ void bind_step(py::module_& m) {
                                      .part = {.begin = first_sample, .batch = batch_size, .step = run_stride}};
             const SummedValues values{.loss = loss, .count = count, .aux = aux, .metrics = std::move(metrics)};
             const Busy busy(e.store().busy(), "train_step");
-            py::gil_scoped_release release;  // all ranks construct theirs together
+            py::gil_scoped_release release;  // all ranks construct their steps together
             std::shared_ptr<GradientSync> sync;
             if (gradients && e.gradients().cut())
               sync = std::make_shared<CutStep>(e, e.gradients(), gradients->get());

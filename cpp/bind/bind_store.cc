@@ -1,4 +1,4 @@
-// ParamStore: the weights and the optimizer's moments as Python sees them.
+// ParamStore: the weights and the optimizer's moments, for Python.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -24,13 +24,13 @@ using namespace mudd;
 
 namespace {
 
-// Where a plane has parameter i, and its type: in plane 0 that of the stored weights.
+// Return the address of parameter i in a plane, and its type: in plane 0 the type of the stored weights.
 Cells place_of(const ParamStore& s, int plane, int i) {
   if (plane == 0) return s.planes().weights(i).cells();
   return {s.planes().data(plane, i), s.planes().dtype(plane)};
 }
 
-// The node's memory as a store takes it; the windows live as long as the store.
+// Return shared memory of the host for a store; the windows live as long as the store.
 NodeShare share_of(std::shared_ptr<dist::NodeMemory> memory) {
   dist::Comm& comm = memory->comm();
   return {.rank = comm.node_rank(),
@@ -39,7 +39,7 @@ NodeShare share_of(std::shared_ptr<dist::NodeMemory> memory) {
           .barrier = [&comm] { comm.node_barrier(); }};
 }
 
-// The shape of a parameter, or of the part of it that a plane holds: rows of a matrix, numbers of a vector.
+// Return the shape of a parameter, or of its part in a plane: rows of a matrix, elements of a vector.
 std::vector<int64_t> held_shape(const ParamStore& s, int plane, int i) {
   const Parameter& p = s.parameters().at(i);
   const Part part = s.planes().held(plane, i);
@@ -59,14 +59,14 @@ py::object plane_view(py::object store, int plane, const std::string& name, bool
   return bind::view(at.data, held_shape(s, plane, i), at.type, std::move(store), writable);
 }
 
-// "[2, 8]": the text of a spec without its dtype.
+// Return "[2, 8]": the text of a spec without its dtype.
 std::string text_of(const std::vector<int64_t>& shape) {
   const std::string text = TensorSpec{shape, DType::f32}.text();
   return text.substr(text.find('['));
 }
 
-// The part of `given` that a plane holds of parameter i: all of it, or of a whole parameter some rows or numbers.
-// Error for another shape.
+// Return the part of `given` for a plane's part of parameter i: all of it, or some rows or elements of a whole
+// parameter. Error for another shape.
 Tensor held_rows(const ParamStore& s, int plane, int i, Tensor given, const std::vector<int64_t>& shape) {
   const Parameter& p = s.parameters().at(i);
   const std::vector<int64_t> expected = held_shape(s, plane, i);
@@ -95,14 +95,14 @@ void set_plane(ParamStore& s, int plane, const std::string& name, const py::obje
                              bind::shape_of(array, "set_parameter", name.c_str()));
   std::byte* to = static_cast<std::byte*>(at.data);
   const int64_t item = size_of(at.type);
-  // memmove: a checkpoint may have been read into this very memory.
+  // memmove: a checkpoint may have been read into this memory.
   for (int64_t r = 0; r < t.rows; ++r)
     std::memmove(to + r * t.cols * item, static_cast<const std::byte*>(t.data) + r * t.stride * item,
                  t.cols * item);
-  if (plane == 0 && s.share().size == 1) s.packs().repack(i);  // ranks repack together, when all have written
+  if (plane == 0 && s.share().size == 1) s.packs().repack(i);  // ranks repack together, after all have written
 }
 
-// Writes fp32 values into a weight of any type; returns how many were rounded to it.
+// Write fp32 values into a weight of any type; return the count of rounded values.
 int64_t set_values(ParamStore& s, const std::string& name, const py::object& array) {
   const int i = bind::index_of(s, name);
   if (s.parameters().at(i).stored == DType::f32) {
@@ -128,7 +128,7 @@ int64_t set_values(ParamStore& s, const std::string& name, const py::object& arr
   return rounded;
 }
 
-// The fp32 values of what is held of a weight, in memory of their own.
+// Return the local fp32 values of a weight, in separate memory.
 py::object values(const ParamStore& s, const std::string& name) {
   const Tensor w = s.planes().weights(bind::index_of(s, name));
   check(s.allocated() && !s.booked_only(), "parameters", "not allocated yet, or only booked for planning");
@@ -376,7 +376,7 @@ void bind_store(py::module_& m) {
   bind::Class<CutWeights>(m, "CutWeights",
                           "Brings weights of which each rank holds a slice to the graphs that read them.")
       .def(py::init([](ParamStore& store, dist::Comm& comm) {
-             py::gil_scoped_release release;  // all ranks construct theirs together
+             py::gil_scoped_release release;  // all ranks construct their stores together
              return std::make_unique<CutWeights>(store, comm);
            }),
            py::arg("store"), py::arg("comm"), bind::Keeps<2>(), bind::Keeps<3>());

@@ -9,8 +9,8 @@
 
 namespace mudd::bind {
 
-// A py::class_ that frees an object once if pybind11 has no memory to register it: without this, the caller's
-// unique_ptr and the half-made Python object both free it (docs/decisions/own.md, "py::class_ is wrapped").
+// A py::class_ that frees an object once if pybind11 has no memory to register it: otherwise the caller's
+// unique_ptr and the incomplete Python object both free it (docs/decisions/own.md, "py::class_ is wrapped").
 template <typename T, typename... Options>
 class Class : public pybind11::class_<T, Options...> {
  public:
@@ -27,7 +27,7 @@ class Class : public pybind11::class_<T, Options...> {
       register_(object, holder);
     } catch (...) {
       auto place = object->get_value_and_holder(pybind11::detail::get_type_info(typeid(T)));
-      // With a holder the caller frees the value; without one the value is the object's own.
+      // With a holder the caller owns the value, else the object does.
       if (!holder && object->owned) delete place.template value_ptr<T>();
       place.value_ptr() = nullptr;
       throw;
@@ -37,13 +37,13 @@ class Class : public pybind11::class_<T, Options...> {
   static inline void (*register_)(pybind11::detail::instance*, const void*) = nullptr;
 };
 
-// Keeps argument `Argument` (self is 1) alive as long as the object that the constructor makes. For
-// py::keep_alive<1, Argument>, which ends the process if there is no memory to note the argument.
+// Keeps argument `Argument` (self is 1) alive as long as the constructed object. Replaces py::keep_alive<1,
+// Argument>, which ends the process if there is no memory to note the argument.
 template <size_t Argument>
 struct Keeps {};
 
-// The constructor of T with these arguments. py::init<Arguments...> registers the object outside pybind11's
-// try block, where std::bad_alloc ends the process.
+// Return the constructor of T with these arguments. py::init<Arguments...> registers the object outside
+// pybind11's try block, where std::bad_alloc ends the process.
 template <typename T, typename... Arguments>
 auto init() {
   return pybind11::init(

@@ -11,7 +11,7 @@
 namespace mudd::bind {
 namespace {
 
-// The node outlives the interpreter's attention: its Python objects are touched only with the GIL held.
+// The node may outlive the interpreter's references: its Python objects are used only with the GIL held.
 class CustomNode : public Node {
  public:
   CustomNode(py::object forward, py::object backward, std::vector<bool> whole)
@@ -99,13 +99,13 @@ class CustomNode : public Node {
     return a;
   }
 
-  // A value whose first axis is the samples, so that a shard is a run of its rows.
+  // Return true for a value whose first axis is the samples, so that a shard is a range of its rows.
   static bool has_samples(const TensorSpec& spec, const Shards& shards) {
     return spec.shape.size() >= 2 && spec.shape[0] % shards.samples() == 0;
   }
 
-  // Calls of the functions: one for each shard, so that no bit depends on how a batch is dealt out; or one where
-  // the values are not cut along samples.
+  // Return the count of calls of the functions: one for each shard, so that no bit depends on how a batch is
+  // sharded; or one if the values cannot be split along samples.
   int parts(const Run& run) const { return cuttable_ ? run.shards().count() : 1; }
 
   TensorSpec cut(const Run& run, const TensorSpec& spec, int part) const {
@@ -135,7 +135,7 @@ class CustomNode : public Node {
     return a;
   }
 
-  // What backward takes: the gradients of the outputs, zeros where nobody used one, then the inputs.
+  // Return the arguments of backward: the gradients of the outputs, zeros for unused ones, then the inputs.
   py::list gradients_and_inputs(const Run& run, int part) const {
     py::list given;
     for (size_t i = 0; i < outputs_.size(); ++i) {
@@ -163,7 +163,8 @@ class CustomNode : public Node {
     return copied;
   }
 
-  // Adds the gradients of an input that every shard reads, by the tree over shards, and puts them where they go.
+  // Add the gradients of an input that every shard reads, by the tree over shards, and write them to their
+  // output.
   void finish(std::vector<std::vector<float>>& sums, const Run& run, int i) const {
     shard_tree::pairs(static_cast<int>(sums.size()), [&](int left, int right) {
       for (size_t k = 0; k < sums[left].size(); ++k) sums[left][k] += sums[right][k];

@@ -11,9 +11,9 @@
 namespace mudd::bind {
 
 // forward(*inputs) -> array or tuple of arrays (float32). backward(dout..., *inputs) -> tuple, one gradient per
-// input (None for inputs without). Shapes of the outputs are found by one call on zeros when the node is made.
-// Where first axes are the samples, the functions are called once for each logical shard, and the gradients of
-// weights are added by the tree over shards (contracts 2). whole: inputs that are never cut, beside parameters.
+// input (None for inputs without). One call on zeros finds the output shapes when the node is created. If first
+// axes are the samples, the functions are called once for each logical shard, and the gradients of weights are
+// added by the tree over shards (contracts 2). whole: inputs that are never split, in addition to parameters.
 std::unique_ptr<Node> custom_node(pybind11::object forward, pybind11::object backward,
                                   std::vector<bool> whole = {});
 

@@ -1,6 +1,5 @@
-// _h5: HDF5 files for token caches and exports, in a module of its own, so that the core links no HDF5 and a
-// process that opens no cache loads none. Python must load it with local scope (its default): see
-// docs/data.md, 2.
+// _h5: HDF5 files for token caches and exports. A separate module, so that the core links no HDF5 and a process
+// without a cache loads none. Python must load it with local scope (its default): see docs/data.md, 2.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/typing.h>
@@ -62,7 +61,7 @@ void write_array(DatasetFile& file, const std::string& name, const py::array& da
 }
 
 py::array read_array(const DatasetFile& file, const std::string& name, int64_t first, int64_t count) {
-  const DatasetPlace where = file.stored(name);  // before memory is taken for it
+  const DatasetPlace where = file.stored(name);  // checked before the allocation
   if (count < 0) count = where.count - first;
   mudd::check(first >= 0 && count >= 0 && first <= where.count - count, "h5", "dataset '", name,
               "': expected a range in [0, ", where.count, "), got ", count, " from ", first);

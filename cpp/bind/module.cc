@@ -1,4 +1,4 @@
-// The list of what _core holds; bindings convert, release the GIL and call, nothing else.
+// The bindings of _core: they convert arguments, release the GIL and call the core.
 #include <pybind11/pybind11.h>
 
 #include "mudd/base/test_build.h"
@@ -29,13 +29,13 @@ PYBIND11_MODULE(_core, m) {
   bind_peak(m);
   bind_run(m);
   bind_io(m);
-  bind_dist(m);  // before those whose signatures name a Comm
+  bind_dist(m);  // before bindings with a Comm in their signatures
   bind_store(m);
   bind_graph(m);
   bind_executor(m);
   bind_ops(m);
   bind_sample(m);
-  bind_data(m);  // before bind_step, whose signatures name the batcher
+  bind_data(m);  // before bind_step, which has the batcher in its signatures
   bind_rows(m);
   bind_optim(m);
   bind_step(m);

@@ -1,5 +1,5 @@
-// _mpi: the transport over Open MPI, in a module of its own, so that the core links no MPI and only processes
-// that a launcher started load it.
+// _mpi: the transport over Open MPI. A separate module, so that the core links no MPI and only processes from a
+// launcher load it.
 #include <pybind11/pybind11.h>
 
 #include "mudd/dist/comm_mpi.h"
@@ -9,7 +9,7 @@ using namespace mudd::dist;
 
 namespace {
 
-// _core takes the pointer out and renames the capsule; what nobody took goes with it.
+// _core takes the pointer and renames the capsule; an unused pointer is freed with the capsule.
 void drop(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, kTransportCapsule))
     delete static_cast<Transport*>(PyCapsule_GetPointer(capsule, kTransportCapsule));

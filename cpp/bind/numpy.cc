@@ -8,7 +8,7 @@
 namespace mudd::bind {
 namespace {
 
-// The C API table is filled on first use, in the interpreter that runs us.
+// The C API table is filled on first use, in the current interpreter.
 void need_numpy() {
   static const bool ready = [] {
     if (_import_array() < 0) throw py::error_already_set();
@@ -44,8 +44,8 @@ void check_dtype(PyArrayObject* a, DType dtype, const char* where, const char* n
                     std::string(got));
 }
 
-// All axes but the last flatten to rows `stride` elements apart, and the last is contiguous. The stride of an axis
-// of one entry means nothing.
+// Return true if all axes but the last flatten to rows `stride` elements apart, and the last is contiguous. The
+// stride of an axis of one entry does not matter.
 bool flattens(PyArrayObject* a, int64_t item, int64_t* stride) {
   const int n = PyArray_NDIM(a);
   if (n == 0) return false;
@@ -54,7 +54,7 @@ bool flattens(PyArrayObject* a, int64_t item, int64_t* stride) {
   if (shape[n - 1] > 1 && strides[n - 1] != item) return false;
   if (!PyArray_ISALIGNED(a)) return false;
   *stride = shape[n - 1];
-  npy_intp next = -1;  // stride that continues the rows so far
+  npy_intp next = -1;  // expected stride of the next outer axis
   for (int i = n - 2; i >= 0; --i) {
     if (shape[i] == 1) continue;
     if (next < 0) {

@@ -1,5 +1,5 @@
-// Arrays across the border, by NumPy's own C API: views that share memory and keep their owner alive.
-// numpy.cc is the only file that sees the NumPy headers; everything else includes this one.
+// Array conversion with NumPy's C API: views that share memory and keep their owner alive. numpy.cc is the only
+// file with the NumPy headers; everything else includes this one.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -13,15 +13,15 @@ namespace mudd::bind {
 
 namespace py = pybind11;
 
-// A view of memory that `owner` keeps alive. Read-only unless `writable`. bfloat16 comes as uint16 words.
+// Return a view of memory that `owner` keeps alive. Read-only unless `writable`. bfloat16 is viewed as uint16.
 py::object view(void* data, const std::vector<int64_t>& shape, DType dtype, py::object owner, bool writable);
-// A new array of its own memory (64-byte aligned by NumPy's allocator or not: kernels do not care).
+// Return a new array (of any alignment: kernels do not require 64 bytes).
 py::object empty(const std::vector<int64_t>& shape, DType dtype);
 
-// The array behind `object` as a Tensor: rows of the last axis, which must be contiguous; all other axes must
-// flatten to one stride, else a contiguous copy is made. `holder` receives the array to keep alive.
-// dense: a copy also where rows have gaps between them.
-// Wrong dtype: TypeError naming `where` and `name`. float64 input is refused for f32 unless it is a scalar array.
+// Return the array `object` as a Tensor: rows of the last axis, which must be contiguous; all other axes must
+// flatten to one stride, else a contiguous copy is made. `holder` receives the array to keep alive. dense: copy
+// also if rows have gaps between them. Wrong dtype: TypeError with `where` and `name`. float64 is rejected for
+// f32 unless it is a scalar array.
 Tensor tensor(const py::handle& object, DType dtype, const char* where, const char* name, py::object* holder,
               bool dense = false);
 // The same, for memory that will be written: no copies, must be writable and C-contiguous.

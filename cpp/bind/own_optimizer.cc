@@ -14,7 +14,7 @@
 namespace mudd::bind {
 namespace {
 
-// Never destroyed: the function outlives the interpreter's end.
+// Never destroyed: the function outlives the interpreter.
 struct OwnSpec : OptimizerSpec {
   py::object update;
   std::vector<std::string> moment_names;
@@ -89,7 +89,7 @@ class OwnOptimizer final : public Optimizer {
     else std::memcpy(p.m, from, size * sizeof(float));
   }
 
-  // Copies what the function has made; whether all of it is finite. Error for another shape.
+  // Copy the result of the function; return true if all of it is finite. Error for another shape.
   bool put(const py::handle& made, const char* name, const std::vector<int64_t>& shape, int64_t size,
            float* to) const {
     const char* where = own_.name.c_str();

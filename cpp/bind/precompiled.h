@@ -1,4 +1,4 @@
-// Headers that the files of the extension modules share. text.h must come before all others (see there).
+// Headers that the files of the extension modules share. text.h must be the first (see there).
 #pragma once
 
 #include "text.h"

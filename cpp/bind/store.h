@@ -1,4 +1,4 @@
-// What several bindings ask of the parameter store.
+// Functions on the parameter store for several bindings.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -10,7 +10,7 @@
 
 namespace mudd::bind {
 
-// The number of a parameter; KeyError for an unknown name.
+// Return the index of a parameter; KeyError for an unknown name.
 inline int index_of(const ParamStore& store, const std::string& name) {
   const int i = store.parameters().find(name);
   if (i < 0) throw pybind11::key_error(name);

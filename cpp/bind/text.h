@@ -1,12 +1,12 @@
-// Text from Python. All files of the extension modules include it first (python.cmake).
+// Strings from Python. All files of the extension modules include this first (python.cmake).
 #pragma once
 
 #include <pybind11/cast.h>
 
 namespace pybind11::detail {
 
-// A str that UTF-8 cannot hold (half of a surrogate pair) is a ValueError, also inside a list or a dict; pybind11
-// would call it a wrong type, or a RuntimeError where it is cast by hand.
+// A str that UTF-8 cannot encode (half of a surrogate pair) is a ValueError, also inside a list or a dict;
+// pybind11 would raise TypeError, or RuntimeError for an explicit cast.
 template <>
 struct type_caster<std::string> : string_caster<std::string> {
   bool load(handle source, bool convert) {

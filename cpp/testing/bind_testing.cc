@@ -39,7 +39,7 @@ void bind_testing(py::module_& core) {
       .def_property_readonly("points", &FaultFiles::points)
       .def_property_readonly("log", &log_of,
                              "(call, path, to, data, offset) of each call that changed something.");
-  // The caller keeps the object alive until it has put None back.
+  // The caller keeps the object alive until it has set None again.
   m.def(
       "use_files", [](FaultFiles* faults) { mudd::io::set_files(faults); }, py::arg("faults").none(true),
       "All later file calls go through `faults`; None restores the system's.");

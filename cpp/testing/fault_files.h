@@ -1,5 +1,5 @@
-// FileOps for tests: passes every call on to another FileOps, writes it down, and fails, shortens or stops at
-// the n-th one. The log is what crash replay cuts, drops and reorders.
+// FileOps for tests: passes every call to another FileOps, records it, and fails, shortens or stops at the n-th
+// one. The crash replay truncates, drops and reorders the log.
 #pragma once
 
 #include <mutex>
@@ -9,8 +9,8 @@
 
 namespace mudd::io {
 
-// One call that changed something on disk, in the order it was made. `path` is the file's also where the call
-// itself had a descriptor; `to` is set by rename and exchange, `data` and `offset` by write.
+// One call that changed the disk, in order. `path` is the file's path, also for calls with a descriptor; `to`
+// is set by rename and exchange, `data` and `offset` by write.
 struct FileCall {
   std::string call;  // create, write, fsync, fsync_dir, rename, exchange, unlink, mkdir, rmdir
   std::string path;
@@ -26,8 +26,8 @@ class FaultFiles final : public FileOps {
   // Calls are counted from 1, all kinds together (close and reached are not counted: they cannot lose data).
   void fail_at(std::uint64_t nth, int code);  // that call throws IoError(code) and does nothing
   void stop_at(std::uint64_t nth);            // that call and all later ones fail with EIO: the process is "dead"
-  void shorten_at(std::uint64_t nth);         // that write or pread moves half of its bytes, a legal outcome
-  void shrink_free_space(std::uint64_t bytes);  // what free_space answers from now on
+  void shorten_at(std::uint64_t nth);         // that write or pread moves half of its bytes, which is legal
+  void shrink_free_space(std::uint64_t bytes);  // the result of free_space from now on
   void refuse_exchange();                       // as on a file system that cannot exchange
 
   std::uint64_t count() const { return count_; }
@@ -62,7 +62,7 @@ class FaultFiles final : public FileOps {
     std::uint64_t written = 0;
   };
 
-  std::mutex mutex_;  // ranks as threads write at once
+  std::mutex mutex_;  // ranks as threads write concurrently
   FileOps& inner_;
   std::uint64_t count_ = 0;
   std::uint64_t fail_at_ = 0;

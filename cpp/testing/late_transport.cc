@@ -58,7 +58,7 @@ class LateTransport final : public Transport {
     return last_;
   }
 
-  // Posts receives in the order of their calls: messages with equal ends and tag arrive in order.
+  // Post receives in the order of their calls: messages with equal ends and tag arrive in order.
   void post_due() {
     for (auto& [number, open] : open_) {
       if (open.posted) continue;

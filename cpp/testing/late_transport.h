@@ -1,5 +1,5 @@
-// Late transport: passes every call on to another transport, and delivers each message some time after its
-// receive, whose memory is NaN until then. It shows who reads memory before the message has arrived.
+// Late transport: passes every call to another transport, and delivers each message some time after its
+// receive, whose memory is NaN until then. It reveals reads before the message has arrived.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace mudd::dist {
 
-// The transport with every receive `seconds` late.
+// Return the transport with every receive `seconds` late.
 std::unique_ptr<Transport> make_late(std::unique_ptr<Transport> transport, double seconds);
 
 }  // namespace mudd::dist

@@ -8,7 +8,7 @@
 
 namespace mudd::dist {
 
-// One rank's end. A request is the number of its message among those with equal ends and tag.
+// One rank's end. A request is the index of its message among messages with equal ends and tag.
 class RecordTransport final : public Transport {
  public:
   RecordTransport(Record& record, int rank) : record_(record), rank_(rank) {}
@@ -113,7 +113,7 @@ bool Record::all_matched() const {
 
 namespace {
 
-// What a rank has done so far: when it may post messages of a round, and when its ports are free.
+// The progress of a rank: when it may post messages of a round, and when its ports are free.
 struct Port {
   int round = 0;
   double posts = 0, ends = 0, out = 0, in = 0;  // seconds; ends: of the messages of this round
@@ -127,7 +127,7 @@ struct Port {
 
 }  // namespace
 
-// Messages are in an order in which both ends have been posted, so a rank's rounds come one after the other.
+// Messages are ordered by the posting of both ends, so the rounds of a rank are in order.
 double replay(const std::vector<RecordedMessage>& messages, int ranks, double latency, double bandwidth) {
   std::vector<Port> ports(static_cast<size_t>(ranks));
   double last = 0;

@@ -10,8 +10,8 @@ namespace mudd {
 // The inputs of a source in addition to `inputs` and `targets`.
 struct BatchParts {
   bool positions = false;  // of a token in its document
-  bool segments = false;  // documents of a sequence; a token attends inside its segment
-  bool key_mask = false;  // 0: hidden from attention
+  bool segments = false;   // documents of a sequence; a token attends inside its segment
+  bool key_mask = false;   // 0: hidden from attention
 };
 
 // The destination of sequences: arrays [n, T]. A null pointer skips that part; inputs and targets are required.

@@ -65,7 +65,7 @@ class PackedRows final : public RowPlan {
   DocumentTable documents_;
   PackOptions options_;
   std::vector<int64_t> starts_;             // of turns 0, 1, ...; -1: the worker has ended
-  std::vector<int64_t> tail_;  // turns of batches after the first skipped turn
+  std::vector<int64_t> tail_;               // turns of batches after the first skipped turn
   int64_t before_tail_ = 0;                 // batches before it; turn and batch are equal there
   size_t saved_ = 0;                        // starts in the file
   int64_t packed_ = -1;                     // the turn that `rows_` contains

@@ -23,9 +23,9 @@ enum class RowShift : uint8_t { next, inside, behind_bos, packed };
 
 struct RowRule {
   RowShift shift = RowShift::next;
-  int32_t pad_id = 0;  // after the ids of a short sequence
+  int32_t pad_id = 0;       // after the ids of a short sequence
   int32_t bos_id = 0;       // behind_bos
-  int32_t stop_id = -1;  // behind_bos: is a target once
+  int32_t stop_id = -1;     // behind_bos: is a target once
   int32_t ignored_id = -1;  // next: never a target
   bool pad_counts = false;  // next: padding is a target
 };
@@ -48,7 +48,7 @@ class RowBatcher final : public BatchSource {
   std::unique_ptr<RowPlan> plan_;
   RowRule rule_;
   std::vector<TokenRange> pieces_;
-  std::vector<int32_t> ids_;  // of the sequence, with its padding: T + 1 for `next`, else T
+  std::vector<int32_t> ids_;        // of the sequence, with its padding: T + 1 for `next`, else T
   std::vector<int32_t> positions_;  // of `packed`
   std::vector<int32_t> segments_;
 };

@@ -1,5 +1,5 @@
-// Token ids of one split, read in place from a contiguous range of a file: the ids dataset of the HDF5 cache, whose
-// byte offset comes from `_h5`. This file does not use HDF5.
+// Token ids of one split, read in place from a contiguous range of a file: the ids dataset of the HDF5 cache,
+// whose byte offset comes from `_h5`. This file does not use HDF5.
 //
 // Reads are positional (pread from the page cache, about a microsecond a sequence) instead of mapped: a file that
 // shrinks is then a FormatError and not a SIGBUS. Every block of 1 MiB is compared with its CRC-32C before its
@@ -21,7 +21,7 @@ struct TokenFileSpec {
   int64_t offset = 0;                // of the first id, in bytes from the start of the file
   int64_t count = 0;                 // ids
   int width = 2;                     // bytes of an id: 2 (uint16) or 4 (uint32), little endian
-  int64_t vocab_size = 0;  // ids are in [0, vocab_size)
+  int64_t vocab_size = 0;            // ids are in [0, vocab_size)
   std::vector<uint32_t> block_crcs;  // one for each block of kTokenBlockBytes, the last one shorter
 };
 

@@ -70,7 +70,7 @@ struct OwnedRange {
 
 // Bytes to, or from, a member of an exchange.
 struct Piece {
-  int member = 0;  // number among the members
+  int member = 0;  // index among the members
   std::byte* data = nullptr;
   int64_t bytes = 0;
 };
@@ -89,9 +89,9 @@ class Pending {
 
 struct CommOptions {
   bool debug = false;             // compare call sites of collectives
-  double hang_timeout = 0;        // seconds without a sign of life until the job ends with 70; 0: never
+  double hang_timeout = 0;        // seconds without a sign of life before the job exits with code 70; 0: never
   int64_t chunk_bytes = 1 << 30;  // largest message
-  std::string facts;              // processes: lines "name=value", equal on all ranks, or the job does not start
+  std::string facts;              // processes: lines "name=value"; if ranks differ, the job does not start
   double join_timeout = 60;       // processes: seconds for all ranks to join
   // Thread ranks: wraps each rank's transport; for tests.
   std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> wrap;

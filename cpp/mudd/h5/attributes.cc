@@ -27,9 +27,9 @@ std::string DatasetFile::text(const std::string& name) const {
   const Handle type = owned(H5Aget_type(attribute.get()), H5Tclose, "text type");
   const size_t size = H5Tget_size(type.get());
   const Handle space = owned(H5Aget_space(attribute.get()), H5Sclose, "dataspace");
-  // The library writes as many strings as the attribute has, past the end of our buffer; ours have one.
+  // The library writes all strings of the attribute, past the end of the buffer; this project writes one.
   const bool one = H5Sget_simple_extent_npoints(space.get()) == 1;
-  // A variable-length text would hand us a pointer of the library; ours have a fixed length.
+  // For a variable-length string the library would return its own pointer; this project writes fixed lengths.
   if (!one || H5Tget_class(type.get()) != H5T_STRING || H5Tis_variable_str(type.get()) != 0 ||
       size > (size_t{1} << 20))
     bad("attribute '" + name + "' is not one text of at most 1 MiB");

@@ -44,7 +44,7 @@ hid_t DatasetFile::id() const {
   return file_.get();
 }
 
-// Groups made by the library on the way to a dataset would carry time stamps, so we make them.
+// Create groups explicitly: the library would add time stamps to groups that it creates for a dataset.
 void DatasetFile::make_group(const std::string& name) {
   if (has(name)) return;
   const Handle creation = owned(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, "group list");
@@ -116,7 +116,7 @@ DatasetPlace DatasetFile::place(const std::string& name) const {
   where.type = *type;
   const haddr_t offset = H5Dget_offset(data.get());
   const bool contiguous = H5Pget_layout(creation.get()) == H5D_CONTIGUOUS && offset != HADDR_UNDEF;
-  H5Eclear2(H5E_DEFAULT);  // an undefined offset leaves a message behind
+  H5Eclear2(H5E_DEFAULT);  // an undefined offset leaves a message on the error stack
   where.offset = contiguous ? static_cast<int64_t>(offset) : -1;
   return where;
 }

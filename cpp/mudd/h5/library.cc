@@ -14,7 +14,7 @@ struct ElementRow {
   hid_t (*id)();
 };
 
-// The predefined ids are macros over variables that H5open sets, hence functions.
+// The predefined ids are macros over variables that H5open sets, so these are functions.
 const std::array<ElementRow, 8> kElements = {{
     {Element::u8, 1, [] { return H5T_STD_U8LE; }},
     {Element::u16, 2, [] { return H5T_STD_U16LE; }},
@@ -56,7 +56,7 @@ std::string library_error() {
       },
       &text);
   H5Eclear2(H5E_DEFAULT);
-  // Of an error of the system the library prints a page, in several lines: keep the system's words.
+  // For a system error the library returns several lines: keep the system's text.
   constexpr std::string_view marker = "error message = '";
   if (const size_t begin = text.find(marker); begin != std::string::npos)
     text = text.substr(begin + marker.size(), text.find('\'', begin + marker.size()) - begin - marker.size());

@@ -1,4 +1,4 @@
-// The HDF5 C API in our terms: ids that close themselves, element types, errors as exceptions.
+// C++ wrappers of the HDF5 C API: ids that close themselves, element types, errors as exceptions.
 #pragma once
 
 #include <hdf5.h>
@@ -10,7 +10,7 @@
 
 namespace mudd::h5 {
 
-// Element types of datasets; little endian whatever the machine.
+// Element types of datasets; little endian on every machine.
 enum class Element : uint8_t { u8, u16, u32, u64, i32, i64, f32, f64 };
 
 int64_t width_of(Element type);  // bytes
@@ -33,12 +33,12 @@ class Handle {
   Closer closer_ = nullptr;
 };
 
-// Call before the first use of the library. Errors are not printed, and nothing is cleaned up at exit: in 1.10.8
-// that crashes the process when an earlier close failed on a full disk. Owners close their files.
+// Call this before the first use of the library. Errors are not printed, and no cleanup runs at exit: in 1.10.8
+// it crashes the process after a failed close on a full disk. Owners close their files.
 void prepare_library();
-// The innermost message of the library's error stack, which says most; clears the stack.
+// Return the innermost message of the library's error stack, the most specific one; clear the stack.
 std::string library_error();
-// The handle of a new id. Error with `what` and the library's reason if the id or status is negative.
+// Return the handle of a new id. Error with `what` and the library's reason if the id or status is negative.
 Handle owned(hid_t id, Handle::Closer closer, const char* what);
 void must(herr_t status, const char* what);
 // The library's type of an element, and the element of a library's type if there is one.

@@ -36,7 +36,7 @@ AtomicFolder::AtomicFolder(FileOps& ops, const std::string& parent, const std::s
     lock_ = ops_.open_dir(temporary_);
     if (!ops_.try_lock(lock_)) throw IoError("flock", temporary_, EWOULDBLOCK);
   } catch (const IoError& error) {
-    // File systems without locks: the lock of the work directory is what remains.
+    // File systems without locks: only the lock of the work directory protects.
     const int code = error.code();
     if (code != ENOLCK && code != ENOTSUP && code != ENOSYS && code != EINVAL && code != EBADF) {
       close();
@@ -50,7 +50,7 @@ void AtomicFolder::close() noexcept {
   try {
     if (!std::exchange(done_, true)) remove_tree(ops_, temporary_);
   } catch (const std::exception&) {
-    // The error that brought us here is the one the caller sees.
+    // The caller sees the first error.
   }
   try {
     if (lock_ >= 0) ops_.close(std::exchange(lock_, -1));
@@ -90,7 +90,7 @@ void AtomicFolder::replace() {
   if (!ops_.exchange(temporary_, final_)) return replace_by_renames();
   done_ = true;
   ops_.reached("after_exchange");
-  ops_.fsync_dir(parent_);  // before the old files go: a power cut may not keep their removal alone
+  ops_.fsync_dir(parent_);  // before the old files are removed: a power cut must not keep only their removal
   ops_.reached("after_commit");
   remove_tree(ops_, temporary_);
 }
@@ -138,10 +138,10 @@ std::vector<std::string> remove_dead_temporaries(FileOps& ops, const std::string
     try {
       fd = ops.open_dir(path);
     } catch (const IoError& error) {
-      if (error.code() == ENOENT) continue;  // its writer was faster
+      if (error.code() == ENOENT) continue;  // its writer removed it first
       throw;
     }
-    bool dead = name.empty();  // where there are no locks
+    bool dead = name.empty();  // if there are no locks
     try {
       dead = ops.try_lock(fd);
     } catch (const IoError&) {
@@ -152,7 +152,7 @@ std::vector<std::string> remove_dead_temporaries(FileOps& ops, const std::string
         removed.push_back(entry.name);
       }
     } catch (const std::exception&) {
-      ops.close(fd);  // and with it the lock, or nobody could try again
+      ops.close(fd);  // also releases the lock, so that others can try again
       throw;
     }
     ops.close(fd);

@@ -1,12 +1,12 @@
-// A folder that appears whole or not at all. Files go into `<name>.tmp-<id>` beside the final place; the order
-// of docs/checkpoints.md, 2 follows: write files, sync each, write the manifest, sync it, sync the folder,
+// A folder that appears whole or not at all. Files are written to `<name>.tmp-<id>` next to the final place, in
+// the order of docs/checkpoints.md, 2: write files, sync each, write the manifest, sync it, sync the folder,
 // rename, sync the parent. Only the rename commits.
 //
-// Named points for MUDD_KILL_AT, in order of passage: after_mkdir, then for each shard after_block (one for
-// each block of 1 MiB), after_shard_write (not yet synced), after_shard_sync; before_manifest,
-// after_manifest_write (not yet synced), after_manifest; before_rename (folder synced), after_rename (parent not
-// yet synced), after_commit. A replacement has after_exchange in place of after_rename, or where the file system
-// cannot exchange, after_set_aside (the old folder is `<name>.old`) before it.
+// Named points for MUDD_KILL_AT, in order: after_mkdir, then for each shard after_block (one for each block of
+// 1 MiB), after_shard_write (not yet synced), after_shard_sync; before_manifest, after_manifest_write (not yet
+// synced), after_manifest; before_rename (folder synced), after_rename (parent not yet synced), after_commit. A
+// replacement has after_exchange instead of after_rename; if the file system cannot exchange, after_set_aside
+// (the old folder is `<name>.old`) comes before it.
 #pragma once
 
 #include <optional>
@@ -19,12 +19,12 @@
 namespace mudd::io {
 
 inline constexpr const char* kTemporaryMark = ".tmp-";
-inline constexpr const char* kSetAsideMark = ".old";  // a committed folder whose replacement was not renamed yet
+inline constexpr const char* kSetAsideMark = ".old";  // a committed folder before the rename of its replacement
 
 class AtomicFolder {
  public:
-  // Makes `<parent>/<name>.tmp-<id>` and locks it for the life of this object, so that a cleaner can tell a
-  // living writer from a dead one.
+  // Create `<parent>/<name>.tmp-<id>` and lock it for the lifetime of this object, so that a cleaner can
+  // distinguish a living writer from a dead one.
   AtomicFolder(FileOps& ops, const std::string& parent, const std::string& name, const std::string& id);
   ~AtomicFolder() { close(); }
   AtomicFolder(const AtomicFolder&) = delete;
@@ -32,21 +32,21 @@ class AtomicFolder {
 
   const std::string& temporary() const { return temporary_; }
 
-  // Writes and syncs one safetensors file. `file` is a bare name.
+  // Write and sync one safetensors file. `file` is a name without a folder.
   ShardRecord add_shard(const std::string& file, const std::vector<TensorSource>& tensors,
                         const Metadata& metadata);
 
-  // Writes the manifest and syncs: the folder is complete, under its temporary name.
+  // Write the manifest and sync: the folder is complete, under its temporary name.
   void seal(const std::string& manifest_file, const std::string& manifest);
 
-  // Seals and renames. The final place must be empty.
+  // Seal and rename. The final place must be empty.
   void commit(const std::string& manifest_file, const std::string& manifest);
 
-  // Not committed: removes what was written. An error there is dropped: a later start removes the rest.
+  // Remove the files if they are not committed. An error here is ignored: a later start removes the rest.
   void close() noexcept;
 
-  // Puts the sealed folder in the place of a committed one, and removes that. At every instant one of the two is
-  // under its final name or, where the file system cannot exchange, under `<name>.old`.
+  // Replace a committed folder by the sealed one, and remove the old one. At every instant one of the two is
+  // under its final name or, if the file system cannot exchange, under `<name>.old`.
   void replace();
 
  private:
@@ -62,21 +62,21 @@ class AtomicFolder {
   bool done_ = false;  // committed or removed
 };
 
-// Writes and syncs one safetensors file in a folder that another process made: the part of a rank in the temporary
-// folder of the first one. `file` is a bare name. Points: as add_shard.
+// Write and sync one safetensors file in a folder of another process: the part of a rank in the temporary
+// folder of the first one. `file` is a name without a folder. Points: as in add_shard.
 ShardRecord write_shard_into(FileOps& ops, const std::string& folder, const std::string& file,
                              const std::vector<TensorSource>& tensors, const Metadata& metadata);
 
-// Removes the temporary folders in `parent` whose writers are dead; returns their names. A folder whose lock
-// is held is left alone. name: only those of this folder to be, in a `parent` where others write too; without a
-// name the caller has `parent` to itself, so that a folder which cannot be locked is dead.
+// Remove the temporary folders in `parent` whose writers are dead; return their names. A folder with a held
+// lock stays. name: remove only temporaries of this folder, in a `parent` where others write too; without a
+// name the caller is the only user of `parent`, so a folder that cannot be locked is dead.
 std::vector<std::string> remove_dead_temporaries(FileOps& ops, const std::string& parent,
                                                  const std::string& name = {});
 
-// Finishes replacements that a crash broke off: `<name>.old` goes back to `<name>`, or is removed if that exists.
+// Finish replacements that a crash interrupted: `<name>.old` is renamed to `<name>`, or removed if that exists.
 void restore_set_aside(FileOps& ops, const std::string& parent);
 
-// Removes a committed folder so that no half of it is ever found under its name: rename to a temporary name
+// Remove a committed folder so that no half of it ever appears under its name: rename to a temporary name
 // first. Points: before_delete, after_delete_rename.
 void remove_committed(FileOps& ops, const std::string& parent, const std::string& name, const std::string& id);
 

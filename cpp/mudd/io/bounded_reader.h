@@ -1,6 +1,6 @@
-// The reader under every format: each offset, length and product is checked for overflow and against the size
-// the file had when it was opened, before a byte is used. Reads never map, so a file that shrinks meanwhile is
-// a FormatError and not a SIGBUS.
+// The reader for every format: each offset, length and product is checked for overflow and against the file
+// size at opening, before a byte is used. Reads are never mapped, so a file that shrinks is a FormatError and
+// not a SIGBUS.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace mudd::io {
 
-// a * b and a + b, or false where 64 bits do not hold the result.
+// Compute a * b and a + b; return false if 64 bits cannot represent the result.
 bool multiply_checked(std::uint64_t a, std::uint64_t b, std::uint64_t* product);
 bool add_checked(std::uint64_t a, std::uint64_t b, std::uint64_t* sum);
 
@@ -21,7 +21,7 @@ class BoundedReader {
   const std::string& path() const { return file_.path(); }
   std::uint64_t size() const { return size_; }
 
-  // Throws FormatError unless [begin, begin + bytes) lies in the file; `what` names the range in the message.
+  // Throw FormatError unless [begin, begin + bytes) is in the file; `what` names the range in the message.
   void require(std::uint64_t begin, std::uint64_t bytes, const std::string& what) const;
   void read(std::uint64_t begin, void* data, std::uint64_t bytes, const std::string& what) const;
   std::uint64_t read_u64(std::uint64_t begin, const std::string& what) const;  // little-endian

@@ -17,7 +17,7 @@ std::string hex(std::uint32_t value) {
   return text;
 }
 
-// Calls visit(index, begin, bytes) for each block of [0, bytes).
+// Call visit(index, begin, bytes) for each block of [0, bytes).
 template <typename Visit>
 void for_each_block(std::uint64_t bytes, Visit&& visit) {
   std::size_t index = 0;
@@ -26,7 +26,7 @@ void for_each_block(std::uint64_t bytes, Visit&& visit) {
   }
 }
 
-// The checksum of bytes that have none of their own: header and gaps.
+// Return the checksum of bytes without a stored checksum: header and gaps.
 std::uint32_t crc_of_range(const BoundedReader& reader, std::uint64_t begin, std::uint64_t bytes,
                            std::uint32_t before) {
   reader.require(begin, bytes, "the rest of the file");
@@ -38,7 +38,7 @@ std::uint32_t crc_of_range(const BoundedReader& reader, std::uint64_t begin, std
   return before;
 }
 
-// The bytes of a range that lies in the file and has a checksum for each block.
+// Return the size of a range that is in the file and has a checksum for each block.
 std::uint64_t checked_size(const BoundedReader& reader, const CheckedRange& range) {
   if (range.end < range.begin) reader.refuse(range.begin, range.label + " has a negative size");
   const std::uint64_t bytes = range.end - range.begin;
@@ -50,7 +50,7 @@ std::uint64_t checked_size(const BoundedReader& reader, const CheckedRange& rang
   return bytes;
 }
 
-// Reads block `index` of a range, `size` bytes from byte `at` of it, and compares; returns its CRC.
+// Read block `index` of a range, `size` bytes from byte `at` of it, and compare; return its CRC.
 std::uint32_t read_block(const BoundedReader& reader, const CheckedRange& range, std::size_t index,
                          std::uint64_t at, std::uint64_t size, char* data) {
   reader.read(range.begin + at, data, size, range.label);
@@ -116,7 +116,7 @@ void read_checked_part(const BoundedReader& reader, const CheckedRange& range, s
     reader.refuse(range.begin, range.label + " has " + std::to_string(all) + " bytes, and bytes " +
                                    std::to_string(skip) + " to " + std::to_string(skip + bytes) + " are wanted");
   }
-  std::vector<char> buffer;  // of a block that is wanted in part
+  std::vector<char> buffer;  // of a partially needed block
   for_each_block(all, [&](std::size_t index, std::uint64_t at, std::uint64_t size) {
     const std::uint64_t begin = std::max(at, skip), end = std::min(at + size, skip + bytes);
     if (begin >= end) return;
@@ -139,7 +139,8 @@ void verify_file(FileOps& ops, const std::string& path, std::uint64_t bytes, std
                                                       " bytes where the manifest says " + std::to_string(bytes));
   }
   std::sort(ranges.begin(), ranges.end(), [](const CheckedRange& a, const CheckedRange& b) {
-    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);  // an empty one before what begins there too
+    return std::tie(a.begin, a.end) <
+           std::tie(b.begin, b.end);  // an empty range before another with the same start
   });
   std::uint64_t next = 0;
   std::uint32_t whole = 0;

@@ -1,5 +1,5 @@
-// Bytes with a checksum for every block: how tensors lie in a checkpoint's shards. One pass writes a block and
-// sums it while it is in cache; one pass reads it back and compares.
+// Bytes with a checksum for every block: the tensors in a checkpoint's shards. One pass writes a block and
+// computes its checksum while it is in cache; one pass reads it back and compares.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace mudd::io {
 
 inline constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 
-// The CRC-32C of each block of kBlockBytes of `data`, the last one shorter; none for no bytes.
+// Return the CRC-32C of each block of kBlockBytes of `data`, the last one shorter; none for no bytes.
 std::vector<std::uint32_t> block_crcs(const void* data, std::uint64_t bytes);
 
 struct ShardRecord {
@@ -28,12 +28,12 @@ struct ShardRecord {
   std::vector<Slice> slices;  // one for each source, in their order
 };
 
-// Writes a safetensors file through `file`, which is new and empty; nothing is copied. Does not sync.
-// `ops.reached("after_block")` follows each block.
+// Write a safetensors file through `file`, which is new and empty; nothing is copied. Does not sync. Calls
+// `ops.reached("after_block")` after each block.
 ShardRecord write_shard(FileOps& ops, File& file, const std::vector<TensorSource>& tensors,
                         const Metadata& metadata);
 
-// A range of a file and the checksums its blocks should have. `label` names it in messages.
+// A range of a file with the expected checksums of its blocks. `label` names it in messages.
 struct CheckedRange {
   std::string label;
   std::uint64_t begin = 0;
@@ -41,16 +41,17 @@ struct CheckedRange {
   std::vector<std::uint32_t> crcs;
 };
 
-// Reads a range block by block, comparing each. FormatError names the label, the block and both checksums, at the
-// offset of the block. Returns the CRC of the whole range.
+// Read a range block by block and compare each. FormatError names the label, the block and both checksums, at
+// the offset of the block. Return the CRC of the whole range.
 std::uint32_t read_checked(const BoundedReader& reader, const CheckedRange& range);
 
-// Reads bytes [skip, skip + bytes) of a range into `data`. Every block that holds one of them is read and compared
-// whole; errors as read_checked.
+// Read bytes [skip, skip + bytes) of a range into `data`. Every block with one of them is read and compared
+// completely; errors as in read_checked.
 void read_checked_part(const BoundedReader& reader, const CheckedRange& range, std::uint64_t skip,
                        std::uint64_t bytes, void* data);
 
-// Reads all of a file: size, every range (sorted, apart), what lies between them, and the checksum of the whole.
+// Verify a whole file: size, every range (sorted, disjoint), the bytes between ranges, and the checksum of the
+// file.
 void verify_file(FileOps& ops, const std::string& path, std::uint64_t bytes, std::uint32_t crc,
                  std::vector<CheckedRange> ranges);
 

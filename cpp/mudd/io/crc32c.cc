@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint32_t kPolynomial = 0x82F63B78u;  // bit 31 is x^0
 
-// table[k][b]: the remainder of byte b followed by k zero bytes, so eight bytes fold in one go.
+// table[k][b]: the remainder of byte b followed by k zero bytes, so eight bytes are folded at once.
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
 constexpr Tables make_tables() {
@@ -29,7 +29,7 @@ constexpr Tables make_tables() {
 
 constexpr Tables kTables = make_tables();
 
-// Product of two polynomials modulo the CRC's, in the reflected order (bit 31 is x^0).
+// Return the product of two polynomials modulo the CRC polynomial, in reflected order (bit 31 is x^0).
 std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   std::uint32_t product = 0;
   for (std::uint32_t bit = 0x80000000u; bit != 0; bit >>= 1) {
@@ -46,7 +46,7 @@ std::uint32_t crc32c_portable(const void* data, std::size_t bytes, std::uint32_t
   std::uint32_t crc = ~before;
   for (; bytes >= 8; bytes -= 8, next += 8) {
     std::uint32_t low = 0;
-    std::memcpy(&low, next, 4);  // x86 is little-endian, as the reflected CRC wants
+    std::memcpy(&low, next, 4);  // x86 is little-endian, as the reflected CRC requires
     low ^= crc;
     crc = kTables[7][low & 0xFFu] ^ kTables[6][(low >> 8) & 0xFFu] ^ kTables[5][(low >> 16) & 0xFFu] ^
           kTables[4][low >> 24] ^ kTables[3][next[4]] ^ kTables[2][next[5]] ^ kTables[1][next[6]] ^

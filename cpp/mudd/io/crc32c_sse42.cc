@@ -1,5 +1,5 @@
-// Built with -msse4.2 and called only where the CPU has it. Sealed like a kernel: raw pointers across the
-// border, no templates or inline functions of others, so nothing built with this flag can leak elsewhere.
+// Built with -msse4.2 and called only if the CPU has it. Sealed like a kernel: raw pointers in its interface,
+// no templates or inline functions of other files, so no code built with this flag can leak.
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 

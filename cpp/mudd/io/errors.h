@@ -7,7 +7,7 @@
 namespace mudd::io {
 
 // `code` is the errno, `call` the call's name, `path` the file or folder. Python sees OSError with all three.
-// reason: what the message says in place of the system's words for the code.
+// reason: replaces the system's text for the code in the message.
 class IoError : public std::runtime_error {
  public:
   IoError(std::string call, std::string path, int code, const std::string& reason = {});

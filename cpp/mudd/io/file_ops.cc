@@ -8,7 +8,7 @@ namespace mudd::io {
 
 namespace {
 std::atomic<FileOps*> current{nullptr};
-// Descriptors are written in pieces of at most 1 GiB: Linux moves no more than 2 GiB in one call.
+// Write at most 1 GiB per call: Linux moves no more than 2 GiB in one call.
 constexpr std::size_t kLargestCall = std::size_t{1} << 30;
 }  // namespace
 
@@ -32,7 +32,7 @@ File::~File() {
   try {
     ops_->close(fd_);
   } catch (const IoError&) {
-    // Nothing to tell: a writer that needs the news calls close() itself.
+    // A destructor cannot report; a writer that needs the error calls close() itself.
   }
 }
 
@@ -93,7 +93,7 @@ void replace_file(FileOps& ops, const std::string& path, const void* data, std::
     try {
       ops.unlink(temporary);
     } catch (const IoError&) {
-      // The first error is the one to report.
+      // Report the first error.
     }
     throw;
   }

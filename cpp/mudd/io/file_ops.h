@@ -1,6 +1,6 @@
 // The one entry point to the file system for everything that must survive a crash. Checkpoints, caches and the
-// files around them call FileOps and nothing else, so a test can fail, shorten or record any single call
-// (testing/fault_files.h) and replay what a power cut would have left behind.
+// files around them only call FileOps, so a test can fail, shorten or record any single call
+// (testing/fault_files.h) and replay the state after a power cut.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ struct DirEntry {
   bool is_dir = false;  // a link is not followed, so a link to a folder is not a folder
 };
 
-// Every call throws IoError when the system refuses it. Descriptors are those of the system.
+// Every call throws IoError if the system refuses it. Descriptors are file descriptors of the system.
 class FileOps {
  public:
   virtual ~FileOps() = default;
 
-  // Opens a regular file and never waits: a FIFO, socket or device is an error at once. Links are followed.
+  // Open a regular file without waiting: a FIFO, socket or device is an error at once. Links are followed.
   virtual int open_read(const std::string& path) = 0;
   virtual int create(const std::string& path) = 0;    // a new file; one that exists is an error
   virtual int open_dir(const std::string& path) = 0;  // for try_lock
@@ -35,27 +35,28 @@ class FileOps {
   virtual void fsync(int fd) = 0;
   virtual void fsync_dir(const std::string& path) = 0;
   virtual void rename(const std::string& from, const std::string& to) = 0;
-  // Makes two entries change places in one instant; false where the file system cannot do that.
+  // Exchange two entries atomically; return false if the file system cannot do that.
   virtual bool exchange(const std::string& a, const std::string& b) = 0;
   virtual void unlink(const std::string& path) = 0;
   virtual void mkdir(const std::string& path) = 0;
   virtual void rmdir(const std::string& path) = 0;
   virtual std::vector<DirEntry> list(const std::string& path) = 0;  // sorted by name
   virtual std::uint64_t free_space(const std::string& path) = 0;    // bytes this user may still write
-  virtual bool try_lock(int fd) = 0;  // exclusive, does not wait, dies with the process; false: held elsewhere
+  virtual bool try_lock(
+      int fd) = 0;  // exclusive, does not wait, released at the end of the process; false: held by another
 
   // Called by the writers at named instants of a save: kill points of the testing build (base/test_build.h).
   virtual void reached(std::string_view point) = 0;
 };
 
-// The system's own calls.
+// Return FileOps over the system calls.
 FileOps& posix_files();
 
-// What the program uses: posix_files() unless a test has put another in its place.
+// Return the FileOps in use: posix_files() unless a test has replaced it.
 FileOps& files();
 void set_files(FileOps* ops);  // nullptr: back to posix_files()
 
-// An open descriptor that closes itself. Errors of close after a sync carry no news and are dropped there.
+// An open descriptor that closes itself. Errors of close after a sync have no consequence and are ignored.
 class File {
  public:
   static File open_read(FileOps& ops, const std::string& path);
@@ -65,7 +66,7 @@ class File {
   ~File();
 
   const std::string& path() const { return path_; }
-  std::uint64_t size() const;                                                  // now, by asking the system
+  std::uint64_t size() const;                                                  // the current size, from the system
   void write_all(const void* data, std::size_t bytes);                         // repeats short writes
   void read_exact(void* data, std::size_t bytes, std::uint64_t offset) const;  // FormatError if it ends early
   void sync();
@@ -78,17 +79,17 @@ class File {
   std::string path_;
 };
 
-// Writes `path` so that a crash leaves the old file or the new one: temporary name beside it, sync, rename,
-// sync of the folder. The temporary is removed when anything fails.
+// Write `path` so that a crash leaves the old file or the new one: temporary name in the same folder, sync,
+// rename, sync of the folder. The temporary is removed if anything fails.
 void replace_file(FileOps& ops, const std::string& path, const void* data, std::size_t bytes);
 
-// The whole of a file of at most `limit` bytes; FormatError when it is larger.
+// Return the content of a file of at most `limit` bytes; FormatError if it is larger.
 std::string read_file(FileOps& ops, const std::string& path, std::uint64_t limit);
 
-// Makes a folder and those above it that are missing; each new one is synced into its parent.
+// Create a folder and its missing parents; each new one is synced into its parent.
 void make_folders(FileOps& ops, const std::string& path);
 
-// Removes a folder and all in it; links are removed, never followed.
+// Remove a folder and its content; links are removed, never followed.
 void remove_tree(FileOps& ops, const std::string& path);
 
 std::string parent_of(const std::string& path);  // "." for a bare name

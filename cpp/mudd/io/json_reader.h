@@ -1,5 +1,5 @@
-// The JSON that headers are made of: objects, strings, whole numbers, lists of them. Everything read has a limit,
-// so that memory stays in proportion to the text, whatever is in it, which a general parser cannot promise.
+// A reader for the JSON of headers: objects, strings, integers, lists of them. Everything has a limit, so that
+// memory stays proportional to the text for any input. A general parser cannot guarantee this.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace mudd::io {
 
-// Stands at one place of a text; every refusal is a FormatError with the file and the byte in it.
+// A position in a text; every rejection is a FormatError with the file and the byte offset.
 class JsonReader {
  public:
-  // `file` and `offset` (where `text` starts in it) are for the messages.
+  // `file` and `offset` (the start of `text` in the file) are for the messages.
   JsonReader(std::string_view text, const std::string& file, std::uint64_t offset)
       : text_(text), file_(file), offset_(offset) {}
 
@@ -21,10 +21,10 @@ class JsonReader {
   [[noreturn]] void refuse(const std::string& reason) const;
 
   void skip_space();
-  char peek();  // the next character that is not space
+  char peek();  // the next character that is no space
   void expect(char wanted);
 
-  // Calls `member(key)` with the reader standing at each value; keys of at most `longest_key` bytes.
+  // Call `member(key)` with the reader at each value; keys of at most `longest_key` bytes.
   template <typename Member>
   void object(std::size_t longest_key, Member&& member) {
     expect('{');
@@ -57,10 +57,10 @@ class JsonReader {
   std::uint64_t offset_;
 };
 
-// `text` as a JSON string with its quotes.
+// Return `text` as a JSON string with its quotes.
 std::string json_quoted(std::string_view text);
 
-// Whether `text` is well-formed UTF-8 (no overlong forms, no surrogates, at most U+10FFFF).
+// Return true if `text` is well-formed UTF-8 (no overlong forms, no surrogates, at most U+10FFFF).
 bool valid_utf8(std::string_view text);
 
 }  // namespace mudd::io

@@ -1,4 +1,4 @@
-// FileOps over the system's calls.
+// FileOps over the system calls.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -18,12 +18,12 @@
 namespace mudd::io {
 namespace {
 
-// Not writable by other users, whatever the umask says.
+// Not writable by other users, for any umask.
 constexpr mode_t kFileMode = 0644;
 constexpr mode_t kDirMode = 0755;
 constexpr unsigned kExchange = 2;  // RENAME_EXCHANGE of linux/fs.h
 
-// Repeats a call that a signal interrupted; throws where it failed.
+// Repeat a call that a signal interrupted; throw if it failed.
 template <typename Call>
 auto checked(const char* name, const std::string& path, Call&& call) {
   while (true) {
@@ -71,7 +71,7 @@ class PosixFiles final : public FileOps {
   }
 
   void close(int fd) override {
-    // Linux frees the descriptor even when it reports EINTR: repeating could close a stranger's.
+    // Linux frees the descriptor even when it reports EINTR: repeating could close another thread's descriptor.
     if (::close(fd) != 0 && errno != EINTR) throw IoError("close", of_descriptor(fd), errno);
   }
 
@@ -100,7 +100,7 @@ class PosixFiles final : public FileOps {
     const int result = ::fsync(fd);
     const int code = errno;
     ::close(fd);
-    // Some network file systems cannot sync a folder and say EINVAL: their rename is synchronous.
+    // Some network file systems cannot sync a folder and return EINVAL: their rename is synchronous.
     if (result != 0 && code != EINVAL) throw IoError("fsync", path, code);
   }
 
@@ -109,7 +109,7 @@ class PosixFiles final : public FileOps {
   }
 
   bool exchange(const std::string& a, const std::string& b) override {
-    // The system call itself: musl and old C libraries have no renameat2.
+    // A direct system call: musl and old C libraries have no renameat2.
     const auto call = [&] {
       return ::syscall(SYS_renameat2, AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), kExchange);
     };
@@ -145,7 +145,8 @@ class PosixFiles final : public FileOps {
       const std::string name = entry->d_name;
       if (name == "." || name == "..") continue;
       struct stat info = {};
-      if (::fstatat(::dirfd(dir.get()), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) continue;  // gone since
+      if (::fstatat(::dirfd(dir.get()), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+        continue;  // removed meanwhile
       entries.push_back({name, S_ISDIR(info.st_mode)});
     }
     if (errno != 0) throw IoError("list", path, errno);

@@ -30,11 +30,11 @@ constexpr std::array<Dtype, 18> kDtypes = {{{"BOOL", 1},
                                             {"C64", 8},
                                             {"C128", 16}}};
 
-// Bytes a tensor of this shape takes; false where 64 bits do not hold the number or the dtype is unknown.
+// Compute the bytes of a tensor of this shape; return false if 64 bits are too few or the dtype is unknown.
 bool tensor_bytes(std::string_view dtype, const std::vector<std::uint64_t>& shape, std::uint64_t* bytes) {
   const Dtype* known = find_dtype(dtype);
   if (known == nullptr) return false;
-  // A zero anywhere makes the tensor empty, but the other factors must still be numbers one could allocate.
+  // A zero makes the tensor empty, but the other factors must still be allocatable sizes.
   std::uint64_t product = known->width;
   bool empty = false;
   for (const std::uint64_t dim : shape) {

@@ -1,6 +1,6 @@
-// Safetensors files: eight bytes of header length (little-endian), a JSON header, then the tensors' bytes in
-// one piece without holes. The writer makes the shards of a checkpoint from memory it does not own; the reader
-// takes any file, however malformed, and gives tensors or a FormatError.
+// Safetensors files: eight bytes of header length (little-endian), a JSON header, then the tensors' bytes,
+// contiguous. The writer creates the shards of a checkpoint from memory that it does not own; the reader
+// accepts any file, however malformed, and returns tensors or throws FormatError.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Dtype {
   std::uint64_t width = 0;  // bytes of one element
 };
 
-// The dtype of that name, or nullptr for one this program does not know.
+// Return the dtype of this name, or nullptr for an unknown one.
 const Dtype* find_dtype(std::string_view name);
 
 // The limits of the reader (docs/checkpoints.md, 4).
@@ -41,7 +41,7 @@ inline constexpr std::size_t kMaxMetadata = 10'000;
 
 class SafetensorsFile {
  public:
-  // Reads and checks the header; the tensors' bytes are not touched.
+  // Read and check the header; the tensors' bytes are not read.
   SafetensorsFile(FileOps& ops, const std::string& path);
 
   const std::vector<TensorInfo>& tensors() const { return tensors_; }  // in the order of their bytes
@@ -59,8 +59,8 @@ class SafetensorsFile {
   Metadata metadata_;
 };
 
-// What a writer is asked to store: `bytes` bytes at `data`, which must stay as they are until it returns. With
-// `make` they are made when they are written, and must stay until the next source's are.
+// A tensor to write: `bytes` bytes at `data`, which must stay unchanged until the writer returns. With `make`
+// they are created when they are written, and must stay until the next source is created.
 struct TensorSource {
   std::string name;
   std::string dtype;
@@ -70,8 +70,8 @@ struct TensorSource {
   std::function<const void*()> make;
 };
 
-// The length field and the JSON, padded with spaces to a multiple of 8 bytes so that the data is aligned.
-// The tensors' bytes follow in the order given. Throws Error for a source that breaks a rule.
+// Return the length field and the JSON, padded with spaces to a multiple of 8 bytes so that the data is
+// aligned. The tensors' bytes follow in the same order. Throws Error for a source that breaks a rule.
 std::string safetensors_header(const std::vector<TensorSource>& tensors, const Metadata& metadata);
 
 }  // namespace mudd::io

@@ -17,7 +17,7 @@ class HeaderParser : JsonReader {
   SafetensorsHeader parse() {
     if (text_.empty() || text_[0] != '{') refuse("the header does not start with '{'");
     SafetensorsHeader header;
-    // One brace an entry: booked at once, the list never holds twice what it needs.
+    // One brace per entry: with this reservation the list never has more than twice the needed capacity.
     const auto braces = static_cast<std::uint64_t>(std::count(text_.begin(), text_.end(), '{'));
     header.tensors.reserve(std::min(braces, std::min<std::uint64_t>(kMaxTensors, text_.size() / 40)));
     bool has_metadata = false;

@@ -1,5 +1,4 @@
-// The JSON of a safetensors header and nothing more of JSON: an object of tensor entries and one object of
-// strings.
+// The JSON of a safetensors header only: an object of tensor entries and one object of strings.
 #pragma once
 
 #include <string_view>
@@ -9,11 +8,11 @@
 namespace mudd::io {
 
 struct SafetensorsHeader {
-  std::vector<TensorInfo> tensors;  // begin and end still count from the start of the data
+  std::vector<TensorInfo> tensors;  // begin and end are relative to the start of the data
   Metadata metadata;
 };
 
-// `file` and `offset` (where `text` starts in it) are for the messages of FormatError.
+// `file` and `offset` (the start of `text` in the file) are for the messages of FormatError.
 SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& file, std::uint64_t offset);
 
 }  // namespace mudd::io

@@ -1,5 +1,5 @@
-// OptimizerSpec: what an optimizer says of itself. The folders of cpp/mudd/optim make the table (CMake); Python
-// makes its choices, its config fields and its checks from the same table.
+// OptimizerSpec: the declaration of an optimizer. The folders of cpp/mudd/optim make the table (CMake); Python
+// creates its choices, its config fields and its checks from the same table.
 #pragma once
 
 #include <memory>
@@ -18,15 +18,15 @@ namespace mudd {
 class Optimizer;
 class OptimizerSettings;
 
-// An option of an optimizer, and how the config sets it.
+// An option of an optimizer, and its config field.
 struct Setting : Option {
   std::string field;       // of the config's section optim
-  std::string unit = {};   // what a whole number counts
-  bool in_groups = false;  // whether a group of optim.groups may have its own
+  std::string unit = {};   // the unit of an integer
+  bool in_groups = false;  // whether a group of optim.groups may set it separately
 };
 
-// A number in [0, 1), such as a decay of moments; the config's field has the same name unless `field` says
-// another.
+// Return a setting in [0, 1), such as a decay of moments; the config field has the same name unless `field` is
+// set.
 Setting fraction(const std::string& name, double fallback, std::string help, const std::string& field = "");
 
 struct OptimizerSpec {
@@ -36,17 +36,17 @@ struct OptimizerSpec {
   int moments = 1;               // 2: with a second one in fp32
   bool whole_matrices = false;   // it needs all of a matrix at once; otherwise processes may update parts of it
   std::vector<Role> takes = {};  // matrices of these roles; empty: every parameter
-  std::vector<Role> by_default = {};  // those of them that optim.name=<name> gives it
-  std::string rest = {};              // the optimizer of all others then
+  std::vector<Role> by_default = {};  // the ones among them that optim.name=<name> updates with it
+  std::string rest = {};              // the optimizer of all other parameters then
   std::vector<Setting> settings = {};
-  std::span<const KernelRow<UpdateKernels>> rows = {};  // of one that treats each weight alone (Elementwise)
+  std::span<const KernelRow<UpdateKernels>> rows = {};  // of an elementwise optimizer (Elementwise)
   std::unique_ptr<Optimizer> (*make)(const OptimizerSettings& settings) = nullptr;
-  std::vector<KernelName> (*kernels)() = nullptr;  // the rows that it chooses apart from `rows`
+  std::vector<KernelName> (*kernels)() = nullptr;  // the kernels that it chooses in addition to `rows`
 
   bool can_take(const Parameter& parameter) const;
 };
 
-// The settings of one optimizer: the given values once they are checked, and defaults for all others.
+// The settings of one optimizer: the checked values, and defaults for all others.
 class OptimizerSettings {
  public:
   // moment: the type of the first moment, f32 or bf16. Error for a name or value that the spec does not allow.
@@ -66,10 +66,10 @@ class OptimizerSettings {
 };
 
 std::span<const OptimizerSpec* const> optimizer_specs();
-// Adds an optimizer that a program makes as it runs, which lives for ever; a later one takes the place of an
-// earlier one of its name. It is not among optimizer_specs().
+// Add an optimizer at run time, for the rest of the process; a later one replaces an earlier one of the same name.
+// It is not among optimizer_specs().
 void add_optimizer_spec(const OptimizerSpec& spec);
-// By a name or an alias, of an added one first; Error for any other.
+// Return the spec by a name or an alias, added ones first; Error for any other.
 const OptimizerSpec& optimizer_spec(const std::string& name);
 
 }  // namespace mudd

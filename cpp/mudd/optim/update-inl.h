@@ -1,5 +1,6 @@
-// The loop of every optimizer's kernel: sums the uses of a tied parameter in order, ((g0 + g1) + g2) + g3, times
-// grad_scale, and hands on (index, lanes, g); the check that what they write is finite. Included by kernels only.
+// The loop of every optimizer's kernel: it sums the uses of a tied parameter in order, ((g0 + g1) + g2) + g3,
+// times grad_scale, calls the formula with (index, lanes, g), and checks that the written values are finite.
+// Included by kernels only.
 #pragma once
 
 #include "mudd/base/simd/bf16.h"
@@ -18,7 +19,7 @@ inline void over_gradient(int64_t n, const float* const* grads, int n_grads, flo
   });
 }
 
-// Watches values in whole vectors: 0 * x is 0 for a finite x and NaN for any other, and NaN stays in a sum.
+// Checks whole vectors: 0 * x is 0 for a finite x and NaN for any other, and NaN stays in a sum.
 class FiniteCheck {
  public:
   void see(Vec a, Vec b, Vec c, int lanes) {
@@ -32,7 +33,7 @@ class FiniteCheck {
   Vec zeros_ = Vec::zero();
 };
 
-// A moment as it is stored: bf16 rounds the largest floats to infinity.
+// Return a moment as it is stored: bf16 rounds the largest floats to infinity.
 inline Vec as_stored(const float*, Vec v) { return v; }
 inline Vec as_stored(const bf16*, Vec v) { return round_bf16(v); }
 

@@ -12,15 +12,15 @@
 namespace mudd {
 namespace {
 
-// How a parameter is cut into tasks: blocks of rows x columns. Packed ones in multiples of the panel width both
-// ways, so that a block fills whole pieces of panels while its new weights are still in the cache (128 KiB);
-// other parameters as one long row.
+// The tasks of a parameter: blocks of rows x columns. Packed ones are split at multiples of the panel width in
+// both directions, so that a block fills whole pieces of panels while its new weights are in cache (128 KiB);
+// other parameters are one long row.
 struct Cut {
   int64_t rows, cols, block_rows, block_cols, down, across;
 
   explicit Cut(const UpdateParameter& p) {
     const GemmKernels& gemm = gemm_kernels(p.packed);
-    // Also whole units of depth: a panel may hold several rows of k interleaved.
+    // Also whole units of depth: a panel may interleave several rows of k.
     const int64_t nr = std::lcm<int64_t>(gemm.nr, gemm.depth_unit);
     const bool packed = p.packed_plain || p.packed_transposed;
     rows = packed ? p.rows : 1;
@@ -33,9 +33,10 @@ struct Cut {
   int64_t tasks() const { return down * across; }
 };
 
-constexpr int64_t kCopied = 4096;  // elements at a time of a gradient that is given by its rows
+constexpr int64_t kCopied = 4096;  // elements at a time of a gradient with a row list
 
-// Elements [at, at + n), n at most kCopied where a gradient is given by its rows. Whether all are finite now.
+// Update elements [at, at + n), n at most kCopied for a gradient with a row list. Return true if all are
+// finite.
 bool update_piece(const UpdateKernels& kernels, DType moment, const UpdateParameter& p, int64_t at, int64_t n) {
   const float* grads[kMaxGradientUses] = {};
   float copies[kMaxGradientUses][kCopied];

@@ -1,4 +1,4 @@
-// What the kernels of the elementwise optimizers share.
+// The common interface of the elementwise optimizers' kernels.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct UpdateFactors {
   bool nesterov = true;
 };
 
-// n contiguous elements; v is not touched by optimizers with one moment. False: a number that was written is not
+// Update n contiguous elements; optimizers with one moment ignore v. Return false if a written value is not
 // finite.
 struct UpdateKernels {
   bool (*update)(int64_t n, float* w, float* m, float* v, const float* const* grads, int n_grads,

@@ -20,7 +20,7 @@ struct UpdateElement {
 // The gradients of w, gradient, first and second, each as two terms that are added in this order.
 using UpdateGradients = std::array<std::array<float, 2>, 2 + kMaxMoments>;
 
-// The gradients where the new w and moment are linear in the inputs: the factors of (dw, dfirst), by input.
+// The gradients if the new w and moment are linear in the inputs: the factors of (dw, dfirst), by input.
 using UpdateSlopes = std::array<std::array<float, 2>, 3>;
 
 struct UpdateNodeParts {
@@ -28,13 +28,14 @@ struct UpdateNodeParts {
   std::span<const KernelRow<UpdateKernels>> rows = {};
   int moments = 1;
   UpdateFactors factors = {};
-  bool backward_reads_inputs = false;  // otherwise an UpdateElement has the gradients of the outputs alone
+  bool backward_reads_inputs = false;  // otherwise an UpdateElement only has the gradients of the outputs
   std::function<UpdateGradients(const UpdateElement&)> backward = {};
 };
 
 std::function<UpdateGradients(const UpdateElement&)> linear_backward(const UpdateSlopes& slopes);
 
-// Inputs w, gradient and the moments (fp32, one shape); outputs the new w and the new moments.
+// Create a node with inputs w, gradient and the moments (fp32, one shape); outputs the new w and the new
+// moments.
 std::unique_ptr<Node> make_update_node(UpdateNodeParts parts);
 
 }  // namespace mudd

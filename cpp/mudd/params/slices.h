@@ -17,8 +17,8 @@ class Slices {
  public:
   // For `parameters` parameters without owners.
   Slices(int parameters, int owners);
-  // Of all parameters, by their declarations alone: one with as many units as there are owners is shared out by
-  // itself, the others together with their neighbours. left_out: parameters that nobody owns.
+  // For all parameters, by their declarations only: a parameter with as many units as owners is divided alone, the
+  // others together with their neighbours. left_out: parameters without owners.
   Slices(const Declarations& parameters, int owners, const WholeMatrices& whole,
          const std::function<bool(const Parameter&)>& left_out = {});
 

@@ -15,7 +15,7 @@ struct RunSamples {
 struct BatchPart {
   int64_t begin = 0;  // in the batch
   int64_t batch = 0;  // samples of the whole batch; 0: this part is all of it
-  int64_t step = 0;  // samples from the start of a run to the start of the next; 0: the samples of a run
+  int64_t step = 0;   // samples from the start of a run to the start of the next; 0: the samples of a run
 
   // Return graph run `run` of `runs` in a training step, `count` samples each.
   RunSamples of(int64_t train_step, int run, int runs, int64_t count) const {

@@ -57,10 +57,10 @@ class CutStep final : public GradientSync, private BatchSum {
   RankSums over_ranks_;
   TotalsExchange exchange_;
   std::shared_ptr<dist::Window> progress_;
-  std::vector<RankSums::Messages> by_messages_;  // of each bucket
-  int run_ = 0;  // in the step
+  std::vector<RankSums::Messages> by_messages_;     // of each bucket
+  int run_ = 0;                                     // in the step
   uint64_t count_ = 0;                              // of graph runs so far
-  int written_uses_ = 0;  // in this run
+  int written_uses_ = 0;                            // in this run
   size_t written_ = 0, summed_ = 0, finished_ = 0;  // buckets in this run: written here, being summed, taken
 };
 

@@ -28,7 +28,8 @@ class HeldExperts {
   // Start to add them over the holders, each of which gets the sum of its part; null: no other rank has these
   // experts.
   std::shared_ptr<dist::Pending> sum(float* plane, const std::vector<Gradient>& gradients);
-  // Send the weights that this rank has updated to the other holders, and receive theirs in turn.
+  // Send the weights that this rank has updated to the other holders, and receive the weights that they have
+  // updated.
   void send_weights();
 
  private:

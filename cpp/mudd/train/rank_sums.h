@@ -16,7 +16,7 @@ namespace mudd {
 
 class RankSums {
  public:
-  using Places = std::vector<GradientSums::TotalPlace>;  // of each use of the plan, in one buffer
+  using Places = std::vector<GradientSums::TotalPlace>;          // of each use of the plan, in one buffer
   using Messages = std::vector<std::shared_ptr<dist::Pending>>;  // sums in progress
   using Skips = std::function<bool(const GradientUse&)>;
 

@@ -13,7 +13,8 @@ namespace mudd {
 
 namespace {
 
-constexpr int64_t kLanes = 16;  // sixteen chains: the compiler vectorizes them, and none waits for the previous addition
+constexpr int64_t kLanes =
+    16;  // sixteen chains: the compiler vectorizes them, and none waits for the previous addition
 
 void check_numbers(const float* x, int64_t n) {
   int32_t bad[kLanes] = {};

@@ -8,8 +8,8 @@ namespace mudd {
 
 struct SampleOptions {
   double temperature = 1.0;  // divides the logits; 0: greedy (lowest id among equals)
-  int64_t top_k = 0;  // only the k most likely tokens; 0: all
-  double top_p = 1.0;  // nucleus sampling: only the most likely tokens whose probabilities first reach p
+  int64_t top_k = 0;         // only the k most likely tokens; 0: all
+  double top_p = 1.0;        // nucleus sampling: only the most likely tokens whose probabilities first reach p
   uint64_t seed = 0;
 };
 

@@ -57,17 +57,18 @@ class SharedStep final : public GradientSync, private BatchSum, private Arrival 
   TotalsExchange exchange_;
   // [parameter][use]; null if all processes have whole buffers.
   std::vector<std::vector<std::unique_ptr<RowTotal>>> totals_;
-  std::vector<int32_t> every_row_;  // 0, 1, 2, ...: for a table that is whole in one process and a row list in another
-  std::shared_ptr<dist::Window> flags_;  // the step in which a rank finished a bucket
-  RankSums::Messages by_messages_;       // of all buckets
-  std::vector<std::vector<int>> homes_;  // parameters of each bucket, without sharded stacks
+  std::vector<int32_t>
+      every_row_;  // 0, 1, 2, ...: for a table that is whole in one process and a row list in another
+  std::shared_ptr<dist::Window> flags_;                       // the step in which a rank finished a bucket
+  RankSums::Messages by_messages_;                            // of all buckets
+  std::vector<std::vector<int>> homes_;                       // parameters of each bucket, without sharded stacks
   std::vector<std::shared_ptr<dist::Pending>> on_their_way_;  // weights of each bucket
-  size_t to_come_ = 0;  // buckets, the last first, in the order of forward
-  std::shared_ptr<dist::Window> arrived_;  // the update for which a rank has a bucket's weights
+  size_t to_come_ = 0;                                        // buckets, the last first, in the order of forward
+  std::shared_ptr<dist::Window> arrived_;                     // the update for which a rank has a bucket's weights
   uint64_t update_ = 0;
   double waited_ = 0;  // seconds, for weights, since the last update
   uint64_t step_ = 1;
-  int handed_in_ = 0;  // uses that are final here
+  int handed_in_ = 0;                      // uses that are final here
   size_t finished_here_ = 0, summed_ = 0;  // buckets
 };
 

@@ -19,7 +19,7 @@ struct TrainStepOptions {
   UpdateOptions update = {};
   double clip = 1.0;  // largest global gradient norm; 0: no clipping
   Normalize normalize = Normalize::valid;
-  uint64_t seed = 0;  // for random draws of ops (StepInput)
+  uint64_t seed = 0;    // for random draws of ops (StepInput)
   BatchPart part = {};  // of this process
 };
 

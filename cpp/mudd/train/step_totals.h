@@ -15,15 +15,15 @@ enum class Normalize : uint8_t { valid, all_slots, micro_mean };
 Normalize parse_normalize(const std::string& name);
 
 struct StepTotals {
-  double loss = 0, count = 0;  // nats over targets that are not ignored; their count
+  double loss = 0, count = 0;        // nats over targets that are not ignored; their count
   double aux = 0;                    // further losses, in the same unit
-  double slots = 0;  // all targets, ignored ones included
-  double least_count = 0;  // least and most targets of a graph run,
-  double most_count = 0;  // without ignored ones
-  bool means = false;  // each graph run was scaled as if no target were ignored (micro_mean)
-  bool stop = false;  // a stop was requested before the last graph run
-  uint32_t flags = 0;  // set by the caller on any process that shares the batch
-  std::vector<double> metrics;  // of TrainStepOptions::metrics, in order
+  double slots = 0;                  // all targets, ignored ones included
+  double least_count = 0;            // least and most targets of a graph run,
+  double most_count = 0;             // without ignored ones
+  bool means = false;                // each graph run was scaled as if no target were ignored (micro_mean)
+  bool stop = false;                 // a stop was requested before the last graph run
+  uint32_t flags = 0;                // set by the caller on any process that shares the batch
+  std::vector<double> metrics;       // of TrainStepOptions::metrics, in order
   std::vector<double> norm_squares;  // of the summed gradients, by blocks in fixed order (reduce.h)
 
   void clear();
@@ -42,11 +42,11 @@ struct StepReport {
   double loss = 0;                      // divided by the denominator, the auxiliary part included
   double grad_norm = 0;                 // of the mean gradient, before clipping
   double denominator = 1;               // see Normalize
-  bool finite = true;  // loss and gradient norm are finite; false: no update was made
+  bool finite = true;                   // loss and gradient norm are finite; false: no update was made
   bool spike = false;                   // finite, but above a limit of StepLimits: no update was made
-  bool spoilt = false;  // the update wrote a weight or moment that is not finite
-  bool stopped = false;  // a stop was requested between micro-batches: nothing changed
-  uint32_t flags = 0;  // set by the caller on any process that shares the batch
+  bool spoilt = false;                  // the update wrote a weight or moment that is not finite
+  bool stopped = false;                 // a stop was requested between micro-batches: nothing changed
+  uint32_t flags = 0;                   // set by the caller on any process that shares the batch
 
   bool accepted() const { return finite && !spike && !stopped; }
 };

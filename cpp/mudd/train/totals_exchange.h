@@ -39,7 +39,7 @@ class TotalsExchange {
   PartOf part_;
   std::vector<int64_t> first_block_;      // of each parameter in the totals; -1: no gradient
   std::vector<double> record_, records_;  // of this process, and of all
-  std::vector<double> sums_;  // for add, of all processes
+  std::vector<double> sums_;              // for add, of all processes
   std::vector<char> flags_of_all_;
 };
 

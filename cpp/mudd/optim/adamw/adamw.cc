@@ -48,7 +48,7 @@ class Adamw final : public Elementwise {
 
 }  // namespace
 
-// adam_pax of the MUDDFormer code is the same arithmetic (docs/maths/optimizers.md, 2).
+// adam_pax of the MUDDFormer code has the same arithmetic (docs/maths/optimizers.md, 2).
 const OptimizerSpec& adamw_spec() {
   static const OptimizerSpec spec{
       .name = "adamw",
@@ -76,7 +76,7 @@ UpdateGradients adamw_backward(const UpdateFactors& f, const UpdateElement& e) {
   const float slope = root > 0 ? f.step_size * m / (divisor * divisor) * f.root_scale / (2 * root) : 0;
   const float dv = e.dsecond + e.dw * slope;
   const float dgradient = f.one_minus_beta1 * dm + 2 * f.one_minus_beta2 * e.gradient * dv;
-  // -0 as the second term leaves every first one as it is.
+  // -0 as the second term leaves every first term unchanged.
   return {{{e.dw - f.decay * e.dw, -0.0f}, {dgradient, -0.0f}, {f.beta1 * dm, -0.0f}, {f.beta2 * dv, -0.0f}}};
 }
 

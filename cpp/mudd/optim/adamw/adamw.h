@@ -8,13 +8,13 @@
 //   w = fma(-decay, w, w)
 //   w = fma(-(lr / bias_correction1), m / fma(sqrt(v + r), 1 / sqrt(bias_correction2), eps), w)
 // r = eps_root * bias_correction2: the epsilon below the root of the bias-corrected v (optax), 0 in the node.
-// The scalars 1 - beta, lr / bias_correction1, r and 1 / sqrt(bias_correction2) are formed in double, then
+// The scalars 1 - beta, lr / bias_correction1, r and 1 / sqrt(bias_correction2) are computed in double, then
 // rounded. A bf16 first moment is rounded when it is stored; the update uses the unrounded one
 // (docs/maths/mup.md, 2.2).
 //
 // Node: inputs w, gradient, first, second (fp32, one shape), outputs the new w, first and second.
 // Backward with D = sqrt(v) root + eps, root = 1 / sqrt(bias_correction2), r = lr / bias_correction1:
-//   dm = dfirst - r dy / D,   dv = dsecond + r dy m root / (2 D^2 sqrt(v))    0 where v = 0
+//   dm = dfirst - r dy / D,   dv = dsecond + r dy m root / (2 D^2 sqrt(v))    0 if v = 0
 //   dw = (1 - decay) dy,   dgradient = (1 - beta1) dm + 2 (1 - beta2) g dv,   beta1 dm,   beta2 dv
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace mudd {
 
-// 1 - beta^t for the t-th update, t from 1, without libm.
+// Return 1 - beta^t for the t-th update, t from 1, without libm.
 double bias_correction(double beta, int64_t t);
 
 }  // namespace mudd

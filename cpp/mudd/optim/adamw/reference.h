@@ -1,4 +1,4 @@
-// adamw as the formula reads, in double.
+// adamw as a formula, in double.
 #pragma once
 
 #include <cmath>
@@ -6,7 +6,7 @@
 
 namespace mudd::reference {
 
-// One update t (from 1) of n elements with the summed gradient g; lr and decay as in UpdateParameter.
+// Run one update t (from 1) of n elements with the summed gradient g; lr and decay as in UpdateParameter.
 inline void adamw(int64_t n, double* w, double* m, double* v, const double* g, double lr, double beta1,
                   double beta2, double eps, double decay, int64_t t, double eps_root = 0) {
   const double first = 1 - std::pow(beta1, t), second = 1 - std::pow(beta2, t);

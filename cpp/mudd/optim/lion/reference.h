@@ -1,11 +1,11 @@
-// lion as the formula reads, in double.
+// lion as a formula, in double.
 #pragma once
 
 #include <cstdint>
 
 namespace mudd::reference {
 
-// One update of n elements with the summed gradient g; decay is the share of w taken away.
+// Run one update of n elements with the summed gradient g; decay is the fraction of w to subtract.
 inline void lion(int64_t n, double* w, double* m, const double* g, double lr, double beta1, double beta2,
                  double decay) {
   for (int64_t i = 0; i < n; ++i) {

@@ -18,7 +18,7 @@ namespace {
 
 constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;
 constexpr double kLeastNorm = 1e-7;
-constexpr int64_t kPiece = 512;  // elements of a moment that are widened at a time
+constexpr int64_t kPiece = 512;  // elements of a moment that are converted to fp32 at a time
 
 struct PolarScratch {
   float *other, *gram, *square;
@@ -36,7 +36,7 @@ struct PolarScratch {
   }
 };
 
-// C [m, n] = A [m, k] B, B [k, n] stored as it is or, transposed, as [n, k].
+// Compute C [m, n] = A [m, k] B, with B [k, n] stored as is or, transposed, as [n, k].
 void matmul(const float* a, const float* b, bool transposed, float* c, int64_t m, int64_t n, int64_t k,
             void* packed) {
   GemmBlock block;
@@ -52,7 +52,7 @@ void matmul(const float* a, const float* b, bool transposed, float* c, int64_t m
   multiply(block);
 }
 
-// square = a I + b gram + c square.
+// Compute square = a I + b gram + c square.
 void polynomial(const float* gram, float* square, int64_t rows) {
   parallel_rows(rows, rows, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -120,7 +120,7 @@ class Muon final : public Optimizer {
     return finite;
   }
 
-  // Updates the moment and writes U to x, transposed if rows > cols. False: a moment is not finite.
+  // Update the moment and write U to x, transposed if rows > cols. Return false if a moment is not finite.
   bool momentum(const UpdateParameter& p, float grad_scale, float* x) const {
     const auto keep = static_cast<float>(momentum_);
     const auto rest = static_cast<float>(1 - momentum_);
@@ -142,7 +142,7 @@ class Muon final : public Optimizer {
           x[p.rows > p.cols ? c * p.rows + r : at + k] = keep * wide[k] + rest * g;
         }
         write(p, at, n, wide);
-        for (int64_t k = 0; k < n; ++k) zeros += 0 * wide[k];  // 0, or NaN where one is not finite
+        for (int64_t k = 0; k < n; ++k) zeros += 0 * wide[k];  // 0, or NaN if one is not finite
       }
       if (!(zeros == 0)) finite.store(false, std::memory_order_relaxed);
     });
@@ -153,7 +153,7 @@ class Muon final : public Optimizer {
     if (moment() == DType::f32) std::memcpy(to, static_cast<const float*>(p.m) + at, n * sizeof(float));
     else convert_kernels().widen(n, static_cast<const bf16*>(p.m) + at, to);
   }
-  // Rounds `from` as it is stored.
+  // Round `from` to the stored type.
   void write(const UpdateParameter& p, int64_t at, int64_t n, float* from) const {
     if (moment() == DType::f32) {
       std::memcpy(static_cast<float*>(p.m) + at, from, n * sizeof(float));

@@ -1,7 +1,7 @@
-// muon: momentum, then the nearest orthogonal matrix (Jordan et al. 2024; as torch.optim.Muon). It can update
+// muon: momentum, then the nearest orthogonal matrix (Jordan et al. 2024; as torch.optim.Muon). It updates
 // parameters of role matrix, slots, router and mix with two axes, or stacks of them, matrix by matrix.
 //
-// Of a matrix W [rows, cols] with the summed gradient G times grad_scale:
+// For a matrix W [rows, cols] with the summed gradient G times grad_scale:
 //   M = momentum M + (1 - momentum) G
 //   U = momentum M + (1 - momentum) G                      Nesterov
 //   X = U / max(|U|, 1e-7), transposed if rows > cols      |U| the Frobenius norm
@@ -20,8 +20,8 @@ namespace mudd {
 
 const OptimizerSpec& muon_spec();
 
-// Newton and Schulz's iteration on X [rows, cols], rows <= cols, of Frobenius norm 1 at most: `steps` times in
-// fp32. scratch: orthogonalize_bytes, on a cache line. The result is in x.
+// Run Newton and Schulz's iteration on X [rows, cols], rows <= cols, of Frobenius norm 1 at most: `steps` times
+// in fp32. scratch: orthogonalize_bytes, cache-line aligned. The result is in x.
 void orthogonalize(float* x, int64_t rows, int64_t cols, int steps, std::byte* scratch);
 int64_t orthogonalize_bytes(int64_t rows, int64_t cols);
 

@@ -1,4 +1,4 @@
-// muon as the formula reads, in double.
+// muon as a formula, in double.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace mudd::reference {
 
-// X [rows, cols] after `steps` iterations of X = (a I + b A + c A A) X with A = X X^T, from U / max(|U|, 1e-7).
-// The powers of A commute, so it does not matter which side is the shorter one.
+// Return X [rows, cols] after `steps` iterations of X = (a I + b A + c A A) X with A = X X^T, from U / max(|U|,
+// 1e-7). The powers of A commute, so either side may be the shorter one.
 inline std::vector<double> orthogonal(const std::vector<double>& u, int64_t rows, int64_t cols, int steps) {
   const auto times = [](const std::vector<double>& a, const std::vector<double>& b, int64_t m, int64_t k,
                         int64_t n) {
@@ -36,7 +36,8 @@ inline std::vector<double> orthogonal(const std::vector<double>& u, int64_t rows
   return x;
 }
 
-// One update of W [rows, cols] with moment m and the summed gradient g; decay is the fraction of w taken away.
+// Run one update of W [rows, cols] with moment m and the summed gradient g; decay is the fraction of w to
+// subtract.
 inline void muon(int64_t rows, int64_t cols, std::vector<double>& w, std::vector<double>& m,
                  const std::vector<double>& g, double rate, double momentum, double decay, int steps) {
   std::vector<double> u(g.size());
