@@ -12,7 +12,7 @@ from mudd_core.config import LoraConfig, ModelConfig
 from mudd_core.dist import Comm
 from mudd_core.engine.argument_check import kind_of
 from mudd_core.engine.batch_check import checked_batch, checked_ids
-from mudd_core.graph.adapters import Store
+from mudd_core.graph.parameters import Store
 
 
 class BareModel:

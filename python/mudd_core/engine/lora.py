@@ -14,7 +14,7 @@ from mudd_core.base.types import Float32
 from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, float32_of, made_tensor
 from mudd_core.config import LoraConfig, ModelConfig
 from mudd_core.config.tune import ALL
-from mudd_core.graph.adapters import Adapters, Store
+from mudd_core.graph.parameters import Adapters, Store
 from mudd_core.graph.recording import Recorder, running
 from mudd_core.models import Batch, model_function
 

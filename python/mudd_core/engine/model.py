@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,27 +19,26 @@ from mudd_core.base.types import Array, Float32
 from mudd_core.config import Config, LoraConfig, ModelConfig
 from mudd_core.config.schema import lora_of
 from mudd_core.dist import Comm
-from mudd_core.engine import immediate
 from mudd_core.engine.argument_check import require_model_config
-from mudd_core.engine.batch_check import OPTIONAL, checked_ids
+from mudd_core.engine.batch_check import checked_ids
 from mudd_core.engine.cut import Cut
-from mudd_core.engine.evaluation import evaluated, piece_size
 from mudd_core.engine.generate import Generator, check_sampling, make_generator, ring_positions, sampler
-from mudd_core.engine.inside import InForce, ShownInside
+from mudd_core.engine.inside import InForce
 from mudd_core.engine.lora import adapters_for, trained_of
+from mudd_core.engine.losses import Losses
 from mudd_core.engine.model_folder import read_model, require_shapes, take_saved, write_model
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
 from mudd_core.engine.parameter_tree import counted, lines_of
 from mudd_core.engine.parameters import Parameters
-from mudd_core.engine.planned import ExecutorOptions, Planned, declare_parameters, plan_graph
+from mudd_core.engine.planned import Planned, declare_parameters
 from mudd_core.graph import scopes
-from mudd_core.graph.adapters import Store
+from mudd_core.graph.parameters import Store
 
 if TYPE_CHECKING:
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 
-class Model(Parameters, ShownInside, Hinted):
+class Model(Parameters, Losses, Hinted):
     """A language model of any family; for one thread at a time (RuntimeError in the other).
 
     config: a model config with vocab_size and max_seq_len filled in, or a whole Config, whose tokenizer and train
@@ -160,38 +159,6 @@ class Model(Parameters, ShownInside, Hinted):
         head = f"{type(self).__name__}({self.config.family}, {self.precision}): {counted(self._leaves())}"
         return "\n".join([head, *lines_of(self._leaves())])
 
-    # ---- graphs ---------------------------------------------------------------------------------------------
-
-    @alone
-    def plan(
-        self,
-        /,
-        mode: str,
-        samples: int,
-        length: int,
-        *,
-        shards: int = 1,
-        optional: tuple[str, ...] = (),
-        **options: Unpack[ExecutorOptions],
-    ) -> Planned:
-        """The graph of a mode (train, evaluate, logits) for [samples, length] ids, planned on first use and kept.
-
-        shards: logical shards of one run. options: of the executor (runs_per_step, reuse, recompute, shift, poison,
-        check_finite, gradient_rows).
-        """
-        trained = self._trained if mode == "train" else ()
-        key = (mode, samples, length, shards, optional, trained, tuple(sorted(options.items())))
-        if key not in self._plans:
-            self._plans[key] = plan_graph(
-                self.config, self.store, mode, (samples, length), shards, optional, options
-            )
-        return self._plans[key]
-
-    @alone
-    def drop_plans(self) -> None:
-        """Free the planned graphs and the memory that they compute in; the next call plans anew."""
-        self._plans.clear()
-
     # ---- what users ask -------------------------------------------------------------------------------------
 
     @alone
@@ -213,87 +180,6 @@ class Model(Parameters, ShownInside, Hinted):
     def __call__(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Float32:
         """The logits of token ids or of a batch: `model(ids)` is model.logits(ids)."""
         return self.logits(tokens)
-
-    @alone
-    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
-        """Summed nats, counted and guessed targets of a batch of int32 arrays [B, T], taken as they are.
-
-        A target is guessed if its logit is the largest, the first of equal ones.
-
-        It goes in pieces of at most `evaluated_at_once` sequences; their size changes memory, never bits.
-        """
-        if self.inside.is_patched:
-            return self.inside.evaluate(batch)
-        optional = tuple(name for name in OPTIONAL if name in batch)
-        planned = self.plan_evaluation(*batch["inputs"].shape, optional=optional)
-        return evaluated(planned, batch)
-
-    def plan_evaluation(self, rows: int, length: int, *, optional: tuple[str, ...] = ()) -> Planned:
-        """The graph that evaluates batches of so many sequences."""
-        size, shards = piece_size(self.config, rows, self.evaluated_at_once)
-        return self.plan("evaluate", size, length, shards=shards, optional=optional)
-
-    @alone
-    def loss(self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1) -> float:
-        """Loss in nats of a batch, over its counted targets or all its slots as `normalize` says.
-
-        As in training: a mixture's auxiliary losses are in it (evaluate leaves them out).
-        """
-        arrays, optional = self.checked(self.adapt(batch))
-        if self.inside.is_patched:
-            loss, count = self.inside.loss(arrays, shards)
-        else:
-            planned = self.plan("evaluate", *arrays["inputs"].shape, shards=shards, optional=optional)
-            planned.fill(arrays)
-            planned.executor.run()
-            loss, count = planned.sums()
-        return loss / self.denominator(count, arrays)
-
-    @alone
-    def loss_and_gradients(
-        self,
-        /,
-        batch: Mapping[str, npt.ArrayLike],
-        *,
-        shards: int = 1,
-        **options: Unpack[ExecutorOptions],
-    ) -> tuple[float, dict[str, Float32]]:
-        """Loss in nats and its gradient by every parameter that trains, over the denominator that `normalize` names.
-
-        batch: inputs and targets int32 [B, T] (a negative target is ignored), optional positions, segments, key_mask.
-        options: of the executor, for tests.
-        """
-        arrays, optional = self.checked(self.adapt(batch))
-        planned = self.plan("train", *arrays["inputs"].shape, shards=shards, optional=optional, **options)
-        planned.fill(arrays)
-        planned.executor.run()
-        trained = self._trained or self.store.names()
-        gradients = ((name, planned.executor.gradient(name)) for name in trained)  # one at a time in memory
-        return self._divided(*planned.sums(), gradients, arrays)
-
-    @alone
-    def loss_and_gradients_immediate(
-        self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1
-    ) -> tuple[float, dict[str, Float32]]:
-        """The same through the immediate executor and its tape: same numbers, bit for bit."""
-        arrays, _ = self.checked(self.adapt(batch))
-        loss, count, found = immediate.sums_and_gradients(
-            self.config, self.store, arrays, shards, self.precision
-        )
-        trained = self._trained or self.store.names()
-        # A parameter that the loss does not depend on has a gradient of zeros, as in the planned graph.
-        gradients = (
-            (name, found[name] if name in found else np.zeros(self.store.describe(name)["shape"], np.float32))
-            for name in trained
-        )
-        return self._divided(loss, count, gradients, arrays)
-
-    def _divided(
-        self, loss: float, count: float, gradients: Iterable[tuple[str, Array]], arrays: Mapping[str, Array]
-    ) -> tuple[float, dict[str, Float32]]:
-        denominator = self.denominator(count, arrays)
-        scale = np.float32(1.0 / denominator)
-        return loss / denominator, {name: gradient * scale for name, gradient in gradients}
 
     @alone
     def generate(

@@ -14,7 +14,7 @@ from mudd_core.config.suggest import nearest
 from mudd_core.engine.argument_check import checked_weight
 from mudd_core.engine.frozen import Weights, require_in_range, set_weight
 from mudd_core.engine.parameter_tree import Leaf, leaves_of
-from mudd_core.graph.adapters import Store
+from mudd_core.graph.parameters import Store
 
 _SHOWN = 4  # faults in a message
 

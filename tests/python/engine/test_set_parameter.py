@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mudd_core as mc
-from mudd_core.engine import immediate
+from mudd_core.engine import losses
 from small_models import make_batch
 
 SHAPE = mc.TransformerPPConfig(vocab_size=8, max_seq_len=8, d_model=4, n_layer=1, n_head=2, d_ff=4)
@@ -84,14 +84,14 @@ def test_a_parameter_without_a_gradient_on_the_tape_is_reported_as_zeros(
 ) -> None:
     model, batch = mc.Model(SHAPE), make_batch(8, 2, 8)
     _, planned = model.loss_and_gradients(batch)
-    whole = immediate.sums_and_gradients
+    whole = losses.sums_and_gradients
 
     def without_gain(*arguments: Any) -> Any:
         loss, count, gradients = whole(*arguments)
         gradients.pop("final_norm.gain")
         return loss, count, gradients
 
-    monkeypatch.setattr(immediate, "sums_and_gradients", without_gain)
+    monkeypatch.setattr(losses, "sums_and_gradients", without_gain)
     _, found = model.loss_and_gradients_immediate(batch)
     assert found.keys() == planned.keys() and not found["final_norm.gain"].any()
     assert np.array_equal(found["embed"], planned["embed"])

@@ -1,0 +1,161 @@
+"""The planned graphs of a model, and the losses and gradients that they compute.
+
+The immediate executor is the reference of the planned graphs, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from mudd_core import _core
+from mudd_core.base.in_use import alone
+from mudd_core.base.types import Array, Float32
+from mudd_core.config import ModelConfig
+from mudd_core.engine.batch_check import OPTIONAL
+from mudd_core.engine.evaluation import evaluated, piece_size
+from mudd_core.engine.inside import ShownInside
+from mudd_core.engine.planned import ExecutorOptions, Planned, plan_graph, tree_sum
+from mudd_core.graph import scopes, tape
+from mudd_core.graph.recording import Immediate, running, taped
+from mudd_core.models import Batch, model_function
+
+
+class Losses(ShownInside):
+    """The part of a Model that plans its graphs and computes losses and gradients with them."""
+
+    _plans: dict[tuple[Hashable, ...], Planned]
+    _trained: tuple[str, ...]  # names of the parameters that train; empty: all
+
+    @alone
+    def plan(
+        self,
+        /,
+        mode: str,
+        samples: int,
+        length: int,
+        *,
+        shards: int = 1,
+        optional: tuple[str, ...] = (),
+        **options: Unpack[ExecutorOptions],
+    ) -> Planned:
+        """The graph of a mode (train, evaluate, logits) for [samples, length] ids, planned on first use and kept.
+
+        shards: logical shards of one run. options: of the executor (runs_per_step, reuse, recompute, shift, poison,
+        check_finite, gradient_rows).
+        """
+        trained = self._trained if mode == "train" else ()
+        key = (mode, samples, length, shards, optional, trained, tuple(sorted(options.items())))
+        if key not in self._plans:
+            self._plans[key] = plan_graph(
+                self.config, self.store, mode, (samples, length), shards, optional, options
+            )
+        return self._plans[key]
+
+    @alone
+    def drop_plans(self) -> None:
+        """Free the planned graphs and the memory that they compute in; the next call plans anew."""
+        self._plans.clear()
+
+    @alone
+    def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
+        """Summed nats, counted and guessed targets of a batch of int32 arrays [B, T], taken as they are.
+
+        A target is guessed if its logit is the largest, the first of equal ones.
+
+        It goes in pieces of at most `evaluated_at_once` sequences; their size changes memory, never bits.
+        """
+        if self.inside.is_patched:
+            return self.inside.evaluate(batch)
+        optional = tuple(name for name in OPTIONAL if name in batch)
+        planned = self.plan_evaluation(*batch["inputs"].shape, optional=optional)
+        return evaluated(planned, batch)
+
+    def plan_evaluation(self, rows: int, length: int, *, optional: tuple[str, ...] = ()) -> Planned:
+        """The graph that evaluates batches of so many sequences."""
+        size, shards = piece_size(self.config, rows, self.evaluated_at_once)
+        return self.plan("evaluate", size, length, shards=shards, optional=optional)
+
+    @alone
+    def loss(self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1) -> float:
+        """Loss in nats of a batch, over its counted targets or all its slots as `normalize` says.
+
+        As in training: a mixture's auxiliary losses are in it (evaluate leaves them out).
+        """
+        arrays, optional = self.checked(self.adapt(batch))
+        if self.inside.is_patched:
+            loss, count = self.inside.loss(arrays, shards)
+        else:
+            planned = self.plan("evaluate", *arrays["inputs"].shape, shards=shards, optional=optional)
+            planned.fill(arrays)
+            planned.executor.run()
+            loss, count = planned.sums()
+        return loss / self.denominator(count, arrays)
+
+    @alone
+    def loss_and_gradients(
+        self,
+        /,
+        batch: Mapping[str, npt.ArrayLike],
+        *,
+        shards: int = 1,
+        **options: Unpack[ExecutorOptions],
+    ) -> tuple[float, dict[str, Float32]]:
+        """Loss in nats and its gradient by every parameter that trains, over the denominator that `normalize` names.
+
+        batch: inputs and targets int32 [B, T] (a negative target is ignored), optional positions, segments, key_mask.
+        options: of the executor, for tests.
+        """
+        arrays, optional = self.checked(self.adapt(batch))
+        planned = self.plan("train", *arrays["inputs"].shape, shards=shards, optional=optional, **options)
+        planned.fill(arrays)
+        planned.executor.run()
+        trained = self._trained or self.store.names()
+        gradients = ((name, planned.executor.gradient(name)) for name in trained)  # one at a time in memory
+        return self._divided(*planned.sums(), gradients, arrays)
+
+    @alone
+    def loss_and_gradients_immediate(
+        self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1
+    ) -> tuple[float, dict[str, Float32]]:
+        """The same through the immediate executor and its tape: same numbers, bit for bit."""
+        arrays, _ = self.checked(self.adapt(batch))
+        loss, count, found = sums_and_gradients(self.config, self.store, arrays, shards, self.precision)
+        trained = self._trained or self.store.names()
+        # A parameter that the loss does not depend on has a gradient of zeros, as in the planned graph.
+        gradients = (
+            (name, found[name] if name in found else np.zeros(self.store.describe(name)["shape"], np.float32))
+            for name in trained
+        )
+        return self._divided(loss, count, gradients, arrays)
+
+    def _divided(
+        self, loss: float, count: float, gradients: Iterable[tuple[str, Array]], arrays: Mapping[str, Array]
+    ) -> tuple[float, dict[str, Float32]]:
+        denominator = self.denominator(count, arrays)
+        scale = np.float32(1.0 / denominator)
+        return loss / denominator, {name: gradient * scale for name, gradient in gradients}
+
+
+def sums_and_gradients(
+    config: ModelConfig, store: _core.ParamStore, arrays: Mapping[str, Array], shards: int, precision: str
+) -> tuple[float, float, dict[str, Array]]:
+    """(loss in nats summed over targets, counted targets, gradients of that sum by name) of a checked batch.
+
+    shards: logical shards of the sums. Auxiliary losses are in the sum.
+    """
+    scope = Immediate(store)
+    cuts = scopes.shards(arrays["inputs"].shape[0], shards)
+    with running(scope), cuts, scopes.precision(precision):
+        hidden = model_function(config)(config, Batch.of(arrays), None)
+        loss, count = (taped(one) for one in hidden.loss(arrays["targets"])[:2])
+        aux = [taped(hidden.aux.loss(arrays["targets"]))] if hidden.aux else []
+        tape.backward(loss, *(one for one in aux if one.recorded))  # those of frozen routers are not
+    total = tree_sum(loss.data)
+    for further in aux:
+        total += tree_sum(further.data)
+    gradients = {name: leaf.grad for name, leaf in scope.leaves.items() if leaf.grad is not None}
+    return total, tree_sum(count.data), gradients
