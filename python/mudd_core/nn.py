@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 from mudd_core import ops
 from mudd_core.base.other_names import NN, unknown
 from mudd_core.config.families import TiedHead
-from mudd_core.graph.adapters import Adapters
-from mudd_core.graph.recording import Declaration, Like, current, part, prefix
+from mudd_core.graph.parameters import Adapters, Declaration
+from mudd_core.graph.recording import Like, current, part, prefix
 
 __all__ = [
     "activated",

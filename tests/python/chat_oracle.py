@@ -11,8 +11,8 @@ import numpy as np
 
 from chat_cases import Turn, random_chat, template, write_folder
 from mudd_core.config import DataConfig
-from mudd_core.data.chat.child import REFUSES, RefusedError
 from mudd_core.data.chat.conversations import conversation_of
+from mudd_core.data.chat.counted import REFUSES, RefusedError
 from mudd_core.data.chat.masks import example_of
 from mudd_core.data.chat.renderer import Renderer
 from mudd_core.data.chat.templates import find_template

@@ -5,19 +5,19 @@ A model function asks the current scope for parameters by name; ops look at thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
-from typing import NotRequired, Protocol, TypeAlias, TypedDict, Unpack
+from typing import Protocol, TypeAlias, Unpack
 
 import numpy as np
 
 from mudd_core import _core
 from mudd_core.base.types import Array
-from mudd_core.graph.adapters import Adapters, adapter_of
 from mudd_core.graph.differentiable import Differentiable
 from mudd_core.graph.operators import Operators
+from mudd_core.graph.parameters import Adapters, Declaration, adapter_of, require_declaration
 from mudd_core.graph.tape import NumpyFunction, Options, Tensor
 
 
@@ -63,32 +63,6 @@ class Value(Operators):
 
 # What ops take and give: of a graph, of the tape, or an array.
 Like: TypeAlias = "Value | Tensor | Array"
-
-
-class Declaration(TypedDict):
-    """What a model function says of a parameter beside its name and shape (contracts 11)."""
-
-    role: str
-    fan_in: int
-    fan_out: int
-    init: str
-    init_scale: NotRequired[float]
-    trainable: NotRequired[bool]
-    stored: NotRequired[str]
-
-
-_NEEDED = ("role", "fan_in", "fan_out", "init")
-
-
-def _require_declaration(name: str, given: Collection[str]) -> None:
-    """TypeError unless the arguments of nn.parameter are those of a Declaration."""
-    wrong = [f"no argument {key}=" for key in given if key not in Declaration.__annotations__]
-    wrong += [f"{key}=, which is missing" for key in _NEEDED if key not in given]
-    if wrong:
-        raise TypeError(
-            f"[nn.parameter] {name}: expected {wrong[0]}; type nn.parameter(name, shape, "
-            'role="matrix", fan_in=..., fan_out=..., init="normal", init_scale=0.02)'
-        )
 
 
 class Scope(Protocol):
@@ -151,7 +125,7 @@ class Recorder:
         """The parameter of this name, declared on first sight."""
         if name in self.stored:
             declaration["stored"], declaration["trainable"] = self.stored[name], False
-        _require_declaration(name, declaration)
+        require_declaration(name, declaration)
         self.store.declare(name, list(shape), **declaration)
         value = Value(self, self.graph.parameter(self.store, name))
         value._is_weight = True

@@ -14,8 +14,8 @@ from chat_cases import chat_config, write_folder, write_jsonl
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.chat import build
-from mudd_core.data.chat.child import RefusedError
 from mudd_core.data.chat.conversations import Conversation, conversation_of, records
+from mudd_core.data.chat.counted import RefusedError
 from mudd_core.data.chat.masks import marked
 from mudd_core.data.chat.members import tools_of
 from mudd_core.data.formats import format_of

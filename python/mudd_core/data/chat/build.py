@@ -10,7 +10,8 @@ from pathlib import Path
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int64
 from mudd_core.config.data import DataConfig
-from mudd_core.data.chat.child import (
+from mudd_core.data.chat.conversations import NoLayoutError, conversation_of, messages_column, records
+from mudd_core.data.chat.counted import (
     CHANGES,
     CHANGES_EARLIER,
     REFUSES,
@@ -18,7 +19,6 @@ from mudd_core.data.chat.child import (
     TOO_MUCH_MEMORY,
     RefusedError,
 )
-from mudd_core.data.chat.conversations import NoLayoutError, conversation_of, messages_column, records
 from mudd_core.data.chat.kept import Entry
 from mudd_core.data.chat.masks import example_of, require_spans
 from mudd_core.data.chat.renderer import SHORTEST_BOUND, RenderedChat, Renderer

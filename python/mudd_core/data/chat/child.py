@@ -13,27 +13,51 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, NoReturn, TypedDict
 
 if TYPE_CHECKING:
     from jinja2 import Template
     from jinja2.nodes import CallBlock
     from jinja2.parser import Parser
 
-Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
-Message: TypeAlias = "dict[str, Plain]"
+if TYPE_CHECKING or __name__ != "__main__":
+    from mudd_core.data.chat.counted import (
+        REFUSES,
+        TOO_LONG,
+        TOO_MUCH_MEMORY,
+        UNWRITTEN,
+        Message,
+        Plain,
+        RefusedError,
+        Render,
+        Rendered,
+        counted,
+        head_of,
+        require_calls,
+        require_parts,
+    )
+else:  # a script without mudd_core
+    sys.path.insert(0, str(Path(__file__).parent))
+    from counted import (
+        REFUSES,
+        TOO_LONG,
+        TOO_MUCH_MEMORY,
+        UNWRITTEN,
+        Message,
+        Plain,
+        RefusedError,
+        Render,
+        Rendered,
+        counted,
+        head_of,
+        require_calls,
+        require_parts,
+    )
 
-TOO_LONG = "too long a text"
-TOO_MUCH_MEMORY = "too much memory"
+    del sys.path[0]
+
 FIXED_DATE = (2024, 7, 26)  # for templates that ask for today's: a run has the same text on every day
-REFUSES = "a text that the template refuses"
-CHANGES = "a turn that changes the text before it"
-CHANGES_EARLIER = "an earlier answer that later turns change"  # the last one has a mask
-UNWRITTEN = "a tool call that the template does not write"
-_PROBE = "\ue0f2"  # an answer that no data set has
-_SAID = ("thinking", "reasoning_content")
 _OPEN, _CLOSE = "\ue0f0\ue0f1\ue0f0", "\ue0f1\ue0f0\ue0f1"  # private characters around what a mark holds
 
 
@@ -48,25 +72,6 @@ class Answer(TypedDict, total=False):
     spans: list[tuple[int, int]]
     head: int
     changed: int
-
-
-class RefusedError(Exception):
-    """A conversation that cannot be trained on. texts: two that do not fit each other."""
-
-    def __init__(self, kind: str, reason: str, texts: Sequence[str] = ()) -> None:
-        super().__init__(reason)
-        self.kind, self.reason, self.texts = kind, reason, list(texts)
-
-
-@dataclass(frozen=True)
-class Rendered:
-    """A text, and the spans [first, end) of its characters that {% generation %} marks."""
-
-    text: str
-    marks: list[tuple[int, int]]
-
-
-Render: TypeAlias = Callable[[list[Message], bool], Rendered]
 
 
 def without_marks(marked: str) -> Rendered:
@@ -159,171 +164,6 @@ def renderer(
         return without_marks("".join(parts))
 
     return render
-
-
-@dataclass(frozen=True)
-class Counted:
-    """The text of a conversation, and the spans of its characters that count.
-
-    changed: earlier answers that the template changes once later turns follow. They do not count, because the model
-    would not have written the text that is there.
-    """
-
-    text: str
-    spans: list[tuple[int, int]]
-    changed: int = 0
-
-
-def counted(
-    render: Render,
-    messages: list[Message],
-    loss_on: str,
-    marked: bool,
-    untrained: Sequence[int] = (),
-    eos: str = "",
-) -> Counted:
-    """Return the characters of a conversation that count. untrained: answers that the data exclude. eos: its text.
-
-    marked: whether the template has generation marks. Without them a turn of the assistant is the text up to it without
-    the text before it with the generation prompt. RefusedError if no mask of the last answer is certain.
-    """
-    answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
-    whole = render(messages, False)
-    if loss_on == "all":
-        if untrained:
-            raise RefusedError("a weight of 0", "data.loss_on=all counts every token; take assistant or last")
-        return Counted(whole.text, [(0, len(whole.text))])
-    wanted = [number for number, at in enumerate(answers) if at not in untrained]
-    if loss_on == "last":
-        wanted = [number for number in wanted if number == len(answers) - 1]
-    if marked:
-        marks = [mark for mark in whole.marks if mark[0] < mark[1]]
-        if len(marks) != len(answers) and (loss_on == "last" or untrained or not marks):
-            reason = f"the template marks {len(marks)} parts of {len(answers)} turns of the assistant"
-            raise RefusedError("marks of other turns", reason, [whole.text])
-        whole_marks = len(marks) != len(answers)
-        return Counted(whole.text, marks if whole_marks else [marks[number] for number in wanted])
-    try:
-        return _by_turns(render, messages, answers, wanted, whole.text, eos)
-    except RefusedError as error:
-        # A later turn of the user may change the last answer; without a loss it is not needed.
-        if error.kind != CHANGES or answers[-1] + 1 == len(messages):
-            raise
-        messages = messages[: answers[-1] + 1]
-        return _by_turns(render, messages, answers, wanted, render(messages, False).text, eos)
-
-
-def _by_turns(
-    render: Render, messages: list[Message], answers: list[int], wanted: list[int], whole: str, eos: str
-) -> Counted:
-    """Return what counts by rendering up to each answer; an earlier one that later turns change does not count."""
-    spans, changed = [], 0
-    for number in wanted:
-        try:
-            spans.append(_span_of(render, messages, answers[number], whole, eos))
-        except RefusedError as error:
-            if error.kind != CHANGES or number == len(answers) - 1:
-                raise
-            changed += 1
-    if not spans and changed:
-        raise RefusedError(CHANGES_EARLIER, "later turns change every answer that has a loss", [whole])
-    return Counted(whole, spans, changed)
-
-
-def _span_of(render: Render, messages: list[Message], at: int, whole: str, eos: str) -> tuple[int, int]:
-    """The characters [first, end) of turn `at` in the whole text; RefusedError where no mask is certain.
-
-    A generation prompt may open thoughts that the answer does not have: the answer begins where both texts part.
-    """
-    try:
-        before = render(messages[:at], True).text
-    except RefusedError as error:
-        if at:
-            raise
-        reason = f"its first turn is the assistant's, and the template cannot say what is before it ({error.reason})"
-        raise RefusedError("a first turn of the assistant", reason) from None
-    after = whole if at + 1 == len(messages) else render(messages[: at + 1], False).text
-    reason = f"the text changes when turn {at + 1} or a later one is added, so no mask is certain"
-    if not whole.startswith(after) and eos:
-        after = after.removesuffix(eos)  # Phi-3's writes it after the last turn alone
-    if not whole.startswith(after):
-        raise RefusedError(CHANGES, reason, [after, whole])
-    if after.startswith(before):
-        return len(before), len(after)
-    without = render(messages[:at], False).text
-    # The answer may begin as the prompt ends: another answer shows where answers begin.
-    other: Message = {
-        **messages[at],
-        **{name: _PROBE for name in _SAID if name in messages[at]},
-        "content": _PROBE,
-    }
-    begins = _shared(after, render([*messages[:at], other], False).text)
-    first = min(_shared(before, after), begins)
-    if after.startswith(without) and first > len(without):
-        return first, len(after)
-    # An answer may remove thoughts of earlier ones (gpt-oss). It starts after the last prompt in the text.
-    prompt = before[len(without) :] if before.startswith(without) else ""
-    first = after.rfind(prompt, 0, begins) + len(prompt)
-    asked = messages[at - 1].get("content")
-    if not prompt or first < len(prompt) or (isinstance(asked, str) and asked.strip() in after[first:begins]):
-        raise RefusedError(CHANGES, reason, [before, after])
-    return first, len(after)
-
-
-def _shared(first: str, second: str) -> int:
-    """Return the number of characters in which two texts begin alike."""
-    pairs = zip(first, second, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
-
-
-def require_parts(messages: list[Message], text: str) -> None:
-    """RefusedError where a template that takes texts drops contents in parts, or writes them as lists."""
-    for number, message in enumerate(messages, 1):
-        parts = message.get("content")
-        if not isinstance(parts, list):
-            continue
-        said = [str(part["text"]).rpartition("</think>")[2] for part in parts if isinstance(part, dict)]
-        as_lists = (str(parts), json.dumps(parts, ensure_ascii=False))
-        if not all(one.strip() in text for one in said) or any(one in text for one in as_lists):
-            reason = f"turn {number}: the template does not read content in parts; write it as one text"
-            raise RefusedError("parts that the template does not read", reason, [text])
-
-
-def require_calls(render: Render, messages: list[Message]) -> None:
-    """RefusedError if the template drops a tool call: calls of other names show which ones it writes."""
-    other: list[Message] = []
-    count = 0
-    for message in messages:
-        calls = message.get("tool_calls")
-        named: list[Plain] = []
-        for call in calls if isinstance(calls, list) else []:
-            function = call.get("function", call) if isinstance(call, dict) else None
-            if isinstance(call, dict) and isinstance(function, dict):
-                renamed: Message = {**function, "name": f"{_PROBE}{count}{_PROBE}"}
-                named.append({**call, "function": renamed} if "function" in call else renamed)
-                count += 1
-        other.append({**message, "tool_calls": named} if named else message)
-    if not count:
-        return
-    try:
-        text = render(other, False).text
-    except RefusedError:  # the template knows the names
-        return
-    written = sum(f"{_PROBE}{number}{_PROBE}" in text for number in range(count))
-    if written < count:
-        reason = f"the template writes {written} of {count} tool calls; take another data.template"
-        raise RefusedError(UNWRITTEN, reason, [text.replace(_PROBE, "")])
-
-
-def head_of(render: Render, messages: list[Message], text: str) -> int:
-    """Characters of the system turn at the beginning of a text; -1 where it has no place of its own."""
-    if messages[0]["role"] != "system":
-        return 0
-    try:
-        head = render(messages[:1], False).text
-    except RefusedError:
-        return -1
-    return len(head) if text.startswith(head) else -1
 
 
 def _answer(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Json, JsonObject
-from mudd_core.data.chat.child import RefusedError
+from mudd_core.data.chat.counted import RefusedError
 from mudd_core.data.chat.filled_nulls import FilledNulls
 from mudd_core.data.chat.members import (
     as_written,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mudd_core.base.types import Array, Int64
-from mudd_core.data.chat.child import RefusedError
+from mudd_core.data.chat.counted import RefusedError
 from mudd_core.data.chat.renderer import RenderedChat
 
 _AROUND = 40  # characters that a message shows of each side

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from mudd_core.base.types import Json, JsonObject
-from mudd_core.data.chat.child import RefusedError
+from mudd_core.data.chat.counted import RefusedError
 
 # Each is 0 or 1, or false or true. An answer is trained if the first ones are 1 and the others 0.
 _TRAINED = ("weight", "train", "trainable", "training", "loss", "loss_weight", "loss_scale")

@@ -10,8 +10,9 @@ from pathlib import Path
 from mudd_core.base.child import Child
 from mudd_core.base.errors import UserError
 from mudd_core.base.packages import install_command, needed
-from mudd_core.data.chat.child import Answer, RefusedError
+from mudd_core.data.chat.child import Answer
 from mudd_core.data.chat.conversations import Conversation
+from mudd_core.data.chat.counted import RefusedError
 from mudd_core.data.chat.templates import ChatTemplate
 
 SCRIPT = Path(__file__).with_name("child.py")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from mudd_core.base.errors import UserError
 from mudd_core.base.types import Int64
-from mudd_core.data.chat.child import RefusedError
 from mudd_core.data.chat.conversations import Conversation
+from mudd_core.data.chat.counted import RefusedError
 from mudd_core.data.chat.renderer import Renderer
 from mudd_core.data.chat.templates import ChatTemplate
 from mudd_core.data.tokenizers.tokenizer import JsonTokenizer, Tokenizer, WithPlaces

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from mudd_core.base.errors import FormatError
+from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Json, JsonObject
 
 END_OF_TEXT = "<|endoftext|>"
@@ -114,3 +114,14 @@ def usual_begin(ids: Mapping[str, int]) -> int | None:
     """The begin by its usual names; GPT-2's family begins a document with the token that ends one."""
     begin = next((ids[name] for name in BEGIN_NAMES if name in ids), None)
     return ids.get(END_OF_TEXT) if begin is None else begin
+
+
+def end_of_document(ids: dict[str, int], file: str) -> int:
+    """Return the id that ends a document; UserError if the vocabulary has none. file: for the message."""
+    end = usual_end(ids)
+    if end is None:
+        raise UserError(
+            f"[data.tokenizer] {file}: no end-of-document token; expected one of {', '.join(END_NAMES)}, or a "
+            "tokenizer_config.json beside it with eos_token, and the folder in data.tokenizer"
+        )
+    return end

@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from mudd_core.base.errors import FormatError, UserError
+from mudd_core.base.errors import FormatError
 from mudd_core.data.tokenizers.check import TokenizerJson, check_tokenizer_json
 from mudd_core.data.tokenizers.special_tokens import (
-    END_NAMES,
     END_OF_TEXT,
     ShownByIds,
     SpecialIds,
+    end_of_document,
     usual_begin,
-    usual_end,
 )
 from mudd_core.data.tokenizers.streams import Bytes, Growing, TextStream
 from mudd_core.data.tokenizers.trial import has_own_form, try_in_child
@@ -147,7 +146,7 @@ class JsonTokenizer(_ByteVocabulary):
         self._library: Library | None = None
         ids, special = vocabulary(content), special or SpecialIds()
         self.vocab_size = max(ids.values()) + 1
-        self.eos_id = _end_of_document(ids, file) if special.eos is None else special.eos
+        self.eos_id = end_of_document(ids, file) if special.eos is None else special.eos
         self.bos_id = usual_begin(ids) if special.bos is None else special.bos
         self.pad_id = special.pad
         self._special, self._prompts = special, prompts
@@ -275,13 +274,3 @@ def _pieces_of(content: TokenizerJson, ids: dict[str, int], size: int) -> list[b
         plain = token in added or any(c not in alphabet for c in token)
         pieces[i] = token.encode("utf-8", "replace") if plain else bytes(alphabet[c] for c in token)
     return pieces
-
-
-def _end_of_document(ids: dict[str, int], file: str) -> int:
-    end = usual_end(ids)
-    if end is None:
-        raise UserError(
-            f"[data.tokenizer] {file}: no end-of-document token; expected one of {', '.join(END_NAMES)}, or a "
-            "tokenizer_config.json beside it with eos_token, and the folder in data.tokenizer"
-        )
-    return end

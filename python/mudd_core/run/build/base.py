@@ -18,7 +18,7 @@ from mudd_core.checkpoint.stored import AnyTensor, StoredTensor, float32_of, mad
 from mudd_core.config import Config
 from mudd_core.engine.frozen import set_weight, stored_as
 from mudd_core.engine.lora import base_names, low_rank, principal_factors, trained_of
-from mudd_core.graph.adapters import Store
+from mudd_core.graph.parameters import Store
 from mudd_core.run.build.grow import start_weights
 from mudd_core.run.build.lent_weights import is_lent, let_go
 from mudd_core.run.build.start_source import base_path, read_source

@@ -17,7 +17,7 @@ from mudd_core.config import Config, LoraConfig, ModelConfig
 from mudd_core.engine.cut import Spread
 from mudd_core.engine.lora import base_names, low_rank
 from mudd_core.engine.model import Model
-from mudd_core.graph.adapters import Adapters, Store
+from mudd_core.graph.parameters import Adapters, Store
 from mudd_core.interop.imported import base_source
 from mudd_core.interop.peft_folder import (
     SETTINGS,

@@ -1,9 +1,10 @@
-"""Low-rank adapters beside the frozen matrices of a model: which linear layers have one, and how it is computed."""
+"""The parameters of a model: their declarations, and low-rank adapters of linear layers with frozen weights."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import NotRequired, TypedDict
 
 from mudd_core import _core
 from mudd_core.base.types import Array
@@ -36,3 +37,29 @@ class Store(_core.ParamStore):
 def adapter_of(store: _core.ParamStore, name: str) -> Adapters | None:
     """How the linear layer of this name is adapted in the model of a store; None where it is not."""
     return store.adapters if isinstance(store, Store) and name in store.adapters.names else None
+
+
+class Declaration(TypedDict):
+    """What a model function says of a parameter beside its name and shape (contracts 11)."""
+
+    role: str
+    fan_in: int
+    fan_out: int
+    init: str
+    init_scale: NotRequired[float]
+    trainable: NotRequired[bool]
+    stored: NotRequired[str]
+
+
+_NEEDED = ("role", "fan_in", "fan_out", "init")
+
+
+def require_declaration(name: str, given: Collection[str]) -> None:
+    """TypeError unless the arguments of nn.parameter are those of a Declaration."""
+    wrong = [f"no argument {key}=" for key in given if key not in Declaration.__annotations__]
+    wrong += [f"{key}=, which is missing" for key in _NEEDED if key not in given]
+    if wrong:
+        raise TypeError(
+            f"[nn.parameter] {name}: expected {wrong[0]}; type nn.parameter(name, shape, "
+            'role="matrix", fan_in=..., fan_out=..., init="normal", init_scale=0.02)'
+        )
