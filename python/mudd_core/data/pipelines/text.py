@@ -21,7 +21,7 @@ from mudd_core.data.pipelines.document_data import DocumentData, documents_of
 from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.access import Access, cache_root, local_root
 from mudd_core.data.sources.corpus import Split
-from mudd_core.data.sources.listing import data_files
+from mudd_core.data.sources.listing import NoFilesError
 from mudd_core.data.sources.selection import holds_records
 from mudd_core.data.sources.splits import chosen_files
 from mudd_core.data.tokenizers.source import find_tokenizer
@@ -143,10 +143,9 @@ def in_records(settings: DataConfig) -> bool:
     if path.is_file():
         return holds_records(path, settings.column)
     try:
-        data_files(settings.path)
-    except UserError:  # the listing of the text reports it
+        return chosen_files(settings, "path").records
+    except NoFilesError:  # the listing of the text reports it
         return False
-    return chosen_files(settings, "path").records
 
 
 PIPELINE = Pipeline("text", (), prepare)

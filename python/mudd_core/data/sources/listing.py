@@ -188,6 +188,10 @@ def list_files(path: str, leave_out: Path | None = None) -> Listing:
     return Listing("folder" if path else "stdlib", root, tuple(files), len(left))
 
 
+class NoFilesError(UserError):
+    """A path that names no files of data."""
+
+
 # Files beside the rows of a `save_to_disk` folder.
 _NOT_DATA = frozenset({"dataset_info.json", "state.json", "dataset_dict.json", "_SUCCESS"})
 _MAPS = ("_doc_idx.npy", "_sample_idx.npy", "_shuffle_idx.npy")
@@ -199,8 +203,8 @@ def data_files(
     """Return the files that a path names, sorted as bytes: a file, a folder, a glob (`**` too), or several with commas.
 
     Of an indexed data set only NAME.bin is taken, without the maps next to it. Names with a leading dot are left out of
-    folders. UserError for a path that is not there. argument: the field that gives the path. links: gets the links that
-    are left out of folders. repeats: a file may be named twice, and counts once.
+    folders. NoFilesError for a path that is not there. argument: the field that gives the path. links: gets the links
+    that are left out of folders. repeats: a file may be named twice, and counts once.
     """
     found: set[Path] = set()
     real: set[str] = set()
@@ -215,7 +219,7 @@ def data_files(
         found = {file for file in found if not file.name.endswith(_MAPS)}
     if not found:
         about = f" but {len(links):,} links, {str(links[0])!r} first, that lead elsewhere" if links else ""
-        raise UserError(f"[{argument}] expected files, got {path!r}, which names none{about}")
+        raise NoFilesError(f"[{argument}] expected files, got {path!r}, which names none{about}")
     return tuple(sorted(found, key=os.fsencode))
 
 
@@ -225,21 +229,21 @@ def parts_of(path: str) -> list[str]:
 
 
 def _new_files(files: list[Path], real: set[str], argument: str) -> list[Path]:
-    """Return the files of a part, each once. UserError for one of an earlier part. real: the files of those parts."""
+    """Return the files of a part, each once. NoFilesError for one of an earlier part, which is in `real`."""
     once = {os.path.realpath(file): file for file in sorted(files, key=os.fsencode, reverse=True)}
     if twice := sorted(real.intersection(once)):
-        raise UserError(f"[{argument}] expected each file once, got {str(once[twice[0]])!r} twice")
+        raise NoFilesError(f"[{argument}] expected each file once, got {str(once[twice[0]])!r} twice")
     real.update(once)
     return list(once.values())
 
 
 def _part(part: str, argument: str, links: list[Path]) -> list[Path]:
     if "\0" in part:
-        raise UserError(f"[{argument}] expected a file or folder, got {part!r}: it holds a NUL character")
+        raise NoFilesError(f"[{argument}] expected a file or folder, got {part!r}: it holds a NUL character")
     try:
         root = Path(part).expanduser().absolute()
     except RuntimeError as error:  # ~ of a user that is not there
-        raise UserError(f"[{argument}] expected a file or folder, got {part!r}: {error}") from None
+        raise NoFilesError(f"[{argument}] expected a file or folder, got {part!r}: {error}") from None
     try:
         if root.is_file():
             return [root]
@@ -250,13 +254,15 @@ def _part(part: str, argument: str, links: list[Path]) -> list[Path]:
             return [file for file in paths if file.name not in _NOT_DATA]
         names = sorted(glob.glob(str(root), recursive=True))
     except OSError as error:
-        raise UserError(f"[{argument}] cannot read {part!r}: {error.strerror}") from None
+        raise NoFilesError(f"[{argument}] cannot read {part!r}: {error.strerror}") from None
     if os.path.lexists(root):
-        raise UserError(f"[{argument}] expected a regular file or a folder, got {str(root)!r}")
+        raise NoFilesError(f"[{argument}] expected a regular file or a folder, got {str(root)!r}")
     if glob.has_magic(part):
         if not names:
-            raise UserError(f"[{argument}] expected files, got the pattern {part!r}, which fits none")
+            raise NoFilesError(f"[{argument}] expected files, got the pattern {part!r}, which fits none")
         return [Path(name) for name in names if Path(name).is_file()]
     if root.with_name(root.name + ".idx").is_file():  # NAME of an indexed data set
         return [root.with_name(root.name + ".bin")]
-    raise UserError(f"[{argument}] expected a file, a folder or a pattern, got {part!r}, which is not there")
+    raise NoFilesError(
+        f"[{argument}] expected a file, a folder or a pattern, got {part!r}, which is not there"
+    )
