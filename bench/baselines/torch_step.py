@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch._inductor.cpu_vec_isa import pick_vec_isa
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch_transformer
@@ -47,6 +46,9 @@ def compiled(model: nn.Module, loss_of: Callable[[nn.Module], Tensor], scalar_en
     Inductor of PyTorch 2.13 (g++ 12) miscompiles masked loop tails of some models on some CPUs: NaN from the first loss
     at AVX2, a corrupted heap at AVX-512. With scalar tails the losses equal those of eager mode.
     """
+    # This imports the compiler, which only this function needs.
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
     torch._inductor.config.cpp.enable_loop_tail_vec = not scalar_ends
     isa = str(pick_vec_isa())
     if not isa.startswith(torch.backends.cpu.get_cpu_capability().lower()):

@@ -43,6 +43,12 @@ def test_a_program_imports_its_own_modules_inside_methods() -> None:
     assert needs_a_line("from mudd_core.programs.detect import resolve")
 
 
+def test_a_line_of_a_program_counts_while_its_folder_exists() -> None:
+    assert architecture.is_of_gone_program("programs.none.style step: from x import y")
+    assert not architecture.is_of_gone_program("programs.jax_lm.style step: from x import y")
+    assert not architecture.is_of_gone_program("cli.none step: from x import y")
+
+
 def test_headers_beside_the_core_are_in_layers() -> None:
     names = ('"testing/record.h"', "<mudd/base/isa.h>", '"mudd/io/files.h"', '"text.h"', "<sys/mman.h>")
     found = architecture.included("".join(f"#include {name}\n" for name in names))
