@@ -1,4 +1,4 @@
-"""What the pages in docs/ have from the code: commands, keys, tested items, layers, ops, tables of scale, hashes.
+"""Write what the pages in docs/ have of the code: commands, keys, tested items, layers, ops, scale, hashes, reference.
 
 Also tests/data/page_commands.txt, the table of all commands of the pages.
 
@@ -16,6 +16,7 @@ import covered
 import key_tables
 import op_tables
 import page_commands
+import reference_pages
 import same_bits
 from mudd_core.tools.scale import families
 from mudd_core.tools.scale.page import tables
@@ -43,12 +44,12 @@ def pages() -> dict[Path, str]:
         text = f"{before}{begin}\n{made}\n{end}{rest.split(end)[1]}"
     found[scale] = text
     found[page_commands.TABLE] = page_commands.text()
-    return found
+    return found | reference_pages.pages()
 
 
 def main() -> None:
     for path, text in sorted(pages().items()):
-        if path.read_text(encoding="utf-8") != text:
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(f"written: {os.path.relpath(path)}")
 

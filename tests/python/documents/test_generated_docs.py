@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 import generated_docs
+import reference_pages
 import same_bits
 
 
 def test_every_page_is_what_run_docs_writes() -> None:
     pages = generated_docs.pages()
-    assert len(pages) == 15
+    assert len(pages) == 25
+    assert {path for path in pages if path.parent.name == "reference"} >= set(
+        reference_pages.FOLDER.glob("*.md")
+    )
     for path, text in pages.items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: ./run docs writes it anew"
 

@@ -27,7 +27,9 @@ def run_block(block: str, names: dict[str, Any], folder: Path) -> int:
 
     lines = []
     for statement in ast.parse(block).body:
-        source = ast.get_source_segment(block, statement) or ""
+        decorators = getattr(statement, "decorator_list", [])  # a class begins after them
+        before = [f"@{ast.get_source_segment(block, each)}" for each in decorators]
+        source = "\n".join([*before, ast.get_source_segment(block, statement) or ""])
         line = block.splitlines()[(statement.end_lineno or 1) - 1]
         want = line.partition("# ->")[2].strip()
         lines.append(f"compare({source}, {want!r}, {line!r})" if want else source)
