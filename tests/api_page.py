@@ -15,7 +15,8 @@ import mudd_core as mc
 EXAMPLES = Path(__file__).resolve().parent / "data" / "api_examples.txt"
 _METHODS = ("Config", "Model", "Tensor", "Trainer")  # classes whose methods are listed
 _WIDTH = 100
-_LINKS = {"ops": "All ops with their inputs and options: [Ops](../ops.md)."}
+_STORY, _OPS = "python.md", "ops.md"  # in docs/
+_LINKS = {"ops": f"All ops with their inputs and options: [Ops](../{_OPS})."}
 
 
 def examples() -> dict[str, str]:
@@ -29,7 +30,7 @@ def text() -> str:
     found = examples()
     parts = [
         "# Python API: every public name",
-        "`import mudd_core as mc`. [The Python API](../python.md) tells the same as a story. "
+        f"`import mudd_core as mc`. [The Python API](../{_STORY}) is an introduction. "
         "`./run docs` writes this page from the docstrings; a test runs the examples.",
     ]
     for name in sorted(mc.__all__, key=str.lower):

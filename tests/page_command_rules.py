@@ -86,7 +86,7 @@ ELSEWHERE = (
     Rule(r"git clone ADDRESS|git clone <this repository>", "clone"),
     Rule(r"\./run (setup|wheel|test)|pip install (\.|dist/|mlperf-logging)|ninja -C build/run", "installs"),
     Rule(
-        r"\./run (lint|stubs|docs|fuzz|sanitize)|build/fuzz/|\.venv/bin/(clang-format|python tests/)",
+        r"\./run (lint|stubs|docs|site|fuzz|sanitize)|build/fuzz/|\.venv/bin/(clang-format|python tests/)",
         "checks",
     ),
     Rule(

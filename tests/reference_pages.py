@@ -23,6 +23,7 @@ from mudd_core.config.fields import FieldInfo, walk
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _ROOT = str(FOLDER.parents[1])
 _NOTE = "`./run docs` writes this page from the code."
+_FIELDS = "fields"
 _SUB = ("mup check", "mup transfer")
 
 
@@ -30,7 +31,7 @@ def pages() -> dict[Path, str]:
     """Return every page of the folder, each as it should be now."""
     found = {
         "commands": commands(),
-        "fields": shared_fields(),
+        _FIELDS: shared_fields(),
         "exit-codes": exit_codes(),
         "api": api_page.text(),
     }
@@ -84,7 +85,7 @@ def family_fields(family: str) -> str:
     config = Config(model=FAMILIES[family].config())
     infos = [info for info in walk(config) if info.path.startswith("model.")]
     about = inspect.getdoc(FAMILIES[family].config) or ""
-    others = f"The other fields are [the same for all families](fields.md). {_NOTE}"
+    others = f"The other fields are [the same for all families]({_FIELDS}.md). {_NOTE}"
     return "\n\n".join(
         [f"# Config fields of the model: {family}", api_page.prose(about), others, _table(infos)]
     )

@@ -41,10 +41,11 @@ def sources() -> list[Source]:
         path = f"notebooks/{file.name}"
         found.append(Source(path, f"notebooks/{file.stem}.md", markdown(path, file.read_text("utf-8"))))
     found += [_example(file) for file in sorted((ROOT / "examples").glob("*.py"))]
-    folders = {posixpath.dirname(source.page) for source in found} - {""}
+    linked = {path for source in found for path in _linked(source.path, source.text)}
+    folders = {posixpath.dirname(source.path): posixpath.dirname(source.page) for source in found}
     pages = {source.page for source in found}
-    for folder in sorted(folders):
-        if f"{folder}/index.md" not in pages:
+    for path, folder in folders.items():
+        if path in linked and f"{folder}/index.md" not in pages:
             found.append(_folder(folder, found))
     return found
 
@@ -57,12 +58,15 @@ def written(folder: Path) -> None:
     pages = sources()
     places = {source.path: source.page for source in pages}
     places |= {posixpath.dirname(path): page for path, page in places.items() if page.endswith("/index.md")}
+    index = next(source for source in pages if source.path == INDEX)
+    contents = _contents(index.text, places)
+    direct = {page for part in contents.values() for page in part}
     for source in pages:
         text = _relinked(source, places, folder)
-        if source.path == INDEX:
-            text += _trees(source.text, places)
+        if source is index:
+            text += "".join(_tree(part, caption) for caption, part in contents.items())
         elif source.page.endswith("/index.md"):
-            text += _tree(_pages_in(posixpath.dirname(source.page), places), "")
+            text += _tree(_pages_in(posixpath.dirname(source.page), places, direct), "")
         _write(folder / source.page, drawn(_COMMENT.sub("", text)))
     _check_reached(pages, folder)
 
@@ -78,7 +82,10 @@ def _page_of(path: str) -> str:
 
 
 def _read(path: str, page: str) -> Source:
-    return Source(path, page, (ROOT / path).read_text(encoding="utf-8"))
+    text = (ROOT / path).read_text(encoding="utf-8")
+    if path == "README.md":  # its title is that of the first page of the site
+        text = text.replace("# mudd_core\n", "# Overview\n", 1)
+    return Source(path, page, text)
 
 
 def _example(file: Path) -> Source:
@@ -97,6 +104,13 @@ def _folder(folder: str, found: list[Source]) -> Source:
     title = titles.get(folder, folder.capitalize())
     parent = posixpath.dirname(inside[0].path)
     return Source(f"{parent}/index.md", f"{folder}/index.md", f"# {title}\n\n" + "\n".join(lines) + "\n")
+
+
+def _linked(path: str, text: str) -> list[str]:
+    """The files and folders of the repository that a page links."""
+    return [
+        posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) for target in _LINK.findall(text)
+    ]
 
 
 def _title(text: str) -> str:
@@ -141,20 +155,14 @@ def _file_page(linking: str, path: str, folder: Path) -> str:
     return page
 
 
-def _trees(index: str, places: dict[str, str]) -> str:
-    """A table of contents for each heading of docs/index.md, of the pages that it links."""
-    trees = []
-    seen: set[str] = set()
-    folders = {posixpath.dirname(page) for page in places.values() if page.endswith("/index.md")}
-    for caption, part in _CONTENTS.findall(index):
-        paths = (posixpath.normpath(posixpath.join("docs", target)) for target in _LINK.findall(part))
-        pages = [page for page in dict.fromkeys(places[path] for path in paths) if page not in seen]
-        pages = [
-            page for page in pages if page.endswith("/index.md") or posixpath.dirname(page) not in folders
-        ]
-        seen.update(pages)
-        trees.append(_tree(pages, caption))
-    return "\n" + "\n".join(trees)
+def _contents(index: str, places: dict[str, str]) -> dict[str, list[str]]:
+    """The pages that docs/index.md links, by its headings; each page under the first one that has it."""
+    found: dict[str, list[str]] = {}
+    for heading, part in _CONTENTS.findall(index):
+        before = {page for pages in found.values() for page in pages}
+        linked = (places[path] for path in _linked(INDEX, part) if path in places)
+        found[heading] = [page for page in dict.fromkeys(linked) if page not in before]
+    return found
 
 
 def _tree(pages: list[str], caption: str) -> str:
@@ -164,9 +172,10 @@ def _tree(pages: list[str], caption: str) -> str:
     return f"\n```{{toctree}}\n:hidden:\n{named}\n" + "\n".join(f"/{page}" for page in pages) + "\n```\n"
 
 
-def _pages_in(folder: str, places: dict[str, str]) -> list[str]:
-    inside = (page for page in places.values() if posixpath.dirname(page) == folder)
-    return sorted({page for page in inside if not page.endswith("/index.md")})
+def _pages_in(folder: str, places: dict[str, str], direct: set[str]) -> list[str]:
+    """The pages of a folder that docs/index.md does not link."""
+    inside = {page for page in places.values() if posixpath.dirname(page) == folder}
+    return sorted(page for page in inside - direct if not page.endswith("/index.md"))
 
 
 def _check_reached(pages: list[Source], folder: Path) -> None:

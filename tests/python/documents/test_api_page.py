@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 import api_page
 import mudd_core as mc
+from mudd_core.config.fields import walk
+from places import ROOT
 from test_python_page import run_block
 
 EXAMPLES = api_page.examples()
@@ -44,6 +47,26 @@ def test_an_example_runs_and_gives_what_it_says(
         run_block(EXAMPLES[name], {"mc": mc, "np": np}, tmp_path)
     finally:
         mc.set_num_threads(threads)
+
+
+def test_the_python_of_the_page_for_users_of_pytorch_runs(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    page = (ROOT / "docs" / "from-pytorch.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    own = block.replace('"optim.lr": 1e-3}', f'"optim.lr": 1e-3, "data.path": "my_text", "model": {SMALL}}}')
+    assert own != block
+    names = {"mc": mc}
+    run_block(own, names, tmp_path)
+    assert names["trainer"].step_done == 4
+
+
+def test_every_field_of_the_page_for_users_of_pytorch_exists() -> None:
+    page = (ROOT / "docs" / "from-pytorch.md").read_text(encoding="utf-8")
+    known = {info.path for info in walk(mc.Config())}
+    named = set(re.findall(r"`((?:train|optim|model|data|mesh|eval)\.\w+)", page))
+    assert len(named) > 20 and named <= known
 
 
 def test_a_signature_has_its_defaults_and_no_address() -> None:
