@@ -2,11 +2,14 @@
 // A word counts more in a title or a heading than in the text. The best sections of a page give its rank.
 "use strict";
 (() => {
-  const TITLE = 4, HEADING = 3, TEXT = 1; // how often a word counts at each place
+  const TITLE = 4, LINK = 3, HEADING = 3, TEXT = 1; // how often a word counts at each place
   const K = 1.2, B = 0.6; // the constants of BM25
   const SHOWN = 10; // pages
-  const RECORDS = /^(CHANGELOG|architecture|contracts|glossary|decisions\/|files\/|bench\/)/; // for people who change the code
-  const OF_RECORDS = 0.7; // their weight
+  // Pages for people who change the code, who look a name up, or who use another program count less than guides.
+  const KINDS = [
+    [/^(CHANGELOG|adding|architecture|contracts|glossary|decisions\/|files\/|bench\/)/, 0.6],
+    [/^(reference|coming-from)\//, 0.75],
+  ];
   const OTHER = 0.4; // the weight of a word that means the same as one that was typed
   const IGNORED = new Set(
     ("a about after all also am an and any are as at be been before between both but by can could did do does doing don " +
@@ -37,11 +40,13 @@
 
   // Word -> [[section, weighted count], ...], and the weighted length of every section.
   const indexed = (sections) => {
+    const links = window.searchLinks || {}; // what the first page says of each page
     const places = new Map();
-    const lengths = sections.map(([, title, , heading, text], number) => {
+    const lengths = sections.map(([page, title, , heading, text], number) => {
       const counts = new Map();
       let length = 0;
-      for (const [part, weight] of [[title, TITLE], [heading === title ? "" : heading, HEADING], [text, TEXT]]) {
+      const named = heading === title ? "" : heading;
+      for (const [part, weight] of [[title, TITLE], [links[page] || "", LINK], [named, HEADING], [text, TEXT]]) {
         for (const word of words(part)) {
           if (IGNORED.has(word)) continue;
           const w = stem(word);
@@ -103,7 +108,7 @@
     for (const one of pages.values()) {
       one.parts.sort((a, b) => b[1] - a[1] || a[0] - b[0]);
       one.parts.forEach(([, score], rank) => (one.score += score * 0.3 ** rank));
-      if (RECORDS.test(one.page)) one.score *= OF_RECORDS;
+      for (const [pattern, weight] of KINDS) if (pattern.test(one.page)) one.score *= weight;
     }
     const ranked = [...pages.values()].sort((a, b) => b.score - a.score || (a.page < b.page ? -1 : 1));
     return { query, ranked };

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 
 # A page of the file system may not fetch a file, but may load a script.
-_FILE, _PREFIX = "search_sections.js", "window.searchSections = "
+_FILE = "search_sections.js"
 
 
 def sections(app: Sphinx) -> list[list[str]]:
@@ -28,6 +29,15 @@ def sections(app: Sphinx) -> list[list[str]]:
     return found
 
 
+def links(app: Sphinx) -> dict[str, str]:
+    """Return what the first page says of each page that it links."""
+    found: dict[str, str] = {}
+    for link in app.env.get_doctree("index").findall(addnodes.pending_xref):
+        page = link["reftarget"].removesuffix(".md")
+        found[page] = f"{found.get(page, '')} {link.astext()}".strip()
+    return found
+
+
 def _text(section: nodes.section) -> str:
     """The text of a section without its title and its inner sections."""
     skipped = (nodes.title, nodes.section, nodes.raw, nodes.comment)
@@ -38,8 +48,11 @@ def _text(section: nodes.section) -> str:
 
 def _finish(app: Sphinx, error: Exception | None) -> None:
     if error is None:
-        text = json.dumps(sections(app), ensure_ascii=False, separators=(",", ":"))
-        (Path(app.outdir) / "_static" / _FILE).write_text(f"{_PREFIX}{text};\n", encoding="utf-8")
+        values = {"searchSections": sections(app), "searchLinks": links(app)}
+        lines = [
+            f"window.{name} = {json.dumps(value, ensure_ascii=False)};\n" for name, value in values.items()
+        ]
+        (Path(app.outdir) / "_static" / _FILE).write_text("".join(lines), encoding="utf-8")
 
 
 def _without_own_index(app: Sphinx) -> None:
