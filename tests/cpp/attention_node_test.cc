@@ -240,7 +240,7 @@ TEST_CASE("decoding through a cache gives the bits of the full pass, however the
     std::vector<int32_t> mask, slots;
     for (int64_t b = 0; b < kBatch; ++b)
       for (int64_t t = 0; t < time + 3; ++t) {
-        const int32_t on = t % 64 != 5 && (b == 0 || t > 1);  // sample 1 begins with rows that see nothing
+        const int32_t on = t % 64 != 5 && (b == 0 || t > 1);  // sample 1 starts with rows that see no key
         if (t < time) mask.push_back(on);
         slots.push_back(on);
       }

@@ -1,5 +1,5 @@
-// Every attention row: a query's bits depend on its own visible keys only, however its tile came to be; and the
-// units of bf16 give the bits of their emulation.
+// Every attention row: a query's bits depend only on its visible keys, for every tile; and hardware bf16 has
+// the bits of its emulation.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -17,7 +17,7 @@ using Floats = std::vector<float>;
 
 namespace {
 
-// One slice of `group` heads that lie beside each other, in fp32 or bf16.
+// One slice of `group` adjacent heads, in fp32 or bf16.
 struct Sequence {
   int64_t time, group, dim;
   Scores activation = Scores::softmax;
@@ -32,7 +32,7 @@ struct Sequence {
     for (float& x : q) x *= 3.0f;
   }
 
-  // What the caller gives of an operand; numbers from `end` on are not there.
+  // Return the operand for the caller; elements from `end` are poisoned.
   ConstCells given(const Floats& x, int64_t end, int which, Floats& room) {
     room.assign(x.size(), kPoison);
     std::copy_n(x.begin(), end, room.begin());
@@ -55,7 +55,7 @@ struct Sequence {
   }
 };
 
-// The queries in pieces of these sizes, each with the keys up to its last query, nothing behind them.
+// Run the queries in pieces of these sizes, each with the keys up to its last query and none after it.
 Floats forward(const AttentionKernels& kernels, Sequence& x, const std::vector<int64_t>& pieces) {
   const int64_t wide = x.group * x.dim;
   Floats all, keys, values, queries, scratch(static_cast<size_t>(kernels.fwd_scratch(x.dim)), kPoison);
@@ -77,7 +77,7 @@ Floats forward(const AttentionKernels& kernels, Sequence& x, const std::vector<i
   return all;
 }
 
-// o, what is saved, dq, dk, dv.
+// Return o, the saved values, dq, dk, dv.
 std::vector<Floats> everything(const AttentionKernels& kernels, Sequence& x) {
   const int64_t wide = x.group * x.dim;
   Floats o(x.q.size(), kPoison), lse(static_cast<size_t>(x.group * x.time), kPoison),
@@ -211,7 +211,7 @@ TEST_CASE("a query that sees one key passes no gradient to its scores") {
         Sequence single(1, 3, dim);
         single.causal = causal;
         check_zero(single);
-        Sequence apart(131, 2, dim);  // each position is a segment of its own
+        Sequence apart(131, 2, dim);  // each position is a separate segment
         apart.causal = causal;
         for (int32_t t = 0; t < 131; ++t) apart.segments.push_back(7 * t);
         check_zero(apart);

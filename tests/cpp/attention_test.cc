@@ -80,7 +80,7 @@ double error(const std::vector<float>& got, const std::vector<double>& want) {
   return distance(got, want, want.size()) * std::min(1.0, std::max(scale, 1e-30) / 0.25);
 }
 
-enum class Kind { f32, bf16, pairs };  // inputs fp32; inputs bf16; those of a row that rounds P and dS as well
+enum class Kind { f32, bf16, pairs };  // inputs fp32; inputs bf16; inputs bf16 for a row that also rounds P and dS
 
 // The numbers in bf16; `x` becomes what they hold.
 std::vector<bf16> narrowed(std::vector<float>& x) {

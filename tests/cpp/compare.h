@@ -69,10 +69,10 @@ inline std::vector<float> rounded(std::vector<float> v) {
   return v;
 }
 
-// Of the results that this program has compared, to compare them with those of another machine (tests/aarch64.py).
+// A hash of the results that this program has compared, for comparison with another machine (tests/aarch64.py).
 inline uint64_t results_hash = 0;
 
-// All NaN count as one: their sign and payload are those of the CPU.
+// All NaN have one hash: their sign and payload depend on the CPU.
 inline uint64_t hash_of(float x, uint64_t hash) {
   uint32_t bits = 0x7fc00000u;
   if (!std::isnan(x)) std::memcpy(&bits, &x, sizeof bits);

@@ -23,7 +23,7 @@ struct Fate {
 
 inline std::string folder_of(const std::string& path) { return mudd::io::parent_of(path); }
 
-// Which of the first `count` calls no later sync has made durable.
+// Return which of the first `count` calls no later sync has made durable.
 inline std::vector<bool> pending(const std::vector<FileCall>& log, std::size_t count) {
   std::vector<bool> out(count, false);
   for (std::size_t i = 0; i < count; ++i) {
@@ -40,7 +40,7 @@ inline std::vector<bool> pending(const std::vector<FileCall>& log, std::size_t c
   return out;
 }
 
-// What lies on the disk when the calls had these fates.
+// Return the content of the disk after the calls with these fates.
 inline Disk replay(const std::vector<FileCall>& log, const std::vector<Fate>& fates, const Disk& before) {
   // Contents follow the file, not its name: a write reaches the blocks even where the entry was lost.
   std::map<std::string, std::string> contents;

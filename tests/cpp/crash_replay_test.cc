@@ -1,5 +1,5 @@
-// Crash replay: the calls of a save are recorded, cut at every prefix, and what was not yet synced is dropped,
-// kept, torn or taken out of order. Whatever a power cut leaves, a folder with a whole manifest is whole.
+// Crash replay: the calls of a save are recorded and truncated at every prefix; unsynced data are dropped,
+// kept, torn or reordered. After any power cut, a folder with a whole manifest is whole.
 #include <doctest/doctest.h>
 
 #include <cerrno>

@@ -35,7 +35,7 @@ TEST_CASE("one set of bits: modes, packing, chunks, threads, gradients added") {
     const Numbers n = numbers_of(c);
     const Result want = run(c, n);
     check_everywhere(c, n, want, {1, 64 * 37 * 4, 30000, 60000}, {1, 2, 3});
-    // Adds, in another place and in place; dh on top of what was there.
+    // Adds, in separate memory and in place; dh added to previous values.
     const auto a0 = numbers(8, want.dhead.size()), a1 = numbers(9, want.dhead.size());
     const auto before = numbers(7, want.dh.size());
     for (bool in_place : {false, true}) {

@@ -1,4 +1,4 @@
-// levels, units: cross_entropy leaves rows out whose target is ignored; the bits are those of all rows with zeros.
+// levels, units: cross_entropy skips rows with ignored targets; its bits equal a run over all rows with zeros.
 #include <algorithm>
 #include <functional>
 #include <span>
@@ -41,7 +41,7 @@ Numbers masked(const Case& c, const Mask& mask) {
   return n;
 }
 
-// A product of the head with `a`, which has the given rows: logits (transposed) or dh.
+// Return the GEMM of the head with `a`, which has these rows: logits (transposed) or dh.
 std::vector<float> times_head(const Case& c, const Numbers& n, ConstCells a, bool transposed) {
   const int64_t k = transposed ? c.d : c.vocabulary, width = transposed ? c.vocabulary : c.d;
   std::vector<std::byte> panels(packed_bytes(k, width, c.compute));
@@ -128,7 +128,7 @@ Result dense(const Case& c, const Numbers& n) {
   return want;
 }
 
-// Of what learns: everything, all but the head (a base under an adapter), or the head alone.
+// Return the gradients of trained inputs: all, all but the head (a base under an adapter), or the head alone.
 Result learned(Result all, const Case& c) {
   if (!c.hidden_learns) std::fill(all.dh.begin(), all.dh.end(), 0.0f);
   if (!c.head_learns) std::fill(all.dhead.begin(), all.dhead.end(), 0.0f);

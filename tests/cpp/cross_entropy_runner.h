@@ -1,4 +1,4 @@
-// Runs cross_entropy by itself, as an executor would: loss, counts and gradients of a case.
+// Runs cross_entropy alone, like an executor: loss, counts and gradients of a case.
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ inline Numbers numbers_of(const Case& c, float scale = 1.0f) {
 struct Result {
   std::vector<double> loss, count;
   std::vector<float> guessed;           // [B, 2]
-  std::vector<float> dh, dhead, dbias;  // zeros where none is wanted
+  std::vector<float> dh, dhead, dbias;  // zeros if not requested
 };
 
 struct Options {
@@ -51,7 +51,7 @@ struct Options {
   std::vector<const float*> adds;  // of the head's sink
   std::vector<float> dh_before;    // accumulate onto these
   bool in_place = false;           // the head's gradient goes where adds[last] is
-  bool narrow_dh = false;          // dh lies in bf16
+  bool narrow_dh = false;          // dh is bf16
 };
 
 // The node as an executor runs it: forward unless it computes in backward, then backward.

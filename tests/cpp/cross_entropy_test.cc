@@ -103,7 +103,7 @@ TEST_CASE("a guessed target has the first of the largest logits of its row") {
         const auto last = static_cast<int32_t>(vocabulary - 1);
         CHECK(check_row(logits, largest));
         check_row(logits, static_cast<int32_t>(seed * 2654435761u % static_cast<uint64_t>(vocabulary)));
-        logits[last] = *top;  // the same again, behind the largest: only the first one counts
+        logits[last] = *top;  // the same value after the largest: only the first one is the argmax
         CHECK(check_row(logits, largest));
         CHECK(check_row(logits, last) == (largest == last));
         for (const float bad : {NAN, INFINITY}) {

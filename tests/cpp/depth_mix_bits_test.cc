@@ -8,7 +8,7 @@ using namespace mudd::test::depth_mix;
 
 namespace {
 
-// Streams and gradients of a run in bf16, what lies in bf16 in either case rounded.
+// Return streams and gradients of a bf16 run; values that are bf16 in only one variant are rounded.
 std::vector<Floats> everything_bf16(Case c, bool narrow, int64_t padding = 3) {
   const Case stored = c;
   c.compute = DType::bf16;

@@ -20,7 +20,7 @@ struct Case {
   bool generator_gain = false, newest = false, direct = false, post_norm = false;
   Activation activation = Activation::gelu_tanh;
   DType compute = DType::f32;
-  bool narrow_states = false, narrow_newest = false, narrow_streams = false;  // they lie in memory in bf16
+  bool narrow_states = false, narrow_newest = false, narrow_streams = false;  // they are bf16 in memory
 
   int64_t rows() const { return samples * t; }
   int count() const { return streams * sources; }

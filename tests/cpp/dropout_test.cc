@@ -1,4 +1,5 @@
-// levels: dropout rows against the reference, the share and the size of what is kept, the node's two passes.
+// levels: dropout rows against the reference, the fraction and the scale of kept elements, the node's two
+// passes.
 #include <cmath>
 
 #include "compare.h"

@@ -1,4 +1,4 @@
-// Runs embedding by itself, as an executor would: ids in a slab of their own, gradients whole or by rows.
+// Runs embedding alone, like an executor: ids in a separate slab, gradients whole or by row.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ inline std::vector<int32_t> ids_of(const Case& c) {
   return ids;
 }
 
-// The node by itself, its ids `gap` numbers apart between samples.
+// The node alone, with its ids `gap` elements apart between samples.
 class Runner {
  public:
   Runner(const Case& c, std::vector<int32_t> ids, std::vector<float> table, std::vector<float> residual,
@@ -114,7 +114,7 @@ inline Runner make(const Case& c) {
           c.residual ? numbers(2, c.rows() * c.d) : std::vector<float>{}};
 }
 
-// Room for `capacity` rows, full of what must not be read.
+// A row list with room for `capacity` rows, poisoned.
 struct Rows : RowGradient {
   Rows(const Case& c, int64_t room) : numbers(static_cast<size_t>(room * c.d), 1e30f), places(c.vocabulary, 77) {
     table_rows = c.vocabulary, width = c.d, capacity = room;

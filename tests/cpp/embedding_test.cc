@@ -98,7 +98,7 @@ TEST_CASE("the gradient's bits: the shard tree, micro-batches, threads") {
     for (int64_t samples : {8, 11, 16}) {
       const Case c{samples, 9, vocabulary, 21, 8};
       auto dy = numbers(3, c.rows() * c.d);
-      for (size_t i = 0; i < dy.size(); i += 3) dy[i] = -0.0f;  // where a zero's sign could tell the cuts apart
+      for (size_t i = 0; i < dy.size(); i += 3) dy[i] = -0.0f;  // the sign of a zero could reveal the split
       const auto ids = ids_of(c);
       set_num_threads(1);
       const auto whole = make(c).backward(dy);

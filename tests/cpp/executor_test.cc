@@ -80,7 +80,7 @@ TEST_CASE("every use is reported once, when it is final, in the order of the pla
     end += aligned(store.parameters().at(u.parameter).size() * 4);
   }
   CHECK(end == e->gradients().plane().data() + e->gradients().plane().size());
-  // Most are final long before backward ends, which is what a sum over processes hides behind.
+  // Most are final long before backward ends, so a sum over processes can overlap with backward.
   CHECK(recorder.uses.front().position < recorder.uses.back().position);
   CHECK(recorder.uses.back().position < std::ssize(e->plan().schedule));
 }

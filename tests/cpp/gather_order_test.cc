@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kSamples = 2, kTime = 4, kWidth = 1024, kVocabulary = 11;  // a matrix fills a bucket
 constexpr int kLayers = 4;
 
-// A Comm that keeps which memory every gather began with.
+// A Comm that records the memory of every gather.
 class Noting final : public dist::Comm {
  public:
   explicit Noting(dist::Comm& comm) : comm_(comm) {}

@@ -1,5 +1,5 @@
-// Products of compute type bf16, and of f32 with operands in bf16, against double references over the rounded
-// operands; a row's bits depend neither on its neighbours nor on a gathered list.
+// GEMMs of compute type bf16, and of f32 with operands in bf16, against double references over the rounded
+// operands; a row's bits depend on neither its neighbours nor a gathered list.
 #include <cstring>
 
 #include "compare.h"

@@ -1,4 +1,4 @@
-// units: those of bf16 against their emulation, and the threaded drivers against one block: bit for bit.
+// units: hardware bf16 against its emulation, and the threaded drivers against one block: bit for bit.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -13,7 +13,7 @@ using namespace mudd::test;
 
 namespace {
 
-// Numbers whose products reach from denormals to the largest.
+// Return values whose products range from denormals to the largest floats.
 Floats far_apart(uint64_t seed, int64_t n) {
   Floats x = numbers(seed, n);
   for (int64_t i = 0; i < n; ++i)

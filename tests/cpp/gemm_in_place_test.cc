@@ -1,4 +1,4 @@
-// Rows of bf16 whose pairs are words already are read where they lie. They give the bits of rows that are copied.
+// bf16 rows that are packed pairs already are read in place, with the bits of copied rows.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -19,7 +19,7 @@ bf16 half_of(int64_t i) {
   return {static_cast<uint16_t>(bits >> 16)};
 }
 
-// C of m rows of k numbers, `stride` apart, from `offset` numbers on; NaN lies between them.
+// Return C of m rows of k elements, `stride` apart, from element `offset`; NaN fills the gaps.
 std::vector<float> product(const GemmKernels& kernels, int64_t m, int64_t n, int64_t k, int64_t stride,
                            int64_t offset) {
   std::vector<bf16> a(static_cast<size_t>(offset + m * stride + 1), bf16{0x7fc0});
@@ -49,7 +49,7 @@ TEST_CASE("rows of bf16 in place give the bits of copied rows") {
         for (float x : copied) REQUIRE(std::isfinite(x));
         CHECK(product(kernels, m, n, k, k + 2, 0) == copied);
         CHECK(product(kernels, m, n, k, k, 0) == copied);
-        CHECK(product(kernels, m, n, k, k + 4, 1) == copied);  // begins inside a word
+        CHECK(product(kernels, m, n, k, k + 4, 1) == copied);  // starts inside a pair
       }
   }
 }

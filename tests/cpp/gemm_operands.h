@@ -1,5 +1,4 @@
-// Shared by the tests of gemm: operands in either type, packed or spread out, products of them, and what to run
-// over.
+// Shared by the tests of gemm: operands in either type, packed or with gaps, their GEMMs, and the sizes to run.
 #pragma once
 
 #include <cmath>
@@ -41,7 +40,7 @@ struct Matrix {
   }
   Cells cells() { return type == DType::bf16 ? Cells(h.data()) : Cells(f.data()); }
 
-  // What is stored, or what a product of the compute type sees of it.
+  // Return the stored value, or the value that a GEMM of the compute type reads.
   Floats seen(DType compute = DType::f32) const {
     Floats x;
     for (int64_t i = 0; i < rows; ++i)
@@ -73,7 +72,7 @@ struct Packed {
   }
 };
 
-// A product of operands without gaps: a [m, k] and c [m, n].
+// Run a GEMM of contiguous operands: a [m, k] and c [m, n].
 inline GemmBlock product_of(ConstCells a, const void* b, Cells c, int64_t m, int64_t n, int64_t k,
                             DType compute = DType::f32) {
   return {.a = a, .lda = k, .b = b, .c = c, .ldc = n, .m = m, .n = n, .k = k, .compute = compute, .epilogue = {}};
@@ -96,7 +95,7 @@ inline GradBlock gradient_of(ConstCells x, ConstCells dy, const int64_t* cuts, i
           .compute = compute};
 }
 
-// Both compute types' rows; those of f32 only see bf16 operands here.
+// Return the rows of both compute types; those of f32 only read bf16 operands here.
 template <class Body>
 void for_each_gemm(Body body) {
   for (DType compute : {DType::f32, DType::bf16})

@@ -1,5 +1,5 @@
-// levels: products of gemm rows on every edge of their tiles, bit for bit the chain that the contract promises; so
-// equality across levels, tiles, blocks and threads follows. The threaded drivers against one block.
+// levels: GEMMs for all tile remainders, bit for bit the chain of the contract; so equality across levels,
+// tiles, blocks and threads follows. The threaded drivers against one block.
 #include <cmath>
 #include <cstring>
 

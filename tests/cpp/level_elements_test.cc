@@ -1,5 +1,4 @@
-// Kernels that handle each number by itself, and those that sum over rows, give equal bits at every level of this
-// CPU.
+// Elementwise kernels, and kernels that sum over rows, have equal bits at every level of this CPU.
 #include <algorithm>
 #include <bit>
 
@@ -23,9 +22,9 @@ Floats plane(int64_t n) { return Floats(static_cast<size_t>(n)); }
 
 Activation activation_of(Draw& draw) { return static_cast<Activation>(draw.between(0, 5)); }
 
-// Operands of matmuls, by kind: also numbers of one and of thirteen bits among full ones (ties), tiny ones
-// (products and sums below the smallest float), large ones (sums past the largest) and, in the last kind,
-// infinities and NaN.
+// Return an operand of a matmul, by kind: full floats mixed with values of one and of thirteen bits (ties),
+// tiny ones (underflow of products and sums), large ones (overflow of sums) and, in the last kind, infinities
+// and NaN.
 Floats operand(Draw& draw, int64_t kind, int64_t n) {
   Floats x = draw.floats(n);
   const float scale = std::ldexp(1.0f, static_cast<int>(draw.between(58, 68)));

@@ -173,7 +173,7 @@ TEST_CASE("reduce") {
 
 TEST_CASE("optimizers") {
   for (const OptimizerSpec* spec : optimizer_specs()) {
-    if (spec->rows.empty()) continue;  // muon has no kernel of its own
+    if (spec->rows.empty()) continue;  // muon has no separate kernel
     check_levels(spec->rows, [&](const UpdateKernels& k, Draw& draw) {
       const std::unique_ptr<Optimizer> optimizer = spec->make(OptimizerSettings(*spec));
       UpdateParameter parameter;

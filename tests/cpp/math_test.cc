@@ -61,7 +61,7 @@ TEST_CASE("sin and cos stay within one ulp up to kMaxAngle") {
     CHECK(worst(-limit, limit, math::sin, s) <= 1);
     CHECK(worst(-limit, limit, math::cos, c) <= 1);
   }
-  // Near multiples of pi/2 the result is what the reduction left over.
+  // Near multiples of pi/2 the result is the remainder of the reduction.
   for (int k = 1; k < 1000000; k = k * 3 + 1) {
     const double x = k * (math::kPi / 2);
     CHECK(ulps(math::sin(x), sinl(x)) <= 1);
@@ -87,7 +87,7 @@ TEST_CASE("integral powers are one ulp exact, others as stated") {
 }
 
 TEST_CASE("known bits: the same on every machine") {
-  // The nearest double to e is 0x1.5bf0a8b145769p+1; ours is the next one.
+  // The nearest double to e is 0x1.5bf0a8b145769p+1; this function returns the next one.
   CHECK(math::exp(1.0) == 0x1.5bf0a8b14576ap+1);
   CHECK(math::log(10.0) == 0x1.26bb1bbb55516p+1);
   CHECK(math::sin(1.0) == 0x1.aed548f090ceep-1);

@@ -1,4 +1,4 @@
-// Runs a node of a mixture of experts by itself: inputs of integers beside those of floats.
+// Runs a node of a mixture of experts alone: with int32 and float inputs.
 #pragma once
 
 #include <cstring>
@@ -39,7 +39,7 @@ struct Runner {
     return t;
   }
 
-  // narrow: results that a graph of this compute type stores in bf16 lie in memory so.
+  // narrow: results that a graph of this compute type stores in bf16 are bf16 in memory.
   Runner(const char* op, const Attributes& attributes, std::vector<std::pair<TensorSpec, const void*>> inputs,
          Shards cut, DType compute = DType::f32, bool narrow = false)
       : node(make_node(op, attributes)), shards(std::move(cut)) {

@@ -1,5 +1,5 @@
-// Runs one node by itself, as an executor would: values with a stride of their own, saved and scratch bytes
-// as booked, gradients set or added.
+// Runs one node alone, like an executor: values with separate strides, planned saved and scratch bytes,
+// gradients set or added.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace mudd::test {
 
 class NodeRunner {
  public:
-  // One input: its numbers (contiguous), shape, and whether its gradient is wanted. No numbers: absent. narrow:
-  // it lies in memory in bf16, and so does its gradient.
+  // One input: its values (contiguous), shape, and whether its gradient is requested. No values: absent.
+  // narrow: it is bf16 in memory, and its gradient too.
   struct Input {
     std::vector<int64_t> shape;
     std::vector<float> numbers;
@@ -74,7 +74,7 @@ class NodeRunner {
     return read(outputs_[static_cast<size_t>(output)]);
   }
 
-  // Output 0 made again in memory of its own, without inputs.
+  // Recompute output 0 in separate memory, without inputs.
   std::vector<float> remake() {
     const Placed again = place(needs_.outputs_[0], nullptr, false);
     Run run = run_;

@@ -120,7 +120,7 @@ TEST_CASE("the sweep says whether all that it wrote is finite, wherever the bad 
   const float bad[] = {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
   for (const OptimizerSpec* optimizer : elementwise()) {
     UpdateFactors f = factors(*optimizer);
-    f.eps = 0;  // lanes behind the last element are then 0 / 0
+    f.eps = 0;  // lanes after the last element are then 0 / 0
     for_each_row(optimizer->rows, [&](const auto& row) {
       for (const int64_t n : {1, 8, 17, 33}) {
         const size_t planes = optimizer->moments + 1;

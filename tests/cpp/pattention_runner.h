@@ -55,7 +55,7 @@ inline std::vector<Floats> inputs(const Case& c) {
   return in;
 }
 
-// narrow: x, y and their gradients lie in memory in bf16.
+// narrow: x, y and their gradients are bf16 in memory.
 inline NodeRunner runner(const Case& c, const std::vector<Floats>& in, int shards = 4, int64_t padding = 3,
                          DType compute = DType::f32, bool narrow = false) {
   const std::vector<int64_t> shapes[4] = {{c.n, c.d_in}, {c.n, c.d_out}, {c.n}, {c.d_out}};

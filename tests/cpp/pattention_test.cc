@@ -64,7 +64,7 @@ TEST_CASE("pattention rows: Theta and its slope, on every edge of the lanes") {
               slope[i] += factors[r] * theta.scale * upstream[r * stride + j] * z[j].imag() / 1e-30;
             }
           }
-          // n = 1: a norm leaves nothing to move, so the slope is what rounding leaves of numbers of size 1.
+          // n = 1: a normalised single value is constant, so the slope is a rounding error of values of size 1.
           const double cancels = n == 1 ? 15 : 1;
           CHECK(distance(Floats(s.begin() + r * stride, s.begin() + r * stride + n), want, n) <=
                 tolerance("pattention.weights"));

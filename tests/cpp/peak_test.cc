@@ -1,4 +1,4 @@
-// levels: the loops that measure peak do what they count, and the numbers are plausible.
+// levels: the peak loops compute the stated operations, and the results are plausible.
 #include "mudd/kernels/peak/peak.h"
 #include "compare.h"
 #include "mudd/base/parallel.h"

@@ -143,8 +143,8 @@ TEST_CASE("every buffer has the lowest offset that is free while it is alive, th
   }
 }
 
-// Byte ranges compared for the buffers of so many blocks: results that live until backward reaches their block
-// again, and two short ones a block and direction.
+// Return the byte ranges compared for the buffers of `blocks` blocks: results that live until backward reaches
+// their block again, and two short ones for each block and direction.
 int64_t compared(int blocks) {
   const int end = 2 * blocks;
   FreeSpace space(end);

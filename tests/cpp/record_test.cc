@@ -1,5 +1,5 @@
-// The messages that the collectives post for many ranks: every send has its receive, nobody waits in a circle, the
-// volume is that of the formulas.
+// The messages that the collectives post for many ranks: every send has its receive, no rank waits in a circle,
+// and the volume equals the formulas.
 #include "testing/record.h"
 
 #include <bit>
@@ -29,7 +29,7 @@ std::vector<int64_t> sent_by_rank(int n, const Make& make, int64_t* messages, in
   return bytes;
 }
 
-// Buckets, each dealt out to all owners, as a gradient plane is.
+// Buckets, each divided among all owners, like a gradient buffer.
 std::vector<OwnedRange> buckets(int owners, int count, int64_t length) {
   std::vector<OwnedRange> pieces;
   for (int b = 0; b < count; ++b)

@@ -1,5 +1,5 @@
-// A step over a batch that processes share: threads stand for processes, each with a store and an executor of its
-// own. Their weights have the bits of one process with the whole batch.
+// A step over a batch that processes share: threads represent processes, each with a separate store and
+// executor. Their weights have the bits of one process with the whole batch.
 #include <array>
 #include <barrier>
 #include <cstring>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kRuns = 4, kSteps = 3;
 
-// What two processes see of each other.
+// The shared state of two processes.
 struct Meeting {
   std::barrier<> barrier{2};
   std::array<std::span<std::byte>, 2> planes;

@@ -29,8 +29,8 @@ struct Worst {
   float at = 0;
 };
 
-// Largest error in units of the last place over floats in [low, high], every `step`-th bit pattern of either sign,
-// where the result is a normal number.
+// Return the largest error in units of the last place over floats in [low, high], every `step`-th bit pattern
+// of either sign, if the result is a normal number.
 template <class Want>
 Worst worst(MathKernels::Function f, Want want, float low, float high, uint32_t step = 4099) {
   Worst w;
@@ -66,8 +66,8 @@ float at(MathKernels::Function f, float x) {
   return out[15];
 }
 
-// Operands of fused multiply-adds: any bits, edges, numbers of few bits (their sums are often halfway between two
-// floats), and addends that are a rounded product times a power of two.
+// Operands of fused multiply-adds: any bits, edges, values of few bits (their sums are often halfway between
+// two floats), and addends that are a rounded a b times a power of two.
 struct Operands {
   std::vector<float> a, b, c;
 

@@ -27,7 +27,7 @@ double value_of(uint16_t bits) {
 
 bool is_number(uint16_t bits) { return (bits >> 10 & 31) != 31; }
 
-// Numbers rounded to a type, as words of it and as fp32.
+// Values rounded to a type, in its format and as fp32.
 struct Stored {
   DType type;
   std::vector<uint16_t> words;

@@ -1,4 +1,4 @@
-// A folder of its own for a test, gone with it.
+// A separate folder for a test, removed at its end.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// A token file for one test, and the message of what a call throws.
+// A token file for one test, and the message of an exception.
 #pragma once
 
 #include <fcntl.h>
