@@ -115,7 +115,7 @@ def write_features(folder: Path, ids: np.ndarray[Any, Any]) -> Path:
 
 
 def corpora(folder: Path, tiny: bool) -> list[Corpus]:
-    """Write some million tokens for each pipeline that is measured, and return where they are."""
+    """Write some million tokens for each measured pipeline, and return the corpora."""
     from mudd_core.config.pipelines import PIPELINES
 
     texts = documents(0 if tiny else 8_000_000)

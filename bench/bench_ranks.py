@@ -153,7 +153,7 @@ def losses(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> l
 
 
 def baselines(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
-    """PyTorch DDP beside two ranks of ours."""
+    """Return rows of PyTorch DDP and two ranks of mudd_core."""
     options = ["--shape", shape, "--weights", weights(shape, folder)]
     programs = {"2 ranks x 1 thread": rank_programs.ours(2, 1, "ranks", options)}
     for label, (optimizer, bucket) in BASELINES.items():
@@ -177,7 +177,7 @@ def sums(a: argparse.Namespace, *_: object) -> list[Row]:
 
 
 def memory(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> list[Row]:
-    """What ranks use after some steps, beside the formula and the plan."""
+    """Return the memory of ranks after some steps, with the formula and the plan."""
     rows = []
     short = argparse.Namespace(**{**vars(a), "steps": min(2, a.steps), "warmup": 1})
     for world in (1, 2, 4):
@@ -208,7 +208,7 @@ def meshes(a: argparse.Namespace, folder: Path, shape: str, precision: str) -> l
 
 
 def link(a: argparse.Namespace, folder: Path, shape: str, _: str) -> list[Row]:
-    """Two nodes over a link of 1 Gb/s, where that is allowed; messages in place of memory (dist.node=rank)."""
+    """Return rows of two nodes over 1 Gb/s, if permitted, with messages instead of shared memory (dist.node=rank)."""
     half = [] if a.tiny else ["--batch", str(SHAPES[shape].B // 2)]
     options = ["--shape", shape, "--weights", weights(shape, folder), "--turn", str(TURN)]
     nodes = [*options, "--node", "rank"]

@@ -1,10 +1,10 @@
-"""Seconds from the command to the first training step, and those of the import; each in processes of its own.
+"""Seconds of the import, and from the command to the first training step, each in separate processes.
 
     python bench/bench_startup.py --rounds 3
 
 `import`: inside a fresh process, `import mudd_core; mudd_core.isa()`. `first step`: from the start of the command
-`launch.py --config=small.py` until its engine is asked for the first step, on a warm token cache: the first run, which
-does not count, makes the cache. Each run ends there; the child below is launch.py with that one call replaced.
+`launch.py --config=small.py` to the call of its engine's first step, on a warm token cache, which an unmeasured run
+creates. Each run ends there; the child below is launch.py with that one call replaced.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ runpy.run_path(root + "/launch.py", run_name="__main__")
 
 
 def first_step_seconds(config: str, folder: Path, name: str) -> float:
-    """Of one run; the token cache stands in `folder`."""
+    """Return the seconds of one run; the token cache is in `folder`."""
     argv = [sys.executable, "-c", _LAUNCH, str(HERE.parent), config, str(folder), name]
     began = time.time()
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True)

@@ -55,7 +55,7 @@ def run_config(
         model = c.MixtralConfig(
             **sizes, d_ff=s.F, n_expert=EXPERTS, top_k=TOP_K, aux_coef=AUX, aux_scope="batch"
         )
-        micro_batch = 0  # the balance loss is that of the whole batch
+        micro_batch = 0  # the balance loss is over the whole batch
     elif family == "mup":
         sizes.pop("n_head")
         head = s.D // s.H
@@ -127,14 +127,14 @@ def state_lengths(engine: Any, comm: Any, copies: int) -> dict[str, float]:
     parts: dict[str, list[Any]] = {}
     for part in engine.state_parts():
         kind = part.name.split("/")[0] if "/" in part.name else "weights"
-        if kind in KINDS and (not part.shared or comm.node_rank == 0):  # one copy of what a node shares
+        if kind in KINDS and (not part.shared or comm.node_rank == 0):  # one copy of shared parts
             parts.setdefault(kind, []).append(part.array)
     own = {kind: length(parts.get(kind, [])) ** 2 / (copies if kind == "weights" else 1) for kind in KINDS}
     return {kind: math.sqrt(sum(one[kind] for one in gathered(comm, own))) for kind in KINDS}
 
 
 def gathered(comm: Any, value: Any) -> list[Any]:
-    """What every rank gives."""
+    """Return the values of all ranks, in rank order."""
     return [json.loads(one) for one in comm.all_gather(json.dumps(value).encode())]
 
 
@@ -175,7 +175,7 @@ def measure(s: Shape, family: str, a: argparse.Namespace) -> dict[str, Any]:
             seconds.append(time.perf_counter() - start)
             processor.append(time.process_time() - busy)
             if (step + 1) % a.turn == 0:
-                engine.settle()  # nothing of this program goes on in the turn of another one
+                engine.settle()  # no work of this program continues in the turn of another one
             losses.append(float(report.loss))
             exposed.append(engine.exposed_seconds)
         used = gathered(comm, {"program": program, "now": memory_of("self")})

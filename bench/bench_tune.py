@@ -1,13 +1,13 @@
-"""Steps of tuning by mudd_core beside transformers with PEFT, interleaved, each run in a process of its own.
+"""Fine-tuning steps of mudd_core compared with transformers with PEFT, interleaved, each run in a separate process.
 
     python bench/bench_tune.py --shape SmolLM2-135M --programs lora full eager compile --out bench/results/tune.md
 
-All programs start from one folder (random weights, adapters as PEFT begins them), see the same tokens and take their
-steps in turn (turns.py). Reported: median of the steps after the warm-up, tokens per second, and the memory of those
-steps: the largest resident one (VmHWM, begun again behind the warm-up) and the largest Pss after a step. Losses of all
+All programs start from one folder (random weights, adapters with PEFT's initial values), see the same tokens and take
+their steps in turn (turns.py). Reported: median of the steps after the warm-up, tokens per second, and the memory of
+those steps: the peak resident size (VmHWM, reset after the warm-up) and the largest Pss after a step. Losses of all
 steps must agree within 1e-4 (fp32), the adapters after the last one within 5e-5 of their norm.
 
-`full` is our own step of all weights, `counted` a LoRA step in which 40 % of the targets count; their losses differ.
+`full` is mudd_core's step of all weights, `counted` a LoRA step that ignores 60 % of the targets; their losses differ.
 Inductor needs minutes for a whole model (`compile`) and less than one for its layers (`layers`), which are alike; it
 keeps what it compiled (TORCHINDUCTOR_CACHE_DIR).
 """
@@ -90,7 +90,7 @@ def measure(folder: Path, a: argparse.Namespace) -> list[Row]:
 
 
 def differences(rows: list[Row], folder: Path) -> None:
-    """Add to each row of theirs how far its losses and its adapters are from ours."""
+    """Add the differences of losses and adapters from mudd_core to each row of PEFT."""
     ours = next((row for row in rows if row["program"] == "lora"), None)
     for row in rows if ours is not None else ():
         if row["program"] in THEIRS:
@@ -102,7 +102,7 @@ def differences(rows: list[Row], folder: Path) -> None:
 
 
 def adapter_differences(ours: Path, theirs: Path) -> tuple[float, float]:
-    """Norm of the difference of all adapters over that of theirs, and the largest of single tensors."""
+    """Return the norm of all adapters' difference over the norm of PEFT's, and the largest ratio of a single tensor."""
     with np.load(ours, allow_pickle=False) as x, np.load(theirs, allow_pickle=False) as y:
         assert set(x.files) == set(y.files), set(x.files) ^ set(y.files)
         pairs = [(np.float64(x[name]), np.float64(y[name])) for name in y.files]
@@ -139,7 +139,7 @@ def table(rows: list[Row]) -> str:
 
 
 def heading(rows: list[Row], a: argparse.Namespace) -> str:
-    """What a result must carry to be compared with another."""
+    """Return the conditions that results must share to be comparable."""
     shape = TUNE_SHAPES[a.shape]
     versions = next((row["versions"] for row in rows if "versions" in row), "")
     return (

@@ -66,7 +66,7 @@ def measured(row: Row) -> Row:
 
 
 def planned(config: Config, place: Place) -> dict[str, float]:
-    """MiB by kind of a rank's plan, without that of evaluation."""
+    """Return the MiB by kind of a rank's plan, without evaluation."""
     plan = {kind: count / 2**20 for kind, count in MemoryPlan.of(config.model, config, place).bytes().items()}
     plan.pop("evaluation")
     return plan

@@ -1,4 +1,4 @@
-"""The page of bench_ranks.py: every metric of data parallel training beside its bar."""
+"""The page of bench_ranks.py: every metric of data parallel training with its bar."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ RATIOS = (
 
 
 def hidden(rows: dict[str, Row], shape: str, count: int) -> list[Row]:
-    """Return rows of two nodes: seconds of a step beside those of a rank alone, and what is hidden of the bytes.
+    """Return rows of two nodes: seconds of a step, with and without the other rank, and the hidden part of the bytes.
 
-    rows: first that of a rank alone on its half of the batch. count: steps that sent the bytes.
+    rows: the first one has a single rank on its half of the batch. count: steps that sent the bytes.
     """
     alone, *nodes = rows.values()
     found = []
