@@ -145,7 +145,7 @@ void verify_file(FileOps& ops, const std::string& path, std::uint64_t bytes, std
   std::uint64_t next = 0;
   std::uint32_t whole = 0;
   for (const CheckedRange& range : ranges) {
-    if (range.begin < next) reader.refuse(range.begin, range.label + " overlaps what lies before it");
+    if (range.begin < next) reader.refuse(range.begin, range.label + " overlaps the previous range");
     whole = crc_of_range(reader, next, range.begin - next, whole);
     const std::uint32_t own = read_checked(reader, range);
     whole = crc32c_combine(whole, own, range.end - range.begin);

@@ -10,7 +10,7 @@ CutStep::CutStep(Executor& executor, GradientSums& sums, NodeGradients& gradient
       over_ranks_(executor, gradients, cut_.slices, cut_.experts),
       exchange_(executor, comm_, [this](int i, int rank) { return over_ranks_.part(i, rank); }) {
   check(sums.cut() && cut_.slices.owners() == comm_.world(), "train_step",
-        "gradients: expected those of an executor that cuts them over ", comm_.world(), " ranks");
+        "gradients: expected an executor that shards them across ", comm_.world(), " ranks");
   // Sharded buffers have the same places on all ranks.
   over_ranks_.set_places(
       std::vector<RankSums::Places>(static_cast<size_t>(comm_.node_size()), over_ranks_.own_places()));
