@@ -4,16 +4,14 @@
 // The product of two floats is exact in double. Their sum s is rounded to the 24 bits of a float: add half of a
 // last place to its bits and clear the 29 bits below, also across binades and for infinities and NaN. Cases that
 // differ from one exact rounding are excluded, or detected; then the caller computes the tile by fused.h:
-// - s is halfway between two floats, exactly (a tie rounds to the even float) or after its rounding to double.
-// Then
+// - s is halfway between two floats, exactly (a tie rounds to the even float) or after its rounding to double:
 //   the 29 bits are zero after the addition. No other s is rounded to the wrong side, because both roundings are
 //   monotone. Values of few bits (1, 0.5) make ties often: their steps are computed as in fused.h.
 // - A product or sum below the smallest float. Values of A and sums have the factor 2^-896, so the smallest normal
 //   float is the smallest normal double: FTZ flushes the same values as in float, and the processor reports it.
-// - Overflow. Values of A below 2^51 and of B below 2^52 have products below 2^103, half of a last place of sums
-// near
-//   2^128: a sum above the largest float stays there until it is converted. Larger values are replaced by NaN,
-//   which stays in its chain.
+// - Overflow. Values of A below 2^51 and of B below 2^52 have products below 2^103, half of a last place of
+//   sums near 2^128: a sum above the largest float stays there until it is converted. Larger values are replaced
+//   by NaN, which stays in its chain.
 #pragma once
 
 #include "mudd/base/simd/fused.h"

@@ -52,8 +52,8 @@ int64_t grad_scratch_bytes(int64_t m, int64_t n, int shards, int gemms, DType co
 
 namespace {
 
-// Return true if two gradients have the same output: an op got the same value twice, and the second gradient adds to
-// the first.
+// Return true if two gradients have the same output: an op got the same value twice, and the second gradient adds
+// to the first.
 bool any_meet(std::span<const GradBlock> wholes) {
   for (auto w = wholes.begin(); w != wholes.end(); ++w)
     for (auto before = wholes.begin(); before != w; ++before)

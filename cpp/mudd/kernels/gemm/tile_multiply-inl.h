@@ -22,7 +22,8 @@ class TileProduct {
   }
 
  private:
-  // Return true if the tile registers can load these rows in place: whole registers of bf16 pairs in both directions.
+  // Return true if the tile registers can load these rows in place: whole registers of bf16 pairs in both
+  // directions.
   bool in_place(int rows) const {
     return !g_.a_rows && rows % kTileRows == 0 && g_.k % TileUnit::kDepthUnit == 0 &&
            TileUnit::in_place(g_.a, g_.lda, g_.k);

@@ -22,9 +22,9 @@ inline float score_factor(const AttentionSlice& s) {
   return s.activation == Scores::softmax ? s.scale * kLog2e : s.scale;
 }
 
-// Return 2^x for x <= 0, exactly 0 below -126.5 (hidden keys: -inf) and exactly 1 at 0. Polynomial of degree 5 fitted by
-// Lawson's iteration on [-1/2, 1/2], relative error 1.1e-7 before rounding.
-// G vectors are interleaved: one chain has thirty cycles of latency and few instructions.
+// Return 2^x for x <= 0, exactly 0 below -126.5 (hidden keys: -inf) and exactly 1 at 0. Polynomial of degree 5
+// fitted by Lawson's iteration on [-1/2, 1/2], relative error 1.1e-7 before rounding. G vectors are interleaved:
+// one chain has thirty cycles of latency and few instructions.
 template <int G>
 inline void exp2_nonpositive(Vec (&x)[G]) {
   constexpr float kTerms[] = {9.671512991e-03f, 5.550733581e-02f, 2.402224243e-01f, 6.931470037e-01f, 1.0f};
