@@ -69,7 +69,7 @@ void bind_base(py::module_& m) {
       "Lanes that sums of fp32 numbers are made in, at every instruction-set level; other lanes give other bits.");
   m.def("cpu_name", &mudd::cpu_name, "Name of the CPU as it reports itself.");
   m.def("set_num_threads", &mudd::set_num_threads, py::arg("n"),
-        "Threads used from now on; 0 asks for the default (OMP_NUM_THREADS or the CPU mask).");
+        "Set the thread count; 0 means the default (OMP_NUM_THREADS or the CPU mask).");
   m.def(
       "fit_line",
       [](const std::vector<double>& x, const std::vector<double>& y) {

@@ -96,17 +96,18 @@ py::array_t<float> random_array(int64_t begin, int64_t end, uint64_t seed, const
 }  // namespace
 
 void bind_data(py::module_& m) {
-  mudd::bind::Class<PySource>(m, "BatchSource", "Rows by global sample number; see data/batch_source.h.")
+  mudd::bind::Class<PySource>(m, "BatchSource", "Sequences by global sample index; see data/batch_source.h.")
       .def("fill", &fill, py::arg("first_sample"), py::arg("inputs"), py::arg("targets"),
            py::arg("parts") = py::dict(),
-           "Fills int32 (samples, seq_len) arrays with samples first_sample, ...; returns the targets that count.")
+           "Fill int32 (samples, seq_len) arrays with samples first_sample, ...; return the count of targets that "
+           "are not ignored.")
       .def(
           "repeat", [](PySource& self, int64_t samples) { self.source->repeat(samples); }, py::arg("samples"),
-          "Gives the first samples again and again; 0 ends that.")
+          "Repeat the first samples; 0 ends that.")
       .def_property_readonly(
           "rows", [](const PySource& self) { return self.source->rows(); },
-          "Rows of an epoch; for validation in all.")
-      .def_property_readonly("parts", &part_names, "Names of the inputs beside inputs and targets.")
+          "Sequences of an epoch; for validation of all data.")
+      .def_property_readonly("parts", &part_names, "Names of the inputs in addition to inputs and targets.")
       .def_property_readonly("seq_len", [](const PySource& self) { return self.source->seq_len(); });
   mudd::bind::Class<PyBatcher, PySource>(m, "Batcher", "Batches of token windows; see data/batcher.h.")
       .def(py::init(&make_batcher), py::kw_only(), py::arg("path"), py::arg("offset"), py::arg("count"),
@@ -147,7 +148,7 @@ void bind_data(py::module_& m) {
       [](std::array<uint32_t, 4> c, std::array<uint32_t, 2> k) {
         return mudd::philox({c[0], c[1], c[2], c[3]}, {k[0], k[1]});
       },
-      py::arg("counter"), py::arg("key"), "Four words of Philox4x32-10.");
+      py::arg("counter"), py::arg("key"), "Return four 32-bit values of Philox4x32-10.");
   m.def(
       "philox_key",
       [](uint64_t seed, const std::string& purpose) {

@@ -87,7 +87,7 @@ void bind_dist(py::module_& m) {
   const PySite nowhere{"", 0};
   const auto peer_error = py::register_exception<dist::PeerError>(m, "PeerError", PyExc_RuntimeError);
   py::register_exception<dist::PeerLeftError>(m, "PeerLeftError", peer_error);
-  bind::Class<dist::Comm>(m, "Comm", "What the ranks of a run say to each other.")
+  bind::Class<dist::Comm>(m, "Comm", "The communication between the ranks of a run.")
       .def_property_readonly("rank", &dist::Comm::rank)
       .def_property_readonly("world", &dist::Comm::world)
       .def_property_readonly("node", &dist::Comm::node)
@@ -98,55 +98,53 @@ void bind_dist(py::module_& m) {
           "barrier", [](dist::Comm& comm, const PySite& site) { comm.barrier(site_of(site)); }, Released(),
           py::arg("site") = nowhere)
       .def("all_gather", &all_gather, py::arg("mine"), py::arg("site") = nowhere,
-           "Bytes of every rank, equally many each, in rank order.")
+           "Return the bytes of every rank, equal counts, in rank order.")
       .def("broadcast", &broadcast, py::arg("data"), py::arg("root"), py::arg("site") = nowhere,
-           "Bytes of rank `root`; the others give as many.")
+           "Return the bytes of rank `root`; the others pass buffers of the same size.")
       .def(
           "set_phase",
           [](dist::Comm& comm, const std::string& phase, int64_t step) {
             comm.set_phase(dist::parse_phase(phase), step);
           },
-          py::arg("phase"), py::arg("step"), "What this rank does from now on; a sign of life.")
+          py::arg("phase"), py::arg("step"), "Set the activity of this rank; a sign of life for the watchdog.")
       .def("watch", &dist::Comm::watch, Released(), py::arg("seconds"),
-           "Ends the job once a rank of the node gives no sign of life for so long; 0: never.")
+           "End the job if a rank of the host shows no sign of life for this many seconds; 0: never.")
       .def("fail", &dist::Comm::fail, Released(), py::arg("code"), py::arg("message"),
-           "Ends the job: ranks that wait get PeerError. Does not return where ranks are processes.")
+           "End the job: waiting ranks get PeerError. Does not return if ranks are processes.")
       .def_property_readonly("shared_bytes_free", &dist::Comm::shared_bytes_free,
-                             "Bytes of shared memory that this node may still take.")
-      .def("split_nodes", &dist::Comm::split_nodes, Released(), "Makes every rank a node of its own.")
+                             "Bytes of shared memory that this host may still allocate.")
+      .def("split_nodes", &dist::Comm::split_nodes, Released(), "Treat every rank as a separate host.")
       .def("close", &dist::Comm::close, Released(), py::arg("patience"),
-           "Leaves the job in good order; false if the others did not come within `patience` seconds (0: for "
-           "ever).")
-      .def("counters", &counters, "(messages, bytes) that this rank has sent between nodes, by purpose.");
+           "Leave the job; false if the others did not arrive within `patience` seconds (0: no limit).")
+      .def("counters", &counters, "Return (messages, bytes) that this rank has sent between hosts, by purpose.");
   bind::Class<dist::NodeMemory, std::shared_ptr<dist::NodeMemory>>(m, "NodeMemory",
-                                                                   "Memory that the ranks of a node see as one.")
+                                                                   "Memory that the ranks of a host share.")
       .def(bind::init<dist::NodeMemory, dist::Comm&>(), py::arg("comm"), bind::Keeps<2>());
   bind::Class<dist::ExpertGroup, std::shared_ptr<dist::ExpertGroup>>(
-      m, "ExpertGroup", "The ranks that hold the experts of every mixture between them.")
+      m, "ExpertGroup", "The ranks that share the experts of every mixture.")
       .def(bind::init<dist::ExpertGroup, dist::Comm&, int, double>(), py::arg("comm"), py::arg("ranks"),
            py::arg("room") = 0.0, bind::Keeps<2>(),
-           "room: rows that a training graph has memory for in a layer, as a multiple of an even load; 0: "
-           "addresses "
-           "for all that ranks can send, of which a plan counts twice an even load.")
+           "room: token rows that a training graph has memory for in a layer, as a multiple of an even load; 0: "
+           "address space for all that ranks can send, of which a plan expects twice an even load.")
       .def(bind::init<dist::ExpertGroup, int, int, int, double>(), py::arg("ranks"), py::arg("rank"),
-           py::arg("world"), py::arg("room") = 0.0, "For a plan: nothing can be exchanged.")
+           py::arg("world"), py::arg("room") = 0.0, "For a plan: exchanges are not possible.")
       .def("set_spare", &dist::ExpertGroup::set_spare, py::arg("spare"),
-           "How much more than planned a run may take of the addresses: 0 nothing, 1 (as at first) all.")
+           "Set how much more than planned a run may use of the address space: 0 nothing, 1 (the default) all.")
       .def_property_readonly("ranks", &dist::ExpertGroup::ranks);
-  bind::Class<NodeGradients>(m, "NodeGradients", "Memory of an executor's gradients that its node can read.")
+  bind::Class<NodeGradients>(m, "NodeGradients", "An executor's gradient memory that its host can read.")
       .def(bind::init<NodeGradients, dist::Comm&>(), py::arg("comm"), bind::Keeps<2>());
-  bind::Class<dist::CommTimer>(m, "CommTimer", "How long the messages of a training take on these ranks.")
+  bind::Class<dist::CommTimer>(m, "CommTimer", "Times the messages of a training run on these ranks.")
       .def(py::init([](dist::Comm& comm, int64_t largest) {
              py::gil_scoped_release release;
              return std::make_unique<dist::CommTimer>(comm, largest);
            }),
            bind::Keeps<2>(), py::arg("comm"), py::arg("largest"))
       .def("seconds", &dist::CommTimer::seconds, Released(), py::arg("what"), py::arg("bytes"), py::arg("repeats"),
-           "Median of this rank; all ranks call it alike.");
+           "Return the median of this rank; all ranks make the same call.");
   m.def(
       "phases",
       [] { return std::vector<std::string>(std::begin(dist::kPhaseNames), std::end(dist::kPhaseNames)); },
-      "What a rank can say that it does, in the order of a step.");
+      "Return the phases of a rank, in the order of a step.");
   m.def("thread_ranks", &thread_ranks, py::arg("world"), py::arg("node_size"), py::arg("debug") = false,
         py::arg("hang_timeout") = 0.0, py::arg("chunk_bytes") = int64_t{1} << 30);
   m.def("join_ranks", &join_ranks, py::arg("transport"), py::arg("debug"), py::arg("hang_timeout"),

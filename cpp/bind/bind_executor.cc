@@ -210,11 +210,10 @@ void bind_executor(py::module_& m) {
       .def_property_readonly("arena_bytes", [](const Executor& e) { return e.plan().arena_bytes; })
       .def_property_readonly(
           "likely_bytes", [](const Executor& e) { return e.plan().likely_bytes; },
-          "Memory that runs are planned to take of the arena: of rows of experts on other ranks twice the even "
-          "share.")
+          "Memory that runs are planned to use in the arena, with twice an even load for experts of other ranks.")
       .def_property_readonly(
           "weight_bytes", [](const Executor& e) { return e.plan().weight_bytes; },
-          "Of the weights that a run gathers, in memory that a node shares.")
+          "Bytes of the weights that a run gathers, in memory that a host shares.")
       .def_property_readonly("gradient_bytes", [](const Executor& e) { return e.gradients().bytes(); })
       .def(
           "release",
@@ -226,6 +225,6 @@ void bind_executor(py::module_& m) {
       .def_property_readonly("runs_per_step", &Executor::runs_per_step)
       .def_property_readonly(
           "flops", &step_flops,
-          "(FLOPs of the matmuls of one run, the same where every gradient is computed, those of the loss)."
-          " Before the first run all targets count, afterwards those of the last one.");
+          "(FLOPs of the matmuls of one run, the same with every gradient computed, FLOPs of the loss). Before "
+          "the first run no target is taken as ignored, afterwards as in the last run.");
 }

@@ -14,7 +14,7 @@ namespace py = pybind11;
 using namespace mudd;
 
 void bind_graph(py::module_& m) {
-  bind::Class<Graph>(m, "Graph", "What a model function records.")
+  bind::Class<Graph>(m, "Graph", "The record of a model function.")
       .def(py::init([](bool training, int64_t samples, int shards, const std::string& compute, int expert_ranks,
                        double expert_room) {
              return std::make_unique<Graph>(training, Shards::cut(samples, shards), bind::parse_dtype(compute),

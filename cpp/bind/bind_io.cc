@@ -169,7 +169,7 @@ void bind_checksums(py::module_& m) {
         return mudd::io::crc32c(info.ptr, bytes_of(info), before);
       },
       py::arg("data"), py::arg("before") = 0,
-      "CRC-32C of a buffer's bytes; before: the checksum of what came first.");
+      "CRC-32C of a buffer's bytes; before: the checksum of the preceding bytes.");
   m.def("crc32c_combine", &mudd::io::crc32c_combine, py::arg("crc_a"), py::arg("crc_b"), py::arg("bytes_b"),
         "CRC-32C of A followed by B from both checksums and the length of B.");
   m.def(
@@ -222,25 +222,26 @@ void bind_files(py::module_& m) {
         return mudd::io::remove_dead_temporaries(files(), parent, name);
       },
       py::arg("parent"), py::arg("name") = "", NoGil(),
-      "Removes temporary folders of dead writers, with a name only those of that folder; gives their names.");
+      "Remove temporary folders of dead writers, with a name only of that folder; return their names.");
   m.def(
       "restore_set_aside", [](const std::string& parent) { mudd::io::restore_set_aside(files(), parent); },
-      py::arg("parent"), NoGil(), "Finishes the replacements of folders that a crash broke off.");
+      py::arg("parent"), NoGil(), "Finish replacements of folders that a crash interrupted.");
   m.def(
       "remove_committed",
       [](const std::string& parent, const std::string& name, const std::string& id) {
         mudd::io::remove_committed(files(), parent, name, id);
       },
       py::arg("parent"), py::arg("name"), py::arg("id"), NoGil(),
-      "Removes a folder so that no half of it is found under its name.");
-  m.def("verify_file", &verify_file, py::arg("path"), py::arg("bytes"), py::arg("crc"), py::arg("ranges"), NoGil(),
-        "Reads a whole file and compares size, block checksums and its own; FormatError names what differs.");
+      "Remove a folder so that no half of it ever appears under its name.");
+  m.def(
+      "verify_file", &verify_file, py::arg("path"), py::arg("bytes"), py::arg("crc"), py::arg("ranges"), NoGil(),
+      "Read a whole file and compare size, block checksums and file checksum; FormatError names the difference.");
   m.def("read_checked", &read_checked, py::arg("path"), py::arg("range"), py::arg("out"), py::arg("skip") = 0,
         "Fills a writable buffer with the bytes of a checked range from byte `skip` of it.");
 }
 
 void bind_folder(py::module_& m) {
-  mudd::bind::Class<ShardRecord>(m, "ShardRecord", "What was written: sizes, places, checksums.")
+  mudd::bind::Class<ShardRecord>(m, "ShardRecord", "The sizes, places and checksums of a written file.")
       .def_readonly("bytes", &ShardRecord::bytes)
       .def_readonly("crc", &ShardRecord::crc)
       .def_property_readonly("slices", &slices_of,

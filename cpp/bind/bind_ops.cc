@@ -124,13 +124,13 @@ void bind_specs(py::module_& m) {
       .def_property_readonly("optional", &OpInput::optional)
       .def_property_readonly("index", &OpInput::index)
       .def_property_readonly("state", &OpInput::state);
-  bind::Class<OpOutput>(m, "OpOutput", "An output of an op; loss: its gradient is 1 unless given.")
+  bind::Class<OpOutput>(m, "OpOutput", "An output of an op; loss: its gradient is 1 unless it is set.")
       .def_readonly("name", &OpOutput::name)
       .def_property_readonly("dtype", [](const OpOutput& o) { return std::string(name_of(o.dtype)); })
       .def_property_readonly("repeated", &OpOutput::repeated)
       .def_property_readonly("has_gradient", &OpOutput::has_gradient)
       .def_property_readonly("loss", &OpOutput::loss);
-  bind::Class<Option>(m, "Option", "An option of an op or optimizer; the type of `default` is that of its values.")
+  bind::Class<Option>(m, "Option", "An option of an op or optimizer; its values have the type of `default`.")
       .def_readonly("name", &Option::name)
       .def_readonly("default", &Option::fallback)
       .def_readonly("help", &Option::help)
@@ -139,11 +139,11 @@ void bind_specs(py::module_& m) {
           "low", [](const Option& o) { return o.bounds.low; }, "Smallest number, or -inf.")
       .def_property_readonly(
           "high", [](const Option& o) { return o.bounds.high; }, "Largest number, or inf.")
-      .def_property_readonly("expected", &Option::expected, "Allowed values in words.");
+      .def_property_readonly("expected", &Option::expected, "The allowed values as a phrase.");
   bind::Class<OpSpec>(m, "OpSpec", "The declaration of an op.")
       .def_readonly("name", &OpSpec::name)
       .def_readonly("help", &OpSpec::help, "Formula and shapes of inputs; the first line is a summary.")
-      .def_readonly("backward_help", &OpSpec::backward_help, "What there is to say of the gradients.")
+      .def_readonly("backward_help", &OpSpec::backward_help, "Notes on the gradients.")
       .def_readonly("inputs", &OpSpec::inputs)
       .def_readonly("repeated", &OpSpec::repeated, "Inputs that follow as a group, any number of times.")
       .def_readonly("outputs", &OpSpec::outputs)

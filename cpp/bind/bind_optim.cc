@@ -22,15 +22,15 @@ std::vector<std::string> names_of(const std::vector<Role>& roles) {
 }  // namespace
 
 void bind_optim(py::module_& m) {
-  bind::Class<RoleInfo>(m, "Role", "What parameters are for.")
+  bind::Class<RoleInfo>(m, "Role", "A role of parameters.")
       .def_readonly("name", &RoleInfo::name)
       .def_readonly("kind", &RoleInfo::kind, "matrix, table (a row for each token) or vector.");
   m.def("roles", [] { return std::vector<RoleInfo>(roles().begin(), roles().end()); }, "All roles of parameters.");
   bind::Class<Setting, Option>(m, "OptimizerSetting", "An option of an optimizer, and how the config sets it.")
-      .def_readonly("unit", &Setting::unit, "What a whole number counts.")
+      .def_readonly("unit", &Setting::unit, "The unit of an integer.")
       .def_readonly("field", &Setting::field, "Its field in the config's section optim.")
-      .def_readonly("in_groups", &Setting::in_groups, "Whether a group of optim.groups may have its own.");
-  bind::Class<OptimizerSpec>(m, "OptimizerSpec", "What an optimizer says of itself.")
+      .def_readonly("in_groups", &Setting::in_groups, "True if a group of optim.groups may set it separately.");
+  bind::Class<OptimizerSpec>(m, "OptimizerSpec", "The declaration of an optimizer.")
       .def_readonly("name", &OptimizerSpec::name)
       .def_readonly("help", &OptimizerSpec::help)
       .def_readonly("aliases", &OptimizerSpec::aliases)
@@ -41,8 +41,8 @@ void bind_optim(py::module_& m) {
           "The roles of the matrices that it can update; none: every parameter.")
       .def_property_readonly(
           "by_default", [](const OptimizerSpec& s) { return names_of(s.by_default); },
-          "Those of them that optim.name gives it.")
-      .def_readonly("rest", &OptimizerSpec::rest, "The optimizer of all others then.")
+          "The ones among them that optim.name updates with it.")
+      .def_readonly("rest", &OptimizerSpec::rest, "The optimizer of all other parameters then.")
       .def_readonly("settings", &OptimizerSpec::settings);
   m.def(
       "optimizer_specs",

@@ -81,7 +81,7 @@ std::unique_ptr<PySource> memory_rows(const py::array_t<int32_t, py::array::c_st
 }  // namespace
 
 void bind_rows(py::module_& m) {
-  bind::Class<TokenFileSpec>(m, "TokenFileSpec", "Where the ids of a file lie; see data/token_file.h.")
+  bind::Class<TokenFileSpec>(m, "TokenFileSpec", "The position of the ids in a file; see data/token_file.h.")
       .def(py::init([](std::string path, int64_t offset, int64_t count, int width, int64_t vocab_size,
                        std::vector<uint32_t> block_crcs) {
              return std::make_unique<TokenFileSpec>(
@@ -89,7 +89,8 @@ void bind_rows(py::module_& m) {
            }),
            py::kw_only(), py::arg("path"), py::arg("offset"), py::arg("count"), py::arg("width"),
            py::arg("vocab_size"), py::arg("block_crcs"));
-  bind::Class<RowRule>(m, "RowRule", "What becomes of the ids of a row; see data/row_batcher.h.")
+  bind::Class<RowRule>(m, "RowRule",
+                       "The rule from the ids of a sequence to inputs and targets; see data/row_batcher.h.")
       .def(py::init([](const std::string& shift, int32_t pad_id, int32_t bos_id, int32_t stop_id,
                        int32_t ignored_id, bool pad_counts) {
              return std::make_unique<RowRule>(
@@ -108,14 +109,15 @@ void bind_rows(py::module_& m) {
       },
       py::arg("file"), py::arg("rule"), py::arg("seq_len"), py::kw_only(), py::arg("starts"), py::arg("longest"),
       py::arg("tail"), py::arg("first"), py::arg("count"), py::arg("wraps"),
-      "One document a row, `count` of them from document `first` on.");
+      "One document per sequence, `count` of them from document `first`.");
   m.def("table_rows", &table_rows, py::arg("file"), py::arg("rule"), py::arg("seq_len"), py::kw_only(),
         py::arg("begins"), py::arg("firsts"), py::arg("counts"), py::arg("buffer") = 0, py::arg("seed") = 0,
-        py::arg("wraps") = true, "Row r is the pieces begins[r] to begins[r + 1] of a table of runs of ids.");
+        py::arg("wraps") = true, "Sequence r is the pieces begins[r] to begins[r + 1] of a table of id ranges.");
   m.def("memory_rows", &memory_rows, py::arg("ids"), py::arg("lengths"), py::arg("counts"), py::arg("rule"),
         py::arg("seq_len"), py::arg("vocab_size"),
-        "Row r is the next counts[r] documents of int32 ids in memory, whose lengths are given.");
-  bind::Class<PyPacked, PySource>(m, "PackedRows", "Rows packed first-fit from documents; see data/packed_rows.h.")
+        "Sequence r is the next counts[r] documents of int32 ids in memory, with these lengths.");
+  bind::Class<PyPacked, PySource>(m, "PackedRows",
+                                  "Sequences packed first-fit from documents; see data/packed_rows.h.")
       .def(py::init([](const TokenFileSpec& file, int64_t seq_len,
                        const py::array_t<uint64_t, py::array::c_style>& starts, int64_t longest, int64_t tail,
                        int64_t batch_size, int64_t workers, int64_t epochs, uint32_t seed, bool shuffle,

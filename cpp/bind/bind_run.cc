@@ -29,15 +29,15 @@ void bind_run(py::module_& m) {
         "Handles the signals of stop_signals() and save_signal(); a second one of quit_signals() exits at once. "
         "says: print a line at the first request.");
   const auto list = [](std::span<const int> signals) { return std::vector<int>(signals.begin(), signals.end()); };
-  m.def("stop_signals", [list] { return list(mudd::stop_signals()); }, "The signals that ask for a stop.");
+  m.def("stop_signals", [list] { return list(mudd::stop_signals()); }, "Return the signals that request a stop.");
   m.def(
       "quit_signals", [list] { return list(mudd::quit_signals()); },
-      "The stop signals that exit at once when a stop is requested already.");
-  m.def("save_signal", &mudd::save_signal, "The signal that asks for a save.");
-  m.def("remove_stop_handlers", &mudd::remove_stop_handlers, "Gives the signals back to whoever had them.");
-  m.def("stop_requested", &mudd::stop_requested, "True if a stop is asked for.");
-  m.def("stop_signal", &mudd::stop_signal, "The signal that asked for the stop, or 0.");
-  m.def("request_stop", &mudd::request_stop, "Asks for a stop without a signal.");
-  m.def("take_save_request", &mudd::take_save_request, "True once after a SIGUSR2.");
-  m.def("clear_requests", &mudd::clear_requests, "Forgets all requests.");
+      "Return the stop signals that exit at once if a stop is already requested.");
+  m.def("save_signal", &mudd::save_signal, "Return the signal that requests a save.");
+  m.def("remove_stop_handlers", &mudd::remove_stop_handlers, "Restore the previous handlers.");
+  m.def("stop_requested", &mudd::stop_requested, "Return True if a stop is requested.");
+  m.def("stop_signal", &mudd::stop_signal, "Return the signal that requested the stop, or 0.");
+  m.def("request_stop", &mudd::request_stop, "Request a stop without a signal.");
+  m.def("take_save_request", &mudd::take_save_request, "Return True once after a SIGUSR2.");
+  m.def("clear_requests", &mudd::clear_requests, "Clear all requests.");
 }

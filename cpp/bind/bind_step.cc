@@ -125,7 +125,7 @@ StepReport run_arrays(TrainStep& s, const py::dict& arrays, int64_t step, int64_
 }  // namespace
 
 void bind_step(py::module_& m) {
-  bind::Class<StepReport>(m, "StepReport", "What one update did.")
+  bind::Class<StepReport>(m, "StepReport", "The result of one update.")
       .def_readonly("loss_sum", &StepReport::loss_sum)
       .def_readonly("weight_sum", &StepReport::weight_sum)
       .def_readonly("aux_loss", &StepReport::aux_loss)
@@ -135,7 +135,7 @@ void bind_step(py::module_& m) {
       .def_readonly("spike", &StepReport::spike)
       .def_readonly("spoilt", &StepReport::spoilt)
       .def_readonly("stopped", &StepReport::stopped)
-      .def_readonly("flags", &StepReport::flags, "Those that any rank gave, together.");
+      .def_readonly("flags", &StepReport::flags, "The flags of all ranks together.");
   bind::Class<UpdateGroup>(m, "UpdateGroup", "An optimizer and the names that it updates; none: all others.")
       .def(py::init([](std::string optimizer, OptionValues settings, const std::string& moment,
                        double weight_decay, std::vector<std::string> parameters) {
@@ -149,41 +149,39 @@ void bind_step(py::module_& m) {
            py::kw_only(), py::arg("optimizer"), py::arg("settings") = OptionValues{},
            py::arg("moment") = "float32", py::arg("weight_decay"),
            py::arg("parameters") = std::vector<std::string>{},
-           "settings: by the names in optimizer_specs(); defaults for those that are left out.");
+           "settings: by the names in optimizer_specs(); missing ones have defaults.");
   bind::Class<TrainStep>(m, "TrainStep", "All micro-batches, clip, update and repacking in one call.")
-      .def(
-          py::init([](Executor& e, ValueId loss, ValueId count, std::vector<UpdateGroup> groups, double eps,
-                      double clip, const std::string& normalize, double peak_lr, std::vector<int> moment_planes,
-                      uint64_t seed, ValueId aux, std::vector<ValueId> metrics, Gradients gradients,
-                      bool batch_sums, int64_t first_sample, int64_t batch_size, int64_t run_stride) {
-            const TrainStepOptions o{.update = {.groups = std::move(groups),
-                                                .eps = eps,
-                                                .peak_lr = peak_lr,
-                                                .moment_planes = std::move(moment_planes)},
-                                     .clip = clip,
-                                     .normalize = parse_normalize(normalize),
-                                     .seed = seed,
-                                     .part = {.begin = first_sample, .batch = batch_size, .step = run_stride}};
-            const SummedValues values{.loss = loss, .count = count, .aux = aux, .metrics = std::move(metrics)};
-            const Busy busy(e.store().busy(), "train_step");
-            py::gil_scoped_release release;  // all ranks construct their steps together
-            std::shared_ptr<GradientSync> sync;
-            if (gradients && e.gradients().cut())
-              sync = std::make_shared<CutStep>(e, e.gradients(), gradients->get());
-            else if (gradients)
-              sync = std::make_shared<SharedStep>(e, gradients->get(), batch_sums, whole_matrices(o.update));
-            return std::make_unique<TrainStep>(e, values, o, std::move(sync));
-          }),
-          py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("groups"), py::arg("eps"),
-          py::arg("clip"), py::arg("normalize"), py::arg("peak_lr") = 0.0,
-          py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0, py::arg("aux") = kAbsent,
-          py::arg("metrics") = std::vector<ValueId>{}, py::arg("gradients") = py::none(),
-          py::arg("batch_sums") = false, py::arg("first_sample") = 0, py::arg("batch_size") = 0,
-          py::arg("run_stride") = 0, bind::Keeps<2>(), bind::Keeps<14>(),
-          "gradients: of the executor, where ranks share the batch; this one takes the samples of batch_size from "
-          "first_sample on, in each graph run run_stride samples further (0: as many as a run has). batch_sums: "
-          "the "
-          "graph adds over the batch.")
+      .def(py::init([](Executor& e, ValueId loss, ValueId count, std::vector<UpdateGroup> groups, double eps,
+                       double clip, const std::string& normalize, double peak_lr, std::vector<int> moment_planes,
+                       uint64_t seed, ValueId aux, std::vector<ValueId> metrics, Gradients gradients,
+                       bool batch_sums, int64_t first_sample, int64_t batch_size, int64_t run_stride) {
+             const TrainStepOptions o{.update = {.groups = std::move(groups),
+                                                 .eps = eps,
+                                                 .peak_lr = peak_lr,
+                                                 .moment_planes = std::move(moment_planes)},
+                                      .clip = clip,
+                                      .normalize = parse_normalize(normalize),
+                                      .seed = seed,
+                                      .part = {.begin = first_sample, .batch = batch_size, .step = run_stride}};
+             const SummedValues values{.loss = loss, .count = count, .aux = aux, .metrics = std::move(metrics)};
+             const Busy busy(e.store().busy(), "train_step");
+             py::gil_scoped_release release;  // all ranks construct their steps together
+             std::shared_ptr<GradientSync> sync;
+             if (gradients && e.gradients().cut())
+               sync = std::make_shared<CutStep>(e, e.gradients(), gradients->get());
+             else if (gradients)
+               sync = std::make_shared<SharedStep>(e, gradients->get(), batch_sums, whole_matrices(o.update));
+             return std::make_unique<TrainStep>(e, values, o, std::move(sync));
+           }),
+           py::arg("executor"), py::arg("loss"), py::arg("count"), py::kw_only(), py::arg("groups"),
+           py::arg("eps"), py::arg("clip"), py::arg("normalize"), py::arg("peak_lr") = 0.0,
+           py::arg("moment_planes") = std::vector<int>{}, py::arg("seed") = 0, py::arg("aux") = kAbsent,
+           py::arg("metrics") = std::vector<ValueId>{}, py::arg("gradients") = py::none(),
+           py::arg("batch_sums") = false, py::arg("first_sample") = 0, py::arg("batch_size") = 0,
+           py::arg("run_stride") = 0, bind::Keeps<2>(), bind::Keeps<14>(),
+           "gradients: of the executor, if ranks share the batch; this rank processes the samples of batch_size "
+           "from first_sample, in each graph run run_stride samples further (0: the samples of a run). "
+           "batch_sums: the graph adds over the batch.")
       .def(
           "part",
           [](TrainStep& s, const std::string& name) {

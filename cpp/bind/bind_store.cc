@@ -206,7 +206,7 @@ void bind_store(py::module_& m) {
             s.allocate(booked_only, memory ? share_of(std::move(*memory)) : NodeShare{});
           },
           py::arg("booked_only") = false, py::arg("memory") = py::none(),
-          "memory: of the ranks of a node, which share one copy of the weights.")
+          "memory: shared by the ranks of a host, with one copy of the weights.")
       .def(
           "lend",
           [](ParamStore& s, const std::string& name, const py::object& array) {
@@ -219,14 +219,14 @@ void bind_store(py::module_& m) {
                             static_cast<std::byte*>(bind::writable(array, p.stored, "lend", name.c_str()).data));
           },
           py::arg("name"), py::arg("array"),
-          "Before allocate: this parameter, stored in 16 bits, lies in the array, which outlives the store.")
+          "Before allocate: use the array, which must outlive the store, for this parameter, stored in 16 bits.")
       .def(
           "pack_at_use",
           [](ParamStore& s) {
             const Busy busy = bind::in_use(s);
             s.pack_at_use();
           },
-          "Graphs recorded from now on pack weights stored in 16 bits where they use them, and keep no copy.")
+          "Let graphs recorded from now on pack 16-bit weights at use, and keep no copy.")
       .def(
           "hold",
           [](ParamStore& s, const std::string& name, int64_t begin, int64_t end) {
@@ -234,20 +234,21 @@ void bind_store(py::module_& m) {
             s.parameters().hold(bind::index_of(s, name), begin, end);
           },
           py::arg("name"), py::arg("begin"), py::arg("end"),
-          "Before allocate: of this parameter only elements [begin, end), whole rows, are here.")
+          "Before allocate: keep only elements [begin, end) of this parameter, whole rows, on this rank.")
       .def(
           "deal_experts",
           [](ParamStore& s, std::shared_ptr<dist::ExpertGroup> group) {
             const Busy busy = bind::in_use(s);
             s.set_experts(std::move(group));
           },
-          py::arg("group"), "Before allocate: of every stack of matrices only the experts of this rank are here.")
+          py::arg("group"), "Before allocate: keep only this rank's experts of every stack of matrices.")
       .def_property_readonly(
           "expert_ranks", [](const ParamStore& s) { return s.experts() ? s.experts()->ranks() : 1; },
-          "Ranks that the experts are dealt out to.")
+          "The count of ranks that share the experts.")
       .def_property_readonly(
           "expert_room", [](const ParamStore& s) { return s.experts() ? s.experts()->room() : 0.0; },
-          "Rows that they have memory for in training, as a multiple of an even load; 0: see ExpertGroup.")
+          "The token rows that they have memory for in training, as a multiple of an even load; 0: see "
+          "ExpertGroup.")
       .def(
           "cut",
           [](ParamStore& s, int owners, int owner, const std::vector<std::string>& whole, bool holds_slices) {
@@ -260,16 +261,16 @@ void bind_store(py::module_& m) {
             s.set_cut({std::move(slices), owner, ExpertParts(s.parameters(), group, is_whole)}, holds_slices);
           },
           py::arg("owners"), py::arg("owner"), py::arg("whole"), py::arg("holds_slices"),
-          "Before allocate: gradients and state are cut over so many owners, holds_slices: the weights too, of "
-          "which "
-          "only those of `owner` are here. whole: names whose matrices have one owner each.")
+          "Before allocate: shard gradients and state across `owners` owners; holds_slices: the weights too, with "
+          "only the slices of `owner` on this rank. whole: names whose matrices have one owner each.")
       .def_property_readonly(
           "holds_all", [](const ParamStore& s) { return s.parameters().holds_all(); },
-          "Whether all weights are here; otherwise graphs gather them, and all ranks run the same ones together.")
+          "True if all weights are on this rank; otherwise graphs gather them, and all ranks run the same graphs "
+          "together.")
       .def(
           "share_packs", [](ParamStore& s, bool on) { s.packs().share(on); }, py::arg("on"),
-          "Whether packed copies asked for from now on are the node's; then all of its ranks ask for the same "
-          "ones.")
+          "Place packed copies requested from now on in shared memory of the host; its ranks must make the same "
+          "requests.")
       .def_property_readonly("allocated", &ParamStore::allocated)
       .def(
           "initialize",
@@ -280,7 +281,7 @@ void bind_store(py::module_& m) {
             py::gil_scoped_release release;
             initialize(s, seed);
           },
-          py::arg("seed"), "Fills every parameter from its declared init (Philox, by global element index).")
+          py::arg("seed"), "Fill every parameter from its declared init (Philox, by global element index).")
       .def("names",
            [](const ParamStore& s) {
              std::vector<std::string> names;
@@ -291,8 +292,8 @@ void bind_store(py::module_& m) {
       .def("view", &plane_view, py::arg("plane"), py::arg("name"), py::arg("writable") = false)
       .def("set", &set_plane, py::arg("plane"), py::arg("name"), py::arg("array"))
       .def("set_values", &set_values, py::arg("name"), py::arg("array"),
-           "Writes fp32 values into a weight stored in any type; returns how many had to be rounded.")
-      .def("values", &values, py::arg("name"), "The weights in fp32, a copy.")
+           "Write fp32 values into a weight stored in any type; return the count of rounded values.")
+      .def("values", &values, py::arg("name"), "Return the weights in fp32, a copy.")
       .def("repack",
            [](ParamStore& s) {
              const Busy busy = bind::in_use(s);
@@ -309,7 +310,7 @@ void bind_store(py::module_& m) {
             s.packs().drop_after(requests);
           },
           py::arg("requests"),
-          "Frees this process's copies requested after so many; no executor made since then may run again.")
+          "Free this process's copies after the first `requests`; no executor created since then may run again.")
       .def(
           "train_only",
           [](ParamStore& s, const std::vector<std::string>& names) {
@@ -319,27 +320,27 @@ void bind_store(py::module_& m) {
             s.parameters().train_only(chosen);
           },
           py::arg("names"),
-          "Which parameters train, in graphs recorded and steps made from now on; all others are frozen.")
+          "Train these parameters in graphs and steps created from now on; all others are frozen.")
       .def(
           "holds",
           [](const ParamStore& s, int plane, const std::string& name) {
             return plane >= 0 && plane < s.planes().count() &&
                    s.planes().held(plane, bind::index_of(s, name)).size() > 0;
           },
-          py::arg("plane"), py::arg("name"), "Whether the plane has memory for some of this parameter.")
+          py::arg("plane"), py::arg("name"), "Return True if the plane has memory for some of this parameter.")
       .def(
           "held",
           [](const ParamStore& s, int plane, const std::string& name) {
             const Part part = s.planes().held(plane, bind::index_of(s, name));
             return py::make_tuple(part.begin, part.end);
           },
-          py::arg("plane"), py::arg("name"), "(begin, end): the elements that a plane has of a parameter.")
+          py::arg("plane"), py::arg("name"), "Return (begin, end): the elements that a plane has of a parameter.")
       .def(
           "shared",
           [](const ParamStore& s, const std::string& name) {
             return s.share().size > 1 && s.parameters().of_node(bind::index_of(s, name));
           },
-          py::arg("name"), "Whether the ranks of a node have one copy of a weight.")
+          py::arg("name"), "Return True if the ranks of a host have one copy of a weight.")
       .def_property_readonly("planes", [](const ParamStore& s) { return s.planes().count(); })
       .def_property_readonly("elements", [](const ParamStore& s) { return s.parameters().elements(); })
       .def_property_readonly("trained_elements",
@@ -354,7 +355,7 @@ void bind_store(py::module_& m) {
                 bytes += s.parameters().at(i).size() * size_of(s.parameters().at(i).stored);
             return bytes;
           },
-          "Bytes of the weights that are lent and read where they lie, not from packed copies.")
+          "Bytes of the lent weights that are read in place, not from packed copies.")
       .def_property_readonly("state_bytes", [](const ParamStore& s) { return s.planes().state_bytes(); })
       .def_property_readonly("packed_bytes", [](const ParamStore& s) { return s.packs().bytes(); })
       .def(
@@ -371,10 +372,10 @@ void bind_store(py::module_& m) {
             return std::map<std::string, int64_t>{{"weights", weights}, {"packed", packed}, {"moments", state}};
           },
           py::arg("moments"),
-          "Bytes of experts that are dealt out: weights, packed copies and these planes of moments; part of the "
+          "Return the bytes of sharded experts: weights, packed copies and these planes of moments; part of the "
           "sums over all parameters.");
   bind::Class<CutWeights>(m, "CutWeights",
-                          "Brings weights of which each rank holds a slice to the graphs that read them.")
+                          "Gathers weights of which each rank has a slice for the graphs that read them.")
       .def(py::init([](ParamStore& store, dist::Comm& comm) {
              py::gil_scoped_release release;  // all ranks construct their stores together
              return std::make_unique<CutWeights>(store, comm);

@@ -85,7 +85,7 @@ py::typing::Tuple<py::int_, py::int_, py::str> as_tuple(const DatasetPlace& wher
 }  // namespace
 
 PYBIND11_MODULE(_h5, m) {
-  m.doc() = "HDF5 files: contiguous datasets, attributes, and where the bytes of a dataset lie.";
+  m.doc() = "HDF5 files: contiguous datasets, attributes, and the position of a dataset's bytes.";
   py::register_local_exception_translator(translate);
   mudd::bind::Class<DatasetFile>(m, "File",
                                  "One HDF5 file; format bounds v110..v110, no time stamps. One thread at a time.")

@@ -9,7 +9,7 @@ import typing
 __all__: list[str] = ['AtomicFolder', 'BatchSource', 'Batcher', 'Call', 'Comm', 'CommTimer', 'CutWeights', 'Executor', 'ExpertGroup', 'Graph', 'NodeGradients', 'NodeMemory', 'OpInput', 'OpOutput', 'OpSpec', 'OptimizerSetting', 'OptimizerSpec', 'Option', 'PackedRows', 'ParamStore', 'PeerError', 'PeerLeftError', 'Role', 'RowRule', 'SafetensorsFile', 'ShardRecord', 'StepReport', 'TokenFileSpec', 'TrainStep', 'UpdateGroup', 'add_own_optimizer', 'bf16_peak_gflops', 'check_levels', 'clear_requests', 'cpu_name', 'crc32c', 'crc32c_blocks', 'crc32c_combine', 'detected_isa', 'document_rows', 'fill_inputs', 'fit_line', 'fp32_order', 'free_space', 'install_stop_handlers', 'isa', 'isa_levels', 'join_ranks', 'learning_rate', 'list_folder', 'make_folders', 'memory_rows', 'num_threads', 'op_specs', 'optimizer_specs', 'peak_gflops', 'permute', 'phases', 'philox', 'philox_key', 'principal_factors', 'quit_signals', 'random_normal', 'random_uniform', 'read_checked', 'read_file', 'read_gbps', 'remove_committed', 'remove_dead_temporaries', 'remove_stop_handlers', 'replace_file', 'request_stop', 'restore_set_aside', 'roles', 'sample', 'save_signal', 'schedules', 'set_num_threads', 'shuffled_index', 'stop_requested', 'stop_signal', 'stop_signals', 'table_rows', 'take_save_request', 'thread_ranks', 'tree_sum', 'verify_file', 'verify_tokens', 'warmups', 'write_shard']
 class ShardRecord:
     """
-    What was written: sizes, places, checksums.
+    The sizes, places and checksums of a written file.
     """
     @property
     def bytes(self) -> int:
@@ -76,41 +76,41 @@ class PeerLeftError(PeerError):
     pass
 class Comm:
     """
-    What the ranks of a run say to each other.
+    The communication between the ranks of a run.
     """
     def all_gather(self, mine: bytes, site: tuple[str, int] = ('', 0)) -> list[bytes]:
         """
-        Bytes of every rank, equally many each, in rank order.
+        Return the bytes of every rank, equal counts, in rank order.
         """
     def barrier(self, site: tuple[str, int] = ('', 0)) -> None:
         ...
     def broadcast(self, data: bytes, root: int, site: tuple[str, int] = ('', 0)) -> bytes:
         """
-        Bytes of rank `root`; the others give as many.
+        Return the bytes of rank `root`; the others pass buffers of the same size.
         """
     def close(self, patience: float) -> bool:
         """
-        Leaves the job in good order; false if the others did not come within `patience` seconds (0: for ever).
+        Leave the job; false if the others did not arrive within `patience` seconds (0: no limit).
         """
     def counters(self) -> dict[str, tuple[int, int]]:
         """
-        (messages, bytes) that this rank has sent between nodes, by purpose.
+        Return (messages, bytes) that this rank has sent between hosts, by purpose.
         """
     def fail(self, code: int, message: str) -> None:
         """
-        Ends the job: ranks that wait get PeerError. Does not return where ranks are processes.
+        End the job: waiting ranks get PeerError. Does not return if ranks are processes.
         """
     def set_phase(self, phase: str, step: int) -> None:
         """
-        What this rank does from now on; a sign of life.
+        Set the activity of this rank; a sign of life for the watchdog.
         """
     def split_nodes(self) -> None:
         """
-        Makes every rank a node of its own.
+        Treat every rank as a separate host.
         """
     def watch(self, seconds: float) -> None:
         """
-        Ends the job once a rank of the node gives no sign of life for so long; 0: never.
+        End the job if a rank of the host shows no sign of life for this many seconds; 0: never.
         """
     @property
     def node(self) -> int:
@@ -130,53 +130,53 @@ class Comm:
     @property
     def shared_bytes_free(self) -> int:
         """
-        Bytes of shared memory that this node may still take.
+        Bytes of shared memory that this host may still allocate.
         """
     @property
     def world(self) -> int:
         ...
 class NodeMemory:
     """
-    Memory that the ranks of a node see as one.
+    Memory that the ranks of a host share.
     """
     def __init__(self, comm: Comm) -> None:
         ...
 class ExpertGroup:
     """
-    The ranks that hold the experts of every mixture between them.
+    The ranks that share the experts of every mixture.
     """
     @typing.overload
     def __init__(self, comm: Comm, ranks: int, room: float = 0.0) -> None:
         """
-        room: rows that a training graph has memory for in a layer, as a multiple of an even load; 0: addresses for all that ranks can send, of which a plan counts twice an even load.
+        room: token rows that a training graph has memory for in a layer, as a multiple of an even load; 0: address space for all that ranks can send, of which a plan expects twice an even load.
         """
     @typing.overload
     def __init__(self, ranks: int, rank: int, world: int, room: float = 0.0) -> None:
         """
-        For a plan: nothing can be exchanged.
+        For a plan: exchanges are not possible.
         """
     def set_spare(self, spare: float) -> None:
         """
-        How much more than planned a run may take of the addresses: 0 nothing, 1 (as at first) all.
+        Set how much more than planned a run may use of the address space: 0 nothing, 1 (the default) all.
         """
     @property
     def ranks(self) -> int:
         ...
 class NodeGradients:
     """
-    Memory of an executor's gradients that its node can read.
+    An executor's gradient memory that its host can read.
     """
     def __init__(self, comm: Comm) -> None:
         ...
 class CommTimer:
     """
-    How long the messages of a training take on these ranks.
+    Times the messages of a training run on these ranks.
     """
     def __init__(self, comm: Comm, largest: int) -> None:
         ...
     def seconds(self, what: str, bytes: int, repeats: int) -> float:
         """
-        Median of this rank; all ranks call it alike.
+        Return the median of this rank; all ranks make the same call.
         """
 class ParamStore:
     """
@@ -186,15 +186,15 @@ class ParamStore:
         ...
     def allocate(self, booked_only: bool = False, memory: NodeMemory | None = None) -> None:
         """
-        memory: of the ranks of a node, which share one copy of the weights.
+        memory: shared by the ranks of a host, with one copy of the weights.
         """
     def cut(self, owners: int, owner: int, whole: collections.abc.Sequence[str], holds_slices: bool) -> None:
         """
-        Before allocate: gradients and state are cut over so many owners, holds_slices: the weights too, of which only those of `owner` are here. whole: names whose matrices have one owner each.
+        Before allocate: shard gradients and state across `owners` owners; holds_slices: the weights too, with only the slices of `owner` on this rank. whole: names whose matrices have one owner each.
         """
     def deal_experts(self, group: ExpertGroup) -> None:
         """
-        Before allocate: of every stack of matrices only the experts of this rank are here.
+        Before allocate: keep only this rank's experts of every stack of matrices.
         """
     def declare(self, name: str, shape: collections.abc.Sequence[int], *, role: str, fan_in: int, fan_out: int, init: str, init_scale: float = 0.0, trainable: bool = True, stored: str = 'float32') -> int:
         ...
@@ -202,37 +202,37 @@ class ParamStore:
         ...
     def drop_packs(self, requests: int) -> None:
         """
-        Frees this process's copies requested after so many; no executor made since then may run again.
+        Free this process's copies after the first `requests`; no executor created since then may run again.
         """
     def expert_bytes(self, moments: collections.abc.Sequence[int]) -> dict[str, int]:
         """
-        Bytes of experts that are dealt out: weights, packed copies and these planes of moments; part of the sums over all parameters.
+        Return the bytes of sharded experts: weights, packed copies and these planes of moments; part of the sums over all parameters.
         """
     def held(self, plane: int, name: str) -> tuple[int, int]:
         """
-        (begin, end): the elements that a plane has of a parameter.
+        Return (begin, end): the elements that a plane has of a parameter.
         """
     def hold(self, name: str, begin: int, end: int) -> None:
         """
-        Before allocate: of this parameter only elements [begin, end), whole rows, are here.
+        Before allocate: keep only elements [begin, end) of this parameter, whole rows, on this rank.
         """
     def holds(self, plane: int, name: str) -> bool:
         """
-        Whether the plane has memory for some of this parameter.
+        Return True if the plane has memory for some of this parameter.
         """
     def initialize(self, seed: int) -> None:
         """
-        Fills every parameter from its declared init (Philox, by global element index).
+        Fill every parameter from its declared init (Philox, by global element index).
         """
     def lend(self, name: str, array: typing.Any) -> None:
         """
-        Before allocate: this parameter, stored in 16 bits, lies in the array, which outlives the store.
+        Before allocate: use the array, which must outlive the store, for this parameter, stored in 16 bits.
         """
     def names(self) -> list[str]:
         ...
     def pack_at_use(self) -> None:
         """
-        Graphs recorded from now on pack weights stored in 16 bits where they use them, and keep no copy.
+        Let graphs recorded from now on pack 16-bit weights at use, and keep no copy.
         """
     def repack(self) -> None:
         ...
@@ -244,23 +244,23 @@ class ParamStore:
         ...
     def set_values(self, name: str, array: typing.Any) -> int:
         """
-        Writes fp32 values into a weight stored in any type; returns how many had to be rounded.
+        Write fp32 values into a weight stored in any type; return the count of rounded values.
         """
     def share_packs(self, on: bool) -> None:
         """
-        Whether packed copies asked for from now on are the node's; then all of its ranks ask for the same ones.
+        Place packed copies requested from now on in shared memory of the host; its ranks must make the same requests.
         """
     def shared(self, name: str) -> bool:
         """
-        Whether the ranks of a node have one copy of a weight.
+        Return True if the ranks of a host have one copy of a weight.
         """
     def train_only(self, names: collections.abc.Sequence[str]) -> None:
         """
-        Which parameters train, in graphs recorded and steps made from now on; all others are frozen.
+        Train these parameters in graphs and steps created from now on; all others are frozen.
         """
     def values(self, name: str) -> typing.Any:
         """
-        The weights in fp32, a copy.
+        Return the weights in fp32, a copy.
         """
     def view(self, plane: int, name: str, writable: bool = False) -> typing.Any:
         ...
@@ -276,22 +276,22 @@ class ParamStore:
     @property
     def expert_ranks(self) -> int:
         """
-        Ranks that the experts are dealt out to.
+        The count of ranks that share the experts.
         """
     @property
     def expert_room(self) -> float:
         """
-        Rows that they have memory for in training, as a multiple of an even load; 0: see ExpertGroup.
+        The token rows that they have memory for in training, as a multiple of an even load; 0: see ExpertGroup.
         """
     @property
     def holds_all(self) -> bool:
         """
-        Whether all weights are here; otherwise graphs gather them, and all ranks run the same ones together.
+        True if all weights are on this rank; otherwise graphs gather them, and all ranks run the same graphs together.
         """
     @property
     def mapped_bytes(self) -> int:
         """
-        Bytes of the weights that are lent and read where they lie, not from packed copies.
+        Bytes of the lent weights that are read in place, not from packed copies.
         """
     @property
     def pack_requests(self) -> int:
@@ -315,13 +315,13 @@ class ParamStore:
         ...
 class CutWeights:
     """
-    Brings weights of which each rank holds a slice to the graphs that read them.
+    Gathers weights of which each rank has a slice for the graphs that read them.
     """
     def __init__(self, store: ParamStore, comm: Comm) -> None:
         ...
 class Graph:
     """
-    What a model function records.
+    The record of a model function.
     """
     def __init__(self, *, training: bool, samples: int, shards: int, compute: str = 'float32', expert_ranks: int = 1, expert_room: float = 0.0) -> None:
         ...
@@ -391,7 +391,7 @@ class Executor:
     @property
     def flops(self) -> tuple[float, float, float]:
         """
-        (FLOPs of the matmuls of one run, the same where every gradient is computed, those of the loss). Before the first run all targets count, afterwards those of the last one.
+        (FLOPs of the matmuls of one run, the same with every gradient computed, FLOPs of the loss). Before the first run no target is taken as ignored, afterwards as in the last run.
         """
     @property
     def gradient_bytes(self) -> int:
@@ -399,7 +399,7 @@ class Executor:
     @property
     def likely_bytes(self) -> int:
         """
-        Memory that runs are planned to take of the arena: of rows of experts on other ranks twice the even share.
+        Memory that runs are planned to use in the arena, with twice an even load for experts of other ranks.
         """
     @property
     def runs_per_step(self) -> int:
@@ -407,7 +407,7 @@ class Executor:
     @property
     def weight_bytes(self) -> int:
         """
-        Of the weights that a run gathers, in memory that a node shares.
+        Bytes of the weights that a run gathers, in memory that a host shares.
         """
 class Call:
     """
@@ -452,7 +452,7 @@ class OpInput:
         ...
 class OpOutput:
     """
-    An output of an op; loss: its gradient is 1 unless given.
+    An output of an op; loss: its gradient is 1 unless it is set.
     """
     @property
     def dtype(self) -> str:
@@ -471,7 +471,7 @@ class OpOutput:
         ...
 class Option:
     """
-    An option of an op or optimizer; the type of `default` is that of its values.
+    An option of an op or optimizer; its values have the type of `default`.
     """
     @property
     def choices(self) -> list[str]:
@@ -482,7 +482,7 @@ class Option:
     @property
     def expected(self) -> str:
         """
-        Allowed values in words.
+        The allowed values as a phrase.
         """
     @property
     def help(self) -> str:
@@ -507,7 +507,7 @@ class OpSpec:
     @property
     def backward_help(self) -> str:
         """
-        What there is to say of the gradients.
+        Notes on the gradients.
         """
     @property
     def help(self) -> str:
@@ -533,25 +533,25 @@ class OpSpec:
         """
 class BatchSource:
     """
-    Rows by global sample number; see data/batch_source.h.
+    Sequences by global sample index; see data/batch_source.h.
     """
     def fill(self, first_sample: int, inputs: numpy.ndarray, targets: numpy.ndarray, parts: dict[str, typing.Any] = {}) -> int:
         """
-        Fills int32 (samples, seq_len) arrays with samples first_sample, ...; returns the targets that count.
+        Fill int32 (samples, seq_len) arrays with samples first_sample, ...; return the count of targets that are not ignored.
         """
     def repeat(self, samples: int) -> None:
         """
-        Gives the first samples again and again; 0 ends that.
+        Repeat the first samples; 0 ends that.
         """
     @property
     def parts(self) -> list[str]:
         """
-        Names of the inputs beside inputs and targets.
+        Names of the inputs in addition to inputs and targets.
         """
     @property
     def rows(self) -> int:
         """
-        Rows of an epoch; for validation in all.
+        Sequences of an epoch; for validation of all data.
         """
     @property
     def seq_len(self) -> int:
@@ -575,19 +575,19 @@ class Batcher(BatchSource):
         ...
 class TokenFileSpec:
     """
-    Where the ids of a file lie; see data/token_file.h.
+    The position of the ids in a file; see data/token_file.h.
     """
     def __init__(self, *, path: str, offset: int, count: int, width: int, vocab_size: int, block_crcs: collections.abc.Sequence[int]) -> None:
         ...
 class RowRule:
     """
-    What becomes of the ids of a row; see data/row_batcher.h.
+    The rule from the ids of a sequence to inputs and targets; see data/row_batcher.h.
     """
     def __init__(self, shift: str, *, pad_id: int = 0, bos_id: int = 0, stop_id: int = -1, ignored_id: int = -1, pad_counts: bool = False) -> None:
         ...
 class PackedRows(BatchSource):
     """
-    Rows packed first-fit from documents; see data/packed_rows.h.
+    Sequences packed first-fit from documents; see data/packed_rows.h.
     """
     def __init__(self, file: TokenFileSpec, seq_len: int, *, starts: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64], longest: int, tail: int, batch_size: int, workers: int = 1, epochs: int = 0, seed: int = 0, shuffle: bool = True, index: str = '') -> None:
         ...
@@ -605,7 +605,7 @@ class PackedRows(BatchSource):
         """
 class Role:
     """
-    What parameters are for.
+    A role of parameters.
     """
     @property
     def kind(self) -> str:
@@ -627,16 +627,16 @@ class OptimizerSetting(Option):
     @property
     def in_groups(self) -> bool:
         """
-        Whether a group of optim.groups may have its own.
+        True if a group of optim.groups may set it separately.
         """
     @property
     def unit(self) -> str:
         """
-        What a whole number counts.
+        The unit of an integer.
         """
 class OptimizerSpec:
     """
-    What an optimizer says of itself.
+    The declaration of an optimizer.
     """
     @property
     def aliases(self) -> list[str]:
@@ -644,7 +644,7 @@ class OptimizerSpec:
     @property
     def by_default(self) -> list[str]:
         """
-        Those of them that optim.name gives it.
+        The ones among them that optim.name updates with it.
         """
     @property
     def help(self) -> str:
@@ -658,7 +658,7 @@ class OptimizerSpec:
     @property
     def rest(self) -> str:
         """
-        The optimizer of all others then.
+        The optimizer of all other parameters then.
         """
     @property
     def settings(self) -> list[OptimizerSetting]:
@@ -673,7 +673,7 @@ class OptimizerSpec:
         ...
 class StepReport:
     """
-    What one update did.
+    The result of one update.
     """
     @property
     def aux_loss(self) -> float:
@@ -684,7 +684,7 @@ class StepReport:
     @property
     def flags(self) -> int:
         """
-        Those that any rank gave, together.
+        The flags of all ranks together.
         """
     @property
     def grad_norm(self) -> float:
@@ -713,7 +713,7 @@ class UpdateGroup:
     """
     def __init__(self, *, optimizer: str, settings: collections.abc.Mapping[str, bool | int | float | str] = {}, moment: str = 'float32', weight_decay: float, parameters: collections.abc.Sequence[str] = []) -> None:
         """
-        settings: by the names in optimizer_specs(); defaults for those that are left out.
+        settings: by the names in optimizer_specs(); missing ones have defaults.
         """
 class TrainStep:
     """
@@ -721,7 +721,7 @@ class TrainStep:
     """
     def __init__(self, executor: Executor, loss: int, count: int, *, groups: collections.abc.Sequence[UpdateGroup], eps: float, clip: float, normalize: str, peak_lr: float = 0.0, moment_planes: collections.abc.Sequence[int] = [], seed: int = 0, aux: int = -1, metrics: collections.abc.Sequence[int] = [], gradients: NodeGradients | None = None, batch_sums: bool = False, first_sample: int = 0, batch_size: int = 0, run_stride: int = 0) -> None:
         """
-        gradients: of the executor, where ranks share the batch; this one takes the samples of batch_size from first_sample on, in each graph run run_stride samples further (0: as many as a run has). batch_sums: the graph adds over the batch.
+        gradients: of the executor, if ranks share the batch; this rank processes the samples of batch_size from first_sample, in each graph run run_stride samples further (0: the samples of a run). batch_sums: the graph adds over the batch.
         """
     def part(self, name: str) -> tuple[int, int]:
         """
@@ -769,7 +769,7 @@ def check_levels() -> None:
     """
 def clear_requests() -> None:
     """
-    Forgets all requests.
+    Clear all requests.
     """
 def cpu_name() -> str:
     """
@@ -777,7 +777,7 @@ def cpu_name() -> str:
     """
 def crc32c(data: typing.Any, before: int = 0) -> int:
     """
-    CRC-32C of a buffer's bytes; before: the checksum of what came first.
+    CRC-32C of a buffer's bytes; before: the checksum of the preceding bytes.
     """
 def crc32c_blocks(data: typing.Any) -> list[int]:
     """
@@ -793,7 +793,7 @@ def detected_isa() -> str:
     """
 def document_rows(file: TokenFileSpec, rule: RowRule, seq_len: int, *, starts: typing.Annotated[numpy.typing.ArrayLike, numpy.uint64], longest: int, tail: int, first: int, count: int, wraps: bool) -> BatchSource:
     """
-    One document a row, `count` of them from document `first` on.
+    One document per sequence, `count` of them from document `first`.
     """
 def fill_inputs(batcher: BatchSource, executor: Executor, first_sample: int) -> None:
     """
@@ -852,7 +852,7 @@ def make_folders(path: str) -> None:
     """
 def memory_rows(ids: typing.Annotated[numpy.typing.ArrayLike, numpy.int32], lengths: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], counts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], rule: RowRule, seq_len: int, vocab_size: int) -> BatchSource:
     """
-    Row r is the next counts[r] documents of int32 ids in memory, whose lengths are given.
+    Sequence r is the next counts[r] documents of int32 ids in memory, with these lengths.
     """
 def num_threads() -> int:
     """
@@ -876,11 +876,11 @@ def permute(index: int, n: int, seed: int, purpose: str, epoch: int = 0) -> int:
     """
 def phases() -> list[str]:
     """
-    What a rank can say that it does, in the order of a step.
+    Return the phases of a rank, in the order of a step.
     """
 def philox(counter: typing.Annotated[collections.abc.Sequence[int], "FixedSize(4)"], key: typing.Annotated[collections.abc.Sequence[int], "FixedSize(2)"]) -> typing.Annotated[list[int], "FixedSize(4)"]:
     """
-    Four words of Philox4x32-10.
+    Return four 32-bit values of Philox4x32-10.
     """
 def philox_key(seed: int, purpose: str) -> typing.Annotated[list[int], "FixedSize(2)"]:
     """
@@ -892,7 +892,7 @@ def principal_factors(w: typing.Any, rank: int, scale: float) -> tuple[typing.An
     """
 def quit_signals() -> list[int]:
     """
-    The stop signals that exit at once when a stop is requested already.
+    Return the stop signals that exit at once if a stop is already requested.
     """
 def random_normal(begin: int, end: int, *, seed: int, purpose: str, stddev: float = 1.0) -> numpy.typing.NDArray[numpy.float32]:
     """
@@ -916,15 +916,15 @@ def read_gbps(threads: int) -> float:
     """
 def remove_committed(parent: str, name: str, id: str) -> None:
     """
-    Removes a folder so that no half of it is found under its name.
+    Remove a folder so that no half of it ever appears under its name.
     """
 def remove_dead_temporaries(parent: str, name: str = '') -> list[str]:
     """
-    Removes temporary folders of dead writers, with a name only those of that folder; gives their names.
+    Remove temporary folders of dead writers, with a name only of that folder; return their names.
     """
 def remove_stop_handlers() -> None:
     """
-    Gives the signals back to whoever had them.
+    Restore the previous handlers.
     """
 def replace_file(path: str, data: bytes) -> None:
     """
@@ -932,11 +932,11 @@ def replace_file(path: str, data: bytes) -> None:
     """
 def request_stop() -> None:
     """
-    Asks for a stop without a signal.
+    Request a stop without a signal.
     """
 def restore_set_aside(parent: str) -> None:
     """
-    Finishes the replacements of folders that a crash broke off.
+    Finish replacements of folders that a crash interrupted.
     """
 def roles() -> list[Role]:
     """
@@ -948,7 +948,7 @@ def sample(logits: typing.Any, *, temperature: float, top_k: int, top_p: float, 
     """
 def save_signal() -> int:
     """
-    The signal that asks for a save.
+    Return the signal that requests a save.
     """
 def schedules() -> list[str]:
     """
@@ -956,7 +956,7 @@ def schedules() -> list[str]:
     """
 def set_num_threads(n: int) -> None:
     """
-    Threads used from now on; 0 asks for the default (OMP_NUM_THREADS or the CPU mask).
+    Set the thread count; 0 means the default (OMP_NUM_THREADS or the CPU mask).
     """
 def shuffled_index(index: int, n: int, seed: int) -> int:
     """
@@ -964,23 +964,23 @@ def shuffled_index(index: int, n: int, seed: int) -> int:
     """
 def stop_requested() -> bool:
     """
-    True if a stop is asked for.
+    Return True if a stop is requested.
     """
 def stop_signal() -> int:
     """
-    The signal that asked for the stop, or 0.
+    Return the signal that requested the stop, or 0.
     """
 def stop_signals() -> list[int]:
     """
-    The signals that ask for a stop.
+    Return the signals that request a stop.
     """
 def table_rows(file: TokenFileSpec, rule: RowRule, seq_len: int, *, begins: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], firsts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], counts: typing.Annotated[numpy.typing.ArrayLike, numpy.int64], buffer: int = 0, seed: int = 0, wraps: bool = True) -> BatchSource:
     """
-    Row r is the pieces begins[r] to begins[r + 1] of a table of runs of ids.
+    Sequence r is the pieces begins[r] to begins[r + 1] of a table of id ranges.
     """
 def take_save_request() -> bool:
     """
-    True once after a SIGUSR2.
+    Return True once after a SIGUSR2.
     """
 def thread_ranks(world: int, node_size: int, debug: bool = False, hang_timeout: float = 0.0, chunk_bytes: int = 1073741824) -> list[Comm]:
     ...
@@ -990,7 +990,7 @@ def tree_sum(values: typing.Any) -> float:
     """
 def verify_file(path: str, bytes: int, crc: int, ranges: collections.abc.Sequence[tuple[str, int, int, collections.abc.Sequence[int]]]) -> None:
     """
-    Reads a whole file and compares size, block checksums and its own; FormatError names what differs.
+    Read a whole file and compare size, block checksums and file checksum; FormatError names the difference.
     """
 def verify_tokens(*, path: str, offset: int, count: int, width: int, vocab_size: int, block_crcs: collections.abc.Sequence[int]) -> None:
     """

@@ -1,5 +1,5 @@
 """
-HDF5 files: contiguous datasets, attributes, and where the bytes of a dataset lie.
+HDF5 files: contiguous datasets, attributes, and the position of a dataset's bytes.
 """
 from __future__ import annotations
 import numpy
