@@ -82,7 +82,9 @@ def signature(name: str, value: object) -> str:
     found = inspect.signature(value)
     shown = _parameters(found)
     returned = (
-        "" if found.return_annotation in (inspect.Signature.empty, "None") else str(found.return_annotation)
+        ""
+        if found.return_annotation in (inspect.Signature.empty, "None", None)
+        else str(found.return_annotation)
     )
     ending = f" -> {returned}" if returned else ""
     line = f"{name}({', '.join(shown)}){ending}"
