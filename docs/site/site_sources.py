@@ -83,7 +83,7 @@ def _page_of(path: str) -> str:
 
 def _read(path: str, page: str) -> Source:
     text = (ROOT / path).read_text(encoding="utf-8")
-    if path == "README.md":  # its title is that of the first page of the site
+    if path == "README.md":  # the first page of the site has the same title
         text = text.replace("# mudd_core\n", "# Overview\n", 1)
     return Source(path, page, text)
 

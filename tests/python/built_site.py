@@ -15,7 +15,7 @@ BUILD = ROOT / "docs" / "site" / "site_build.py"
 
 
 def build(folder: Path) -> Path:
-    """Build the site below a folder and return where it is."""
+    """Build the site in a folder and return its path."""
     for package in ("sphinx", "myst_parser", "furo"):
         pytest.importorskip(package, reason=f"no package {package}; ./run site installs it")
     # In another process: Sphinx and MyST warn of names that they will rename, which are errors here.

@@ -22,7 +22,7 @@ SMALL = {"n_layer": 1, "d_model": 16, "d_ff": 16, "n_head": 2}
 
 @pytest.fixture(scope="module")
 def folder(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a text and the run `runs/first` of four updates."""
+    """A folder with documents and the run `runs/first` of four updates."""
     folder = tmp_path_factory.mktemp("api")
     shutil.copytree(tiny_text, folder / "my_text")
     fields = {"data.path": str(folder / "my_text"), "data.cache_dir": str(folder / "cache"), "model": SMALL}

@@ -1,6 +1,6 @@
 """The built site: it requests nothing from the network, its search answers questions, its pages fit 360 pixels.
 
-The tests are skipped without Sphinx, and those of the search and the width without a browser (chromium.py).
+The tests are skipped without Sphinx; the tests of the search and the width also without a browser (chromium.py).
 """
 
 from __future__ import annotations
