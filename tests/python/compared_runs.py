@@ -1,4 +1,4 @@
-"""Comparisons of runs as they are typed, in fresh processes, and what NumPy finds in the logs of the same runs."""
+"""Comparisons of runs as they are typed, and what NumPy finds in the logs of the same runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from launched import launched
+from launched import called
 from mudd_core.base.types import Float64
 
 Row = dict[str, Any]
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 def compare(folder: Path, *names: str) -> str:
     """What the command prints about runs/<name>, or about other paths."""
-    done = launched(folder, "compare", *(name if "/" in name else f"runs/{name}" for name in names))
+    done = called(folder, "compare", *(name if "/" in name else f"runs/{name}" for name in names))
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert all(line.isascii() for line in done.stdout.splitlines())
     return done.stdout

@@ -1,12 +1,16 @@
-"""Commands of launch.py as a user types them, each in a fresh process."""
+"""Commands of launch.py as a user types them, each in a fresh process, or faster in this one."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import tempfile
+import warnings
 from pathlib import Path
 
+from mudd_core.cli import main
 from places import ROOT
 
 
@@ -25,3 +29,25 @@ def launched(
         timeout=timeout,
         check=False,
     )
+
+
+def called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, which saves the half second that a fresh one needs for its imports.
+
+    Use `launched` where the test is about the process: its streams, signals, environment or start.
+    """
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as out,
+        tempfile.TemporaryFile("w+", encoding="utf-8") as err,
+    ):
+        with (
+            contextlib.chdir(folder),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("default")  # as in a fresh process: pytest makes them errors
+            code = main(words)
+        for stream in (out, err):
+            stream.seek(0)
+        return subprocess.CompletedProcess(words, code, out.read(), err.read())

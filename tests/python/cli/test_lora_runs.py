@@ -41,7 +41,7 @@ def base(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_commands_on_a_run_of_adapters(base: Path, tiny_text: Path, tmp_path: Path) -> None:
     words = tuple(f"{name}={value}" for name, value in {**SHORT, **lora(base)}.items())
-    run = TinyRun(tmp_path / "run", tiny_text, words).finished()
+    run = TinyRun(tmp_path / "run", tiny_text, words).trained()
     assert f"adapters of the base {base}" in run.output and "(tune.method=lora)" in run.output
     manifest = json.loads((run.checkpoints / "step-6" / "manifest.json").read_text())
     names = {name.rpartition("/")[2] for name in manifest["tensors"]} - {"count"}
@@ -51,9 +51,9 @@ def test_commands_on_a_run_of_adapters(base: Path, tiny_text: Path, tmp_path: Pa
     assert sha256 == json.loads((base / "summary.json").read_text())["final_hash"]
     for command, told in (("validate", "step 6: validation loss"), ("sample", "")):
         asked = TinyRun(run.workdir, tiny_text, (f"--mode={command}",), log_suffix=f".{command}")
-        assert asked.finish() == 0 and told in asked.output, asked.tail
+        assert asked.finish_here() == 0 and told in asked.output, asked.tail
     bad = TinyRun(tmp_path / "bad", tiny_text, (*words, "lora.targets=q_proj"))
-    assert bad.finish() == 2 and "it has q, k, v, o, gate, up, down" in bad.output, bad.tail
+    assert bad.finish_here() == 2 and "it has q, k, v, o, gate, up, down" in bad.output, bad.tail
 
 
 @pytest.fixture(scope="module")

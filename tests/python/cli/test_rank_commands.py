@@ -41,7 +41,7 @@ def run(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     folder = tmp_path_factory.mktemp("mixture") / "run"
     words = ("data.tokenizer=bytes", "train.steps=8", "train.seq_len=32", "eval.max_batches=3")
     made = TinyRun(folder, tiny_text, (*MIXTURE, *words, "sample.max_tokens=12"))
-    return made.finished()
+    return made.trained()
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +135,7 @@ def test_adapters_of_a_mixture_are_exported_by_ranks_that_share_out_its_experts(
 ) -> None:
     lora = ("tune.method=lora", "lora.rank=4", "lora.init=pissa", f"start.load_parameters_path={run.workdir}")
     made = TinyRun(tmp_path / "run", run.text, (*run.words, *lora, "train.frozen_dtype=bf16"))
-    made.finished()
+    made.trained()
     words = ["export", f"--workdir={made.workdir}", f"data.cache_dir={run.text.parent / 'cache'}", *form]
     assert main([*words, f"--to={tmp_path / 'one'}"]) == 0
     assert by_threads([*words, f"--to={tmp_path / 'many'}", "mesh.expert=2"], 4, 2) == [0] * 4

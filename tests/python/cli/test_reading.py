@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launched import launched
+from launched import called, launched
 from mudd_core import cli
 from mudd_core.base.errors import UserError
 from mudd_core.checkpoint.steps import step_name
@@ -24,7 +24,7 @@ OWN = ("train.steps=3", "train.batch_size=4", "train.seed=7", "optim.lr=0.002")
 def trained(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with runs/<name of the config>, trained with overrides."""
     folder = tmp_path_factory.mktemp("overridden")
-    run = TinyRun(folder / "run", tiny_text, OWN).finished()
+    run = TinyRun(folder / "run", tiny_text, OWN).trained()
     (folder / "runs").mkdir()
     run.workdir.rename(folder / "runs" / NAME)
     return folder
@@ -57,7 +57,7 @@ def test_a_bare_folder_is_the_run(trained: Path, words: tuple[str, ...]) -> None
     (step,) = (trained / run / "checkpoints").iterdir()
     of_step = str(step.relative_to(trained))
     for typed in ((words[0], run, *words[1:]), (*words, of_step), (*words, f"--workdir={of_step}")):
-        done = launched(trained, *typed)
+        done = called(trained, *typed)
         assert (done.returncode, done.stderr) == (0, named.stderr), typed
         assert untimed(done.stdout) == untimed(named.stdout), typed
 
@@ -155,15 +155,13 @@ def test_data_takes_a_bare_folder_of_a_run_and_its_step_is_no_option_of_it(
 
 def test_a_prompt_comes_from_an_input_and_each_text_has_the_next_seed(trained: Path) -> None:
     words = ("sample", f"runs/{NAME}", "--max-tokens=6")
-    texts = [
-        launched(trained, *words, "--prompt", "a\ntree", f"sample.seed={seed}").stdout for seed in (5, 6)
-    ]
+    texts = [called(trained, *words, "--prompt", "a\ntree", f"sample.seed={seed}").stdout for seed in (5, 6)]
     assert texts[0].startswith("a\ntree") and texts[0] != texts[1]
     both = "---\n".join(texts)
     many = (*words, "--num-samples=2", "sample.seed=5")
     assert launched(trained, *many, "--prompt", "-", typed="a\ntree\n").stdout == both
     (trained / "prompt.txt").write_text("a\ntree\n")
-    assert launched(trained, *many, "--prompt-file=prompt.txt").stdout == both
+    assert called(trained, *many, "--prompt-file=prompt.txt").stdout == both
 
 
 def test_a_prompt_that_cannot_be_read_is_told_before_the_run_is_looked_at(tmp_path: Path) -> None:
@@ -174,13 +172,13 @@ def test_a_prompt_that_cannot_be_read_is_told_before_the_run_is_looked_at(tmp_pa
         (["--prompt-file=latin1.txt", "--prompt=x"], "--prompt-file: expected it without --prompt"),
         (["--num-samples=0"], "--num-samples: expected a whole number of at least 1"),
     ):
-        done = launched(tmp_path, "sample", "runs/none", *words)
+        done = called(tmp_path, "sample", "runs/none", *words)
         assert done.returncode == 2 and says in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
 def test_a_run_without_its_command_is_told(trained: Path) -> None:
     for typed in (f"runs/{NAME}", f"runs/{NAME}/checkpoints"):
-        told = launched(trained, typed)
+        told = called(trained, typed)
         assert told.returncode == 2 and told.stderr.endswith(f"--workdir=runs/{NAME}\n"), told.stderr
 
 

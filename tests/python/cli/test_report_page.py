@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from launched import launched
+from launched import called
 from mudd_core.config.programs import NAMES
 from own_cases import STATE_SPACE
 from tiny_run import TinyRun
 
 
 def report(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return launched(folder or Path.cwd(), "report", *words)
+    return called(folder or Path.cwd(), "report", *words)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def trained(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRu
     run = TinyRun(
         tmp_path_factory.mktemp("pages") / "run", tiny_text, ("train.steps=12", "train.eval_every=4")
     )
-    return run.finished()
+    return run.trained()
 
 
 def status_in(file: Path) -> str:
@@ -88,7 +88,7 @@ def test_a_run_that_trains_and_one_that_was_killed(tiny_text: Path, tmp_path: Pa
 @pytest.mark.parametrize("style", NAMES)
 def test_a_run_in_the_style_of_another_program(style: str, tiny_text: Path, tmp_path: Path) -> None:
     words = ("train.steps=4", "train.eval_every=2", "train.log_every=1", f"log.style={style}")
-    run = TinyRun(tmp_path / "run", tiny_text, words).finished()
+    run = TinyRun(tmp_path / "run", tiny_text, words).trained()
     done = report(str(run.workdir), "--html")
     assert (done.returncode, done.stderr) == (0, "")
     text = (run.workdir / "report.html").read_text()
@@ -97,7 +97,7 @@ def test_a_run_in_the_style_of_another_program(style: str, tiny_text: Path, tmp_
 
 def test_a_run_whose_family_is_a_file(tiny_text: Path, tmp_path: Path) -> None:
     words = (f"--model.family={STATE_SPACE}", "train.steps=3", "train.log_every=1")
-    run = TinyRun(tmp_path / "run", tiny_text, words).finished()
+    run = TinyRun(tmp_path / "run", tiny_text, words).trained()
     done = report(str(run.workdir), "--html")
     assert (done.returncode, done.stderr) == (0, "")
     assert "<td>model.d_model</td>" in (run.workdir / "report.html").read_text()

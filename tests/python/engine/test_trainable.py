@@ -215,12 +215,12 @@ def test_two_engines_of_one_model_keep_to_their_own_patterns() -> None:
 def test_a_run_says_what_trains_and_refuses_other_patterns(tiny_text: Path, tmp_path: Path) -> None:
     words = ("train.steps=6", "train.save_every=0", "train.eval_every=0")
     frozen = ("train.trainable=blocks.*.attn.*",)
-    straight = TinyRun(tmp_path / "straight", tiny_text, (*words, *frozen)).finished()
+    straight = TinyRun(tmp_path / "straight", tiny_text, (*words, *frozen)).trained()
     assert "parameters train (train.trainable)" in straight.output
     broken = TinyRun(tmp_path / "broken", tiny_text, (*words, *frozen, "train.stop_at=3"))
     broken.stopped()
     other = TinyRun(tmp_path / "broken", tiny_text, (*words, "train.trainable=head"))
-    assert other.finish() == 2 and "train.trainable" in other.output
+    assert other.finish_here() == 2 and "train.trainable" in other.output
     files = list(straight.checkpoints.rglob("*first_moment*"))
     assert files and sum(file.stat().st_size for file in files) < 60_000  # of 4 matrices of 32 x 32 a block
 
@@ -232,5 +232,5 @@ def test_a_bad_pattern_ends_with_2_before_anything_is_built(tiny_text: Path, tmp
     ):
         for more in ((), ("--plan",)):
             run = TinyRun(tmp_path / "bad", tiny_text, (words, *more))
-            assert run.finish() == 2, run.tail
+            assert run.finish_here() == 2, run.tail
             assert told in run.output

@@ -114,7 +114,7 @@ def test_ctrl_c_keeps_the_state_and_the_same_trainer_goes_on(
 
 def test_sigint_in_a_script_leaves_a_run_that_its_folder_resumes(tiny_text: Path, tmp_path: Path) -> None:
     words = ("train.steps=30", "train.save_every=100")
-    whole = TinyRun(tmp_path / "whole", tiny_text, words).finished()
+    whole = TinyRun(tmp_path / "whole", tiny_text, words).trained()
     script = tmp_path / "script.py"
     script.write_text(
         "import os, signal, sys\n"

@@ -33,7 +33,7 @@ def types_in(run: TinyRun) -> dict[str, str]:
 def base(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     """A short run in fp32 to start from."""
     run = TinyRun(tmp_path_factory.mktemp("frozen") / "base", tiny_text, (*WORDS[1:3], "train.steps=2"))
-    return run.finished()
+    return run.trained()
 
 
 @pytest.fixture(scope="module", params=["BF16", "F16"])
@@ -49,7 +49,7 @@ def started(request: pytest.FixtureRequest, base: TinyRun) -> tuple[str, str, Ti
     file = base.workdir.with_name(f"{request.param}.safetensors")
     save_file({name: tensor.to(kind) for name, tensor in weights.items() if tensor.is_floating_point()}, file)
     start = f"start.load_parameters_path={file}"
-    run = TinyRun(base.workdir.with_name(f"run-{request.param}"), base.text, (*WORDS, start)).finished()
+    run = TinyRun(base.workdir.with_name(f"run-{request.param}"), base.text, (*WORDS, start)).trained()
     return request.param, start, run
 
 
@@ -64,7 +64,7 @@ def test_a_run_keeps_the_types_of_the_file_and_the_numbers_of_fp32(
     theirs = replace_path(saved, "start.load_parameters_path", str(run.checkpoints / "6" / "items"))
     assert set(stored_in(theirs).of(resolved_model(saved, 257), theirs)) == set(types_in(run))
     wide = TinyRun(tmp_path / "wide", run.text, (*WORDS, start, "train.frozen_dtype=fp32"))
-    wide.finished()
+    wide.trained()
     assert not types_in(wide) and wide.rows() == run.rows()
     narrow, full = load_newest(run.checkpoints), load_newest(wide.checkpoints)
     assert narrow is not None and full is not None
@@ -98,18 +98,18 @@ def test_the_commands_read_such_a_run(started: tuple[str, str, TinyRun], tmp_pat
     assert export_command.main([f"--workdir={run.workdir}", f"--to={tmp_path / 'out'}"]) == 0
     assert json.loads((tmp_path / "out" / "config.json").read_text())
     again = TinyRun(tmp_path / "next", run.text, (*WORDS, f"start.load_parameters_path={run.workdir}"))
-    again.finished()
+    again.trained()
     assert types_in(again) == types_in(run)
 
 
 def test_a_type_that_rounds_says_so(base: TinyRun, tmp_path: Path) -> None:
     words = (*WORDS, f"start.load_parameters_path={base.workdir}")
     run = TinyRun(tmp_path / "run", base.text, (*words, "train.frozen_dtype=fp16"))
-    run.finished()
+    run.trained()
     assert "frozen weights were rounded (train.frozen_dtype=fp16)" in run.output
     assert set(types_in(run).values()) == {"F16"}
     fresh = TinyRun(tmp_path / "fresh", base.text, (*WORDS, "train.frozen_dtype=bf16"))
-    fresh.finished()
+    fresh.trained()
     assert "initial values are rounded" in fresh.output and set(types_in(fresh).values()) == {"BF16"}
 
 

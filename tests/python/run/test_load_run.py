@@ -26,7 +26,7 @@ def trained(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRu
         ("train.steps=24", "train.eval_every=8"),
     )
     run.workdir.parent.mkdir()
-    return run.finished()
+    return run.trained()
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:

@@ -248,7 +248,7 @@ BOTH = ("train.patience=3", "train.keep_best=true")
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> TinyRun:
     """A command that ran out of patience."""
-    run = TinyRun(tmp_path_factory.mktemp("ended") / "run", tiny_text, (*WORDS, *BOTH)).finished()
+    run = TinyRun(tmp_path_factory.mktemp("ended") / "run", tiny_text, (*WORDS, *BOTH)).trained()
     assert run.summary()["out_of_patience"] is True
     return run
 

@@ -102,10 +102,10 @@ def test_without_checkpoints_nothing_is_written_and_the_next_start_begins_again(
 
 def test_a_command_without_checkpoints_says_what_a_stop_costs(tiny_text: Path, memory_path: Path) -> None:
     run = TinyRun(memory_path / "run", tiny_text, ("train.steps=4", "train.stop_at=2", "train.save=false"))
-    assert run.finish() == 75
+    assert run.finish_here() == 75
     assert "[train.save] no checkpoint is written" in run.output and "its updates are lost" in run.output
     run.words = ("train.steps=4", "train.save=false")
-    assert run.finish() == 0 and "checkpoint  " not in run.output, run.tail
+    assert run.finish_here() == 0 and "checkpoint  " not in run.output, run.tail
 
 
 def test_a_run_may_validate_before_its_first_update(tmp_path: Path) -> None:
@@ -145,8 +145,8 @@ def test_a_target_loss_needs_validations() -> None:
 def test_a_finished_command_at_its_target_is_not_trained_further(tiny_text: Path, memory_path: Path) -> None:
     words = ("train.steps=9", "train.eval_every=2", "eval.target_loss=50")
     run = TinyRun(memory_path / "run", tiny_text, words)
-    assert run.finish() == 0 and run.summary()["step"] == 2 and run.summary()["reached"] is True
-    assert run.finish() == 0 and "holds a finished run" in run.output, run.tail
+    assert run.finish_here() == 0 and run.summary()["step"] == 2 and run.summary()["reached"] is True
+    assert run.finish_here() == 0 and "holds a finished run" in run.output, run.tail
 
 
 def test_data_without_text_has_a_perplexity_and_no_bits_per_byte() -> None:

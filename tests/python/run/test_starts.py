@@ -57,7 +57,7 @@ def test_a_start_that_fails_leaves_no_folder_and_no_lock(tmp_path: Path) -> None
 def test_a_command_that_cannot_start_leaves_an_empty_folder_empty(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     run = TinyRun(tmp_path / "run", tmp_path / "nothing")
-    assert run.finish() == 2 and "data.path" in run.output
+    assert run.finish_here() == 2 and "data.path" in run.output
     assert list(run.workdir.iterdir()) == []
 
 
@@ -99,4 +99,4 @@ def test_batch_size_is_that_of_training() -> None:
 
 def test_a_plan_of_data_that_are_not_there_is_refused(tmp_path: Path) -> None:
     run = TinyRun(tmp_path / "run", tmp_path / "nothing", ("--plan",))
-    assert run.finish() == 2 and "[data.path]" in run.output
+    assert run.finish_here() == 2 and "[data.path]" in run.output

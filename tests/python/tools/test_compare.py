@@ -1,4 +1,4 @@
-"""`compare A B` of trained runs: commands as they are typed, in fresh processes; the first differing step by NumPy."""
+"""`compare A B` of trained runs: commands as they are typed; the first differing step by NumPy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def runs(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compared")
     (folder / "runs").mkdir()
     for name, words in RUNS.items():
-        TinyRun(folder / "runs" / name, tiny_text, (*COMMON, *words)).finished()
+        TinyRun(folder / "runs" / name, tiny_text, (*COMMON, *words)).trained()
     halves = TinyRun(folder / "runs" / "halves", tiny_text, (*COMMON, "train.stop_at=8"))
     assert halves.finish(MUDD_MAX_ISA="portable") == 75, halves.tail
     halves.words = COMMON
