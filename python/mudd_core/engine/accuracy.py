@@ -1,4 +1,4 @@
-"""What share of its targets a model guesses: those whose logit is the largest, the first of equal ones."""
+"""Accuracy: the fraction of targets whose logit is the largest, the first of equal ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ SAMPLE_ACCURACY = "sample_accuracy"  # among the metrics of a step: the mean ove
 
 
 def step_accuracy(sums: Sequence[float], targets: float, sequences: int) -> dict[str, float]:
-    """The metrics of a step that counted so many targets, by the sums of what cross_entropy says of each sequence."""
+    """Return the accuracy metrics of a step. sums: over sequences, from cross_entropy; targets: counted ones of the
+    step.
+    """
     guessed, shares = sums
     return {"accuracy": float(guessed / max(1.0, targets)), SAMPLE_ACCURACY: float(shares / sequences)}

@@ -1,4 +1,4 @@
-"""Arguments of the notebook's classes that are easy to mix up: a config, its name, a model config, a model."""
+"""Checks of arguments that are easy to confuse: a config, its name, a model config, a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mudd_core.config.own_optimizers import run_named_optimizer
 
 
 def run_config(config: Config | str | Path | None) -> Config:
-    """The config of a Trainer; a name or path is loaded. TypeError for anything else, and for None."""
+    """Return the config of a Trainer; load a name or path. Raise TypeError for any other value, and for None."""
     if isinstance(config, str | Path):
         return load_config(config)
     if isinstance(config, Config):
@@ -34,7 +34,7 @@ def run_config(config: Config | str | Path | None) -> Config:
 
 
 def require_model_config(config: ModelConfig) -> None:
-    """TypeError unless `config` is the config of a family; ValueError where it is incomplete or breaks a rule."""
+    """Raise TypeError unless `config` is the config of a family, ValueError if it is incomplete or invalid."""
     if not (hasattr(config, "family") and hasattr(config, "vocab_size")):
         raise _no_model_config(config)
     if isinstance(config, type):
@@ -52,9 +52,9 @@ def require_model_config(config: ModelConfig) -> None:
 
 
 def checked_weight(name: str, value: npt.ArrayLike, shape: Sequence[int]) -> Array:
-    """Return the values of a parameter as an array: float16 and BF16 as they are, numbers of lists as float32.
+    """Return the values of a parameter as an array: float16 and BF16 arrays unchanged, lists of numbers as float32.
 
-    TypeError for an array of another type and for what are no numbers, ValueError for another shape.
+    Raise TypeError for an array of another dtype or a value without numbers, ValueError for another shape.
     """
     try:
         array = np.asarray(value)
@@ -71,7 +71,7 @@ def checked_weight(name: str, value: npt.ArrayLike, shape: Sequence[int]) -> Arr
 
 
 def require_batch(batch: Mapping[str, npt.ArrayLike]) -> None:
-    """TypeError unless `batch` maps names to arrays."""
+    """Raise TypeError unless `batch` maps names to arrays."""
     if not isinstance(batch, Mapping) or not all(isinstance(name, str) for name in batch):
         raise TypeError(
             f'[model] batch: expected {{"inputs": ids, "targets": ids}} with ids [B, T], got {kind_of(batch)}; '
@@ -98,5 +98,5 @@ def _example(name: str) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Return the words for a wrong value in a message: its type, and a string itself."""
+    """Return the description of a wrong value for a message: its type, or the string itself."""
     return f"the string {value!r}" if isinstance(value, str) else f"a value of type {type(value).__name__}"

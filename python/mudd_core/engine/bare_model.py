@@ -1,4 +1,4 @@
-"""The settings and weights of a model, and how it takes batches: what the parts of a Model see of it."""
+"""The settings and weights of a model, and its checks of batches: the base of all parts of Model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mudd_core.graph.parameters import Store
 
 
 class BareModel:
-    """A Model without the graphs over its weights. For its attributes see there."""
+    """A Model without the graphs over its weights. Model documents the attributes."""
 
     config: ModelConfig
     store: Store
@@ -28,30 +28,32 @@ class BareModel:
     lora: LoraConfig | None
 
     def adapt(self, batch: Mapping[str, npt.ArrayLike]) -> Mapping[str, npt.ArrayLike]:
-        """A caller's batch as inputs, targets and the optional parts; a model of an original takes its own."""
+        """Return a caller's batch as inputs, targets and optional arrays; models of original programs override this."""
         return batch
 
     def checked(self, batch: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], tuple[str, ...]]:
-        """(int32 arrays [B, T] of a batch, names of its optional parts); ValueError or TypeError for a bad one."""
+        """Return (int32 arrays [B, T] of a batch, names of its optional arrays); raise ValueError or TypeError if
+        invalid.
+        """
         return checked_batch(batch, self.config)
 
     def arrays_of(
         self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]
     ) -> tuple[dict[str, Array], tuple[str, ...]]:
-        """(int32 arrays [B, T] of ids or of a batch, names of its optional parts)."""
+        """Return (int32 arrays [B, T] of ids or of a batch, names of its optional arrays)."""
         if isinstance(tokens, Mapping):
             return self.checked(self.adapt(tokens))
         return {"inputs": checked_ids(tokens, "tokens", self.config)}, ()
 
     def denominator(self, count: float, arrays: Mapping[str, Array]) -> float:
-        """What sums over a batch are divided by: its counted targets or all its slots, as `normalize` says."""
+        """Return the denominator of sums over a batch: its counted targets or all its positions, by `normalize`."""
         if self.normalize == "all_slots":
             return float(arrays["targets"].size)
         return max(1.0, count)
 
 
 def require_model(model: BareModel) -> None:
-    """TypeError unless `model` is a model (of mc.Model or interop.load_original)."""
+    """Raise TypeError unless `model` is an mc.Model or comes from interop.load_original."""
     if not (hasattr(model, "store") and hasattr(model, "config")):
         raise TypeError(
             f"[Trainer] model: expected an mc.Model, got {kind_of(model)}; pass mc.Model(config.model), "

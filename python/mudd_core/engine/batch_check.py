@@ -1,4 +1,4 @@
-"""Token ids and batches that users give, checked and made int32 [B, T] for the graphs."""
+"""Checks of users' token ids and batches, and their conversion to int32 [B, T] for the graphs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from mudd_core.engine.memory import available_bytes
 
 _INT32 = np.iinfo(np.int32)
 OPTIONAL = ("positions", "segments", "key_mask")
-_MANY = 1 << 24  # ids; for fewer nobody asks how much memory there is
+_MANY = 1 << 24  # ids; with fewer, the available memory is not checked
 _LEAST_BYTES = 64  # of activations, for each id
 
 
 def check_size(array: Array, place: str, name: str) -> None:
-    """ValueError for more ids than memory holds; a broadcast view of them is small itself, but is read for hours."""
+    """Raise ValueError for more ids than fit into memory: a broadcast view is small, but reading it would take
+    hours.
+    """
     if array.size > _MANY and _LEAST_BYTES * array.size > available_bytes()[0]:
         raise ValueError(f"[{place}] {name}: expected ids that fit into memory, got shape {array.shape}")
 
@@ -27,16 +29,16 @@ def check_size(array: Array, place: str, name: str) -> None:
 def _array(given: npt.ArrayLike, name: str) -> Array:
     try:
         return np.asarray(given)
-    except ValueError as error:  # rows of several lengths
+    except ValueError as error:  # sequences of different lengths
         raise ValueError(
             f"[model] {name}: expected rows of one length, got a ragged list; pad them (a negative target is ignored)"
         ) from error
 
 
 def checked_ids(tokens: npt.ArrayLike, name: str, config: ModelConfig) -> Int32:
-    """Ids [B, T] or [T] as int32 [B, T]; ValueError or TypeError for what a model of this config cannot take.
+    """Return ids [B, T] or [T] as int32 [B, T]; raise ValueError or TypeError if the model cannot use them.
 
-    name: as the error calls them; those of `targets` may be negative.
+    name: of the argument, for errors; ids of `targets` may be negative.
     """
     given = _array(tokens, name)
     if given.dtype.kind in "US":
@@ -59,13 +61,13 @@ def checked_ids(tokens: npt.ArrayLike, name: str, config: ModelConfig) -> Int32:
     high = int(ids.max())
     if high >= config.vocab_size or (name != "targets" and int(ids.min()) < 0):
         raise ValueError(f"[model] {name}: expected ids in [0, {config.vocab_size}), got up to {high}")
-    if name == "targets":  # all negative ones say the same: not counted
+    if name == "targets":  # all negative targets mean the same: ignored
         ids = np.maximum(ids, _INT32.min) if ids.dtype.kind == "i" else ids
     return np.ascontiguousarray(ids, dtype=np.int32)
 
 
 def _checked_optional(given: npt.ArrayLike, name: str) -> Int32:
-    """positions, segments or key_mask as int32 [B, T]; a key_mask may be of booleans."""
+    """Return positions, segments or key_mask as int32 [B, T]; a key_mask may be boolean."""
     array = np.atleast_2d(_array(given, name))
     if array.dtype.kind not in ("iub" if name == "key_mask" else "iu"):
         raise TypeError(f"[model] {name}: expected integers, got {array.dtype}")
@@ -79,7 +81,9 @@ def _checked_optional(given: npt.ArrayLike, name: str) -> Int32:
 def checked_batch(
     batch: Mapping[str, npt.ArrayLike], config: ModelConfig
 ) -> tuple[dict[str, Int32], tuple[str, ...]]:
-    """(int32 arrays [B, T] of a batch, names of its optional parts); ValueError or TypeError for a bad one."""
+    """Return (int32 arrays [B, T] of a batch, names of its optional arrays); raise ValueError or TypeError if
+    invalid.
+    """
     require_batch(batch)
     unknown = set(batch) - {"inputs", "targets", *OPTIONAL}
     if unknown or not {"inputs", "targets"} <= set(batch):
@@ -89,7 +93,7 @@ def checked_batch(
         )
     optional = tuple(name for name in OPTIONAL if batch.get(name) is not None)
     given = {name: np.atleast_2d(_array(batch[name], name)) for name in ("inputs", "targets", *optional)}
-    for name, array in given.items():  # before any of their values is read
+    for name, array in given.items():  # before any value is read
         if given["inputs"].ndim == 2 and array.shape != given["inputs"].shape:
             raise ValueError(f"[model] {name}: expected shape {given['inputs'].shape}, got {array.shape}")
     arrays = {name: checked_ids(given[name], name, config) for name in ("inputs", "targets")}

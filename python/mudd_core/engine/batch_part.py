@@ -1,4 +1,4 @@
-"""Which samples and logical shards of every batch a rank takes (contracts 2)."""
+"""The samples and logical shards of every batch that a rank processes (contracts 2)."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from dataclasses import dataclass
 from mudd_core.base.errors import UserError
 from mudd_core.config.train import shards_per_run
 
-# Where a bad number is that none of this rank's own nodes has.
+# The place of a non-finite value that none of this rank's nodes has.
 BATCH_SUM = "the sum over the batch"
 
 
 @dataclass(frozen=True)
 class BatchPart:
-    """Samples [first, first + samples) of a batch, cut into `shards` logical shards."""
+    """Samples [first, first + samples) of a batch, split into `shards` logical shards."""
 
     first: int
     samples: int
     shards: int
 
     def by_runs(self, runs: int, rank: int, world: int) -> tuple[int, int]:
-        """(first sample, samples from a graph run to the next) where all ranks take equal parts of each run."""
+        """Return (first sample, stride from one graph run to the next) if all ranks process equal parts of each run."""
         each = self.samples // runs
         return (self.first, 0) if runs == 1 else (rank * each, world * each)
 
     @classmethod
     def of(cls, batch_size: int, shards: int, rank: int, world: int) -> BatchPart:
-        """Of rank `rank` of `world`, at most `batch_size` of them.
+        """Return the part of rank `rank` of `world`; at most `batch_size` ranks.
 
-        Where the world divides the shards, its aligned share of them: the sums over ranks then go on with the tree over
-        shards. Otherwise (mesh.any_world) about as many samples for each rank: another tree, the same in every run.
+        If the world size divides the number of shards, a rank processes an aligned group of shards, and the sums over
+        ranks continue the tree over shards. Otherwise (mesh.any_world) ranks have about equally many samples, which
+        is another tree, but the same in every run.
         """
         if shards % world == 0:
             own, first, end = shards // world, rank * shards // world, (rank + 1) * shards // world
@@ -43,16 +44,16 @@ class BatchPart:
 
 
 def _sample_of(part: int, batch_size: int, parts: int) -> int:
-    """First sample of a part; sizes differ by at most one, the larger ones first."""
+    """Return the first sample of a part; sizes differ by at most one, the larger parts come first."""
     return part * (batch_size // parts) + min(part, batch_size % parts)
 
 
 def cut_batch(
     batch_size: int, shards: int, micro_batch_size: int, part: BatchPart | None = None
 ) -> tuple[int, int]:
-    """(graph runs per step, shards per run) of a rank that takes `part` of the batch, or all of it (contracts 2).
+    """Return (graph runs per step, shards per run) of a rank that processes `part` of the batch, or all (contracts 2).
 
-    shards: logical shards of the batch, at most. micro_batch_size: most sequences of a run; 0 = all of the rank's.
+    shards: maximum of logical shards in the batch. micro_batch_size: maximum of sequences in a run; 0: all of the rank.
     """
     shards = min(shards, 1 << (batch_size.bit_length() - 1))
     own = part.shards if part else shards

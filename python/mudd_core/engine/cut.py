@@ -1,4 +1,4 @@
-"""How the ranks of a run cut weights, gradients and the optimizer's state among them (mesh.zero=3)."""
+"""The sharding of weights, gradients and optimizer state across ranks (mesh.zero=3)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mudd_core.engine.optimizer_groups import ParameterGroup
 
 @dataclass(frozen=True)
 class Cut:
-    """The part of `owner`, one of `owners` ranks.
+    """The shard of rank `owner` of `owners`.
 
-    holds_slices: there are several nodes, and of the weights a rank has its own slices alone. whole: names of the
-    parameters whose matrices have one owner each, as their optimizer needs them.
+    holds_slices: there are several nodes, and a rank stores only its own slices of the weights. whole: names of the
+    parameters whose matrices are not split, because their optimizer needs whole matrices.
     """
 
     owners: int
@@ -26,20 +26,20 @@ class Cut:
 
     @classmethod
     def of(cls, comm: Comm, whole: Sequence[str]) -> Cut:
-        """The part of this rank."""
+        """Return the shard of this rank."""
         owner = (
             comm.node_rank * comm.nodes + comm.node
-        )  # those of one number inside their nodes are neighbours
+        )  # ranks with the same index inside their nodes are neighbours
         return cls(comm.world, owner, comm.nodes > 1, tuple(whole))
 
     def apply(self, store: _core.ParamStore) -> None:
-        """Cut a store that is not allocated yet."""
+        """Shard a store that is not allocated yet."""
         store.cut(self.owners, self.owner, list(self.whole), self.holds_slices)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How the ranks hold a model between them: arguments of Model."""
+    """The distribution of a model over ranks: arguments of Model."""
 
     comm: Comm | None = None
     experts: _core.ExpertGroup | None = None
@@ -47,5 +47,5 @@ class Spread:
 
 
 def whole_names(groups: Sequence[ParameterGroup]) -> tuple[str, ...]:
-    """Names of the parameters whose optimizer needs whole matrices."""
+    """Return the names of the parameters whose optimizer needs whole matrices."""
     return tuple(name for group in groups if SPECS[group.optimizer].whole_matrices for name in group.names)

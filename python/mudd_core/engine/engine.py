@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """Trains a model on batches of a batcher (or on given ones).
+    """A trainer of a model on the batches of a batcher or on given batches.
 
-    config: the whole run's config. batcher: the rows of training (data.pipelines.Rows); None if each step brings its
-    batch. parts: the inputs beside inputs and targets that the batcher will have, where there is none yet.
+    config: of the whole run. batcher: the training sequences (data.rows.Rows); None if each step passes its batch.
+    parts: the optional arrays of the batches, if there is no batcher yet.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Engine:
         assign_scales(model.store, config, self.groups)
         self._planned = self._graphs.plan(self._parts)
         self._step = self._graphs.step(self._planned, self.groups)
-        self._given: Mapping[str, Array] | None = None  # the batch of the last step, if not the batcher's
+        self._given: Mapping[str, Array] | None = None  # the batch of the last step, if the caller passed it
         self._steps: dict[tuple[str, ...], _core.TrainStep] = {self._parts: self._step}
         self._aux_loss = 0.0
         self._accuracy: dict[str, float] = {}
@@ -54,7 +54,7 @@ class Engine:
 
     @property
     def in_use(self) -> InUse:
-        """The model's: a step writes its weights."""
+        """The lock of the model: a step writes its weights."""
         return self.model.in_use
 
     @alone
@@ -67,12 +67,12 @@ class Engine:
         flags: int = 0,
         settle: bool = True,
     ) -> _core.StepReport:
-        """Update at learning rate lr on the batcher's batch number `step` (from 0).
+        """Take one step with learning rate lr on batch `step` (from 0) of the batcher.
 
-        batch: taken instead, [train.batch_size, train.seq_len] each (see Model.loss_and_gradients). limits: the largest
-        loss and gradient norm that an update is made for. flags: bits; the report has those that any rank gave.
-        settle: wait for the weights of other nodes; False where another step follows, which waits for each one as it
-        reads it.
+        batch: used instead; arrays [train.batch_size, train.seq_len] (see Model.loss_and_gradients). limits: the
+        largest loss and gradient norm; above them the update is skipped. flags: bits; the report has the bits of all
+        ranks combined. settle: wait for the weights of other nodes; pass False if another step follows, which waits for
+        each weight when it reads it.
         """
         size, updates = self.config.train.batch_size, self.updates
         self._given = None
@@ -105,38 +105,38 @@ class Engine:
         return self.batcher
 
     def _step_with(self, parts: tuple[str, ...]) -> _core.TrainStep:
-        """The step over graphs with these inputs beside inputs and targets."""
+        """Return the step over graphs with these optional inputs."""
         if parts != self._parts:
-            self.settle()  # another step's weights
+            self.settle()  # the weights of another step
         if parts not in self._steps:  # another graph over the same weights and moments
             planned = self._graphs.plan(parts)
             self._steps[parts] = self._graphs.step(planned, self.groups, self._step.moment_planes)
         return self._steps[parts]
 
     def settle(self) -> None:
-        """Return when all weights of the last step are here; all ranks call it together."""
+        """Wait until all weights of the last step have arrived; all ranks call it together."""
         for step in self._steps.values():
             step.settle()
 
     def release(self) -> None:
-        """Return the memory of activations and gradients to the system; the next step takes it again."""
+        """Return the memory of activations and gradients to the system; the next step allocates it again."""
         self.executor.release()
 
     @property
     def updates(self) -> int:
-        """Updates made so far; the skipped ones do not count."""
+        """Number of updates so far, without skipped ones."""
         return self._state.updates
 
     @property
     def exposed_seconds(self) -> float:
-        """Seconds of the last step in which this rank only exchanged with other ranks, or waited for them.
+        """Seconds of the last step in which this rank only communicated with other ranks, or waited for them.
 
-        Not in it: gathers of cut weights and exchanges of experts' rows, which the graph waits for by itself.
+        Gathers of sharded weights and exchanges of expert tokens are not included: the graph itself waits for these.
         """
         return float(self._step.exposed_seconds)
 
     def metrics(self) -> JsonObject:
-        """Metrics of the last step beside its loss: accuracy; loads, drops and alarms of a mixture of experts.
+        """Return metrics of the last step besides its loss: accuracy, and loads, drops and alarms of experts.
 
         accuracy: guessed over counted targets (Model.evaluate); SAMPLE_ACCURACY: see step_accuracy.
         """
@@ -145,19 +145,20 @@ class Engine:
         return {**self._accuracy, "aux_loss": self._aux_loss, **self._load.row()}
 
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
-        """Summed nats, counted and guessed targets of a batch of inputs and targets int32 [B, T]."""
+        """Return summed nats, counted and guessed targets of a batch of inputs and targets int32 [B, T]."""
         return self.model.evaluate(batch)
 
     @alone
     def first_nonfinite(self, step: int) -> str:
-        """Name of the first node with a non-finite number in the last step taken, `step`; runs it again, slowly.
+        """Return the name of the first node with a non-finite value in step `step`, the last one; runs it again,
+        slowly.
 
-        Of this rank's samples.
+        Only the samples of this rank are checked.
         """
         self.settle()
         given = self._given
         optional = self._rows.parts if given is None else [n for n in given if n not in ("inputs", "targets")]
-        self.executor.release()  # two of them at once were never asked for
+        self.executor.release()  # only one of the two graphs was requested, so free the other
         graphs, planned = self._graphs, self._graphs.plan(tuple(optional), check_finite=True)
         found = ""
         for run in range(graphs.runs):
@@ -167,61 +168,62 @@ class Engine:
                 planned.fill({name: array[row : row + graphs.samples] for name, array in given.items()})
             else:
                 source = self._rows.core
-                assert source is not None  # a step on rows of Python keeps its arrays
+                assert source is not None  # a step on Python arrays keeps references to them
                 _core.fill_inputs(source, planned.executor, first)
             planned.executor.run(run, seed=self.config.train.seed, step=step, first_sample=first)
             found = found or str(planned.executor.first_non_finite())
             if found and self.model.store.holds_all:
-                break  # else the ranks gather weights for every run together
+                break  # otherwise the ranks gather weights for every run together
         return found or BATCH_SUM
 
     def last_batch(self, step: int) -> Mapping[str, Array]:
-        """All arrays of the batch of the last step taken, `step`."""
+        """Return all arrays of the batch of step `step`, the last one."""
         size = self.config.train.batch_size
         return self._rows.arrays(step * size, size) if self._given is None else self._given
 
     def state_parts(self, *, writable: bool = False) -> list[StatePart]:
-        """Views of what a checkpoint holds (see EngineState). writable: to read one into; load_state must follow.
+        """Return views of the state in a checkpoint (see EngineState); all ranks call it together.
 
-        All ranks call it together.
+        writable: to read a checkpoint into them; load_state must follow.
         """
         self.settle()
         return self._state.parts(writable=writable)
 
     def weight_squares(self) -> Squares:
-        """Squares of the weights that this rank holds, summed by blocks."""
+        """Return the squares of this rank's weights, summed by blocks."""
         return squares_of(weight_parts(self.model.store, self.model.store.names()))
 
     def first_parts(self, weights: Mapping[str, StoredTensor]) -> list[StatePart]:
-        """What the checkpoint of step 0 holds where the run starts from these weights; the model may be booked only.
+        """Return the state of the checkpoint of step 0 for a run that starts from these weights.
 
-        weights: by name, in the types of the store.
+        The model may be planned without memory. weights: by name, in the types of the store.
         """
         narrow = self.config.optim.moment_dtype == "bf16"  # its 16-bit words
         return self._state.parts_of(weights, np.uint16 if narrow else np.float32)
 
     @alone
     def load_state(self, parts: Iterable[StatePart]) -> None:
-        """Take over parts that cover what state_parts gives, and repack."""
+        """Load parts that cover all of state_parts, and repack the weights."""
         self._state.load(parts)
 
     def state_tensors(self, *, writable: bool = False) -> dict[str, Array]:
-        """The parts by name, where each is a whole tensor: in a run of one process."""
+        """Return the parts by name; only in a run of one process, where each part is a whole tensor."""
         return whole_tensors(self.state_parts(writable=writable))
 
     def load_state_tensors(self, tensors: Mapping[str, Array]) -> None:
-        """Take over what state_tensors gave."""
+        """Load the result of state_tensors."""
         self.load_state(whole_parts(tensors))
 
     @property
     def executor(self) -> _core.Executor:
-        """The planned executor of a training run over the batcher's rows."""
+        """The planned executor of a training graph over the batcher's sequences."""
         return self._planned.executor
 
     def flops_per_token(self, counted: float = 1.0) -> float:
-        """Operations for one trained token (engine/flops.py), without the gradients that frozen weights save.
+        """Return the FLOPs of one trained token (engine/flops.py), without the gradients of frozen weights.
 
-        counted: the share of targets that count, for which alone the head is computed. Call it before the first step.
+        counted: the fraction of targets that are not ignored; the head is computed only for these. Call this before the
+        first step.
         """
         shape = self.model.config
         computed, all_gradients, loss = self.executor.flops
@@ -229,28 +231,31 @@ class Engine:
         return every * float((computed - (1 - counted) * loss) / all_gradients)
 
     def gradient_bytes(self, *, gradient_rows: bool) -> int:
-        """Bytes of gradients in a training step that keeps those of tables by rows, or whole; for a plan."""
+        """Return the bytes of gradients in a training step, with embedding gradients stored by rows or whole; for a
+        plan.
+        """
         return self._graphs.gradient_bytes(gradient_rows=gradient_rows)
 
     def packed_bytes(self, samples: int) -> int:
-        """Bytes of packed copies of a node where another rank runs so many samples at once; for a plan."""
+        """Return the bytes of a node's packed copies if another rank runs `samples` samples at once; for a plan."""
         return self._graphs.packed_bytes(samples)
 
     def expert_report(self) -> dict[str, int]:
-        """Bytes of this rank's own experts in memory_report, by kind: weights, moments, packed."""
+        """Return the bytes of this rank's experts in memory_report, by kind: weights, moments, packed."""
         return dict(self.model.store.expert_bytes(self._step.moment_planes))
 
     def limit_experts(self, spare: int) -> None:
-        """Let the rows of this rank's experts take at most `spare` bytes more than planned; UserError in a step else.
+        """Limit the tokens of this rank's experts to `spare` bytes more than planned; a step raises UserError above
+        that.
 
-        Without this call they may take all of their addresses.
+        Without this call they may use all of their reserved addresses.
         """
         unplanned = self.executor.arena_bytes - self.executor.likely_bytes
         if self.model.experts is not None and unplanned > 0:
             self.model.experts.set_spare(min(1.0, max(0, spare) / unplanned))
 
     def memory_report(self) -> dict[str, int]:
-        """Bytes by kind: weights, moments, gradients, packed copies, weights mapped or gathered, arena."""
+        """Return the bytes by kind: weights, moments, gradients, packed copies, mapped or gathered weights, arena."""
         store, executor = self.model.store, self._planned.executor
         return {
             "weights": store.plane_bytes,

@@ -1,4 +1,4 @@
-"""Evaluation of a batch in pieces: a graph of at most so many sequences, and bits that do not depend on how many."""
+"""Evaluation of a batch in pieces of a maximum size; the bits do not depend on the size."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from mudd_core.base.types import Array
 from mudd_core.config import ModelConfig, mixture_of
 from mudd_core.engine.planned import Planned
 
-_MOST = 1024  # logical shards that a graph can have: here each sequence is one
-_FILLING = {"targets": -1}  # of the sequences behind the last one; other arrays take zeros
+_MOST = 1024  # most logical shards of a graph; in evaluation each sequence is a shard
+_FILLING = {"targets": -1}  # for padding sequences after the last one; other arrays are filled with zeros
 
 
 def piece_size(config: ModelConfig, rows: int, at_most: int) -> tuple[int, int]:
-    """(sequences, logical shards) of the graph that evaluates batches of `rows` sequences of a model.
+    """Return (sequences, logical shards) of the graph that evaluates batches of `rows` sequences.
 
-    Each sequence is a shard of its own, and the sums of sequences are added in order: the size of a piece changes no
-    bits. at_most: sequences of a run of the training graph; 0: any number. A mixture whose capacity is that of a
-    shard needs the whole batch.
+    Each sequence is a separate shard, and the sums of sequences are added in order, so the size of a piece changes no
+    bits. at_most: sequences of a training graph run; 0: any number. A mixture with capacity by shard needs the whole
+    batch.
     """
     mixture = mixture_of(config)
     if mixture is not None and mixture.capacity_factor > 0 and mixture.capacity_scope == "shard":
@@ -30,7 +30,7 @@ def piece_size(config: ModelConfig, rows: int, at_most: int) -> tuple[int, int]:
 
 
 def pieces(batch: Mapping[str, Array], size: int) -> Iterator[Mapping[str, Array]]:
-    """The batch in pieces of `size` sequences, the last one filled up with sequences without targets."""
+    """Yield the batch in pieces of `size` sequences, the last one padded with sequences without targets."""
     rows = len(batch["inputs"])
     for first in range(0, rows, size):
         missing = max(0, first + size - rows)
@@ -45,7 +45,7 @@ def pieces(batch: Mapping[str, Array], size: int) -> Iterator[Mapping[str, Array
 
 
 def evaluated(planned: Planned, batch: Mapping[str, Array]) -> tuple[float, int, int]:
-    """Summed nats, counted and guessed targets of a batch that goes through an evaluation graph in pieces."""
+    """Return summed nats, counted and guessed targets of a batch; run the evaluation graph piece by piece."""
     loss, count, guessed = 0.0, 0, 0
     for piece in pieces(batch, planned.shape[0]):
         planned.fill(piece)

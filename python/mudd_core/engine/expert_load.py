@@ -10,14 +10,14 @@ import numpy as np
 from mudd_core.base.types import Array, Json, JsonObject
 from mudd_core.config import ModelConfig, mixture_of
 
-WINDOW = 100  # steps that an alarm covers
+WINDOW = 100  # steps of an alarm
 LOW, HIGH = 0.1, 3.0  # of an expert's fair share
 _STATE = "expert_load/routed"
 
 
 @dataclass(frozen=True)
 class StepMetrics:
-    """One step, summed over its tokens: [L, E] counts of slots, [L] sums (see ops.moe_route)."""
+    """Metrics of one step, summed over its tokens: [L, E] counts of slots, [L] sums (see ops.moe_route)."""
 
     routed: Array
     probability: Array
@@ -29,19 +29,19 @@ class StepMetrics:
 
     @classmethod
     def of(cls, sums: Array, layers: int, experts: int) -> StepMetrics:
-        """From the sums of all layers' metrics, one after the other."""
+        """Return the metrics from the concatenated sums of all layers."""
         f = sums.reshape(layers, 4 * experts + 3)
         parts = (f[:, i * experts : (i + 1) * experts] for i in range(4))
         return cls(*parts, *(f[:, 4 * experts + i] for i in range(3)))
 
     def balance(self) -> float:
-        """The pooled balance loss over the whole step, before its coefficient: top_k where all is even."""
+        """Return the pooled balance loss of the whole step without its coefficient: top_k if all loads are equal."""
         tokens = max(1.0, float(self.tokens.sum()))
         share, mean = self.routed.sum(0) / tokens, self.probability.sum(0) / tokens
         return float(self.routed.shape[1] * (share * mean).sum())
 
     def row(self) -> JsonObject:
-        """For metrics.jsonl, by layer (and expert)."""
+        """Return the entry for metrics.jsonl, by layer (and expert)."""
         slots = np.maximum(1.0, self.routed.sum(1, keepdims=True))
         worked = np.maximum(1.0, (self.kept + self.dropped).sum(1, keepdims=True))
         tokens = np.maximum(1.0, self.tokens)
@@ -60,16 +60,16 @@ def _lists(values: Array) -> Json:
 
 
 class ExpertLoad:
-    """Collects the metrics of each step. The window is part of a checkpoint: a resumed run alarms at the same steps."""
+    """A collector of the metrics of each step. Its last steps are saved, so a resumed run raises the same alarms."""
 
     def __init__(self, layers: int, experts: int, slots: int) -> None:
-        """slots: tokens of a step times top_k."""
+        """Start without steps. slots: tokens of a step times top_k."""
         self._layers, self._experts, self._slots = layers, experts, slots
         self._window = np.full((WINDOW, layers, experts), -1, np.int64)  # -1: no step yet
         self._last: StepMetrics | None = None
 
     def add_step(self, step: int, sums: Array) -> None:
-        """The metrics of update `step` (from 0), as the core summed them. RuntimeError where slots got lost."""
+        """Add the core's sums of update `step` (from 0). Raise RuntimeError if slots are missing."""
         metrics = StepMetrics.of(np.array(sums), self._layers, self._experts)
         found = metrics.kept.sum(1) + metrics.dropped.sum(1)
         for layer in np.nonzero(found != self._slots)[0]:
@@ -81,7 +81,9 @@ class ExpertLoad:
         self._last = metrics
 
     def alarms(self) -> list[str]:
-        """Experts outside [LOW, HIGH] of their fair share of the last WINDOW steps; none before there are so many."""
+        """Return the experts whose load over the last WINDOW steps is outside [LOW, HIGH] of the mean; none before
+        that.
+        """
         if (self._window < 0).any():
             return []
         counts = self._window.sum(0)
@@ -90,7 +92,7 @@ class ExpertLoad:
         return [f"layer {layer} expert {e} at {share[layer, e]:.2f} of its share" for layer, e in where]
 
     def row(self) -> JsonObject:
-        """What a metrics row says of the last step."""
+        """Return the metrics of the last step for the log."""
         if self._last is None:
             return {}
         row = self._last.row()
@@ -99,16 +101,16 @@ class ExpertLoad:
         return row
 
     def state(self) -> dict[str, Array]:
-        """Arrays for a checkpoint."""
+        """Return the arrays for a checkpoint."""
         return {_STATE: self._window}
 
     def load_state(self, tensors: Mapping[str, Array]) -> None:
-        """Take over what state gave."""
+        """Load the result of state."""
         self._window[...] = tensors[_STATE]
 
 
 def for_model(config: ModelConfig, tokens: int) -> ExpertLoad | None:
-    """The collector of a model with experts, None of another. tokens: of a step."""
+    """Return the collector of a model with experts, else None. tokens: of a step."""
     mixture = mixture_of(config)
     if mixture is None:
         return None

@@ -1,9 +1,8 @@
 """Floating-point operations of a training step by formula, for the percentage of the measured peak.
 
-Per token: 6 times the weights that enter a matmul (two forward, four backward; the head once, tied or
-not; an embedding's lookup is none), plus 6 L T d for causal attention over sequences of T tokens, less in
-layers with a sliding window. Where weights are frozen (train.trainable), Engine.flops_per_token scales this
-by the matmuls that its graph still has.
+Per token these are 6 times the weights that enter a matmul (two in forward, four in backward; the head once, tied or
+not; an embedding lookup has none), plus 6 L T d for causal attention over T tokens, and less in layers with a sliding
+window. If weights are frozen (train.trainable), Engine.flops_per_token scales this by the matmuls left in its graph.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from mudd_core.config.families.transformer_pp import layers_of
 
 
 def matrix_weights(model: ModelConfig, vocab_size: int) -> int:
-    """Weights that enter a matmul for a token, the head included."""
+    """Return the number of weights that enter a matmul for a token, including the head."""
     blocks = model.matrix_weights() if own_family(model) is None else _declared_matrices(model)
     return blocks + vocab_size * model.d_model
 
 
 def expert_weights(model: ModelConfig) -> int:
-    """Weights of all experts of all layers; 0 for a model without experts."""
+    """Return the number of weights of all experts of all layers; 0 for a model without experts."""
     mixture = mixture_of(model)
     if mixture is None:
         return 0
@@ -32,7 +31,7 @@ def expert_weights(model: ModelConfig) -> int:
 
 @cache
 def _declared_matrices(model: ModelConfig) -> int:
-    """Weights of the matrices that a family of the user's declares, without embedding and head."""
+    """Return the number of weights in matrices that a user's family declares, without embedding and head."""
     from mudd_core import _core
     from mudd_core.engine.planned import declare_parameters
 
@@ -43,9 +42,11 @@ def _declared_matrices(model: ModelConfig) -> int:
 
 
 def flops_per_token(model: ModelConfig, vocab_size: int, seq_len: int) -> float:
-    """Operations of forward and backward for one trained token."""
+    """Return the FLOPs of forward and backward for one trained token."""
     attention_width = model.n_head * head_width(model)
-    keys = float(model.n_layer * seq_len)  # twice the mean of what a query sees, over all layers
+    keys = float(
+        model.n_layer * seq_len
+    )  # twice the mean number of keys that a query sees, summed over all layers
     if isinstance(model, TransformerPPConfig) and 0 < (window := model.sliding_window) < seq_len:
         windowed = len(layers_of(model.sliding_layers, model.n_layer))
         keys -= windowed * (seq_len - 2 * window + window * window / seq_len)
@@ -53,9 +54,9 @@ def flops_per_token(model: ModelConfig, vocab_size: int, seq_len: int) -> float:
 
 
 def peak_flops(precision: str, tries: int = 20) -> float:
-    """Measure the operations a second that the threads in use reach, on the units that train.precision uses.
+    """Measure the peak FLOP/s of the threads in use with the instructions of train.precision.
 
-    tries: of about 2 ms each.
+    tries: number of measurements, about 2 ms each.
     """
     from mudd_core import _core
 

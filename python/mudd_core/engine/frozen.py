@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def trained_names(patterns: str, names: Sequence[str]) -> list[str]:
-    """The names that the patterns choose, in their order.
+    """Return the names that match the patterns, in order.
 
-    patterns: of shells (`*`, `?`, `[ab]`), separated by commas; `!` before one excludes. A name trains if one without
-    `!` matches it (or there is none such) and none with `!` does. UserError for a pattern that matches nothing, and
-    where nothing trains.
+    patterns: of shells (`*`, `?`, `[ab]`), separated by commas; `!` before a pattern excludes. A name trains if a
+    pattern without `!` matches it (or there is no such pattern) and no pattern with `!` does. Raise UserError for a
+    pattern that matches nothing, and if nothing trains.
     """
     selectors = list(filter(None, (word.strip() for word in patterns.split(","))))
     chosen = choose_names(selectors, names, "[config] train.trainable")
@@ -40,7 +40,7 @@ def trained_names(patterns: str, names: Sequence[str]) -> list[str]:
 
 
 def choose_trained(store: _core.ParamStore, patterns: str) -> list[str]:
-    """Return the names of a store that train by the patterns; UserError for one that is stored in 16 bits."""
+    """Return the parameters of a store that train by the patterns; raise UserError if one is stored in 16 bits."""
     chosen = trained_names(patterns, store.names())
     for name in chosen:
         if (kind := store.describe(name)["stored"]) != "float32":
@@ -52,30 +52,30 @@ def choose_trained(store: _core.ParamStore, patterns: str) -> list[str]:
 
 
 def trained_note(store: _core.ParamStore, tune: TuneConfig) -> str:
-    """How many parameters train, and by which field, for the user; empty where all do."""
+    """Return a note on how many parameters train, and by which field; an empty string if all do."""
     trained, count = store.trained_elements, int(store.elements)
     field = "train.trainable" if tune.method == "full" else f"tune.method={tune.method}"
     return "" if trained == count else f"{trained:,} of {count:,} parameters train ({field})"
 
 
-# Types of the core by their names in safetensors files, and in train.frozen_dtype.
+# Types of the core by their names in safetensors files and in train.frozen_dtype.
 NARROW = {"BF16": "bfloat16", "F16": "float16"}
 _FILE_NAMES = {"float32": "F32", **{kind: name for name, kind in NARROW.items()}}
-# Sizes that round to infinity: the largest number and half a step.
+# Magnitudes that round to infinity: the largest value plus half a unit in the last place.
 _INFINITE_FROM = {"bfloat16": 255.5 / 256 * 2.0**128, "float16": 65520.0}
 OF_FIELD = {"bf16": "BF16", "fp16": "F16"}
 
 
 class Weights(Mapping[str, Float32]):
-    """Name to float32 weights: read-only views, of weights stored in 16 bits a copy for each access."""
+    """Mapping of names to float32 weights: read-only views, or a copy for each access if stored in 16 bits."""
 
     def __init__(self, store: _core.ParamStore, trained: Sequence[str] = ()) -> None:
-        """trained: names of the parameters that train; empty: all that may."""
+        """Wrap a store. trained: names of the parameters that train; empty: all that may."""
         self._trained = trained
         self._store, self._names = store, dict.fromkeys(store.names())
         for name in list(self._names)[:1]:
             if store.holds(0, name) or store.holds_all:
-                store.view(0, name)  # refuses a model without memory at once
+                store.view(0, name)  # fail at once for a model without memory
 
     def __getitem__(self, name: str) -> Float32:
         if name not in self._names:
@@ -127,7 +127,7 @@ class Weights(Mapping[str, Float32]):
 
 
 def weight_view(store: _core.ParamStore, name: str, writable: bool = False) -> Array:
-    """View of a weight in the type that it is stored in."""
+    """Return a view of a weight in its stored type."""
     view: Array = store.view(0, name, writable)
     return view.view(dtypes.BF16) if store.describe(name)["stored"] == "bfloat16" else view
 
@@ -135,9 +135,9 @@ def weight_view(store: _core.ParamStore, name: str, writable: bool = False) -> A
 def set_weight(store: _core.ParamStore, name: str, value: Array) -> int:
     """Write float32, BF16 or float16 values into a weight of any type; return how many of them were rounded.
 
-    UserError with name and value for a finite one that would become infinite in the 16 bits of its type.
+    Raise UserError with name and value for a finite value that would become infinite in a 16-bit type.
     """
-    if not store.holds(0, name):  # other ranks have all of it
+    if not store.holds(0, name):  # other ranks have all of this weight
         return 0
     if np.shape(value) and value.dtype in (dtypes.BF16, np.float16):
         own = weight_view(store, name)
@@ -150,7 +150,7 @@ def set_weight(store: _core.ParamStore, name: str, value: Array) -> int:
 
 
 def stored_as(store: _core.ParamStore, name: str, tensor: AnyTensor) -> StoredTensor:
-    """A weight as set_weight puts it into a store, made when it is asked for; errors as there."""
+    """Return a weight as set_weight stores it, converted on request; errors are the same."""
     about = store.describe(name)
     kind = _FILE_NAMES[about["stored"]]
     dtype = dtypes.numpy_dtype(kind)
@@ -167,7 +167,7 @@ def stored_as(store: _core.ParamStore, name: str, tensor: AnyTensor) -> StoredTe
 
 
 def require_in_range(store: _core.ParamStore, name: str, value: Array) -> None:
-    """UserError for a finite value that would become infinite in the 16 bits of its weight."""
+    """Raise UserError for a finite value that would become infinite in the weight's 16-bit type."""
     kind = store.describe(name)["stored"]
     if kind not in _INFINITE_FROM:
         return
@@ -184,10 +184,10 @@ def require_in_range(store: _core.ParamStore, name: str, value: Array) -> None:
 def frozen_types(
     store: _core.ParamStore, config: Config, found: Mapping[str, str], resumed: bool
 ) -> dict[str, str]:
-    """Name to "bfloat16" or "float16" of the parameters that a run stores so.
+    """Return name to "bfloat16" or "float16" of the parameters that a run stores in 16 bits.
 
-    store: of a model of this shape. found: names in safetensors of the types that the weights come in. resumed: they
-    are of a checkpoint of this run, whose types stay.
+    store: of a model of this shape. found: safetensors names of the types of the given weights. resumed: the weights
+    come from a checkpoint of this run and keep their types.
     """
     train = config.train
     if not config.trained:
@@ -208,7 +208,7 @@ def _may_be_narrow(store: _core.ParamStore, name: str) -> bool:
 
 
 def is_exact(values: Array, kind: str) -> bool:
-    """Whether float32 values fit into "BF16" or "F16" as they are."""
+    """Return True if float32 values are exact in "BF16" or "F16"."""
     if kind == "BF16":
         return not np.any(np.ascontiguousarray(values).view(np.uint32) & 0xFFFF)
     with np.errstate(over="ignore"):
@@ -216,7 +216,7 @@ def is_exact(values: Array, kind: str) -> bool:
 
 
 def stored_note(store: _core.ParamStore) -> str:
-    """How many frozen parameters are stored in 16 bits, for the user; empty where none is."""
+    """Return a note on how many frozen parameters are stored in 16 bits; an empty string if none is."""
     counts: dict[str, int] = {}
     for name in store.names():
         about = store.describe(name)

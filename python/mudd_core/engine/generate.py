@@ -1,4 +1,4 @@
-"""Writing tokens one by one over a KV cache (prefill in pieces, then single steps)."""
+"""Generation of tokens with a KV cache: prefill in pieces, then single steps."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from mudd_core.models import Batch, Cache, model_function
 
 Caches = dict[str, Array]  # name of the graph's input to [1, heads, max_seq_len, width]
 
-_PIECES = (64, 8, 1)  # a prompt is cut into these lengths: exact, nothing padded
+_PIECES = (64, 8, 1)  # a prompt is split into these lengths without padding
 
 
 def ring_positions(config: ModelConfig, needed: int, window: str) -> int:
-    """Positions of a Generator for so many tokens in all, rounded up so that calls share it; 0: no ring is needed.
+    """Return the positions of a Generator for `needed` tokens, rounded up so that calls share it; 0 if no ring is
+    needed.
 
-    ValueError where the model's positions end.
+    Raise ValueError if the model's positions end earlier.
     """
     if window not in ("stop", "ring"):
         raise ValueError(f"[generate] window: expected stop or ring, got {window!r}")
@@ -41,8 +42,8 @@ def ring_positions(config: ModelConfig, needed: int, window: str) -> int:
 
 
 def check_sampling(*, max_tokens: int, temperature: float, top_k: int, top_p: float, seed: int) -> None:
-    """Raise ValueError or TypeError with the argument that no sampling can have, and its value."""
-    # The core counts in 64 bits; only the seed is without a sign there.
+    """Raise ValueError or TypeError for an invalid sampling argument."""
+    # The core uses 64-bit integers; only the seed is unsigned.
     for name, count, bits in (("max_tokens", max_tokens, 63), ("top_k", top_k, 63), ("seed", seed, 64)):
         if not isinstance(count, Integral):
             raise TypeError(f"[generate] {name}: expected a whole number, got {count!r}")
@@ -62,7 +63,7 @@ def check_sampling(*, max_tokens: int, temperature: float, top_k: int, top_p: fl
 def sampler(
     *, temperature: float, top_k: int, top_p: float, seed: int, ids_below: int = 0
 ) -> Callable[[npt.NDArray[np.float32], int], int]:
-    """A function of a row of logits [V] and its position that gives the next token."""
+    """Return a function that samples the next token from logits [V] at a position."""
 
     def sample(row: npt.NDArray[np.float32], position: int) -> int:
         return int(
@@ -80,10 +81,10 @@ def sampler(
 
 
 class Generator:
-    """The decoding graphs of a model, one per piece length; every run has a cache of its own.
+    """The decoding graphs of a model, one for each piece length; every run has a separate cache.
 
-    in_use: of the model. A run that ends leaves its cache to the next one. positions: 0, or how many tokens a run may
-    have in all, in a ring of the model's max_seq_len.
+    in_use: the lock of the model. The next run reuses the cache of a finished one. positions: 0, or the most tokens of
+    a run in a ring of the model's max_seq_len.
     """
 
     def __init__(
@@ -95,11 +96,11 @@ class Generator:
         self.in_use = in_use
         self._spare: Caches | None = None
         self._plans: dict[int, tuple[_core.Executor, int]] = {}
-        self._attached: dict[int, Caches] = {}  # per piece length
+        self._attached: dict[int, Caches] = {}  # by piece length
 
     @alone
     def take_caches(self) -> Caches:
-        """Caches for one run, of a run that has ended where there is one."""
+        """Return caches for one run; reuse those of a finished run if there are any."""
         spare, self._spare = self._spare, None
         if spare is not None:
             return spare
@@ -133,7 +134,7 @@ class Generator:
 
     @alone
     def feed(self, ids: npt.NDArray[np.int32], cached: int, caches: Caches) -> npt.NDArray[np.float32]:
-        """Logits [T, V] of ids [T] behind `cached` earlier ones, whose keys and values are in the caches."""
+        """Return logits [T, V] of ids [T] after `cached` earlier ones, whose keys and values are in the caches."""
         rows = []
         while ids.size:
             length = next(piece for piece in _PIECES if piece <= ids.size)
@@ -155,7 +156,7 @@ class Generator:
         seed: int,
         ids_below: int = 0,
     ) -> Iterator[int]:
-        """Yields up to max_tokens tokens, of values that check_sampling() took; ends early where positions do."""
+        """Yield up to max_tokens tokens, fewer if the positions end. check_sampling() must have accepted the values."""
         sample = sampler(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, ids_below=ids_below)
         return self._tokens(prompt, max_tokens, sample)
 
@@ -181,16 +182,16 @@ class Generator:
 
 
 class FullPasses(Generator):
-    """The decoding of a model without a KV cache: each token takes a pass over all tokens so far."""
+    """Generation without a KV cache: each token needs a pass over all tokens so far."""
 
     @alone
     def take_caches(self) -> Caches:
-        """The ids of one run [1, max_seq_len]."""
+        """Return the buffer of one run's ids [1, max_seq_len]."""
         return {"ids": np.zeros((1, self.config.max_seq_len), np.int32)}
 
     @alone
     def feed(self, ids: npt.NDArray[np.int32], cached: int, caches: Caches) -> npt.NDArray[np.float32]:
-        """Logits [T, V] of ids [T] after `cached` earlier ones; a causal model does not see the zeros after them."""
+        """Return logits [T, V] of ids [T] after `cached` earlier ones; a causal model ignores the zeros after them."""
         end = cached + ids.size
         caches["ids"][0, cached:end] = ids
         length = min(self.config.max_seq_len, 1 << (end - 1).bit_length())
@@ -213,7 +214,7 @@ class FullPasses(Generator):
 
 
 def make_generator(config: ModelConfig, store: _core.ParamStore, in_use: InUse, positions: int) -> Generator:
-    """The decoder of a model. ValueError for a ring of keys in a model without a KV cache."""
+    """Return the generator of a model. Raise ValueError for a ring in a model without a KV cache."""
     if family_of(config).decodes:
         return Generator(config, store, in_use, positions)
     if positions:

@@ -1,4 +1,4 @@
-"""A look inside a model, by the names of its values: Model.inside, and the arrays that Model.capture returns."""
+"""Access to the values inside a model by name: Model.inside, and the arrays that Model.capture returns."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from mudd_core.graph.recording import taped
 from mudd_core.graph.watching import Patch, Watcher
 from mudd_core.models import Hidden
 
-# Config fields of random numbers that are drawn where gradients are wanted: a capture is an evaluation.
+# Config fields of random draws, which happen only if gradients are requested: a capture is an evaluation.
 _RANDOM = ("embd_dropout", "attn_dropout", "resid_dropout", "drop_path", "jitter")
 
 
 @dataclass
 class InForce:
-    """The names of a model's values, once they are listed, and the patches in force, the innermost last."""
+    """The names of a model's values, once listed, and the active patches, innermost last."""
 
     names: dict[str, str] = field(default_factory=dict)
     patches: list[Patches] = field(default_factory=list)
 
 
 class Inside:
-    """The values inside a model: their names, their arrays, and other values in their place."""
+    """The values inside a model: their names, their arrays, and patches that replace them."""
 
-    # A Model does not keep this object, which would refer back to it: its memory is free when its last user is gone.
+    # A Model does not store this object, which refers back to it: a cycle would delay the release of its memory.
     def __init__(self, model: BareModel, in_force: InForce) -> None:
         self._model, self._in_force = model, in_force
 
@@ -87,12 +87,12 @@ class Inside:
 
     @property
     def is_patched(self) -> bool:
-        """True while a patch is in force."""
+        """True while a patch is active."""
         return bool(self._in_force.patches)
 
     @property
     def patches(self) -> dict[str, Patch]:
-        """The functions in force, by the names of values."""
+        """The active functions by the names of values."""
         return {name: function for patches in self._in_force.patches for name, function in patches.items()}
 
     def logits(self, arrays: Mapping[str, Array]) -> Array:
@@ -115,13 +115,13 @@ class Inside:
 
 
 class ShownInside(BareModel):
-    """The part of a Model that shows or replaces the values inside, by the calls of docs/inside.md."""
+    """The part of Model that shows or replaces inner values; docs/inside.md describes the calls."""
 
     _in_force: InForce
 
     @property
     def inside(self) -> Inside:
-        """The values inside: names, capture and patch (docs/inside.md), and what evaluation computes under patches."""
+        """The values inside: names, capture and patch (docs/inside.md), and evaluation under patches."""
         return Inside(self, self._in_force)
 
     def names(self) -> dict[str, str]:
@@ -137,29 +137,29 @@ class ShownInside(BareModel):
         targets: npt.ArrayLike | None = None,
         gradients: bool = False,
     ) -> Captured:
-        """The values inside, name to array, of a forward pass over ids [B, T] (or [T], as [1, T]) or a batch.
+        """Return the inner values, name to array, of a forward pass over ids [B, T] (or [T], as [1, T]) or a batch.
 
-        names: patterns of names() (`*`, `?`, `[ab]`, `!` before one excludes); only these are kept, and computed where
-        no op stores them. targets [B, T]: `loss` is that of the batch, and with gradients=True `gradients` has its
-        gradients by these values, and by the parameters whose names the patterns choose, frozen ones too. Nothing is
-        dropped at random. UserError with the nearest names for a pattern that matches none.
+        names: patterns of names() (`*`, `?`, `[ab]`; `!` before a pattern excludes). Only these values are returned;
+        values that no op stores are recomputed. targets [B, T]: the result has the `loss` of the batch, and with
+        gradients=True also `gradients` of these values and of the parameters that match the patterns, frozen ones
+        included. Dropout is off. Raise UserError with the nearest names for a pattern that matches nothing.
         """
         return self.inside.capture(tokens, names, targets=targets, gradients=gradients)
 
     def patch(self, functions: Mapping[str, Patch]) -> Patching:
-        """`with` it: evaluation continues with what a function makes of each value, by a pattern of names().
+        """Return a context manager in which functions replace values, by patterns of names().
 
-        A function gets the array [B, T, ...] of a value and returns one of the same shape. logits, loss, evaluate,
-        generate (which then computes every token anew, without a cache) and capture see it; training steps and
-        loss_and_gradients do not. Of several for a name the innermost or last one is taken.
+        A function receives the array [B, T, ...] of a value and returns an array of the same shape. logits, loss,
+        evaluate, generate (which then recomputes all tokens, without a cache) and capture use the new value. Training
+        steps and loss_and_gradients do not. If several patches match a name, the innermost or last one applies.
         """
         return self.inside.patch(functions)
 
 
 class Captured(dict[str, Array]):
-    """Name to array of the values of one forward pass.
+    """Values of one forward pass: name to array.
 
-    loss: in nats, where there were targets. gradients: of that loss, by the names of values and of parameters.
+    loss: in nats, if targets were passed. gradients: of that loss, by the names of values and parameters.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Captured(dict[str, Array]):
         self.gradients, self.loss = dict(gradients), loss
 
     def __repr__(self) -> str:
-        """One line for each array."""
+        """Return one line for each array."""
         lines = [f"{name} {array.dtype}{list(array.shape)}" for name, array in self.items()]
         if self.loss is not None:
             lines.append(f"loss {self.loss:.6g} nats, {len(self.gradients)} gradients")
@@ -185,10 +185,10 @@ def captured(
     *,
     gradients: bool,
 ) -> Captured:
-    """The values that the patterns choose, for the int32 arrays [B, T] of a batch; with targets the loss too.
+    """Return the values that match the patterns, for the int32 arrays [B, T] of a batch; with targets also the loss.
 
-    values: the names of all values. gradients: also those of the loss by these values, and by the parameters that the
-    patterns choose.
+    values: the names of all values. gradients: include the gradients of the loss by these values and by the parameters
+    that match the patterns.
     """
     if gradients and "targets" not in arrays:
         raise ValueError(
@@ -227,9 +227,9 @@ def _arrays(watcher: Watcher, names: Sequence[str]) -> dict[str, Array]:
 def _backward(
     watcher: Watcher, hidden: Hidden, targets: Array, with_logits: bool
 ) -> tuple[float, float, dict[str, Array]]:
-    """(summed nats, counted targets, gradients of these nats by the names of kept values and of parameters).
+    """Return (summed nats, counted targets, gradients of these nats by the names of stored values and parameters).
 
-    Each value has the readers that it has in training: how often bf16 gradients are rounded depends on them.
+    Each value has the same readers as in training, because they decide how often bf16 gradients are rounded.
     """
     nats, count, _ = (taped(one) for one in hidden.loss(targets))
     aux = [taped(hidden.aux.loss(targets))] if hidden.aux else []
@@ -249,7 +249,7 @@ def _without_noise(config: ModelConfig) -> ModelConfig:
 
 
 def _of_logits(logits: Array, targets: Array) -> Array:
-    """The gradient of the summed nats by the logits [B, T, V]; the loss never stores these."""
+    """Return the gradient of the summed nats by the logits [B, T, V], which the loss op never stores."""
     p = np.exp(logits - logits.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
     rows, columns = np.nonzero(targets >= 0)

@@ -24,18 +24,18 @@ _OWN = (*TRAINED, *_INITIAL)
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a parameter belongs to an adapter."""
+    """Return True if a parameter belongs to an adapter."""
     return name.rpartition(".")[2] in _OWN
 
 
 def adapters_for(config: ModelConfig, lora: LoraConfig) -> Adapters:
-    """The adapters of a model of this config; UserError for targets that it does not have, with those that it has."""
+    """Return the adapters of a model of this config; raise UserError with the possible targets for unknown ones."""
     names = adapted_names(config, lora.targets)
     return Adapters(frozenset(names), lora.rank, lora.scale, lora.dropout, lora.init == "pissa")
 
 
 def adapted_names(config: ModelConfig, targets: str) -> list[str]:
-    """The linear layers that `targets` names: all, last parts of names, or patterns of whole names."""
+    """Return the linear layers that `targets` selects: all, last parts of names, or patterns of whole names."""
     recorder = Recorder(Store(), training=False, samples=1, shards=1)
     with running(recorder):
         model_function(config)(config, Batch(recorder.input("inputs", (1, 1))), None)
@@ -60,41 +60,41 @@ def _targets(word: str, name: str) -> bool:
 
 
 def _of_experts(store: _core.ParamStore, word: str) -> str:
-    """What is to be said of a target that is a stack of experts."""
+    """Return the message about a target that is a stack of experts."""
     stacks = [name for name in store.names() if len(store.describe(name)["shape"]) == 3]
     found = any(_targets(word, name.removesuffix(".w")) for name in stacks)
     return "; experts take no adapters, they stay frozen" if found else ""
 
 
 def trained_of(names: Sequence[str]) -> list[str]:
-    """Of the names of all parameters those of adapters that train."""
+    """Return the trainable adapter parameters among the names of all parameters."""
     return [name for name in names if name.rpartition(".")[2] in TRAINED]
 
 
 def base_names(store: _core.ParamStore) -> list[str]:
-    """The parameters of a model that no adapter brought."""
+    """Return the parameters of a model without those of adapters."""
     return [name for name in store.names() if not is_adapter(name)]
 
 
 def own_names(store: _core.ParamStore) -> list[str]:
-    """The parameters that a checkpoint holds: those of adapters, or all where there are none."""
+    """Return the parameters in a checkpoint: only those of adapters if there are any, else all."""
     return [name for name in store.names() if is_adapter(name)] or list(store.names())
 
 
 def low_rank(a: Float32, b: Float32, scale: float) -> Float32:
-    """scale A B, the same bits on every CPU."""
+    """Return scale A B, with the same bits on every CPU."""
     made: Float32 = ops.linear(a * np.float32(scale), b)
     return made
 
 
 def principal_factors(w: Float32, rank: int, scale: float) -> tuple[Float32, Float32]:
-    """(A, B) with scale A B = the part of W along its largest singular values, each with the root of these."""
+    """Return (A, B) such that scale A B is W truncated to its largest singular values, split evenly between A and B."""
     a, b = _core.principal_factors(np.ascontiguousarray(w), rank, scale)
     return a, b
 
 
 def merged_tensors(weights: Mapping[str, AnyTensor], store: Store) -> dict[str, StoredTensor]:
-    """The base's weights in float32, scale A B added to adapted ones, each made when it is asked for.
+    """Return the base's weights in float32 with scale A B added to adapted ones; each is computed on request.
 
     weights: by name, of all parameters of a store with adapters.
     """

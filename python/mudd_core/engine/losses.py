@@ -25,7 +25,7 @@ from mudd_core.models import Batch, model_function
 
 
 class Losses(ShownInside):
-    """The part of a Model that plans its graphs and computes losses and gradients with them."""
+    """The part of Model that plans its graphs and computes losses and gradients."""
 
     _plans: dict[tuple[Hashable, ...], Planned]
     _trained: tuple[str, ...]  # names of the parameters that train; empty: all
@@ -42,7 +42,8 @@ class Losses(ShownInside):
         optional: tuple[str, ...] = (),
         **options: Unpack[ExecutorOptions],
     ) -> Planned:
-        """The graph of a mode (train, evaluate, logits) for [samples, length] ids, planned on first use and kept.
+        """Return the graph of a mode (train, evaluate, logits) for ids [samples, length]; it is planned once and
+        cached.
 
         shards: logical shards of one run. options: of the executor (runs_per_step, reuse, recompute, shift, poison,
         check_finite, gradient_rows).
@@ -57,16 +58,15 @@ class Losses(ShownInside):
 
     @alone
     def drop_plans(self) -> None:
-        """Free the planned graphs and the memory that they compute in; the next call plans anew."""
+        """Free the planned graphs and their memory; the next call plans again."""
         self._plans.clear()
 
     @alone
     def evaluate(self, batch: Mapping[str, Array]) -> tuple[float, int, int]:
-        """Summed nats, counted and guessed targets of a batch of int32 arrays [B, T], taken as they are.
+        """Return summed nats, counted and guessed targets of a batch of int32 arrays [B, T], without checks.
 
-        A target is guessed if its logit is the largest, the first of equal ones.
-
-        It goes in pieces of at most `evaluated_at_once` sequences; their size changes memory, never bits.
+        A target is guessed if its logit is the largest, the first of equal ones. The batch is evaluated in pieces of at
+        most `evaluated_at_once` sequences, which changes memory but no bits.
         """
         if self.inside.is_patched:
             return self.inside.evaluate(batch)
@@ -75,15 +75,15 @@ class Losses(ShownInside):
         return evaluated(planned, batch)
 
     def plan_evaluation(self, rows: int, length: int, *, optional: tuple[str, ...] = ()) -> Planned:
-        """The graph that evaluates batches of so many sequences."""
+        """Return the graph that evaluates batches of `rows` sequences."""
         size, shards = piece_size(self.config, rows, self.evaluated_at_once)
         return self.plan("evaluate", size, length, shards=shards, optional=optional)
 
     @alone
     def loss(self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1) -> float:
-        """Loss in nats of a batch, over its counted targets or all its slots as `normalize` says.
+        """Return the loss of a batch in nats, averaged over counted targets or all positions, by `normalize`.
 
-        As in training: a mixture's auxiliary losses are in it (evaluate leaves them out).
+        As in training, it includes a mixture's auxiliary losses (evaluate does not).
         """
         arrays, optional = self.checked(self.adapt(batch))
         if self.inside.is_patched:
@@ -104,9 +104,9 @@ class Losses(ShownInside):
         shards: int = 1,
         **options: Unpack[ExecutorOptions],
     ) -> tuple[float, dict[str, Float32]]:
-        """Loss in nats and its gradient by every parameter that trains, over the denominator that `normalize` names.
+        """Return the loss in nats and its gradients by all trainable parameters, with the denominator of `normalize`.
 
-        batch: inputs and targets int32 [B, T] (a negative target is ignored), optional positions, segments, key_mask.
+        batch: inputs and targets int32 [B, T] (negative targets are ignored), optional positions, segments, key_mask.
         options: of the executor, for tests.
         """
         arrays, optional = self.checked(self.adapt(batch))
@@ -121,11 +121,11 @@ class Losses(ShownInside):
     def loss_and_gradients_immediate(
         self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1
     ) -> tuple[float, dict[str, Float32]]:
-        """The same through the immediate executor and its tape: same numbers, bit for bit."""
+        """Return the same as loss_and_gradients, bit for bit, through the immediate executor and its tape."""
         arrays, _ = self.checked(self.adapt(batch))
         loss, count, found = sums_and_gradients(self.config, self.store, arrays, shards, self.precision)
         trained = self._trained or self.store.names()
-        # A parameter that the loss does not depend on has a gradient of zeros, as in the planned graph.
+        # If the loss does not depend on a parameter, its gradient is zero, as in the planned graph.
         gradients = (
             (name, found[name] if name in found else np.zeros(self.store.describe(name)["shape"], np.float32))
             for name in trained
@@ -143,9 +143,9 @@ class Losses(ShownInside):
 def sums_and_gradients(
     config: ModelConfig, store: _core.ParamStore, arrays: Mapping[str, Array], shards: int, precision: str
 ) -> tuple[float, float, dict[str, Array]]:
-    """(loss in nats summed over targets, counted targets, gradients of that sum by name) of a checked batch.
+    """Return (summed loss in nats, counted targets, gradients of that sum by name) of a checked batch.
 
-    shards: logical shards of the sums. Auxiliary losses are in the sum.
+    shards: logical shards of the sums. The sum includes auxiliary losses.
     """
     scope = Immediate(store)
     cuts = scopes.shards(arrays["inputs"].shape[0], shards)
@@ -153,7 +153,7 @@ def sums_and_gradients(
         hidden = model_function(config)(config, Batch.of(arrays), None)
         loss, count = (taped(one) for one in hidden.loss(arrays["targets"])[:2])
         aux = [taped(hidden.aux.loss(arrays["targets"]))] if hidden.aux else []
-        tape.backward(loss, *(one for one in aux if one.recorded))  # those of frozen routers are not
+        tape.backward(loss, *(one for one in aux if one.recorded))  # metrics of frozen routers are not
     total = tree_sum(loss.data)
     for further in aux:
         total += tree_sum(further.data)

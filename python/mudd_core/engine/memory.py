@@ -1,4 +1,4 @@
-"""Memory: what this process has, what it may still take, and the refusal of a run that needs more."""
+"""Memory that this process uses and may still use, and the error for a run that needs more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PROC = Path("/proc")
 
 
 def _fields(file: str) -> dict[str, int]:
-    """Bytes by field in a file of /proc; empty where /proc is not mounted."""
+    """Return bytes by field of a /proc file; empty if /proc is not mounted."""
     try:
         lines = (PROC / file).read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -26,17 +26,19 @@ def _fields(file: str) -> dict[str, int]:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process now; the largest that it has had where /proc is not mounted."""
+    """Return the resident memory of this process in bytes; its peak if /proc is not mounted."""
     return _fields("self/status").get("VmRSS") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def peak_bytes() -> int:
-    """Largest resident memory that this process has had; after an exec, its parent's may count without /proc."""
+    """Return the peak resident memory of this process in bytes. Without /proc it may include the parent's before
+    exec.
+    """
     return _fields("self/status").get("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def file_bytes() -> int:
-    """Resident memory that is mapped from files now: programs and libraries, which processes of a machine share."""
+    """Return the resident bytes mapped from files: programs and libraries, which the processes of a machine share."""
     return _fields("self/status").get("RssFile", 0)
 
 
@@ -49,7 +51,7 @@ def _number(path: Path) -> int | None:
 
 
 def _cache_in(folder: Path) -> int:
-    """Bytes of file cache that a group gives back when asked."""
+    """Return the bytes of file cache that a control group can reclaim."""
     try:
         lines = (folder / "memory.stat").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -59,7 +61,7 @@ def _cache_in(folder: Path) -> int:
 
 
 def _group_folders(root: Path, groups: str) -> list[tuple[Path, str, str]]:
-    """(folder, limit file, usage file) of every control group this process is in, parents included."""
+    """Return (folder, limit file, usage file) of every control group of this process, including parents."""
     found = []
     for line in groups.splitlines():
         number, controllers, path = line.split(":", 2)
@@ -79,9 +81,9 @@ def _group_folders(root: Path, groups: str) -> list[tuple[Path, str, str]]:
 
 
 def available_bytes(root: Path = Path("/sys/fs/cgroup"), groups: str | None = None) -> tuple[int, str]:
-    """(bytes this process may still take, what sets the limit): free memory or the tightest control group."""
+    """Return (bytes this process may still use, name of the limit): free memory or the tightest control group."""
     free = _fields("meminfo").get("MemAvailable")
-    if free is None:  # pages without the file cache: too few rather than too many
+    if free is None:  # free pages without the file cache: underestimates rather than overestimates
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     best = (free, "free memory")
     if groups is None:
@@ -99,7 +101,7 @@ def available_bytes(root: Path = Path("/sys/fs/cgroup"), groups: str | None = No
 
 
 def mappable_bytes() -> int | None:
-    """Bytes of address space that this process may still map (ulimit -v); None: it has no limit."""
+    """Return the bytes of address space that this process may still map (ulimit -v); None without a limit."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return (
         None if limit == resource.RLIM_INFINITY else max(0, limit - _fields("self/status").get("VmSize", 0))
@@ -107,7 +109,7 @@ def mappable_bytes() -> int | None:
 
 
 def require_mappable(more: int, what: str, advice: Callable[[int], str]) -> None:
-    """UserError if `more` bytes are more than this process may still map; the rest as `require`."""
+    """Raise UserError if this process may not map `more` bytes; otherwise as `require`."""
     have = mappable_bytes()
     if have is not None and more > have:
         raise UserError(
@@ -117,9 +119,9 @@ def require_mappable(more: int, what: str, advice: Callable[[int], str]) -> None
 
 
 def require(more: int, what: str, advice: Callable[[int], str] | None = None) -> None:
-    """UserError if `more` bytes are more than this process may still take.
+    """Raise UserError if this process may not use `more` further bytes.
 
-    what: the noun of the message. advice: called with the bytes there are, for what mends it.
+    what: the noun of the message. advice: a function of the available bytes that returns the remedy.
     """
     have, limit = available_bytes()
     if more > have:

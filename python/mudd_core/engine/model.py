@@ -1,4 +1,4 @@
-"""A model: parameters in the core's store, the graphs planned over them, and what users ask of both."""
+"""A model: parameters in the core's store, the graphs planned over them, and the user's calls."""
 
 from __future__ import annotations
 
@@ -39,19 +39,18 @@ if TYPE_CHECKING:
 
 
 class Model(Parameters, Losses, Hinted):
-    """A language model of any family; for one thread at a time (RuntimeError in the other).
+    """A language model of any family. Only one thread may use it at a time (RuntimeError in another one).
 
-    config: a model config with vocab_size and max_seq_len filled in, or a whole Config, whose tokenizer and train
-    section then fill in these, seed and precision. seed: of the initial weights; None is 0.
-    booked_only: for planning, of any size: takes no memory and cannot run.
-    precision: "fp32" (None), or "bf16" for activations and operands of matmuls in bf16; weights themselves stay fp32.
-    comm: of the ranks that train together: those of a node share one copy of the weights. All make the same calls.
-    stored: "bfloat16" or "float16" for each matrix to be frozen for good and stored so, in half the memory.
-    held: elements [begin, end), whole rows, of the parameters of which this rank has only a part. cut: how the ranks
-    cut weights, gradients and state among them; where it holds slices, all of them run every graph together. experts:
-    the ranks that hold the experts between them, which then run every graph together, too. lora: adapters beside the
-    linear layers, which alone train; a whole Config brings its own. lent: arrays of the caller that some of `stored`
-    lie in, such as a mapped file; uint16 words of bfloat16.
+    config: a model config with vocab_size and max_seq_len set, or a whole Config, whose tokenizer and train section
+    then set these, seed and precision. seed: of the initial weights; None is 0. booked_only: plan only: a model of any
+    size without memory, which cannot run. precision: "fp32" (None), or "bf16" for bf16 activations and matmul operands;
+    weights stay fp32. comm: communicator of ranks that train together; the ranks of a node share one copy of the
+    weights. All ranks make the same calls. stored: "bfloat16" or "float16" for each matrix that stays frozen and is
+    stored in half the memory. held: elements [begin, end), whole rows, of the parameters that this rank has only in
+    part. cut: the sharding of weights, gradients and state across ranks; if ranks store only slices, all run every
+    graph together. experts: the ranks that share the experts, which then run every graph together too. lora: adapters
+    of the linear layers, the only parameters that train; a whole Config has its own. lent: arrays of the caller, such
+    as a mapped file, that contain some of `stored`; uint16 words for bfloat16.
     """
 
     _other_names = MODEL
@@ -80,14 +79,14 @@ class Model(Parameters, Losses, Hinted):
         require_model_config(config)
         seed, precision = index(seed or 0), precision or "fp32"
         self.config = config
-        self.in_use = InUse("model")  # its Trainer holds it too
-        self.normalize = "valid"  # the denominator of loss and gradients, as loss.normalize
+        self.in_use = InUse("model")  # its Trainer uses the same lock
+        self.normalize = "valid"  # the denominator of loss and gradients; see loss.normalize
         if precision not in scopes.COMPUTE:
             raise ValueError(
                 f"[model] precision: expected one of {', '.join(scopes.COMPUTE)}, got {precision!r}"
             )
         self.precision = precision
-        self.evaluated_at_once = 0  # most sequences in a run of the evaluation graph; 0: a whole batch
+        self.evaluated_at_once = 0  # most sequences of one evaluation graph run; 0: a whole batch
         self.store = Store(scopes.COMPUTE[precision])
         self.lora = lora
         if lora is not None:
@@ -107,7 +106,7 @@ class Model(Parameters, Losses, Hinted):
             self.store.initialize(seed)
 
     def _chosen_to_train(self, stored: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the names of the parameters that train, and let adapters train alone. Empty: all train."""
+        """Return the names of the parameters that train (empty: all); with adapters only these train."""
         names = self.store.names()
         if self.lora is not None:
             trained = tuple(trained_of(names))
@@ -117,7 +116,7 @@ class Model(Parameters, Losses, Hinted):
         return () if len(trained) == len(names) else trained
 
     def _deal_parts(self, held: Mapping[str, tuple[int, int]], lent: Mapping[str, Array]) -> None:
-        """Tell the store which parts of the weights this rank has, and which are arrays of the caller."""
+        """Set in the store which parts of the weights this rank has, and which are arrays of the caller."""
         for name, (begin, end) in held.items():
             self.store.hold(name, begin, end)
         if self.experts is not None:
@@ -132,23 +131,23 @@ class Model(Parameters, Losses, Hinted):
 
     @alone
     def save(self, folder: str | Path, tokenizer: Tokenizer | None = None) -> Path:
-        """Write config, weights and, where one is given, the tokenizer to a folder, and return its path.
+        """Write config, weights and the optional tokenizer to a folder; return its path.
 
-        The folder appears whole or not at all, in the place of an earlier model.save() there. UserError for a folder
-        with other files, SaveError where the disk refuses. Model.load or mc.load reads it.
+        The folder appears complete or not at all, and replaces an earlier model.save(). Raise UserError for a folder
+        with other files, SaveError if writing fails. Model.load and mc.load read it.
         """
         return write_model(self, folder, tokenizer)
 
     @classmethod
     def load(cls, folder: str | Path) -> Model:
-        """The model that model.save() wrote to a folder: the same logits, bit for bit.
+        """Return the model in a folder of model.save(), with the same logits, bit for bit.
 
-        UserError for another folder (mc.load opens those of runs and of Hugging Face), FormatError for a damaged one.
+        Raise UserError for another folder (mc.load opens runs and Hugging Face folders), FormatError if it is damaged.
         """
         saved = read_model(folder)
         require_shapes(
             Model(saved.config, booked_only=True, lora=saved.lora).store, saved, folder
-        )  # before memory is taken
+        )  # before memory is allocated
         model = Model(
             saved.config, initialize=False, precision=saved.precision, stored=saved.stored, lora=saved.lora
         )
@@ -159,13 +158,13 @@ class Model(Parameters, Losses, Hinted):
         head = f"{type(self).__name__}({self.config.family}, {self.precision}): {counted(self._leaves())}"
         return "\n".join([head, *lines_of(self._leaves())])
 
-    # ---- what users ask -------------------------------------------------------------------------------------
+    # ---- evaluation and generation --------------------------------------------------------------------------
 
     @alone
     def logits(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Float32:
-        """Logits [B, T, V] (float32) of token ids [B, T], or [T, V] of [T]; row t predicts token t + 1.
+        """Return logits [B, T, V] (float32) of token ids [B, T], or [T, V] of [T]; position t predicts token t + 1.
 
-        A batch (see loss_and_gradients) may stand in place of the ids.
+        tokens may also be a batch (see loss_and_gradients).
         """
         arrays, optional = self.arrays_of(tokens)
         if self.inside.is_patched:
@@ -178,7 +177,7 @@ class Model(Parameters, Losses, Hinted):
         return result[0] if not isinstance(tokens, Mapping) and np.ndim(tokens) == 1 else result
 
     def __call__(self, tokens: npt.ArrayLike | Mapping[str, npt.ArrayLike]) -> Float32:
-        """The logits of token ids or of a batch: `model(ids)` is model.logits(ids)."""
+        """Return the logits of token ids or of a batch: `model(ids)` is model.logits(ids)."""
         return self.logits(tokens)
 
     @alone
@@ -194,14 +193,14 @@ class Model(Parameters, Losses, Hinted):
         ids_below: int = 0,
         window: str = "stop",
     ) -> Iterator[int]:
-        """Yields the tokens that follow `tokens` [T], one by one, with a KV cache of their own.
+        """Yield up to max_tokens tokens after `tokens` [T], one by one, with a separate KV cache.
 
-        temperature 0 takes the likeliest token: exactly the argmax of `logits` at every position. top_k keeps the k
-        likeliest (0: all), top_p the smallest set of at least that probability. ids_below: only ids below it (0: all),
-        for a vocabulary that is larger than its tokenizer's. window="stop" ends early at max_seq_len tokens with the
-        prompt, and one more; "ring" goes on: each token then takes the place of the oldest one in the cache, which
-        needs rotary positions (docs/maths/mup.md). A Mixtral with a capacity_factor
-        drops nothing here, so its tokens may differ from that argmax; a UserWarning says so.
+        temperature=0 is greedy: exactly the argmax of `logits` at every position. top_k keeps the k likeliest tokens
+        (0: all), top_p the smallest set with at least that probability. ids_below: use only smaller ids (0: all), for a
+        vocabulary that is larger than its tokenizer's. window="stop" ends at max_seq_len tokens including the prompt,
+        plus one. "ring" continues: each new token replaces the oldest one in the cache, which needs rotary positions
+        (docs/maths/mup.md). A Mixtral with capacity_factor drops no token here, so its tokens may differ from that
+        argmax; a UserWarning says so.
         """
         ids = checked_ids(tokens, "tokens", self.config)
         if ids.shape[0] != 1:
@@ -229,9 +228,9 @@ class Model(Parameters, Losses, Hinted):
 
     @contextmanager
     def brief_decoding(self) -> Iterator[None]:
-        """Let generate() keep nothing after the block: its caches and packed weights are freed.
+        """Free the caches and packed weights of generate() at the end of the block.
 
-        For a text between two updates, each of which would otherwise refresh these packed weights too.
+        Use it for a sample between two updates; otherwise each update would refresh these packed weights too.
         """
         with self.in_use:
             requests, before = self.store.pack_requests, self._generator

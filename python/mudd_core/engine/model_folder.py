@@ -1,4 +1,4 @@
-"""A model alone as a folder: config.json with its config and the hash of its weights, safetensors, its tokenizer."""
+"""A folder with one model: config.json with config and hash of the weights, safetensors, tokenizer."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from mudd_core.data.tokenizers.tokenizer import Tokenizer
     from mudd_core.engine.bare_model import BareModel
 
-FORMAT = "mudd_core model 1"  # the member "format" of config.json
+FORMAT = "mudd_core model 1"  # the key "format" of config.json
 _SETTINGS = "config.json"
 _SHARD_BYTES = 4 << 30
 
 
 @dataclasses.dataclass(frozen=True)
 class SavedModel:
-    """What a folder of write_model has: the arguments of Model, its loss, and the weights by name as stored."""
+    """The content of a folder of write_model: the arguments of Model, its loss, and the stored weights by name."""
 
     config: ModelConfig
     precision: str
@@ -45,14 +45,14 @@ class SavedModel:
 
 
 def is_model_folder(folder: Path) -> bool:
-    """Whether a folder is one of write_model, by its config.json."""
+    """Return True if the config.json of a folder is from write_model."""
     return object_in(folder / _SETTINGS).get("format") == FORMAT
 
 
 def write_model(model: BareModel, folder: str | Path, tokenizer: Tokenizer | None) -> Path:
-    """Write a model, and its tokenizer where one is given, to a folder that appears whole or not at all.
+    """Write a model and its optional tokenizer to a folder, which appears complete or not at all.
 
-    A saved model there is replaced. UserError for other files, SaveError where the disk refuses.
+    It replaces a saved model. Raise UserError for other files, SaveError if writing fails.
     """
     path = local(folder, "[Model.save] folder").absolute()
     _require_place(path)
@@ -70,7 +70,7 @@ def write_model(model: BareModel, folder: str | Path, tokenizer: Tokenizer | Non
 def write_weights(
     model: BareModel, path: Path, tokenizer: Tokenizer | None, weights: Mapping[str, Later], digest: str
 ) -> None:
-    """Write the folder of a model with these weights, made one at a time, and with their final hash."""
+    """Write the folder of a model with these weights, computed one at a time, and with their final hash."""
     from mudd_core.data.tokenizers.files import tokenizer_files
 
     settings: JsonObject = {
@@ -87,7 +87,7 @@ def write_weights(
 
 
 def read_model(folder: str | Path) -> SavedModel:
-    """The model of a folder of write_model; UserError for another folder, FormatError where it is damaged."""
+    """Read a folder of write_model; raise UserError for another folder, FormatError if it is damaged."""
     path = local(folder, "[Model.load] folder")
     if not path.exists():
         raise UserError(
@@ -116,12 +116,12 @@ def read_model(folder: str | Path) -> SavedModel:
 
 
 def _types(weights: Mapping[str, Array]) -> dict[str, str]:
-    """Name to the safetensors name of each dtype."""
+    """Return the safetensors dtype by name."""
     return {name: dtypes.name_of(array.dtype) or "" for name, array in weights.items()}
 
 
 def require_shapes(store: _core.ParamStore, saved: SavedModel, folder: str | Path) -> None:
-    """FormatError where the saved weights have other names or shapes than the parameters of a store."""
+    """Raise FormatError if the saved weights have other names or shapes than the parameters of a store."""
     shapes = {name: tuple(store.describe(name)["shape"]) for name in store.names()}
     found = {name: array.shape for name, array in saved.weights.items()}
     wrong = sorted(name for name in {*found, *shapes} if found.get(name) != shapes.get(name))
@@ -134,14 +134,14 @@ def require_shapes(store: _core.ParamStore, saved: SavedModel, folder: str | Pat
 
 
 def take_saved(model: BareModel, saved: SavedModel) -> None:
-    """Copy the saved weights and the way of the loss into a new model."""
+    """Copy the saved weights and the loss normalization into a new model."""
     model.normalize = saved.normalize
     for name, array in saved.weights.items():
         set_weight(model.store, name, array)
 
 
 def _require_place(path: Path) -> None:
-    """UserError where a folder holds something that a saved model must not replace."""
+    """Raise UserError if a folder contains files that a saved model must not replace."""
     if not path.exists() or (path.is_dir() and (is_model_folder(path) or not any(path.iterdir()))):
         return
     raise UserError(

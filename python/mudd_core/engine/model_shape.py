@@ -1,4 +1,4 @@
-"""The sizes of a run's model that its config leaves open: the vocabulary and the longest sequence."""
+"""Sizes of a model that its config may leave unset: vocabulary and longest sequence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mudd_core.config import Config, ModelConfig
 
 
 def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
-    """The model's config, its zeros filled in from elsewhere; UserError for a small vocabulary."""
+    """Return the model's config with unset sizes filled in; raise UserError if the vocabulary is too small."""
     asked = config.model.vocab_size
     if asked and asked < vocab_size:
         raise UserError(
@@ -22,9 +22,9 @@ def resolved_model(config: Config, vocab_size: int) -> ModelConfig:
 
 
 def expected_vocabulary(config: Config, *, copied: bool = False) -> int:
-    """Return the size of the vocabulary as far as it is known without reading the text.
+    """Return the size of the vocabulary if it is known without reading the text.
 
-    copied: the tokenizer of a URL is on this machine already.
+    copied: a tokenizer from a URL is already on this machine.
     """
     from mudd_core.data.pipelines import reads_ids
     from mudd_core.data.tokenizers.tokenizer import LOWEST_BPE_SIZE
@@ -33,7 +33,7 @@ def expected_vocabulary(config: Config, *, copied: bool = False) -> int:
     tokenizer = config.data.tokenizer
     if asked and ((is_url(tokenizer) and not copied) or reads_ids(config.data)):
         return asked
-    if asked and tokenizer == "bpe":  # a trained vocabulary may come out smaller than data.vocab_size
+    if asked and tokenizer == "bpe":  # a trained vocabulary may be smaller than data.vocab_size
         return max(asked, LOWEST_BPE_SIZE)
     return max(asked, _tokenizer_size(config, copied))
 

@@ -1,7 +1,7 @@
-"""How much each block of a MUDDFormer reads of every earlier state, measured on text.
+"""The weights with which each block of a MUDDFormer reads every earlier state, measured on text.
 
-A mixture after block n gives stream c the weight A[c, j] = a[c, j] + z[t, c, j] of state j (0 = embedding, j = output
-of block j - 1): a is learned and constant, z is made from token t (Xiao et al. 2025).
+The mixture after block n gives state j (0: embedding, j: output of block j - 1) the weight A[c, j] = a[c, j] + z[t, c,
+j] in stream c: a is learned and constant, z is computed from token t (Xiao et al. 2025).
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Weights:
-    """Constant part, mean and standard deviation of the dynamic part, each [L, C, L + 1], over `tokens` tokens.
+    """Constant part, and mean and standard deviation of the dynamic part, each [L, C, L + 1], over `tokens` tokens.
 
-    names: a letter a stream. NaN where a mixture has no such weight. The last block's one stream is in the last place.
+    names: one letter for each stream. Weights that a mixture does not have are NaN. The last block has one stream,
+    stored at the last index.
     """
 
     names: str
@@ -39,10 +40,10 @@ class Weights:
 
 
 def measured_weights(model: Model, batches: Iterable[Mapping[str, Array] | Array]) -> Weights:
-    """Weights of a model of the family over the text of batches; UserError for other families.
+    """Measure the weights of a MUDDFormer on the text of batches; raise UserError for other families.
 
-    A batch is ids [B, T] without padding, or has `inputs` [B, T] and may have `targets`, `key_mask` or `segments`:
-    padding counts nowhere.
+    A batch is ids [B, T] without padding, or has `inputs` [B, T] and optionally `targets`, `key_mask` or `segments`,
+    which mark padding to ignore.
     """
     config = model.config
     if not isinstance(config, MUDDFormerConfig) or config.mix == "none":
@@ -72,7 +73,7 @@ def measured_weights(model: Model, batches: Iterable[Mapping[str, Array] | Array
 
 
 def dynamic_weights(model: Model, config: MUDDFormerConfig, ids: Array) -> dict[int, Array]:
-    """The dynamic weights [B, T, C l] of every mixture on ids [B, T], by layer; none of a static model."""
+    """Return the dynamic weights [B, T, C l] of every mixture on ids [B, T] by layer; empty for a static model."""
     if config.mix != "dynamic":
         return {}
     recorder = Recorder(
@@ -91,7 +92,7 @@ def dynamic_weights(model: Model, config: MUDDFormerConfig, ids: Array) -> dict[
 
 
 def _is_text(batch: Mapping[str, Array]) -> Array:
-    """Return which positions [B, T] of a batch hold text, by its most direct mark of padding."""
+    """Return a mask [B, T] of text positions, from the most direct mark of padding in the batch."""
     for part in ("key_mask", "segments"):
         if part in batch:
             marked: Array = batch[part] != 0

@@ -1,8 +1,8 @@
-"""What happens inside a muP transformer on a fixed batch, and the statistics of it that mu-Transformer logs.
+"""Activations of a muP transformer on a fixed batch, and the statistics of them that mu-Transformer logs.
 
-docs/maths/mup.md has the statistics (4.1) and the names of the log (4.4). The graph is the model function of the
-family, recorded over the weights that are trained; what the model sows is kept. The attention kernel never stores
-scores and probabilities: the op gives them here, column by column, for unit values.
+docs/maths/mup.md has the statistics (4.1) and their names in the log (4.4). The graph is the family's model function,
+recorded over the trained weights; it stores the values that the model sows. The attention kernel never stores scores
+and probabilities. Unit vectors as values make it return them column by column.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int32]
-_ARENA = 2**28  # bytes that the activations of one read may have
-_BY_LAYER = ("w_a", "w_f", "g_a", "g_f")  # begin the names that the original splits by layer
+_ARENA = 2**28  # most bytes of activations in one read
+_BY_LAYER = ("w_a", "w_f", "g_a", "g_f")  # prefixes of the names that the original splits by layer
 STATISTICS = ("ax", "aq", "ak", "av", "aqr", "akr", "as", "ap", "ao", "ar", "fx", "fh", "fa", "fr")
 
-# What the model sows of each block, by statistic.
+# Sown values of each block, by statistic.
 _SOWN = {
     "ax": "attn.in",
     "aq": "attn.q",
@@ -51,10 +51,10 @@ _CAPTURED = (*_STATES, *(f"blocks.*.{name}" for name in (*_SOWN.values(), _SWIGL
 
 
 class MupStatistics:
-    """Reads the activations before an update and compares the weights after it with those before."""
+    """Statistics of an update: activations before it, and the change of the weights."""
 
     def __init__(self, config: Config, model: Model, shape: MupConfig) -> None:
-        """config: of a run. shape: of the model."""
+        """Prepare the probe. config: of the run; shape: of the model."""
         self._log, self._model, self._shape = config.log, model, shape
         self._length = config.train.seq_len
         self._probes: dict[int, Probe] = {}
@@ -62,20 +62,20 @@ class MupStatistics:
         self._found: dict[str, float] = {}
 
     def before(self, inputs: Ids) -> None:
-        """Take what the update will change; inputs [B, T]: all rows of its batch."""
+        """Store the weights and activations before the update; inputs [B, T]: all sequences of its batch."""
         self._found = self._activations(inputs) if self._log.activations else {}
         if self._log.weights:
             self._before = {name: np.array(value) for name, value in self._model.parameters.items()}
 
     def after(self, rate: float) -> dict[str, float]:
-        """All statistics of the update, which was made at this learning rate."""
+        """Return all statistics of the update, which used this learning rate."""
         if self._log.weights:
             self._found |= self._updates(rate)
         found, self._found, self._before = self._found, {}, {}
         return found
 
     def _activations(self, inputs: Ids) -> dict[str, float]:
-        """Means of |z| by `<statistic>_l1_<layer>`, over the whole batch."""
+        """Return means of |z| by `<statistic>_l1_<layer>`, over the whole batch."""
         shape = self._shape
         samples = _samples(shape, *inputs.shape)
         if samples not in self._probes:
@@ -91,8 +91,10 @@ class MupStatistics:
         return {name: value * samples / len(inputs) for name, value in sums.items()}
 
     def _updates(self, rate: float) -> dict[str, float]:
-        """Means of |change| in units of the parameter's rate by `uu_<name>`, with the layer of matrices and gains."""
-        sums: dict[str, list[float]] = {}  # of |change|, of elements
+        """Return means of |change| divided by the parameter's rate, by `uu_<name>` with the layer of matrices and
+        gains.
+        """
+        sums: dict[str, list[float]] = {}  # sum of |change|, number of elements
         rates: dict[str, float] = {}
         for ours, before in self._before.items():
             theirs, layer = original_name(ours)
@@ -109,7 +111,7 @@ class MupStatistics:
 
 
 def _samples(shape: MupConfig, batch: int, length: int) -> int:
-    """Rows of one read: a power of two that divides the batch, and whose activations fit _ARENA."""
+    """Return the sequences of one read: a power of two that divides the batch and whose activations fit into _ARENA."""
     of_row = 4 * length * shape.n_layer * (11 * shape.d_model + 3 * shape.d_ff + 2 * shape.n_head * length)
     samples = batch & -batch
     while samples > 1 and samples * of_row > _ARENA:
@@ -118,7 +120,7 @@ def _samples(shape: MupConfig, batch: int, length: int) -> int:
 
 
 def statistics_of(config: Config, model: Model) -> MupStatistics | None:
-    """The statistics that the config asks for; None where it asks for none, and for other families."""
+    """Return the statistics that the config requests; None without a request, and for other families."""
     shape = model.config
     return (
         MupStatistics(config, model, shape)
@@ -128,12 +130,12 @@ def statistics_of(config: Config, model: Model) -> MupStatistics | None:
 
 
 def has_statistics(config: Config) -> bool:
-    """Whether a run logs statistics of this kind."""
+    """Return True if a run logs these statistics."""
     return isinstance(config.model, MupConfig) and (config.log.weights or config.log.activations)
 
 
 class Probe:
-    """Reads the inside of a model on batches of [samples, length] ids; logits=False leaves those out."""
+    """A reader of sown values on batches of ids [samples, length]; logits=False omits the logits."""
 
     def __init__(self, model: Model, samples: int, length: int, *, logits: bool = True) -> None:
         config = model.config
@@ -150,7 +152,7 @@ class Probe:
         self._executor = _core.Executor(recorder.graph, model.store, losses=[], keep=keep)
 
     def read(self, inputs: npt.NDArray[np.generic]) -> dict[str, Array]:
-        """Arrays by `<statistic>_<layer, two digits>`, and `logits` where they are asked for."""
+        """Return arrays by `<statistic>_<layer, two digits>`, and `logits` if requested."""
         self._executor.set("inputs", inputs)
         self._executor.run()
         kept = {name: np.array(self._executor.get(number)) for name, number in self._values.items()}
@@ -174,9 +176,9 @@ class Probe:
 
 
 def scores(config: MupConfig, q: Array, k: Array) -> tuple[Array, Array]:
-    """Scores before the mask and what values are weighted with, [B, H, T, T], of q and k [B, T, heads * hd].
+    """Return scores before the mask and attention weights, [B, H, T, T], of q and k [B, T, heads * hd].
 
-    The activation sqrelu gives relu(s)^2 for q and relu(-s)^2 for -q; the root of a rounded square is exact.
+    The activation sqrelu returns relu(s)^2 for q and relu(-s)^2 for -q; the root of a rounded square is exact.
     """
     shape = ScoreOptions(n_head=config.n_head, n_kv_head=config.n_kv_head, scale=config.scale)
     squared = ScoreOptions(**shape, activation="sqrelu", divisor=1, causal=False)

@@ -1,4 +1,4 @@
-"""Names chosen by patterns: of parameters (train.trainable, optim.groups; by role too), of values inside a model."""
+"""Selection of names by patterns: parameters (train.trainable, optim.groups; also by role) and values of a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from mudd_core.base.errors import UserError
 
-_NEAR = 0.5  # least likeness of a name that a message offers
+_NEAR = 0.5  # minimum similarity of a name that a message suggests
 
 
 def choose_names(
@@ -21,11 +21,12 @@ def choose_names(
     what: str = "parameter names",
     listed: str = "--params lists all",
 ) -> list[str]:
-    """The names that the selectors choose, in their order.
+    """Return the names that match the selectors, in order.
 
-    selectors: patterns of shells (`*`, `?`, `[ab]`) or, where roles are given, role=<role>; `!` before one excludes. A
-    name is chosen if one without `!` matches it (or there is none such) and none with `!` does. UserError for a
-    selector that matches nothing: it has the field ("[place] argument"), what the names are, and where they are listed.
+    selectors: patterns of shells (`*`, `?`, `[ab]`) or, if roles are given, role=<role>; `!` before a selector
+    excludes. A name is chosen if a selector without `!` matches it (or there is none) and no selector with `!` does.
+    Raise UserError for a selector that matches nothing; it names the field ("[place] argument"), the kind of names, and
+    the command that lists them.
     """
     wanted: set[str] = set()
     unwanted: set[str] = set()
@@ -52,7 +53,7 @@ def _matches(name: str, selector: str, roles: Mapping[str, str] | None) -> bool:
 
 
 def _near(selector: str, names: Sequence[str], roles: Mapping[str, str] | None, listed: str) -> str:
-    """Up to three names like the selector, those of all layers as one; of a role: the roles that there are."""
+    """Return up to three similar names, with all layers as one; for a role, the existing roles."""
     if roles and selector.startswith("role="):
         return f"the model has the roles {', '.join(sorted(set(roles.values())))}"
     offered = list(dict.fromkeys(re.sub(r"\.\d+\.", ".*.", name) for name in names))

@@ -1,7 +1,7 @@
 """Groups of parameters by optimizer, and the rates of an update: the schedule, and factors by role.
 
-optim.groups selects parameters by name; all others follow optim.name. The core computes the schedule, because libm
-differs between machines.
+optim.groups selects parameters by name; all others use optim.name. The core computes the schedule, because libm differs
+between machines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mudd_core.engine.name_patterns import choose_names
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """An optimizer with its settings, the config's or its own, and the names of the parameters that it updates."""
+    """An optimizer, its settings (from the config or separate), and the names of the parameters that it updates."""
 
     optimizer: str
     names: tuple[str, ...]
@@ -29,9 +29,10 @@ class ParameterGroup:
 
 
 def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[ParameterGroup]:
-    """The groups that share a model's parameters, empty ones left out.
+    """Return the parameter groups of a model, without empty ones.
 
-    UserError for a selector that matches nothing, a parameter in two groups, and one that its optimizer cannot take.
+    Raise UserError for a selector that matches nothing, a parameter in two groups, or one that its optimizer cannot
+    update.
     """
     if optim.name not in SPECS:
         raise UserError(f"[config] optim.name: expected one of {', '.join(OPTIMIZERS)}, got '{optim.name}'")
@@ -68,12 +69,12 @@ def optimizer_groups(store: _core.ParamStore, optim: OptimConfig) -> list[Parame
 
 
 def by_name(groups: list[ParameterGroup]) -> dict[str, ParameterGroup]:
-    """The group of every parameter."""
+    """Return the group of every parameter by name."""
     return {name: group for group in groups for name in group.names}
 
 
 def core_groups(groups: list[ParameterGroup], config: Config) -> list[_core.UpdateGroup]:
-    """The groups as the core's TrainStep takes them."""
+    """Return the groups in the form of the core's TrainStep."""
     moment = {"fp32": "float32", "bf16": "bfloat16"}[config.optim.moment_dtype]
     return [
         _core.UpdateGroup(
@@ -88,7 +89,7 @@ def core_groups(groups: list[ParameterGroup], config: Config) -> list[_core.Upda
 
 
 def _group(optimizer: str, names: list[str], optim: OptimConfig, own: dict[str, float]) -> ParameterGroup:
-    """A group of these names. own: the settings that it does not take from the config."""
+    """Return a group of these names. own: settings that replace those of the config."""
     return ParameterGroup(
         optimizer,
         tuple(names),
@@ -107,7 +108,7 @@ def _written(spec: GroupSpec) -> str:
 
 
 def learning_rate(config: Config, t: int) -> float:
-    """Learning rate of update t, counted from 0."""
+    """Return the learning rate of update t (from 0)."""
     optim = config.optim
     if optim.after_schedule == "zero" and t >= config.schedule_steps:
         return 0.0
@@ -128,7 +129,7 @@ def rate_scale(model: ModelConfig, rule: str, role: str, fan_in: int) -> float:
     """Return the factor of a parameter's rate under the rule (docs/maths/mup.md, 2.1; Yang et al. 2022, table 3).
 
     mup: matrices and head 1 / (d_model // d_base). abs_mup: 1 / d_model, and 1 / (ff_multiple d_model) for the matrix
-    behind the activation. Embeddings, gains and biases keep the rate, and under sp all do.
+    after the activation. Embeddings, gains and biases have factor 1; under sp all do.
     """
     if rule == "sp" or role not in ("matrix", "head") or not isinstance(model, MupConfig):
         return 1.0
@@ -140,7 +141,7 @@ def rate_scale(model: ModelConfig, rule: str, role: str, fan_in: int) -> float:
 
 
 def assign_scales(store: _core.ParamStore, config: Config, groups: list[ParameterGroup]) -> None:
-    """Assign every parameter its factors by role and group: decay and its mode, rate and eps (contracts 11, 12)."""
+    """Set the factors of every parameter by role and group: decay and its mode, rate and eps (contracts 11, 12)."""
     optim = config.optim
     if optim.decay not in DECAYS:
         raise UserError(f"[config] optim.decay: expected one of {', '.join(DECAYS)}, got '{optim.decay}'")

@@ -1,4 +1,4 @@
-"""The kinds of parameters of a run: their shapes, initial values and rates, without the numbers themselves."""
+"""The kinds of parameters of a run: shapes, initializers and rates, without any weights."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ HEAD = ("parameter", "layers", "shape", "role", "initial deviation", "factor of 
 
 
 def parameter_kinds(config: Config, vocab_size: int = 0) -> list[tuple[str, ...]]:
-    """Rows below HEAD; parameters that differ by their layer alone are one kind.
+    """Return table rows with the columns HEAD; parameters that differ only by their layer are one kind.
 
-    vocab_size: of the model; 0: as the config and its tokenizer have it. UserError where these have none.
+    vocab_size: of the model; 0: from the config and its tokenizer. Raise UserError if these do not have one.
     """
     shape = resolved_model(config, vocab_size or expected_vocabulary(config))
     store = Model(shape, booked_only=True, lora=lora_of(config)).store
@@ -40,5 +40,5 @@ def parameter_kinds(config: Config, vocab_size: int = 0) -> list[tuple[str, ...]
 
 
 def _without_layer(name: str) -> str:
-    """The name with a star in the place of its layer."""
+    """Return the name with a star in place of its layer."""
     return ".".join("*" if part.isdigit() else part for part in name.split("."))

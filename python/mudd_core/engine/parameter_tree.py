@@ -1,4 +1,4 @@
-"""Parameters as a tree of their dotted names; blocks that are alike are one entry."""
+"""Parameters as a tree of their dotted names; equal blocks are one entry."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from mudd_core import _core
 
-_COLUMN = 44  # where the sizes begin
+_COLUMN = 44  # column of the sizes
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One parameter."""
+    """A parameter."""
 
     shape: tuple[int, ...]
     trained: bool
@@ -32,7 +32,7 @@ Tree: TypeAlias = "dict[str, Leaf | Tree]"
 
 
 def leaves_of(store: _core.ParamStore, trained: Sequence[str] = ()) -> dict[str, Leaf]:
-    """The parameters of a store by name. trained: names of those that train; empty: all that may."""
+    """Return the parameters of a store by name. trained: names of trainable ones; empty: all that may train."""
     kept = set(trained)
     found = {}
     for name in store.names():
@@ -43,7 +43,7 @@ def leaves_of(store: _core.ParamStore, trained: Sequence[str] = ()) -> dict[str,
 
 
 def counted(leaves: Mapping[str, Leaf]) -> str:
-    """`1,234 parameters, all trained` or the percentage that is."""
+    """Return `1,234 parameters, all trained`, or with the trained percentage."""
     total = sum(leaf.size for leaf in leaves.values())
     trained = sum(leaf.size for leaf in leaves.values() if leaf.trained)
     part = "all" if trained == total else f"{trained:,} ({100 * trained / max(total, 1):.3g} %)"
@@ -51,7 +51,7 @@ def counted(leaves: Mapping[str, Leaf]) -> str:
 
 
 def lines_of(leaves: Mapping[str, Leaf]) -> Iterator[str]:
-    """One line for each parameter or part: name, shape, size."""
+    """Yield one line for each parameter or part: name, shape, size."""
     tree: Tree = {}
     for name, leaf in leaves.items():
         *parts, last = name.split(".")
@@ -65,7 +65,7 @@ def lines_of(leaves: Mapping[str, Leaf]) -> Iterator[str]:
 
 
 def _lines(tree: Tree, indent: str) -> Iterator[str]:
-    is_shown = False  # of several numbered parts the first is shown whole
+    is_shown = False  # only the first of several equal numbered parts is shown in full
     for (_, numbered), group in groupby(tree.items(), key=lambda item: (item[1], item[0].isdigit())):
         names = [name for name, _ in group]
         if numbered:

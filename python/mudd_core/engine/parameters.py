@@ -1,4 +1,4 @@
-"""The weights of a model as users read and write them, by name."""
+"""Access to the weights of a model by name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mudd_core.engine.frozen import Weights, require_in_range, set_weight
 from mudd_core.engine.parameter_tree import Leaf, leaves_of
 from mudd_core.graph.parameters import Store
 
-_SHOWN = 4  # faults in a message
+_SHOWN = 4  # faults listed in a message
 
 
 class Parameters:
-    """The part of a Model that has its weights: read-only views go out, values come in as copies."""
+    """The part of Model for its weights: reads return read-only views, writes copy the values."""
 
     store: Store
     in_use: InUse
@@ -28,17 +28,17 @@ class Parameters:
 
     @property
     def parameters(self) -> Mapping[str, Float32]:
-        """Name to float32 weights (contracts 13), read-only; write through set_parameter.
+        """Mapping of names to float32 weights (contracts 13), read-only; write with set_parameter.
 
-        Views of the masters. Of a weight stored in 16 bits each access makes a copy, with the same values.
+        These are views of the master weights. For a weight stored in 16 bits, each access returns an fp32 copy.
         """
         return Weights(self.store, self._trained)
 
     @alone
     def set_parameter(self, name: str, value: npt.ArrayLike) -> None:
-        """Replaces the weights of one parameter (numbers of the same shape, as float32 or in 16 bits) and repacks them.
+        """Replace the weights of one parameter (an array of the same shape, float32 or 16-bit) and repack them.
 
-        A UserWarning says if values were rounded, to the 16 bits that a frozen parameter is stored in.
+        A UserWarning says if values were rounded because a frozen parameter is stored in 16 bits.
         """
         try:
             array = checked_weight(name, value, self.store.describe(name)["shape"])
@@ -48,18 +48,18 @@ class Parameters:
         self._write(name, array, "set_parameter", stacklevel=5)
 
     def state_dict(self, *, copy: bool = False) -> dict[str, Array]:
-        """Name to float32 weights: read-only views that follow the training, or with copy=True arrays of your own.
+        """Return float32 weights by name: read-only views that follow training, or copies with copy=True.
 
-        Of a weight stored in 16 bits there is a copy either way.
+        A weight stored in 16 bits is always copied.
         """
         return {name: np.array(view) if copy else view for name, view in self.parameters.items()}
 
     @alone
     def load_state_dict(self, state: Mapping[str, npt.ArrayLike]) -> None:
-        """Write the weights of all parameters: arrays by the names and shapes of state_dict(), which are copied.
+        """Copy arrays with the names and shapes of state_dict() into all parameters.
 
-        float32, float16 or lists of numbers. ValueError with every missing, unknown and misshapen one, TypeError for
-        other types; nothing is written then. A UserWarning says if values were rounded.
+        Values are float32, float16 or lists of numbers. Raise ValueError with all missing, unknown and misshapen names,
+        TypeError for other types; nothing is written then. A UserWarning says if values were rounded.
         """
         shapes = {name: tuple(self.store.describe(name)["shape"]) for name in self.store.names()}
         arrays = checked_state(state, shapes)
@@ -75,7 +75,7 @@ class Parameters:
             warnings.warn(text, stacklevel=stacklevel)
 
     def _leaves(self) -> dict[str, Leaf]:
-        """Shape, size and whether it trains of each parameter."""
+        """Return shape, size and trainability of each parameter."""
         return leaves_of(self.store, self._trained)
 
     @property
@@ -85,7 +85,9 @@ class Parameters:
 
     @alone
     def train_only(self, names: Sequence[str]) -> None:
-        """Freeze all other parameters: training graphs give no gradients of them from now on (train.trainable)."""
+        """Freeze all other parameters: training graphs planned from now on have no gradients of them
+        (train.trainable).
+        """
         self.store.train_only(list(names))
         self._trained = () if len(names) == len(self.store.names()) else tuple(names)
 
@@ -93,9 +95,9 @@ class Parameters:
 def checked_state(
     state: Mapping[str, npt.ArrayLike], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Array]:
-    """The arrays of a state dict in the order of `shapes`, which has the name and shape of every parameter.
+    """Return the arrays of a state dict in the order of `shapes`, which has name and shape of every parameter.
 
-    TypeError for what is no dict of arrays, ValueError that lists missing and unknown names and wrong shapes.
+    Raise TypeError unless `state` is a dict of arrays, ValueError with missing and unknown names and wrong shapes.
     """
     if not isinstance(state, Mapping):
         raise TypeError(

@@ -1,4 +1,4 @@
-"""A graph of a model that is recorded and planned for one shape: what it takes, runs and gives."""
+"""A graph of a model, recorded and planned for one shape, with its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mudd_core.models import Batch, model_function
 
 
 class ExecutorOptions(TypedDict, total=False):
-    """Options of the executor of a graph, as _core.Executor takes them."""
+    """Options of _core.Executor."""
 
     runs_per_step: int
     reuse: bool
@@ -27,7 +27,7 @@ class ExecutorOptions(TypedDict, total=False):
 
 
 class Planned:
-    """A planned graph for one shape: fill(), run(), read."""
+    """A planned graph for one shape: call fill(), run(), then read the outputs."""
 
     def __init__(
         self,
@@ -40,19 +40,19 @@ class Planned:
         shape: tuple[int, int] = (0, 0),
     ) -> None:
         self.executor = executor
-        self.shape = shape  # of the ids: sequences, length
-        self.gradients = gradients  # their memory, where ranks share the batch
+        self.shape = shape  # shape of the ids: sequences, length
+        self.gradients = gradients  # their memory, if ranks share the batch
         self.inputs = inputs
-        self.outputs = outputs  # logits, or the loss, the count and what is guessed
-        self.aux, self.metrics = aux, metrics  # of Hidden.aux; -1: none
+        self.outputs = outputs  # logits, or loss, count and guessed targets
+        self.aux, self.metrics = aux, metrics  # node of Hidden.aux; -1: none
 
     def fill(self, batch: Mapping[str, Array]) -> None:
-        """Copies the arrays of a batch into the graph's inputs."""
+        """Copy the arrays of a batch into the graph's inputs."""
         for name in self.inputs:
             self.executor.set(name, batch[name])
 
     def sums(self) -> tuple[float, float]:
-        """(summed nats, the auxiliary ones included; counted targets) of the last run of a graph with a loss."""
+        """Return (summed nats with auxiliary losses, counted targets) of the last run of a graph with a loss."""
         loss, count = (tree_sum(self.executor.get(number)) for number in self.outputs[:2])
         return loss + (tree_sum(self.executor.get(self.aux)) if self.aux >= 0 else 0.0), count
 
@@ -60,9 +60,9 @@ class Planned:
 def declare_parameters(
     config: ModelConfig, store: _core.ParamStore, stored: Mapping[str, str] | None
 ) -> None:
-    """Have a model declare its parameters in a store; stored: the 16-bit type of each that is kept so.
+    """Let a model declare its parameters in a store; stored: the 16-bit type of some of them.
 
-    KeyError for a name in `stored` that the model does not have.
+    Raise KeyError for a name in `stored` that the model does not have.
     """
     recorder = Recorder(store, training=False, samples=1, shards=1, stored=stored)
     with running(recorder):
@@ -80,7 +80,7 @@ def plan_graph(
     optional: tuple[str, ...],
     options: ExecutorOptions,
 ) -> Planned:
-    """The graph of a mode (train, evaluate, logits) of a model for ids of `shape` [samples, length].
+    """Return the graph of a mode (train, evaluate, logits) for ids of `shape` [samples, length].
 
     config, store: of the model. shards, optional, options: see Model.plan.
     """
@@ -101,5 +101,5 @@ def plan_graph(
 
 
 def tree_sum(values: Array) -> float:
-    """Sum of shards by the balanced tree of contracts 2."""
+    """Return the sum over shards by the balanced tree of contracts 2."""
     return float(_core.tree_sum(values))

@@ -1,4 +1,4 @@
-"""How a TokenFormer uses its slots, measured on text: the fraction of the activated scores that each slot gets."""
+"""Use of a TokenFormer's parameter tokens (slots) on text: the fraction of the activated scores of each slot."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mudd_core.config import TokenFormerConfig
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
 
-# Projections of a block, each with its slots: name, group of the config's fields, the value that it reads.
+# Projections of a block, each with slots: name, group of config fields, name of its input.
 PROJECTIONS = (
     ("q", "qkv", "attn.in"),
     ("k", "qkv", "attn.in"),
@@ -24,12 +24,12 @@ PROJECTIONS = (
     ("o", "proj", "attn.heads"),
     ("ffn", "ffn", "ffn.in"),
 )
-_UNITS = 1024  # value tokens of one call: unit vectors, which give the scores themselves
+_UNITS = 1024  # value tokens of one call: with unit vectors the outputs are the scores
 
 
 @dataclass(frozen=True)
 class SlotUse:
-    """Use of the slots of one projection. mass: [L, n], the sum of |S| of each slot over tokens, over that of all.
+    """Use of the slots of one projection. mass: [L, n], the sum of |S| over tokens of each slot, normalized over slots.
 
     S: the activated scores (docs/maths/tokenformer.md, 1.2). A layer without any score above zero is NaN.
     """
@@ -38,19 +38,19 @@ class SlotUse:
     mass: Float64
 
     def effective(self) -> Float64:
-        """[L]: e to the entropy of the mass, over the number of slots: 1 where all are used alike."""
+        """Return exp(entropy of the mass) / number of slots, [L]: 1 if all slots are used equally."""
         logs = np.log(np.where(self.mass > 0, self.mass, 1.0))
         made: Float64 = np.exp(-(self.mass * logs).sum(1)) / self.mass.shape[1]
         return made
 
     def unused(self, below: float) -> Float64:
-        """[L]: the fraction of slots with less than `below` of an equal part of the mass."""
+        """Return the fraction of slots, [L], whose mass is less than `below` times the mean."""
         made: Float64 = (self.mass * self.mass.shape[1] < below).mean(1)
         return made
 
 
 def slot_use(model: Model, ids: Array) -> list[SlotUse]:
-    """The use of the slots of each projection of a TokenFormer on ids [B, T]; UserError for a model without slots."""
+    """Measure the use of the slots of each projection on ids [B, T]; raise UserError for a model without slots."""
     config = model.config
     if not isinstance(config, TokenFormerConfig) or config.block == "dense":
         raise UserError("[slots] model: expected a TokenFormer with slots")
@@ -72,7 +72,7 @@ def slot_use(model: Model, ids: Array) -> list[SlotUse]:
 def _scores(
     model: Model, config: TokenFormerConfig, group: str, place: str, x: Array
 ) -> Iterator[tuple[int, Array]]:
-    """The activated scores [B, T, up to _UNITS] of x, and the first slot of each part."""
+    """Yield the first slot of each part and the activated scores [B, T, up to _UNITS] of x."""
     key = model.parameters[f"{place}.key"]
     bias = model.parameters.get(f"{place}.key_bias")
     n = len(key)

@@ -1,4 +1,4 @@
-"""The state of an engine: what a checkpoint holds of it, part by part."""
+"""The state of an engine in a checkpoint, part by part."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ _UPDATES = "updates/count"
 
 
 class EngineState:
-    """`<name>` weights, `first_moment/<name>`, `second_moment/<name>`, the updates, the loads of experts.
+    """The saved state: `<name>` weights, `first_moment/<name>`, `second_moment/<name>`, updates, loads of experts.
 
-    With adapters the weights are theirs alone: the base has a file of its own.
-    Frozen parameters have no moments, and their weights are of the type that they are stored in. Lion and sgd have no
-    second moment, nor have the matrices of muon. A bf16 first moment comes as its 16-bit words (uint16).
+    With adapters, only their weights are included: the base has a separate file. Frozen parameters have no moments, and
+    their weights keep their stored type. Lion, sgd and the matrices of muon have no second moment. A bf16 first moment
+    is stored as 16-bit words (uint16).
     """
 
     def __init__(
         self, store: _core.ParamStore, moment_planes: Sequence[int], load: ExpertLoad | None
     ) -> None:
-        """moment_planes: of the store, in the order first, second."""
+        """Wrap a store. moment_planes: indices of the first and second moments."""
         self._store, self._load = store, load
         self._moments = list(zip(_MOMENTS, moment_planes, strict=False))
         self._updates = np.zeros(1, np.int64)
 
     @property
     def updates(self) -> int:
-        """Updates made so far; the skipped ones do not count."""
+        """Number of updates so far, without skipped ones."""
         return int(self._updates[0])
 
     def count_update(self) -> None:
-        """One more was made."""
+        """Count one more update."""
         self._updates += 1
 
     def parts(self, *, writable: bool = False) -> list[StatePart]:
-        """Views of all that is saved. writable: to read a checkpoint into them; `load` must follow."""
+        """Return views of the whole state. writable: to read a checkpoint into them; `load` must follow."""
         parts = []
         for name in own_names(self._store):
             if self._store.holds(0, name):
@@ -65,9 +65,9 @@ class EngineState:
         return parts
 
     def parts_of(self, weights: Mapping[str, StoredTensor], first_moment: npt.DTypeLike) -> list[StatePart]:
-        """As `parts` before the first update, each made when it is asked for: the store may have no memory.
+        """Return the parts before the first update, each created on request, since the store may have no memory.
 
-        weights: by name, in the types of the store. first_moment: the type of its plane.
+        weights: by name, in the types of the store. first_moment: its dtype.
         """
         found: dict[str, AnyTensor] = {}
         for name in own_names(self._store):
@@ -87,7 +87,7 @@ class EngineState:
         return StatePart(label, shape, self._store.held(plane, name)[0], view)
 
     def load(self, parts: Iterable[StatePart]) -> None:
-        """Take over parts that cover what `parts` gives, copying those that are other memory, and repack."""
+        """Load parts that cover all of `parts`; copy those in other memory, and repack."""
         given = {part.name: part for part in parts}
         own = self.parts(writable=True)
         missing = sorted(part.name for part in own if part.name not in given)
@@ -103,9 +103,9 @@ class EngineState:
 
 
 def weight_parts(store: _core.ParamStore, names: Sequence[str] | None = None) -> list[StatePart]:
-    """Writable views of the weights that this rank holds, to read a checkpoint into; store.repack() must follow.
+    """Return writable views of this rank's weights to read a checkpoint into; store.repack() must follow.
 
-    names: which; None: those that checkpoints have, which with adapters are theirs alone.
+    names: of the weights; None: those in checkpoints, which are only the adapters if there are any.
     """
     wanted = own_names(store) if names is None else names
     return [_weight_part(store, name, True) for name in wanted if store.holds(0, name)]

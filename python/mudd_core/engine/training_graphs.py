@@ -1,4 +1,4 @@
-"""The graphs that a rank trains with: how its part of a batch is cut into runs of a graph, and the step over them."""
+"""The training graphs of a rank: the split of its part of a batch into graph runs, and the step over them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
 
 class TrainingGraphs:
-    """Training graphs of a model under the config of a run.
+    """The training graphs of a model with the config of a run.
 
-    part: the rank's samples of a batch. runs: of a graph in a step. samples: sequences of a run. on_every_rank: as many
-    of these as the rank with the fewest has. first, stride: of its first run, and from one to the next (0: as many as
-    a run has).
+    part: the rank's samples of a batch. runs: graph runs in a step. samples: sequences of a run. on_every_rank: the
+    smallest `samples` of all ranks. first: sample of its first run; stride: from one run to the next (0: `samples`).
     """
 
     def __init__(self, config: Config, model: Model) -> None:
@@ -52,9 +51,9 @@ class TrainingGraphs:
             )
 
     def plan(self, optional: tuple[str, ...] = (), *, check_finite: bool = False) -> Planned:
-        """The graph with these inputs beside inputs and targets, in memory that the ranks of a node share."""
+        """Plan the graph with these optional inputs, in memory that the ranks of a node share."""
         train, store = self._config.train, self._model.store
-        # A later engine of the model may have chosen others.
+        # A later engine of the model may have selected other parameters.
         self._model.train_only(choose_trained(self._model.store, self._config.trained))
         shared = self.comm.world > 1 and not check_finite
         store.share_packs(shared)
@@ -66,7 +65,7 @@ class TrainingGraphs:
         )
         if self._cut:
             options["cut_gradients"] = True
-        if shared and self.comm.nodes > 1:  # nodes exchange the gradients of whole tables
+        if shared and self.comm.nodes > 1:  # nodes exchange gradients of whole tables
             options["gradient_rows"] = False
         planned = self._model.plan(
             "train",
@@ -85,7 +84,7 @@ class TrainingGraphs:
         groups: list[ParameterGroup],
         moment_planes: list[int] | None = None,
     ) -> _core.TrainStep:
-        """The core's step over a planned graph. groups: of the optimizer; moment_planes: those of another step."""
+        """Return the core's step over a planned graph. groups: of the optimizer; moment_planes: of another step."""
         optim, train = self._config.optim, self._config.train
         return _core.TrainStep(
             planned.executor,
@@ -107,18 +106,20 @@ class TrainingGraphs:
         )
 
     def first_row(self, run: int) -> int:
-        """The first sample of a graph run in the batch."""
+        """Return the first sample of a graph run in the batch."""
         return self.first + run * (self.stride or self.samples)
 
     def gradient_bytes(self, *, gradient_rows: bool) -> int:
-        """Bytes of gradients in a training step that keeps those of tables by rows, or whole; for a plan."""
+        """Return the bytes of gradients in a training step, with embedding gradients stored by rows or whole; for a
+        plan.
+        """
         planned = self._counted(self.samples, runs_per_step=self.runs, gradient_rows=gradient_rows)
         return int(planned.executor.gradient_bytes)
 
     def packed_bytes(self, samples: int) -> int:
-        """Bytes of packed copies that a node keeps where another rank runs so many samples at once; for a plan.
+        """Return the bytes of a node's packed copies if another rank runs `samples` samples at once; for a plan.
 
-        A graph of few rows keeps copies that one of many rows packs when it uses them.
+        A graph with few rows keeps packed copies; a graph with many rows packs on use.
         """
         self._counted(samples)
         return int(self._model.store.packed_bytes)

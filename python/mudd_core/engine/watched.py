@@ -1,6 +1,6 @@
-"""The values inside a model by name, and evaluation at once on arrays while a patch replaces some of them.
+"""The values inside a model by name, and immediate evaluation while patches replace some of them.
 
-The planned graphs know nothing of it. Values, losses and logits have their bits where nothing is replaced.
+The planned graphs are not involved. Without a replacement, values, losses and logits have the same bits as theirs.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from mudd_core.graph.recording import Recorder, Value, recorded, running, taped
 from mudd_core.graph.watching import Patch, Watcher
 from mudd_core.models import Batch, Hidden, model_function
 
-LOGITS = "logits"  # [B, T, V]: of Hidden, no model function makes them
+LOGITS = "logits"  # [B, T, V]: computed by Hidden, not by the model function
 _LISTED = "model.names() lists all"
-# Two shapes of ids. An axis that grows as the samples do is B, one that grows as the length does is T.
+# Two shapes of ids. An axis that grows with the samples is B; one that grows with the length is T.
 _SHAPES = ((1, 1), (3, 2))
 _LETTERS = {(1, 3): "B", (1, 2): "T"}
 
 
 def value_names(config: ModelConfig) -> dict[str, str]:
-    """Name to shape of each value, such as "[B, T, 64]", in the order in which the model computes them."""
+    """Return the shape of each value by name, such as "[B, T, 64]", in the order of computation."""
     one, other = (_sown(config, shape) for shape in _SHAPES)
     return {name: _shape(one[name], other[name]) for name in one}
 
 
 def _sown(config: ModelConfig, shape: tuple[int, int]) -> Mapping[str, Value]:
-    store = _core.ParamStore()  # declares parameters, takes no memory
+    store = _core.ParamStore()  # declares parameters without allocating
     recorder = Recorder(store, training=False, samples=shape[0], shards=1, capture=["*"])
     with running(recorder):
         hidden = model_function(config)(config, Batch(recorder.input("inputs", shape)), None)
@@ -52,7 +52,9 @@ def _shape(one: Value, other: Value) -> str:
 
 
 def chosen_values(patterns: list[str], names: list[str], place: str) -> list[str]:
-    """The names that the patterns choose; UserError with the nearest names for a pattern that chooses none."""
+    """Return the names that match the patterns; raise UserError with the nearest names for a pattern without a
+    match.
+    """
     return choose_names(patterns, names, place, what="the names of values", listed=_LISTED)
 
 
@@ -60,10 +62,10 @@ Patches = Mapping[str, Patch]
 
 
 class Patching:
-    """`with` it: functions replace values of a model in evaluation. Those of an inner one win over an outer one's."""
+    """A context manager in which functions replace values in evaluation. Inner patches override outer ones."""
 
     def __init__(self, functions: Mapping[str, Patch], names: list[str], in_force: list[Patches]) -> None:
-        """functions: by pattern. names: of all values. in_force: the model's patches, the innermost last."""
+        """Check the patterns. functions: by pattern; names: of all values; in_force: active patches, innermost last."""
         if not isinstance(functions, Mapping):
             kind = type(functions).__name__
             raise TypeError(f"[patch] functions: expected a dict of names to functions, got {kind}")
@@ -98,7 +100,7 @@ def watched(
     shards: int = 1,
     config: ModelConfig | None = None,
 ) -> Iterator[Hidden]:
-    """Inside: ops run in the scope of the watcher; the final states of the arrays of a batch."""
+    """Yield the final states of a batch; ops inside the block run in the scope of the watcher."""
     config = config or model.config
     cuts = scopes.shards(len(arrays["inputs"]), shards)
     with running(watcher), cuts, scopes.precision(model.precision):
@@ -108,7 +110,7 @@ def watched(
 def patched_logits(
     model: BareModel, patches: Patches, arrays: Mapping[str, Array], config: ModelConfig | None = None
 ) -> Array:
-    """Logits [B, T, V] under patches."""
+    """Return logits [B, T, V] under patches."""
     with watched(model, Watcher(model.store, patches=patches), arrays, config=config) as hidden:
         return taped(nn.sow(LOGITS, hidden.logits())).data
 
@@ -116,13 +118,13 @@ def patched_logits(
 def patched_loss(
     model: BareModel, patches: Patches, arrays: Mapping[str, Array], shards: int
 ) -> tuple[float, float]:
-    """(summed nats with the auxiliary ones, counted targets) of a batch under patches."""
+    """Return (summed nats with auxiliary losses, counted targets) of a batch under patches."""
     with watched(model, Watcher(model.store, patches=patches), arrays, shards) as hidden:
         return loss_and_count(hidden, patches, arrays["targets"], shards)
 
 
 def loss_and_count(hidden: Hidden, patches: Patches, targets: Array, shards: int = 1) -> tuple[float, float]:
-    """(summed nats with the auxiliary ones, counted targets) of final states."""
+    """Return (summed nats with auxiliary losses, counted targets) of final states."""
     nats, count, _ = _sums(hidden, patches, targets, shards)
     aux = tree_sum(taped(hidden.aux.loss(targets)).data) if hidden.aux else 0.0
     return tree_sum(nats) + aux, tree_sum(count)
@@ -131,7 +133,7 @@ def loss_and_count(hidden: Hidden, patches: Patches, targets: Array, shards: int
 def patched_evaluation(
     model: BareModel, patches: Patches, batch: Mapping[str, Array]
 ) -> tuple[float, int, int]:
-    """Summed nats, counted and guessed targets under patches, as Model.evaluate gives them."""
+    """Return summed nats, counted and guessed targets under patches, as Model.evaluate does."""
     size, shards = piece_size(model.config, len(batch["inputs"]), model.evaluated_at_once)
     loss, count, guessed = 0.0, 0, 0
     for piece in pieces(batch, size):
@@ -145,7 +147,7 @@ def patched_evaluation(
 
 
 def _sums(hidden: Hidden, patches: Patches, targets: Array, shards: int) -> tuple[Array, Array, Array]:
-    """(nats, counted targets of each shard, guessed targets of each sample) as Hidden.loss gives them."""
+    """Return (nats and counted targets of each shard, guessed targets of each sample), as Hidden.loss does."""
     if LOGITS not in patches:
         nats, count, guessed = (taped(one).data for one in hidden.loss(targets))
         return nats, count, guessed
@@ -166,10 +168,11 @@ def patched_tokens(
     sample: Callable[[Array, int], int],
     ring: int,
 ) -> Iterator[int]:
-    """Up to `count` tokens after the prompt [T] under patches: each from the logits of all tokens, without a cache.
+    """Yield up to `count` tokens after the prompt [T] under patches: each from the logits of all tokens, without a
+    cache.
 
-    sample: the next token of a row of logits [V] and its position. ring: of Generator; ValueError if not 0. As with a
-    cache, no expert drops a token.
+    sample: returns the next token from logits [V] and a position. ring: of Generator; raise ValueError unless 0. As
+    with a cache, no expert drops a token.
     """
     if ring:
         raise ValueError("[generate] window: expected stop while a patch is in force, got ring")

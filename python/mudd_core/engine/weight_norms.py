@@ -1,4 +1,4 @@
-"""Squares of weights, summed by units that no two ranks share: a norm has the same bits in any world."""
+"""Sums of squared weights by units that are never split across ranks: norms have the same bits in any world size."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from mudd_core.base.types import Array
 from mudd_core.checkpoint import StatePart, dtypes
 from mudd_core.config.mesh_fit import UNIT
 
-Squares = list[tuple[str, int, float]]  # of each part: name, first element, sum of squares
+Squares = list[tuple[str, int, float]]  # for each part: name, first element, sum of squares
 
 
 def squares_of(parts: Iterable[StatePart]) -> Squares:
-    """Of parts of weights, those that this rank holds."""
+    """Return the squares of this rank's parts of the weights."""
     return [(part.name, part.begin, _squares(part.array)) for part in parts if part.array.size]
 
 
 def norms_of(found: list[Squares]) -> dict[str, float]:
-    """The norm of each weight by name, from what the ranks have found; a part that several hold counts once."""
+    """Return the norm of each weight by name from the squares of all ranks; a replicated part is used once."""
     sums: dict[str, dict[int, float]] = {}
     for name, begin, squares in (one for squares_of_rank in found for one in squares_of_rank):
         sums.setdefault(name, {})[begin] = squares
@@ -28,7 +28,7 @@ def norms_of(found: list[Squares]) -> dict[str, float]:
 
 
 def _squares(values: Array) -> float:
-    """The sum of squares: float32 inside a unit, exact over the units."""
+    """Return the sum of squares: float32 inside a unit, exact over the units."""
     flat = dtypes.as_float32(values).reshape(-1)
     units, rest = np.split(flat, [flat.size // UNIT * UNIT])
     rows = units.reshape(-1, UNIT)
