@@ -1,4 +1,4 @@
-"""From text to batches: corpus, tokenizer, token cache, batches."""
+"""Prepare training data: corpora, tokenizers, token caches and batches."""
 
 from __future__ import annotations
 

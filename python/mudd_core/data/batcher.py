@@ -1,4 +1,4 @@
-"""Batches of a token cache, by global sample index."""
+"""Batches from a token cache, addressed by the global sample index."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ Int32 = npt.NDArray[np.int32]
 
 
 class Batcher:
-    """Sequences of a split by global sample index; see cpp/mudd/data/batcher.h for the order.
+    """Sequences of a split by global sample index; cpp/mudd/data/batcher.h defines their order.
 
-    train: sample numbers run on for ever, `rows` of them in an epoch. valid: samples 0 .. rows - 1
-    predict every token after the first once; samples behind them are padding only. UserError if the split is
-    too short for that.
+    train: the sample index is unbounded, and `rows` samples are one epoch. valid: samples 0 .. rows - 1 predict every
+    token after the first once; later samples are padding only. Raise UserError if the split is too short.
     """
 
     def __init__(
@@ -55,33 +54,33 @@ class Batcher:
 
     @property
     def rows(self) -> int:
-        """Sequences in an epoch (train), or in all (valid)."""
+        """The number of sequences in an epoch (train) or in the whole split (valid)."""
         return int(self.core.rows)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What the rows have beside inputs and targets: nothing."""
+        """Names of further arrays, which this source does not have."""
         return ()
 
     def batches(self, epochs: int) -> int:
-        """Whole batches in so many epochs."""
+        """Return the number of whole batches in `epochs` epochs."""
         return epochs * self.rows // self._batch_size
 
     def fill(self, first_sample: int, inputs: Int32, targets: Int32) -> int:
-        """Fills int32 arrays (samples, seq_len) from `first_sample` on; returns how many targets count."""
+        """Fill int32 arrays [samples, seq_len] starting at `first_sample`; return the number of targets with a loss."""
         try:
             return int(self.core.fill(first_sample, inputs, targets))
         except FormatError as e:
             raise FormatError(e.file, e.offset, f"{e.reason}; {way_out(self._cache.path)}") from None
 
     def batch(self, first_sample: int, n_samples: int) -> tuple[Int32, Int32]:
-        """New (inputs, targets) arrays of `n_samples` samples from `first_sample` on."""
+        """Return new arrays (inputs, targets) of `n_samples` samples starting at `first_sample`."""
         inputs = np.empty((n_samples, self.seq_len), np.int32)
         targets = np.empty((n_samples, self.seq_len), np.int32)
         self.fill(first_sample, inputs, targets)
         return inputs, targets
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
-        """The same by name."""
+        """Return the arrays of `batch` by name."""
         inputs, targets = self.batch(first_sample, n_samples)
         return {"inputs": inputs, "targets": targets}

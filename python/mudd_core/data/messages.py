@@ -1,4 +1,4 @@
-"""Messages between a run and the processes that tokenize for it: a JSON head and arrays, through a pipe."""
+"""Messages between a run and its tokenizer processes: a JSON header and arrays, sent through a pipe."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import numpy.typing as npt
 from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Array
 
-# How a document becomes ids. plain: the ids alone. end: the ids, eos. ends: bos, the ids, eos. template: as the
-# tokenizer's own template has it. ids: the documents are int64 ids already.
+# The ways to turn a document into ids. plain: the ids alone. end: the ids, then EOS. ends: BOS, the ids, EOS. template:
+# as the tokenizer's post-processing template defines. ids: the documents are int64 ids already.
 Frame: TypeAlias = Literal["plain", "end", "ends", "template", "ids"]
 
 
 class Head(TypedDict, total=False):
-    """The members of all messages: of the recipe, of a job, of its answer, of an error."""
+    """The keys of all message headers: of a recipe, a job, an answer and an error."""
 
     files: list[str]
     named: str
@@ -60,7 +60,7 @@ Message: TypeAlias = "tuple[Head, list[Array]]"
 
 
 def send(pipe: IO[bytes], head: Head, arrays: Sequence[Array] = ()) -> None:
-    """Write a message whole."""
+    """Write one complete message."""
     shapes = [[array.dtype.str, *array.shape] for array in arrays]
     text = json.dumps([dict(head), shapes]).encode()
     pipe.write(len(text).to_bytes(4, "little") + text)
@@ -70,7 +70,7 @@ def send(pipe: IO[bytes], head: Head, arrays: Sequence[Array] = ()) -> None:
 
 
 def receive(pipe: IO[bytes]) -> Message | None:
-    """The next message; None where the other side is gone, within a message too."""
+    """Return the next message; None if the other side has closed the pipe, even in the middle of a message."""
     size = pipe.read(4)
     if len(size) < 4:
         return None
@@ -89,13 +89,13 @@ def receive(pipe: IO[bytes]) -> Message | None:
 
 
 def joined(rows: Sequence[Array], dtype: npt.DTypeLike) -> list[Array]:
-    """Return the lengths of rows and all their values in one array."""
+    """Return the lengths of the arrays and all their values in one array."""
     lengths = np.array([row.size for row in rows], np.int64)
     return [lengths, np.concatenate([np.empty(0, dtype), *rows])]
 
 
 def fault_of(error: BaseException) -> Head:
-    """Return an error as the head of an answer, from which the run raises it again."""
+    """Return the header that carries an error to the run, which raises it again."""
     if isinstance(error, FormatError):
         return {"error": "format", "path": error.file, "offset": error.offset, "text": error.reason}
     if isinstance(error, UserError):
@@ -107,7 +107,7 @@ def fault_of(error: BaseException) -> Head:
 
 
 def error_of(head: Head, failed: str) -> Exception:
-    """Return the error of an answer. failed: the work of the process, for an error that is not expected there."""
+    """Return the exception that an answer describes. failed: the text for an error that is not expected here."""
     if head["error"] == "format":
         return FormatError(head["path"], head["offset"], head["text"])
     if head["error"] == "user":
@@ -116,14 +116,14 @@ def error_of(head: Head, failed: str) -> Exception:
 
 
 def answer_parent(serve: Callable[[BinaryIO, BinaryIO], None], ignored: Iterable[int]) -> None:
-    """Serve through standard input and output until the parent is gone.
+    """Answer messages on standard input and output until the parent process ends.
 
-    ignored: signals for the parent, which ends this process.
+    ignored: signals that only the parent handles; it then ends this process.
     """
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # output of a library is no answer
+    os.dup2(2, 1)  # a library must not print into the answers
     try:
         serve(sys.stdin.buffer, out)
     except BrokenPipeError:

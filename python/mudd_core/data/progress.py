@@ -1,4 +1,4 @@
-"""Progress of work on data: one line rewritten on a terminal, one line in all elsewhere."""
+"""Progress of work on data: one rewritten line on a terminal, one printed line elsewhere."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TextIO
 from mudd_core.base.errors import StopRequestedError
 from mudd_core.base.surroundings import notes_stream
 
-_WIPE = "\r\x1b[K"  # to the beginning of the line, which is cleared
+_WIPE = "\r\x1b[K"  # go to the start of the line and clear it
 
 
 class ConsoleProgress:
-    """Called with (phase, done, total); writes to `stream` (standard error, in a notebook the output).
+    """A progress display, called with (phase, done, total). It writes to `stream`: standard error, or a notebook's
+    output.
 
-    A terminal has one line, rewritten, and removed at the end of each phase. Elsewhere one line is written: `what`, or
-    the first phase without it. A call with a total of 0 is a note, which stays in both.
+    On a terminal it rewrites one line, and removes it at the end of each phase. Elsewhere it prints one line: `what`,
+    or the first phase if `what` is empty. A call with a total of 0 prints a note, which stays in both cases.
     """
 
     def __init__(self, stream: TextIO | None = None, what: str = "") -> None:
@@ -56,7 +57,7 @@ class ConsoleProgress:
         self._stream.flush()
 
     def close(self, text: str = "") -> None:
-        """End the work: remove the rewritten line, and write a last one where there is something to say."""
+        """Remove the rewritten line, and print `text` as the last line if it is not empty."""
         self._wipe()
         if text:
             self._line(text)
@@ -64,7 +65,7 @@ class ConsoleProgress:
 
 
 def end_on_request(phase: str) -> None:
-    """StopRequestedError if a stop was requested (signals.py) while a cache is built."""
+    """Raise StopRequestedError if a stop was requested (signals.py) while a cache is built."""
     from mudd_core import _core
 
     if _core.stop_requested():

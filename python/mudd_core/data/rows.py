@@ -1,6 +1,6 @@
-"""The interface of a pipeline: what a start says about its data, and the rows of ids that a pipeline returns.
+"""The interface of a data pipeline, and of the sequences of ids that it returns.
 
-Each row is a pure function of its number. The module of a pipeline has one object of the class Pipeline, PIPELINE.
+Each sequence is a pure function of its index. The module of a pipeline defines one Pipeline object, PIPELINE.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ from mudd_core.data.tokenizers.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from mudd_core import _core
 
-PARTS = ("positions", "segments", "key_mask")  # that a pipeline may give beside inputs and targets
+PARTS = (
+    "positions",
+    "segments",
+    "key_mask",
+)  # arrays that a pipeline may return in addition to inputs and targets
 
 
 class CursorMembers(TypedDict, total=False):
-    """The place of a stream in its data; config/pipelines.py says which members a pipeline has."""
+    """The position of a stream in its data. config/pipelines.py lists the keys that each pipeline uses."""
 
     turn: int
     places: list[int]
@@ -41,7 +45,7 @@ class CursorMembers(TypedDict, total=False):
 
 
 class Cursor(CursorMembers):
-    """The place of a batch, as a checkpoint keeps it."""
+    """The position of a batch, as a checkpoint stores it."""
 
     version: int
     pipeline: str
@@ -50,7 +54,9 @@ class Cursor(CursorMembers):
 
 @dataclass(frozen=True)
 class RowShape:
-    """What decides the rows of a run besides its data: ids of a row, rows of a batch, seed of the order."""
+    """The settings besides the data that decide a run's sequences: tokens a sequence, sequences a batch, seed of the
+    order.
+    """
 
     seq_len: int
     batch_size: int
@@ -58,68 +64,75 @@ class RowShape:
 
 
 class Rows(Protocol):
-    """Rows of a split by global sample number, from 0. Training goes on for ever; validation ends with `rows`."""
+    """Sequences of a split by global sample index, from 0. Training never ends; validation ends after `rows`
+    sequences.
+    """
 
     @property
     def core(self) -> _core.BatchSource | None:
-        """The source of the core (cpp/mudd/data/batch_source.h); None if `arrays` makes the rows in Python."""
+        """The C++ source (cpp/mudd/data/batch_source.h), or None if `arrays` computes the sequences in Python."""
 
     @property
     def rows(self) -> int:
-        """Rows of an epoch, 0 where only its end tells; for validation in all."""
+        """The number of sequences in a training epoch (0 if only its end shows it), or in the validation split."""
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Names of what the rows have beside inputs and targets, in the order of PARTS."""
+        """Names of the arrays in addition to inputs and targets, in the order of PARTS."""
 
     def batches(self, epochs: int) -> int | None:
-        """Whole batches in so many epochs of training; None where only their end tells."""
+        """Return the number of whole batches in `epochs` training epochs; None if only the end of the data shows it."""
 
     def arrays(self, first_sample: int, n_samples: int) -> Mapping[str, Int32]:
-        """New arrays [n_samples, T] by name. A target of -1 does not count; validation ends with rows of these."""
+        """Return new arrays [n_samples, T] by name.
+
+        A target of -1 has no loss. Samples after the end of validation have only such targets.
+        """
 
 
 @runtime_checkable
 class Cursored(Protocol):
-    """Rows that keep their place in a checkpoint, so that a run that goes on finds it at once."""
+    """Sequences whose position is saved in a checkpoint, so that a resumed run finds it without reading from the
+    start.
+    """
 
     def cursor(self, batch: int) -> Cursor | None:
-        """Members of JSON: the place of this batch, or of one before it."""
+        """Return the position of this batch or of an earlier one, as JSON values."""
 
     def go_on(self, cursor: object) -> None:
-        """Take a place out of a checkpoint; what cannot be used is passed over."""
+        """Continue from a checkpoint's position; a position that cannot be used is ignored."""
 
 
 @runtime_checkable
 class Tested(Protocol):
-    """Data that have rows for a test beside those for validation."""
+    """Data with a test split in addition to the validation split."""
 
     def test_rows(self, shape: RowShape) -> Rows:
-        """Those rows, as of the split `valid`; UserError if there are none or too few."""
+        """Return the test sequences in the form of the split `valid`; raise UserError if there are too few."""
 
 
 @runtime_checkable
 class Shown(Protocol):
-    """Data of which a start shows something."""
+    """Data that print lines when a run starts."""
 
     def shown(self) -> list[str]:
-        """Lines for the user when a run begins or goes on."""
+        """Return lines for the user when a run starts or resumes."""
 
 
 @runtime_checkable
 class Masked(Protocol):
-    """Data some of whose targets do not count."""
+    """Data with targets that have no loss."""
 
     @property
     def counted_share(self) -> float:
-        """Training targets that count over all of them."""
+        """The fraction of the training targets that contribute to the loss."""
 
 
 class Prepared(Protocol):
     """Data that are ready to be read.
 
-    fingerprint: names the content; a resumed run asks for it. seal: of everything that numbers of a run depend on, None
-    if unknown. tokenizer: None for data that are ids alone.
+    fingerprint: identifies the content; a resumed run compares it. seal: a hash of everything that the ids of a run
+    depend on, None if unknown. tokenizer: None if the data are ids alone.
     """
 
     @property
@@ -133,27 +146,27 @@ class Prepared(Protocol):
 
     @property
     def valid_bytes_per_target(self) -> float:
-        """Bytes of validation text over its targets; 0 where that is unknown, as with ids alone."""
+        """The average bytes of validation text for each target; 0 if unknown, as with ids alone."""
 
     @property
     def train_tokens(self) -> int:
-        """Ids of the training split; 0 where that is unknown or without end."""
+        """The number of ids in the training split; 0 if unknown or unlimited."""
 
     @property
     def documents(self) -> tuple[int, int]:
-        """Documents or records of training and of validation; zeros where they are not counted."""
+        """The numbers of documents or records in (training, validation); zeros if they are not counted."""
 
     def rows(self, split: Split, shape: RowShape) -> Rows:
-        """The rows of a split; UserError if it has too few."""
+        """Return the sequences of a split; raise UserError if it has too few."""
 
     def describe(self) -> list[str]:
-        """Lines for the user: what the data are."""
+        """Return lines for the user that describe the data."""
 
 
 def filled(
     core: _core.BatchSource, parts: tuple[str, ...], seq_len: int, first_sample: int, n_samples: int
 ) -> dict[str, Int32]:
-    """New arrays by name from a source of the core."""
+    """Return new arrays by name, filled by a C++ source."""
     names = ("inputs", "targets", *parts)
     arrays: dict[str, Int32] = {name: np.empty((n_samples, seq_len), np.int32) for name in names}
     core.fill(first_sample, arrays["inputs"], arrays["targets"], {name: arrays[name] for name in parts})
@@ -162,10 +175,10 @@ def filled(
 
 @dataclass(frozen=True)
 class Preparation:
-    """What a start says about its data.
+    """The parameters of a start for the preparation of its data.
 
-    fingerprint: of the data that a run was started with. progress: called with (phase, done, total); None is the
-    terminal. before_build: called before text is read for a new cache; it may raise.
+    fingerprint: the fingerprint of the data that the run was started with. progress: called with (phase, done, total);
+    None prints to the terminal. before_build: called before text is read for a new cache; it may raise.
     """
 
     fingerprint: str | None = None
@@ -179,10 +192,10 @@ def _no_note(config: Config, shape: RowShape) -> str:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One pipeline; settings see its PipelineSpec of the same name.
+    """One data pipeline. Its settings are in the PipelineSpec of the same name.
 
-    parts: what its rows have beside inputs and targets, in the order of data.rows.PARTS. prepare: gives the data of a
-    config. plan_note: a line of a plan on the files that a start writes to the cache folder; empty if it writes none.
+    parts: names of the arrays in addition to inputs and targets, in the order of PARTS. prepare: returns the data of a
+    config. plan_note: returns a line about the files that a start writes to the cache folder; empty if there are none.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Whether the data of a config are there and are text: what a start would find out, without fetching them."""
+"""A check that the data of a config exist and are text, without fetching them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _READ_BYTES = 256 << 20
 
 
 def check_sources(config: Config) -> None:
-    """UserError where data.path or data.eval_path names nothing, or a URL that cannot be reached."""
+    """Raise UserError if data.path or data.eval_path names nothing, or a URL that cannot be reached."""
     data = config.data
     names: tuple[Literal["path"], Literal["eval_path"]] = ("path", "eval_path")
     for name in names:
@@ -36,7 +36,7 @@ def check_sources(config: Config) -> None:
 
 
 def _read_text(listing: Listing) -> None:
-    """UserError where a start would refuse the text. All of it is read, up to _READ_BYTES."""
+    """Raise UserError if a start would reject the text. At most _READ_BYTES bytes are read."""
     if sum(file.size for file in listing.files) <= _READ_BYTES:
         scan_listing(listing)
     elif listing.kind == "file":
@@ -44,7 +44,7 @@ def _read_text(listing: Listing) -> None:
 
 
 def _read_first(files: tuple[Path, ...], settings: DataConfig) -> None:
-    """UserError or FormatError where the first document of the files cannot be read."""
+    """Raise UserError or FormatError if the first document of the files cannot be read."""
     one = format_of(files[0], settings.format)
     if spec_of(settings.pipeline).conversations:
         require_conversation(files[0], one, settings.column)

@@ -1,4 +1,4 @@
-"""Small generated texts: tests need no download. Same arguments, same text, on any machine."""
+"""Small generated documents, so that tests need no download. Equal arguments give equal text on any machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LINKS = ("and", "while", "because", "until")
 
 
 class _Draws:
-    """Whole numbers from SHA-256 of a running count."""
+    """A generator of integers from SHA-256 of a counter."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -37,7 +37,7 @@ class _Draws:
 
 
 def text(n_bytes: int, seed: int = 0) -> str:
-    """At least `n_bytes` bytes of plain sentences, in paragraphs; learnable, and not a repetition."""
+    """Return at least `n_bytes` bytes of plain sentences in paragraphs. They are learnable, but do not repeat."""
     draws = _Draws(seed)
     lines: list[str] = []
     size = 0
@@ -57,7 +57,7 @@ def _clause(draws: _Draws) -> str:
 
 
 def write_folder(folder: Path, n_documents: int, bytes_each: int, seed: int = 0) -> Path:
-    """A folder of `n_documents` text files of about `bytes_each` bytes; returns it."""
+    """Write `n_documents` text files of about `bytes_each` bytes each to a folder; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for i in range(n_documents):
         (folder / f"part-{i:04d}.txt").write_text(text(bytes_each, seed * 1_000_003 + i), encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Chat data: conversations, the text that a template makes of them, and which of its tokens count."""
+"""Chat data: conversations, the text that a template renders from them, and the loss mask of its tokens."""

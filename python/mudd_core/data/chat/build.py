@@ -1,4 +1,4 @@
-"""From files of conversations to tokenized examples, one after the other, and the count of refused ones by kind."""
+"""Tokenize the conversations of files one after another, and count the rejected ones by kind."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.sources.splits import Sources
 from mudd_core.data.tokenizers.tokenizer import Tokenizer, WithPlaces
 
-_LONGEST = 240  # characters of a text in a message
-_BEFORE = 60  # of them in front of the first difference
-_AT_ONCE = 64  # texts that are tokenized in one call
-_CHARACTERS_AT_ONCE = 1 << 20  # of them: ids and places of a character take some 300 bytes
-_TRIED = 20  # conversations after which a template that makes all of them too large is refused
+_LONGEST = 240  # characters of a rendered text in a message
+_BEFORE = 60  # characters of these before the first difference
+_AT_ONCE = 64  # conversations that are tokenized in one call
+_CHARACTERS_AT_ONCE = 1 << 20  # in one call: the ids and offsets of a character use some 300 bytes
+_TRIED = 20  # conversations after which a template that makes all of them too large is rejected
 _PARSED = "tool calls have arguments as JSON text; they are read as objects"
 _CHANGED = "earlier answers are changed by the template when later turns follow; they are not trained on"
 _LONG = "conversations are far longer than train.seq_len and are dropped (data.too_long)"
@@ -44,24 +44,26 @@ _Rendered = tuple[RenderedChat, int, str, bytes, bool]
 
 @dataclass
 class Faults:
-    """The refused examples of a data set. counts: by kind. first: of each kind, its number and the words about it."""
+    """The rejected examples of a data set. counts: by kind. first: the message about the first example of each kind."""
 
     counts: dict[str, int] = field(default_factory=dict)
     first: dict[str, str] = field(default_factory=dict)
 
     def add(self, example: str, error: RefusedError) -> None:
-        """Count one. example: its number and file."""
+        """Count one rejected example. example: its index and file, for messages."""
         self.counts[error.kind] = self.counts.get(error.kind, 0) + 1
         self.first.setdefault(
             error.kind, "\n".join([f"{example}: {error.reason}", *shown_texts(error.texts)])
         )
 
     def text(self) -> str:
-        """How many of each kind; empty without any."""
+        """Return the count of each kind; an empty string if there are none."""
         return ", ".join(f"{count:,} with {kind}" for kind, count in self.counts.items())
 
     def require_none(self, total: int) -> None:
-        """UserError with the first of each kind and the way out. total: examples in all."""
+        """Raise UserError with the first example of each kind and a remedy, if any was rejected. total: all
+        examples.
+        """
         if not self.counts:
             return
         refused = sum(self.counts.values())
@@ -73,7 +75,7 @@ class Faults:
         )
 
     def _hint(self) -> str:
-        """What else may be done about some kinds."""
+        """Return remedies for some kinds."""
         hints = []
         if {CHANGES, CHANGES_EARLIER} & self.counts.keys():
             ways = "a template with {% generation %} marks (data.template=FILE)"
@@ -86,7 +88,7 @@ class Faults:
 
 
 def shown_texts(texts: list[str]) -> list[str]:
-    """Lines that show texts: two from a little before their first difference, one from its beginning."""
+    """Return lines that show one text from its start, or two texts from shortly before their first difference."""
     if len(texts) < 2:
         return [f"  text    {_cut(one, 0)}" for one in texts]
     same = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
@@ -103,7 +105,7 @@ def _cut(text: str, first: int) -> str:
 
 @dataclass
 class Build:
-    """Reads all examples of the files. faults: those that were refused, complete after the last entry."""
+    """A reader of all examples of the files. faults: the rejected ones, complete after the last entry."""
 
     settings: DataConfig
     found: Sources
@@ -120,7 +122,9 @@ class Build:
         self.bad = BadRecords(self.settings.bad_records == "drop")
 
     def entries(self) -> Iterator[Entry]:
-        """The examples in the order of the files. UserError at the end where some are refused and not to be dropped."""
+        """Yield the examples in the order of the files. Raise UserError at the end if rejected ones must not be
+        dropped.
+        """
         renderer = Renderer(self.template, self.settings.loss_on, self.longest)
         try:
             ready = self._rendered(renderer)
@@ -133,7 +137,9 @@ class Build:
             self.faults.require_none(self.total)
 
     def _rendered(self, renderer: Renderer) -> Iterator[_Rendered]:
-        """Text, number, words about its place, digest of each conversation, and whether its file is for validation."""
+        """Yield each rendered conversation with its index, its place for messages, its digest, and whether it is for
+        validation.
+        """
         column = messages_column(self.settings.column)
         files = [
             (file, held) for held, some in enumerate((self.found.train, self.found.valid)) for file in some
@@ -149,7 +155,7 @@ class Build:
                     chat = conversation_of(record, column)
                     digest = chat.digest()
                     rendered = renderer.render(chat, place)
-                    require_spans(rendered)  # a text of a megabyte takes seconds to tokenize
+                    require_spans(rendered)  # before tokenizing, which takes seconds for a megabyte
                     self.counts[_PARSED] += chat.parsed
                     self.counts[_CHANGED] += rendered.changed
                     yield rendered, number, place, digest, bool(held)
@@ -164,7 +170,9 @@ class Build:
         self.progress("rendering conversations", len(files), len(files))
 
     def _require_some(self, error: RefusedError) -> None:
-        """Raise UserError if the template makes each of the first conversations too large: all would take minutes."""
+        """Raise UserError if each of the first conversations becomes too large: reading all of them would take
+        minutes.
+        """
         large = self.counts[_LONG] + self.faults.counts.get(TOO_MUCH_MEMORY, 0) + 1
         if error.kind in (TOO_LONG, TOO_MUCH_MEMORY) and large == self.total == _TRIED:
             raise UserError(
@@ -173,7 +181,7 @@ class Build:
             )
 
     def notes(self) -> list[str]:
-        """Return lines about what was read otherwise than it is written, or not trained on."""
+        """Return lines about the conversations that were changed on reading, or not trained on."""
         return [f"{count:,} {what}" for what, count in self.counts.items() if count]
 
     def _tokenized(self, group: list[_Rendered]) -> Iterator[Entry]:
@@ -191,7 +199,9 @@ class Build:
 
 
 def _groups(ready: Iterator[_Rendered]) -> Iterator[list[_Rendered]]:
-    """Yield what is tokenized in one call: few texts if they are long, since all of their places are in memory."""
+    """Yield the conversations for one tokenizer call: fewer if they are long, since the offsets of all are in
+    memory.
+    """
     group: list[_Rendered] = []
     characters = 0
     for one in ready:
@@ -208,16 +218,16 @@ def _groups(ready: Iterator[_Rendered]) -> Iterator[list[_Rendered]]:
 
 
 def _of_another_layout(place: str, error: NoLayoutError) -> UserError:
-    """The error of a file whose first record has no known members: the others are taken to be like it."""
+    """Return the error for a file whose first record has no known keys; the other records probably have none either."""
     return UserError(f"[data.column] {place}: {error}")
 
 
 def require_conversation(path: Path, one: Format, column: str) -> None:
-    """UserError or FormatError where the first record of a file is no conversation. column: as data.column."""
+    """Raise UserError or FormatError if the first record of a file is no conversation. column: as data.column."""
     if (record := next(records(path, one, filled=False), None)) is not None:
         try:
             conversation_of(record, messages_column(column))
         except NoLayoutError as error:
             raise _of_another_layout(f"example 1 of {path.name}", error) from None
-        except RefusedError:  # counted where all are read
+        except RefusedError:  # is counted when all records are read
             return

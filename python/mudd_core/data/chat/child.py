@@ -1,7 +1,7 @@
-"""Child process of renderer.py: renders conversations by a chat template and says which characters count.
+"""The child process of renderer.py: render conversations by a chat template and compute their loss masks.
 
-Run as a script, without mudd_core: `<python> -I -S child.py <memory limit> <seconds> <sys.path...>`. The first line of
-stdin is the template, each further one a conversation; each is answered by a line of stdout, all of them JSON.
+Run it as a script, without mudd_core: `<python> -I -S child.py <memory limit> <seconds> <sys.path...>`. The first line
+of stdin is the template, and each further line a conversation. A line of stdout answers each; all lines are JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING or __name__ != "__main__":
         require_calls,
         require_parts,
     )
-else:  # a script without mudd_core
+else:  # this script runs without mudd_core
     sys.path.insert(0, str(Path(__file__).parent))
     from counted import (
         REFUSES,
@@ -57,12 +57,16 @@ else:  # a script without mudd_core
 
     del sys.path[0]
 
-FIXED_DATE = (2024, 7, 26)  # for templates that ask for today's: a run has the same text on every day
-_OPEN, _CLOSE = "\ue0f0\ue0f1\ue0f0", "\ue0f1\ue0f0\ue0f1"  # private characters around what a mark holds
+FIXED_DATE = (
+    2024,
+    7,
+    26,
+)  # the date for templates that print today's, so that the text does not change from day to day
+_OPEN, _CLOSE = "\ue0f0\ue0f1\ue0f0", "\ue0f1\ue0f0\ue0f1"  # private-use characters around the body of a mark
 
 
 class Answer(TypedDict, total=False):
-    """A line of stdout: a rendered conversation, why it is refused, or what is wrong with the template (error)."""
+    """An output line: a rendered conversation, the reason for its rejection, or an error of the template."""
 
     error: str
     kind: str
@@ -75,7 +79,7 @@ class Answer(TypedDict, total=False):
 
 
 def without_marks(marked: str) -> Rendered:
-    """The text of a rendered template whose marks are the private characters, and where they were."""
+    """Return the rendered text without the private-use characters of the marks, and the spans between them."""
     parts, marks, size, first = [], [], 0, -1
     rest = marked
     while rest:
@@ -93,14 +97,16 @@ def without_marks(marked: str) -> Rendered:
 
 
 def compiled(source: str) -> Template:
-    """The template in Jinja's immutable sandbox, with what chat templates of Hugging Face expect there."""
+    """Return the template compiled in Jinja's immutable sandbox, with the functions that Hugging Face templates
+    expect.
+    """
     from jinja2 import nodes
     from jinja2.exceptions import TemplateError
     from jinja2.ext import Extension
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """The tag {% generation %}: its body between two private characters."""
+        """The tag {% generation %}, which puts its body between two private-use characters."""
 
         def parse(self, parser: Parser) -> CallBlock:
             line = next(parser.stream).lineno
@@ -139,9 +145,9 @@ def compiled(source: str) -> Template:
 def renderer(
     template: Template, variables: dict[str, Plain], tools: Plain = None, longest: int = 1 << 24
 ) -> Render:
-    """The function that renders by a template; RefusedError where the template refuses a conversation.
+    """Return a function that renders by a template; it raises RefusedError if the template rejects a conversation.
 
-    longest: most characters of a text.
+    longest: the maximum number of characters in a rendered conversation.
     """
 
     def render(messages: list[Message], asks: bool) -> Rendered:
@@ -182,7 +188,7 @@ def _answer(
 
 
 def has_marks(source: str) -> bool:
-    """Whether a template has generation marks."""
+    """Return whether a template has generation marks."""
     return re.search(r"{%-?\s*generation\s*-?%}", source) is not None
 
 
@@ -191,12 +197,12 @@ def _say(answer: Answer) -> None:
 
 
 def main() -> int:
-    """Answer until stdin ends. A conversation that takes too long ends the process by SIGPROF."""
+    """Answer lines until stdin ends. SIGPROF ends the process if a conversation takes too long."""
     memory, seconds = int(sys.argv[1]), float(sys.argv[2])
     sys.path[:] = sys.argv[3:]
     head = json.loads(sys.stdin.readline())
-    sources = [head["template"], head["tool_use"] or head["template"]]  # without tools, and with them
-    compiled("")  # loads what it needs, before the limits
+    sources = [head["template"], head["tool_use"] or head["template"]]  # without tools, and with tools
+    compiled("")  # load all modules before the limits apply
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,4 +1,4 @@
-"""Conversations out of the records of files: `messages`, `prompt` and `completion`, or Alpaca's three members."""
+"""Read conversations from the records of files: `messages`, `prompt` and `completion`, or Alpaca's three keys."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SHAREGPT = "as ShareGPT's; docs/data.md (chat data) has the lines that rename t
 
 
 class NoLayoutError(RefusedError):
-    """A record with the members of none of the layouts."""
+    """A record that has the keys of no known layout."""
 
     def __init__(self, record: JsonObject, column: str) -> None:
         super().__init__(
@@ -52,9 +52,10 @@ class NoLayoutError(RefusedError):
 class Conversation:
     """The turns of a conversation, and the tools that its template may describe.
 
-    untrained: numbers of the answers that the data exclude from the loss. parsed: tool calls whose arguments were JSON
-    text. variables: further ones of the template, such as enable_thinking. written: the turns as some templates need
-    them (DeepSeek's), with arguments as text and null for no content; empty if they do not differ.
+    untrained: indices of the answers that the data exclude from the loss. parsed: the number of tool calls whose
+    arguments were JSON text. variables: further variables of the template, such as enable_thinking. written: the turns
+    as some templates need them (DeepSeek's), with arguments as strings and null for no content; empty if they do not
+    differ.
     """
 
     messages: list[JsonObject]
@@ -65,7 +66,7 @@ class Conversation:
     written: list[JsonObject] = field(default_factory=list)
 
     def digest(self) -> bytes:
-        """SHA-256 of what it says; RefusedError for half a surrogate, which no text has."""
+        """Return SHA-256 of the content; raise RefusedError for half a surrogate pair, which is no valid text."""
         more = [[*self.untrained]] if self.untrained else []
         text = json.dumps(
             [self.messages, self.tools, *more, *([self.variables] if self.variables else [])],
@@ -79,14 +80,14 @@ class Conversation:
 
 
 def messages_column(column: str) -> str:
-    """The member that holds the messages, for data.column, whose default is that of plain texts."""
+    """Return the key of the messages for data.column, whose default is meant for plain text."""
     return "messages" if column == "text" else column
 
 
 def records(file: Path, one: Format, bad: BadRecords = FAIL, *, filled: bool = True) -> Iterator[JsonObject]:
-    """Yield the records of a file. filled: without nulls that a table filled in, for which jsonl is read twice.
+    """Yield the records of a file. Raise UserError for a format whose records are no objects.
 
-    UserError for a format whose records are no objects.
+    filled: remove the nulls that a table filled in; a jsonl file is then read twice.
     """
     if one.objects is None:
         raise UserError(
@@ -98,7 +99,10 @@ def records(file: Path, one: Format, bad: BadRecords = FAIL, *, filled: bool = T
 
 
 def conversation_of(record: JsonObject, column: str) -> Conversation:
-    """The conversation of a record; RefusedError where it is none, NoLayoutError without any known members."""
+    """Return the conversation of a record.
+
+    Raise RefusedError if it is not a conversation, and NoLayoutError if it has no known keys.
+    """
     if column in record:
         turns = _turns(record[column], column)
     elif all(name in record for name in _PAIR):
@@ -125,7 +129,7 @@ def conversation_of(record: JsonObject, column: str) -> Conversation:
 
 
 def _variables_of(record: JsonObject) -> JsonObject:
-    """Return the variables of the template in `chat_template_kwargs`, which trl reads too."""
+    """Return the template's variables from `chat_template_kwargs`, which trl reads too."""
     found = record.get(_VARIABLES)
     if found is None:
         return {}
@@ -138,7 +142,7 @@ def _variables_of(record: JsonObject) -> JsonObject:
 
 
 def _system_of(record: JsonObject, turns: list[JsonObject]) -> list[JsonObject]:
-    """Return the system turn of a record that has it next to its turns, if it does."""
+    """Return the system turn that a record has next to its turns, if any."""
     named = [name for name in _SYSTEM if record.get(name)]
     if not named:
         return []
@@ -152,7 +156,7 @@ def _system_of(record: JsonObject, turns: list[JsonObject]) -> list[JsonObject]:
 
 
 def _history_of(record: JsonObject) -> list[JsonObject]:
-    """Return the earlier turns in `history`: pairs of a question and an answer."""
+    """Return the earlier turns in `history`, which are pairs of a question and an answer."""
     history = record.get("history")
     if history is None or history == []:
         return []
@@ -166,7 +170,7 @@ def _history_of(record: JsonObject) -> list[JsonObject]:
 
 
 def _way_out(record: JsonObject) -> str:
-    """What to do with a record of another layout: by a member that holds turns, where there is one."""
+    """Return a remedy for a record of another layout; it names a key that contains turns, if there is one."""
     for name, value in record.items():
         if isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value):
             if all("role" in turn for turn in value if isinstance(turn, dict)):
@@ -177,7 +181,7 @@ def _way_out(record: JsonObject) -> str:
 
 
 def _turns(value: Json, name: str, role: str = "") -> list[JsonObject]:
-    """The messages in a member, without members that are null. role: of a text in place of messages."""
+    """Return the messages under a key, without keys whose value is null. role: the role of a plain string."""
     if isinstance(value, str) and role:
         return [{"role": role, "content": value}]
     if not isinstance(value, list) or not all(isinstance(turn, dict) for turn in value):
@@ -191,13 +195,13 @@ def _turns(value: Json, name: str, role: str = "") -> list[JsonObject]:
 
 
 def _with_thoughts(turn: JsonObject) -> JsonObject:
-    """The turn with its thoughts under the names that templates read, as transformers 5 gives them."""
+    """Return the turn with its thoughts under the names that templates read, as transformers 5 does."""
     found = next((turn[name] for name in _THOUGHTS if name in turn), None)
     return turn if found is None else {"thinking": found, **turn, "reasoning_content": found}
 
 
 def _alpaca(record: JsonObject) -> list[JsonObject]:
-    """The instruction, with the input behind an empty line where there is one, and the output."""
+    """Return the turns: the instruction, an empty line and the input if there is one, and the output."""
     asked, more, output = (record.get(name) or "" for name in _ALPACA)
     if not isinstance(asked, str) or not isinstance(more, str) or not isinstance(output, str):
         raise RefusedError("no conversation", f"expected texts in {', '.join(_ALPACA)}")
@@ -228,7 +232,9 @@ def _role_hint(turn: JsonObject) -> str:
 
 
 def _said(content: Json, place: str) -> str:
-    """The text of a turn's content: a text, or a list of parts. RefusedError for a part that is no text."""
+    """Return the text of a turn's content, a string or a list of parts; raise RefusedError for a part that is no
+    text.
+    """
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

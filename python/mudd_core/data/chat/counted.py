@@ -1,4 +1,4 @@
-"""The characters of a rendered conversation that count, and why a conversation cannot be trained on.
+"""Find the characters of a rendered conversation that contribute to the loss, or the reason to reject it.
 
 child.py imports this module in a process without mudd_core, so it uses the standard library alone.
 """
@@ -17,14 +17,14 @@ TOO_LONG = "too long a text"
 TOO_MUCH_MEMORY = "too much memory"
 REFUSES = "a text that the template refuses"
 CHANGES = "a turn that changes the text before it"
-CHANGES_EARLIER = "an earlier answer that later turns change"  # the last one has a mask
+CHANGES_EARLIER = "an earlier answer that later turns change"  # the last answer has a mask
 UNWRITTEN = "a tool call that the template does not write"
-_PROBE = "\ue0f2"  # an answer that no data set has
+_PROBE = "\ue0f2"  # an answer that no data set contains
 _SAID = ("thinking", "reasoning_content")
 
 
 class RefusedError(Exception):
-    """A conversation that cannot be trained on. texts: two that do not fit each other."""
+    """A conversation that cannot be trained on. texts: two texts that contradict each other."""
 
     def __init__(self, kind: str, reason: str, texts: Sequence[str] = ()) -> None:
         super().__init__(reason)
@@ -33,7 +33,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Rendered:
-    """A text, and the spans [first, end) of its characters that {% generation %} marks."""
+    """A rendered text, and the spans [first, end) of the characters that {% generation %} marks."""
 
     text: str
     marks: list[tuple[int, int]]
@@ -44,10 +44,10 @@ Render: TypeAlias = Callable[[list[Message], bool], Rendered]
 
 @dataclass(frozen=True)
 class Counted:
-    """The text of a conversation, and the spans of its characters that count.
+    """The rendered text of a conversation, and the spans of its characters that contribute to the loss.
 
-    changed: earlier answers that the template changes once later turns follow. They do not count, because the model
-    would not have written the text that is there.
+    changed: the number of earlier answers that the template rewrites once later turns follow. They have no loss,
+    because the model would not have written the rendered text.
     """
 
     text: str
@@ -63,10 +63,11 @@ def counted(
     untrained: Sequence[int] = (),
     eos: str = "",
 ) -> Counted:
-    """Return the characters of a conversation that count. untrained: answers that the data exclude. eos: its text.
+    """Return the characters of a conversation that contribute to the loss.
 
-    marked: whether the template has generation marks. Without them a turn of the assistant is the text up to it without
-    the text before it with the generation prompt. RefusedError if no mask of the last answer is certain.
+    untrained: indices of the answers that the data exclude. eos: the string of EOS. marked: whether the template has
+    generation marks. Without marks, an answer is the text up to its end minus the text before it with the generation
+    prompt. Raise RefusedError if the mask of the last answer is ambiguous.
     """
     answers = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
     whole = render(messages, False)
@@ -87,7 +88,7 @@ def counted(
     try:
         return _by_turns(render, messages, answers, wanted, whole.text, eos)
     except RefusedError as error:
-        # A later turn of the user may change the last answer; without a loss it is not needed.
+        # A later turn of the user may change the last answer. That turn has no loss, so it can be dropped.
         if error.kind != CHANGES or answers[-1] + 1 == len(messages):
             raise
         messages = messages[: answers[-1] + 1]
@@ -97,7 +98,7 @@ def counted(
 def _by_turns(
     render: Render, messages: list[Message], answers: list[int], wanted: list[int], whole: str, eos: str
 ) -> Counted:
-    """Return what counts by rendering up to each answer; an earlier one that later turns change does not count."""
+    """Return the spans by rendering up to each answer; an earlier answer that later turns change has no loss."""
     spans, changed = [], 0
     for number in wanted:
         try:
@@ -112,9 +113,10 @@ def _by_turns(
 
 
 def _span_of(render: Render, messages: list[Message], at: int, whole: str, eos: str) -> tuple[int, int]:
-    """The characters [first, end) of turn `at` in the whole text; RefusedError where no mask is certain.
+    """Return the characters [first, end) of turn `at` in the whole text; raise RefusedError if they are ambiguous.
 
-    A generation prompt may open thoughts that the answer does not have: the answer begins where both texts part.
+    A generation prompt may open thoughts that the answer does not have. The answer then starts where the two texts
+    differ.
     """
     try:
         before = render(messages[:at], True).text
@@ -126,13 +128,14 @@ def _span_of(render: Render, messages: list[Message], at: int, whole: str, eos: 
     after = whole if at + 1 == len(messages) else render(messages[: at + 1], False).text
     reason = f"the text changes when turn {at + 1} or a later one is added, so no mask is certain"
     if not whole.startswith(after) and eos:
-        after = after.removesuffix(eos)  # Phi-3's writes it after the last turn alone
+        after = after.removesuffix(eos)  # Phi-3's template writes EOS after the last turn only
     if not whole.startswith(after):
         raise RefusedError(CHANGES, reason, [after, whole])
     if after.startswith(before):
         return len(before), len(after)
     without = render(messages[:at], False).text
-    # The answer may begin as the prompt ends: another answer shows where answers begin.
+    # The answer may start with the characters that end the prompt. A probe answer shows the position where answers
+    # start.
     other: Message = {
         **messages[at],
         **{name: _PROBE for name in _SAID if name in messages[at]},
@@ -142,7 +145,7 @@ def _span_of(render: Render, messages: list[Message], at: int, whole: str, eos: 
     first = min(_shared(before, after), begins)
     if after.startswith(without) and first > len(without):
         return first, len(after)
-    # An answer may remove thoughts of earlier ones (gpt-oss). It starts after the last prompt in the text.
+    # An answer may remove the thoughts of earlier answers (gpt-oss). It starts after the last prompt in the text.
     prompt = before[len(without) :] if before.startswith(without) else ""
     first = after.rfind(prompt, 0, begins) + len(prompt)
     asked = messages[at - 1].get("content")
@@ -152,13 +155,13 @@ def _span_of(render: Render, messages: list[Message], at: int, whole: str, eos: 
 
 
 def _shared(first: str, second: str) -> int:
-    """Return the number of characters in which two texts begin alike."""
+    """Return the length of the common prefix of two texts."""
     pairs = zip(first, second, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 
 
 def require_parts(messages: list[Message], text: str) -> None:
-    """RefusedError where a template that takes texts drops contents in parts, or writes them as lists."""
+    """Raise RefusedError if the template expects strings and drops contents in parts, or prints them as lists."""
     for number, message in enumerate(messages, 1):
         parts = message.get("content")
         if not isinstance(parts, list):
@@ -171,7 +174,7 @@ def require_parts(messages: list[Message], text: str) -> None:
 
 
 def require_calls(render: Render, messages: list[Message]) -> None:
-    """RefusedError if the template drops a tool call: calls of other names show which ones it writes."""
+    """Raise RefusedError if the template drops a tool call. Calls with probe names show which calls it writes."""
     other: list[Message] = []
     count = 0
     for message in messages:
@@ -188,7 +191,7 @@ def require_calls(render: Render, messages: list[Message]) -> None:
         return
     try:
         text = render(other, False).text
-    except RefusedError:  # the template knows the names
+    except RefusedError:  # the template accepts known names only
         return
     written = sum(f"{_PROBE}{number}{_PROBE}" in text for number in range(count))
     if written < count:
@@ -197,7 +200,7 @@ def require_calls(render: Render, messages: list[Message]) -> None:
 
 
 def head_of(render: Render, messages: list[Message], text: str) -> int:
-    """Characters of the system turn at the beginning of a text; -1 where it has no place of its own."""
+    """Return the length of the system turn at the start of a text; -1 if it is not a separate prefix."""
     if messages[0]["role"] != "system":
         return 0
     try:

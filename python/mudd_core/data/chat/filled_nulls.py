@@ -1,4 +1,4 @@
-"""Nulls that tables put into objects which lack a member: Parquet, Arrow, and jsonl files that `datasets` writes."""
+"""Remove the nulls that tables put in place of missing keys: Parquet, Arrow, and jsonl files from `datasets`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from pathlib import Path
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.formats.format import BadRecords, Format
 
-Place = tuple[str, ...]  # names of the members that lead to an object; lists add none
+Place = tuple[str, ...]  # the keys that lead to an object; lists add none
 
 
 class FilledNulls:
-    """The places of a file whose objects have nulls instead of absent members."""
+    """The places in a file at which objects have nulls instead of missing keys."""
 
     def __init__(self, file: Path, one: Format) -> None:
-        """Read a file of JSON: a place is a table's if all of its objects have the same members, some of them null.
+        """Read the file if it is JSON.
 
-        A null that single objects have, while others lack the member, is the author's.
+        The nulls of a place come from a table if all objects there have the same keys and some values are null. If
+        other objects lack the key, the author wrote the null.
         """
         self._everywhere = one.by_number is not None and one.by_number.in_groups  # a table of columns
         self._places: set[Place] = set()
@@ -35,7 +36,7 @@ class FilledNulls:
         self._places = {place for place in nulls if len(members[place]) == 1 and counts[place] > 1}
 
     def removed(self, record: JsonObject) -> JsonObject:
-        """Return a record without these nulls."""
+        """Return a record without the nulls of tables."""
         return self._object(record, ()) if self._everywhere or self._places else record
 
     def _object(self, value: JsonObject, place: Place) -> JsonObject:

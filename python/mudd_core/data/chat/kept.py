@@ -1,4 +1,4 @@
-"""Tokenized conversations in their cache folder: written once, sealed, read by number."""
+"""Tokenized conversations in their cache folder: written once, sealed, and read by index."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from mudd_core.data.chat.masks import Example
 from mudd_core.data.formats.bounded import BoundedFile
 from mudd_core.data.sources.corpus import HELD_OUT_MODULUS, HELD_OUT_REMAINDER
 
-IDS = "ids.bin"  # int32, one example after the other; an id that counts is stored as its complement
-TABLE = "examples.bin"  # int32, a row of _COLUMNS numbers for each example
+IDS = "ids.bin"  # int32, one example after another; an id with a loss is stored as its bitwise complement
+TABLE = "examples.bin"  # int32, a row of _COLUMNS values for each example
 MANIFEST = "chat.json"
 FORMAT = 1
 _COLUMNS, _HELD = 5, 3
@@ -30,7 +30,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Entry:
-    """An example to keep. number: in its file, from 1. digest: of the conversation. held: whether it validates."""
+    """An example to store. number: its index in the file, from 1. digest: of the conversation. held: for validation."""
 
     example: Example
     number: int
@@ -40,10 +40,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Kept:
-    """The examples of a folder.
+    """The stored examples of a folder.
 
-    Arrays [n]: lengths in ids, heads (ids of the system turn, or -1), numbers in their files from 1, held out or not,
-    targets that count. facts: of the manifest. seal: SHA-256 of the manifest, which has those of the files.
+    Arrays [n]: lengths in ids, heads (ids of the system turn, or -1), indices in their files from 1, whether an example
+    is held out, and the number of targets with a loss. facts: from the manifest. seal: SHA-256 of the manifest, which
+    contains the hashes of the files.
     """
 
     folder: Path
@@ -56,14 +57,14 @@ class Kept:
     seal: str
 
     def example(self, file: BoundedFile, at: int, starts: Int64) -> Example:
-        """The example of this place; file: IDS, opened. starts: of each example in it."""
+        """Return the example at this index. file: the opened IDS file. starts: the first id of each example in it."""
         data = file.read(4 * int(starts[at]), 4 * int(self.lengths[at]), "an example")
         stored = np.frombuffer(data, "<i4").astype(np.int64)
         counts = stored < 0
         return Example(np.where(counts, ~stored, stored), counts, int(self.heads[at]))
 
     def starts(self) -> Int64:
-        """Ids in front of each example."""
+        """Return the number of ids before each example."""
         ends: Int64 = np.cumsum(self.lengths)
         return ends - self.lengths
 
@@ -77,9 +78,10 @@ def write_kept(
     *,
     hold_out: bool,
 ) -> None:
-    """Write a folder of examples, whole or not at all. SaveError where the disk refuses.
+    """Write a folder of examples, complete or not at all; raise SaveError if the disk rejects it.
 
-    files: that lie beside them. facts: of the manifest, asked for after the last entry. hold_out: by their digests.
+    files: further files of the folder. facts: returns the facts of the manifest after the last entry. hold_out: selects
+    the validation examples by their digests.
     """
     try:
         folder = _core.AtomicFolder(str(root), name, str(os.getpid()))
@@ -122,7 +124,10 @@ def write_kept(
 
 
 def held_out(digests: list[bytes]) -> list[bool]:
-    """Which conversations validate: the rule of documents (data/sources/corpus.py), by the digests of what they say."""
+    """Return whether each conversation is for validation, by the rule of documents (data/sources/corpus.py).
+
+    digests: hashes of the conversations' content.
+    """
     found = [int.from_bytes(digest, "big") % HELD_OUT_MODULUS == HELD_OUT_REMAINDER for digest in digests]
     if any(found) and not all(found):
         return found
@@ -131,7 +136,7 @@ def held_out(digests: list[bytes]) -> list[bool]:
 
 
 def open_kept(folder: Path) -> Kept:
-    """The examples of a folder; FormatError where a file is not what was written."""
+    """Open the examples of a folder; raise FormatError if a file differs from what was written."""
     manifest = read_bytes(folder / MANIFEST)
     facts = object_in(folder / MANIFEST)
     hashes = facts.get("files")

@@ -1,4 +1,4 @@
-"""From the characters of a conversation that count to its tokens that count, and a text in which these stand out."""
+"""Turn the loss mask of a conversation's characters into a mask of its tokens, and show such a mask as text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from mudd_core.base.types import Array, Int64
 from mudd_core.data.chat.counted import RefusedError
 from mudd_core.data.chat.renderer import RenderedChat
 
-_AROUND = 40  # characters that a message shows of each side
+_AROUND = 40  # characters that a message shows on each side
 Decode = Callable[[Iterable[int]], str]
 
 
 @dataclass(frozen=True)
 class Example:
-    """A tokenized conversation: ids [n], which of them count [n], and how many stand for its system turn, or -1."""
+    """A tokenized conversation: ids [n], whether each has a loss [n], and the number of ids in its system turn, or
+    -1.
+    """
 
     ids: Int64
     counts: npt.NDArray[np.bool_]
@@ -27,9 +29,9 @@ class Example:
 
 
 def example_of(chat: RenderedChat, ids: Int64, places: Int64, bos_id: int | None, eos_id: int) -> Example:
-    """The tokens of a rendered conversation. RefusedError where a border falls inside one, and for BOS or EOS twice.
+    """Return the tokens of a rendered conversation. places: [n, 2], the characters [first, end) of each id.
 
-    places: [n, 2], the characters [first, end) of each id.
+    Raise RefusedError if a token crosses the border of a mask, or if BOS or EOS occurs twice.
     """
     first, end = places[:, 0], places[:, 1]
     counts = np.zeros(ids.size, np.bool_)
@@ -59,7 +61,7 @@ def example_of(chat: RenderedChat, ids: Int64, places: Int64, bos_id: int | None
 
 
 def require_spans(chat: RenderedChat) -> None:
-    """Raise RefusedError if no character of the text counts."""
+    """Raise RefusedError if no character of the text contributes to the loss."""
     if not any(first < end for first, end in chat.spans):
         raise _none_counts(chat)
 
@@ -69,7 +71,7 @@ def _none_counts(chat: RenderedChat) -> RefusedError:
 
 
 def marked(ids: Sequence[int], counts: Sequence[bool], decode: Decode) -> str:
-    """The text of ids, on one line; {+ and +} are around the tokens that count."""
+    """Return the text of ids on one line, with {+ and +} around the tokens that have a loss."""
     parts = []
     for count, run in groupby(zip(ids, counts, strict=True), key=lambda one: one[1]):
         text = repr(decode([number for number, _ in run]))[1:-1]
@@ -78,7 +80,7 @@ def marked(ids: Sequence[int], counts: Sequence[bool], decode: Decode) -> str:
 
 
 def segment_lines(row: Mapping[str, Array], decode: Decode) -> Iterator[str]:
-    """A line for each segment of a row: its text, with the targets that count marked."""
+    """Yield a line for each segment of a sequence: its text, with {+ and +} around the targets that have a loss."""
     segments = row["segments"]
     for segment in range(1, int(segments.max()) + 1):
         here = segments == segment
@@ -88,6 +90,6 @@ def segment_lines(row: Mapping[str, Array], decode: Decode) -> Iterator[str]:
             for number, target in zip([*inputs[1:], -1], targets, strict=True)
         ]
         ids, counts = [inputs[0], *after], [False, *(target >= 0 for target in targets)]
-        if ids[-1] < 0:  # the last id of an example is no input
+        if ids[-1] < 0:  # the last id of an example is never an input
             ids, counts = ids[:-1], counts[:-1]
         yield f"example {segment}  {marked(ids, counts, decode)}"

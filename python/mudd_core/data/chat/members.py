@@ -1,6 +1,6 @@
-"""Members of a record besides the text of its turns: tools, tool calls, and marks that exclude answers from the loss.
+"""Keys of a record besides the text of its turns: tools, tool calls, and marks that exclude answers from the loss.
 
-Data sets exclude an answer by weight, train, trainable, loss, masked and similar members.
+Data sets exclude an answer by weight, train, trainable, loss, masked and similar keys.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ import json
 from mudd_core.base.types import Json, JsonObject
 from mudd_core.data.chat.counted import RefusedError
 
-# Each is 0 or 1, or false or true. An answer is trained if the first ones are 1 and the others 0.
+# Each is 0 or 1, or false or true. An answer is trained if the first marks are 1 and the others 0.
 _TRAINED = ("weight", "train", "trainable", "training", "loss", "loss_weight", "loss_scale")
 _NUMBERS = ("weight", "loss_weight", "loss_scale")
 _EXCLUDED = ("masked",)
 _OF_TURNS = (*_TRAINED, *_EXCLUDED)
-# Programs read these in different ways.
+# Programs interpret these marks in different ways.
 _UNCLEAR = ("mask", "loss_mask", "train_detail")
 _OF_RECORDS = ("weight", "train", "trainable", "masked", "loss_weight", "loss_scale")
 _KIND = "a weight that is none"
 
 
 def untrained_turns(turns: list[JsonObject]) -> tuple[int, ...]:
-    """Return the places of answers that the data exclude from the loss; RefusedError for a mark that cannot be read."""
+    """Return the indices of the answers that the data exclude from the loss; raise RefusedError for an unreadable
+    mark.
+    """
     return tuple(place for place, turn in enumerate(turns) if _is_untrained(turn, place + 1))
 
 
@@ -32,7 +34,7 @@ def without_marks(turn: JsonObject) -> JsonObject:
 
 
 def require_trained(record: JsonObject) -> None:
-    """RefusedError for a record that is excluded or weighted as a whole."""
+    """Raise RefusedError for a record that is excluded or weighted as a whole."""
     for name in _OF_RECORDS:
         value = record.get(name)
         if value is None or (value == 1 if name in _TRAINED else value == 0):
@@ -70,12 +72,14 @@ def _wanted(name: str) -> str:
 
 
 def tools_of(record: JsonObject) -> list[Json] | None:
-    """Return the tools of a record: `tools`, or the older `functions`; JSON text is read, one object is a list."""
+    """Return the tools of a record: `tools`, or the older `functions`. JSON text is parsed; one object becomes a
+    list.
+    """
     if record.get("tools") and record.get("functions"):
         raise RefusedError("tools twice", "it has tools and functions; remove one of them")
     for name in ("tools", "functions"):
         value = record.get(name)
-        if isinstance(value, str) and value.strip():  # as some data sets keep them
+        if isinstance(value, str) and value.strip():  # some data sets store tools this way
             value = _json(value, name)
         if isinstance(value, dict):
             if value and not {"type", "function", "name"} & value.keys():
@@ -93,7 +97,7 @@ def tools_of(record: JsonObject) -> list[Json] | None:
 
 
 def parse_arguments(turn: JsonObject) -> int:
-    """Read the arguments of tool calls that are JSON text, as templates expect objects; return their number."""
+    """Parse arguments of tool calls that are JSON text, as templates expect objects; return how many were parsed."""
     calls, count = turn.get("tool_calls"), 0
     for call in calls if isinstance(calls, list) else []:
         function = call.get("function", call) if isinstance(call, dict) else None
@@ -103,7 +107,7 @@ def parse_arguments(turn: JsonObject) -> int:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            continue  # a text that is no object stays
+            continue  # a string that is no JSON object stays
         if isinstance(value, dict):
             function["arguments"] = value
             count += 1
@@ -121,7 +125,9 @@ def _json(text: str, name: str) -> Json:
 
 
 def with_calls(turn: JsonObject) -> JsonObject:
-    """Return a turn with its calls in `tool_calls`: of JSON text, or of `function_call`, the older form of one call."""
+    """Return a turn with its calls in `tool_calls`: parsed JSON text, or the single call of the older
+    `function_call`.
+    """
     calls, older = turn.get("tool_calls"), turn.get("function_call")
     if isinstance(calls, str) and calls.strip():
         turn = {**turn, "tool_calls": _json(calls, "tool_calls")}
@@ -135,7 +141,7 @@ def with_calls(turn: JsonObject) -> JsonObject:
 
 
 def as_written(turns: list[JsonObject]) -> list[JsonObject]:
-    """Return the turns with arguments of calls as text and null for no content; nothing if none has calls."""
+    """Return the turns with arguments as strings and null for no content; an empty list if none has calls."""
     if not any(turn.get("tool_calls") for turn in turns):
         return []
     return [_turn_as_written(turn) if turn.get("tool_calls") else turn for turn in turns]
@@ -162,6 +168,6 @@ def _call_as_written(call: Json) -> Json:
 
 
 def kind_of(value: Json) -> str:
-    """Return the kind of a JSON value, as messages call it."""
+    """Return the name of a JSON value's type for messages."""
     names = {str: "a text", list: "a list", dict: "an object", bool: "true or false", type(None): "nothing"}
     return names.get(type(value), "a number")

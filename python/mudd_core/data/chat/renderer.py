@@ -1,4 +1,4 @@
-"""Renders conversations in a child process with limits, since a template may loop or take all memory."""
+"""Render conversations in a child process with limits, since a template may loop or exhaust the memory."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from mudd_core.data.chat.counted import RefusedError
 from mudd_core.data.chat.templates import ChatTemplate
 
 SCRIPT = Path(__file__).with_name("child.py")
-MEMORY = 1 << 29  # bytes of address space beyond Python's own
-SECONDS = 10.0  # of processor time for a conversation
-SHORTEST_BOUND = 1 << 20  # characters of a text that are read in any case
+MEMORY = 1 << 29  # bytes of address space in addition to Python's own
+SECONDS = 10.0  # seconds of processor time for a conversation
+SHORTEST_BOUND = 1 << 20  # characters of a rendered text that are always read
 _CHARACTERS_A_TOKEN = 64
 _ARGUMENT = "[data.template]"
-_SAFE = (3, 1, 6)  # earlier versions let templates out of the sandbox
+_SAFE = (3, 1, 6)  # templates can escape the sandbox of earlier versions
 
 
 @dataclass(frozen=True)
 class RenderedChat:
-    """The text of a conversation; spans [first, end) of its characters that count; head: of its system turn, or -1.
+    """The rendered text of a conversation, and the spans [first, end) of its characters that contribute to the loss.
 
-    changed: earlier answers that the template changes once later turns follow; they do not count.
+    head: the length of the system turn. changed: the number of earlier answers that the template rewrites once later
+    turns follow; they have no loss.
     """
 
     text: str
@@ -38,10 +39,10 @@ class RenderedChat:
 
 
 class Renderer:
-    """A process that renders by one template. UserError where jinja2 is missing or the template is none."""
+    """A child process that renders by one template. Raise UserError if jinja2 is missing or the template is invalid."""
 
     def __init__(self, template: ChatTemplate, loss_on: str, longest: int = SHORTEST_BOUND) -> None:
-        """longest: characters of a rendered conversation; a longer one is refused as TOO_LONG."""
+        """Start the process. longest: a rendered conversation with more characters is rejected as TOO_LONG."""
         _require_jinja()
         self._template, self._seconds = template, SECONDS
         self._child = Child(SCRIPT, [str(MEMORY), str(SECONDS)], environment={"PYTHONIOENCODING": "utf-8"})
@@ -58,9 +59,9 @@ class Renderer:
             raise UserError(f"{_ARGUMENT} {template.name} is no Jinja template: {answer['error']}")
 
     def render(self, chat: Conversation, example: str) -> RenderedChat:
-        """The text and what counts. RefusedError for a conversation that cannot be trained on.
+        """Return the rendered text and its mask. example: its index, for messages.
 
-        example: its number, for messages. UserError where the template takes too long.
+        Raise RefusedError for a conversation that cannot be trained on, and UserError if the template takes too long.
         """
         request = {
             "messages": chat.messages,
@@ -97,17 +98,17 @@ class Renderer:
         return f"the process that renders ended with {'signal' if code < 0 else 'code'} {abs(code)}"
 
     def close(self) -> None:
-        """End the process; a second time does nothing."""
+        """End the process; a second call does nothing."""
         self._child.end()
 
 
 def bound_for(seq_len: int) -> int:
-    """Return the most characters of a conversation that may fit train.seq_len tokens."""
+    """Return the maximum number of characters of a conversation that may fit train.seq_len tokens."""
     return max(SHORTEST_BOUND, _CHARACTERS_A_TOKEN * seq_len)
 
 
 def _require_jinja() -> None:
-    """UserError, with the command that installs it, where jinja2 is missing or lets templates out of its sandbox."""
+    """Raise UserError with the install command if jinja2 is missing or has an unsafe sandbox."""
     jinja2 = needed("jinja2", _ARGUMENT, "to render chat templates")
     version = tuple(int(part) for part in str(jinja2.__version__).split(".")[:3] if part.isdigit())
     if version < _SAFE:

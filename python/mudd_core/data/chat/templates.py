@@ -1,4 +1,4 @@
-"""The chat template of a run: that of its tokenizer's folder, `chatml`, or a file."""
+"""Find the chat template of a run: the template in its tokenizer's folder, `chatml`, or a file."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _CHATML = (
 )
 BUILT_IN = {"chatml": _CHATML}
 TEMPLATE = "chat_template.jinja"
-TEMPLATES = "additional_chat_templates"  # a folder beside that file, with one file for each further template
-TOOL_USE = "tool_use"  # the template that transformers takes where a conversation has tools
+TEMPLATES = "additional_chat_templates"  # a folder next to that file, with one file for each further template
+TOOL_USE = "tool_use"  # the template that transformers uses if a conversation has tools
 _LONGEST = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A Jinja template. variables: names of special tokens that it may use. name: where it is from.
+    """A Jinja template. variables: special tokens that it may use, by name. name: its origin.
 
-    tool_use: the template of conversations with tools; empty: the same.
+    tool_use: the template for conversations with tools; empty if it is the same.
     """
 
     source: str
@@ -40,7 +40,7 @@ class ChatTemplate:
     tool_use: str = ""
 
     def identity(self) -> JsonObject:
-        """What decides its texts."""
+        """Return everything that decides the rendered texts."""
         of_tools = {"tool_use": _sha256(self.tool_use)} if self.tool_use else {}
         return {"template": _sha256(self.source), "variables": {**self.variables}, **of_tools}
 
@@ -50,7 +50,7 @@ def _sha256(text: str) -> str:
 
 
 def find_template(settings: DataConfig, tokenizer: Tokenizer) -> ChatTemplate:
-    """The template of a config. UserError where there is none, FormatError where its file is damaged."""
+    """Return the template of a config. Raise UserError if there is none, FormatError if its file is damaged."""
     folders = _folders(settings.tokenizer)
     configs = [read_config(read_bytes(file), str(file)) for file in _files(folders, CONFIG)]
     variables = _variables(configs) if configs else _usual(tokenizer)
@@ -91,13 +91,13 @@ def _text(file: Path) -> str:
     if len(data) > _LONGEST:
         raise FormatError(str(file), _LONGEST, f"a chat template has at most {_LONGEST:,} bytes")
     try:
-        return data.decode("utf-8-sig")  # editors of Windows write a mark first
+        return data.decode("utf-8-sig")  # Windows editors write a byte order mark first
     except UnicodeDecodeError as error:
         raise FormatError(str(file), error.start, "not UTF-8") from None
 
 
 def _of_config(value: Json, file: Path) -> dict[str, str]:
-    """The templates in a member of tokenizer_config.json by name: one text is `default`; none where there is none."""
+    """Return the templates in a value of tokenizer_config.json by name. A single string is `default`."""
     if value is None:
         return {}
     if isinstance(value, list):
@@ -121,7 +121,7 @@ def _of_config(value: Json, file: Path) -> dict[str, str]:
 
 
 def _variables(configs: list[JsonObject]) -> dict[str, str]:
-    """The texts of bos_token and the like."""
+    """Return the strings of bos_token and similar tokens."""
     found: dict[str, str] = {}
     for config in configs:
         for name, value in config.items():
@@ -132,7 +132,7 @@ def _variables(configs: list[JsonObject]) -> dict[str, str]:
 
 
 def _usual(tokenizer: Tokenizer) -> dict[str, str]:
-    """The begin and end of a tokenizer without a config."""
+    """Return the BOS and EOS of a tokenizer without a config."""
     if not isinstance(tokenizer, JsonTokenizer):
         return {}
     names, ids = tokenizer.names(), {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}

@@ -1,4 +1,4 @@
-"""The token that ends an answer by a chat template, and marks of the template that are no tokens."""
+"""Find the token with which a chat template ends an answer, and the template's marks that are no single token."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mudd_core.data.chat.renderer import Renderer
 from mudd_core.data.chat.templates import ChatTemplate
 from mudd_core.data.tokenizers.tokenizer import JsonTokenizer, Tokenizer, WithPlaces
 
-_QUESTION, _ANSWER = "Xq", "Yz"  # in no template
+_QUESTION, _ANSWER = "Xq", "Yz"  # occurs in no template
 _MARK = re.compile(r"<\|[^|<>\s]{1,40}\|>|</?(?:start|end)_of_(?:turn|text)>")
 
 
 @dataclass(frozen=True)
 class TurnEnd:
-    """How a template ends an answer. token: its id, None without one. marks: texts that are no single token."""
+    """The end of an answer by a template. token: its id, None without one. marks: strings that are no single token."""
 
     token: int | None
     marks: tuple[str, ...] = ()
