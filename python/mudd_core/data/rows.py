@@ -19,11 +19,8 @@ from mudd_core.data.tokenizers.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from mudd_core import _core
 
-PARTS = (
-    "positions",
-    "segments",
-    "key_mask",
-)  # arrays that a pipeline may return in addition to inputs and targets
+# Arrays that a pipeline may return in addition to inputs and targets.
+PARTS = ("positions", "segments", "key_mask")
 
 
 class CursorMembers(TypedDict, total=False):

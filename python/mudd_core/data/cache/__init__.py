@@ -1,1 +1,1 @@
-"""Token caches: the files of one, and how a cache is written, found and sealed."""
+"""Token caches: their files, and how they are written, found and sealed."""

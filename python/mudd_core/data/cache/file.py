@@ -1,4 +1,4 @@
-"""The file tokens.h5 of a token cache: writing it, and its seal (token_cache.py says what is in it).
+"""Write tokens.h5, the HDF5 file of a token cache, and compute its seal (token_cache.py lists the content).
 
 The seal is one SHA-256 over everything that the metrics of a run depend on.
 """
@@ -31,7 +31,7 @@ _DATASETS = ("ids", "document_starts")
 
 
 def block_crcs(h5: _h5.File, path: str, name: str) -> list[int]:
-    """Checksums of the blocks of a dataset; FormatError if they are no 32-bit numbers."""
+    """Return the checksums of the blocks of a dataset; raise FormatError if they are not 32-bit integers."""
     found = h5.read(f"{name}_crc32c")
     if found.dtype != np.uint32:
         raise FormatError(path, 0, f"{name}_crc32c: expected uint32, got {found.dtype}")
@@ -39,7 +39,7 @@ def block_crcs(h5: _h5.File, path: str, name: str) -> list[int]:
 
 
 def seal_of(h5: _h5.File, path: str) -> str:
-    """The seal of an open tokens.h5: of its attributes, and of types, lengths and block checksums of its datasets."""
+    """Return the seal of an open tokens.h5: over attributes, and types, lengths and block checksums of the datasets."""
     parts: list[Json] = [[name, h5.text(name)] for name in _TEXTS]
     parts += [[name, h5.number(name)] for name in ("vocab_size", "eos_id")]
     for split in SPLITS:
@@ -52,9 +52,9 @@ def seal_of(h5: _h5.File, path: str) -> str:
 
 @dataclass(frozen=True)
 class SplitIds:
-    """Ids of a split, in a plain file: a contiguous dataset must know its length before its first byte.
+    """The ids of a split in a plain file, since a contiguous dataset needs its length before its first byte.
 
-    lengths: of the documents. text_bytes: of their text.
+    lengths: ids in each document. text_bytes: bytes of the documents' text.
     """
 
     file: Path
@@ -65,7 +65,7 @@ class SplitIds:
 def write_h5(
     file: Path, spools: dict[Split, SplitIds], dtype: np.dtype[np.generic], facts: dict[str, str | int]
 ) -> None:
-    """tokens.h5; adds the totals to `facts` and writes all of them last."""
+    """Write tokens.h5. The totals are added to `facts`, and all facts are written last."""
     from mudd_core import _core, _h5
 
     content = hashlib.sha256()

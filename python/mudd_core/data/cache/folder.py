@@ -1,4 +1,4 @@
-"""Caches in their folder: the one of a run, building one under its lock, and those of earlier versions."""
+"""Find the cache folder of a run, build one under its lock, or use one from an earlier version."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mudd_core.data.sources.corpus import Progress
 
 
 def as_it_is(folder: Path, obstacle: Exception) -> TokenCache:
-    """A cache of an earlier version that cannot be built anew; it has passed every check but that of its totals."""
+    """Return a cache of an earlier version that cannot be rebuilt; every check but the one of its totals has passed."""
     cache = open_cache(folder, sealed=False)
-    _ = cache.tokenizer  # the check of its vocabulary
+    _ = cache.tokenizer  # checks its vocabulary
     print(
         f"note: the token cache {folder} is of an earlier version, without a checksum over its totals; it is used as "
         f"it is, since it cannot be built anew: {obstacle}",
@@ -27,12 +27,12 @@ def as_it_is(folder: Path, obstacle: Exception) -> TokenCache:
 
 
 def is_current(folder: Path) -> bool:
-    """Whether a cache of this version is there."""
+    """Return whether the folder has a cache of this version."""
     return folder.is_dir() and not is_unsealed(folder)
 
 
 def saved_cache(root: Path, fingerprint: str | None) -> TokenCache | None:
-    """The cache that a run was started with; None if there is none of this version."""
+    """Return the cache that a run was started with; None if there is none of this version."""
     if fingerprint is None:
         return None
     if len(fingerprint) != 16 or set(fingerprint) - set("0123456789abcdef"):
@@ -41,7 +41,7 @@ def saved_cache(root: Path, fingerprint: str | None) -> TokenCache | None:
 
 
 def require_name(wanted: str | None, got: str, hint: str = "") -> None:
-    """UserError where a run was started with data of another name, which are gone."""
+    """Raise UserError if a run was started with data of another name, which no longer exist."""
     if wanted is not None and wanted != got:
         raise UserError(
             f"[data.path] text or tokenizer is not what this run was started with: cache {wanted} is gone "
@@ -50,9 +50,9 @@ def require_name(wanted: str | None, got: str, hint: str = "") -> None:
 
 
 def build_locked(root: Path, name: str, build: Callable[[], None], progress: Progress) -> TokenCache:
-    """The cache that `build` makes under its lock, unless another process was faster.
+    """Return the cache that `build` creates under its lock, unless another process was faster.
 
-    One of an earlier version is replaced, and used as it is where that fails.
+    A cache of an earlier version is replaced; if that fails, it is used unchanged.
     """
     old = is_unsealed(root / name)
     try:
@@ -69,12 +69,12 @@ def build_locked(root: Path, name: str, build: Callable[[], None], progress: Pro
     except (UserError, SaveError) as e:
         if not old:
             raise
-        return as_it_is(root / name, e)  # a folder that may not be written, a full disk
+        return as_it_is(root / name, e)  # a read-only folder, a full disk
 
 
 @contextlib.contextmanager
 def locked(root: Path, name: str, progress: Progress) -> Iterator[None]:
-    """Exclusive lock that dies with its process; waits, saying so, while another process builds."""
+    """Hold an exclusive lock that ends with the process; wait with a note while another process builds."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         file = open_to_append(root / name)

@@ -1,4 +1,4 @@
-"""Token caches: a folder `<cache_dir>/<fingerprint>` that appears whole or not at all.
+"""Token caches: a folder `<cache_dir>/<fingerprint>` that appears complete or not at all.
 
     tokens.h5        {train,valid}/ids               token ids; uint16 if the vocabulary has at most
                                               65,536, else uint32
@@ -6,11 +6,11 @@
                      {train,valid}/{ids,document_starts}_crc32c   uint32, one for each 1 MiB of their bytes
                      attributes, written last: format, tokenizer, vocabulary, totals, hashes, and the
                                               seal, a SHA-256 over all of these (file.py)
-    tokenizer.json   unless the tokenizer is `bytes`; tokenizer.model for one of sentencepiece
-    cache.json       the same totals for people; its commit is what makes the folder appear
+    tokenizer.json   unless the tokenizer is `bytes`; tokenizer.model for a sentencepiece tokenizer
+    cache.json       the same totals for people; the folder appears when this file is committed
 
-Every document is followed by one end-of-document id. Datasets are contiguous, so the core reads the ids in
-place. documents/cache_request.py builds one.
+One EOS follows every document. Datasets are contiguous, so the core reads the ids in place.
+documents/cache_request.py builds a cache.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ from mudd_core.data.tokenizers.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from mudd_core import _h5
 
-FORMAT_UNSEALED = (
-    "mudd_core token cache 1"  # the same without a seal; also part of every cache's name, which stays
-)
-EAGER_BYTES = 2**28  # caches up to this size are verified when opened, larger ones by block at first use
+FORMAT_UNSEALED = "mudd_core token cache 1"  # without a seal; part of every cache's name, so it stays
+# A cache up to this size is verified when it is opened, a larger one by block at first use.
+EAGER_BYTES = 2**28
 
 
 @dataclass(frozen=True)
 class SplitPlace:
-    """Where the ids of a split lie: offset in tokens.h5, number, bytes of an id, CRCs of 1 MiB blocks."""
+    """The location of a split's ids: offset in tokens.h5, count, bytes of an id, CRCs of 1 MiB blocks."""
 
     offset: int
     count: int
@@ -57,7 +56,7 @@ class SplitPlace:
 class TokenCache:
     """An opened cache. `path` is its folder, `content_hash` the SHA-256 of all ids, train before valid.
 
-    seal: of everything numbers depend on (file.py); None for a cache of an earlier version.
+    seal: a hash of everything that metrics depend on (file.py); None for a cache of an earlier version.
     """
 
     path: Path
@@ -85,17 +84,17 @@ class TokenCache:
 
     @property
     def train_bytes(self) -> int:
-        """Bytes of training text."""
+        """The bytes of training text."""
         return self.train.text_bytes
 
     @property
     def valid_bytes(self) -> int:
-        """Bytes of validation text: the denominator of bits per byte."""
+        """The bytes of validation text: the denominator of bits per byte."""
         return self.valid.text_bytes
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """encode, decode and stream; made at first use. FormatError if it is not the one of the ids."""
+        """The tokenizer, loaded at first use. Raise FormatError if the ids were not made with it."""
         name = stored_file(self.tokenizer_name)
         data = b"" if name is None else _read(self.path / name)
         made = stored_tokenizer(self.tokenizer_name, data, str(self.path / (name or "")))
@@ -112,23 +111,23 @@ class TokenCache:
         return self.train if split == "train" else self.valid
 
     def tokens(self, split: Split) -> Array:
-        """All ids of a split, read and compared with their checksums; for analysis, not for training."""
+        """Return all ids of a split after a check of their checksums; for analysis, not for training."""
         return _read_checked(self.file, split, "ids")
 
     def document_starts(self, split: Split) -> npt.NDArray[np.uint64]:
-        """Position of the first id of each document of a split."""
+        """Return the position of the first id of each document of a split."""
         return cast("npt.NDArray[np.uint64]", _read_checked(self.file, split, "document_starts"))
 
 
 def fingerprint_of(corpus_hash: str, tokenizer: str) -> str:
-    """Name of the cache of a corpus under a tokenizer (its `identity`)."""
+    """Return the name of the cache of a corpus with a tokenizer (its `identity`)."""
     return hashlib.sha256(f"{FORMAT_UNSEALED}\n{corpus_hash}\n{tokenizer}".encode()).hexdigest()[:16]
 
 
 def open_cache(folder: Path, *, sealed: bool = True) -> TokenCache:
-    """Opens a cache and verifies it (see EAGER_BYTES). FormatError names what is damaged and the way out.
+    """Open a cache and verify it (see EAGER_BYTES). Raise FormatError with the damage and a remedy.
 
-    sealed: False takes one of an earlier version too, whose totals have no checksum.
+    sealed: False also accepts a cache of an earlier version, whose totals have no checksum.
     """
     try:
         return _open(folder, sealed)
@@ -137,16 +136,16 @@ def open_cache(folder: Path, *, sealed: bool = True) -> TokenCache:
 
 
 def is_unsealed(folder: Path) -> bool:
-    """Whether a cache was written by an earlier version, without a seal."""
+    """Return whether a cache was written by an earlier version, without a seal."""
     try:
         with _opened(folder / "tokens.h5") as h5:
             return bool(h5.text("format") == FORMAT_UNSEALED)
-    except FormatError:  # damaged: who opens it says how
+    except FormatError:  # damaged; opening it raises the error
         return False
 
 
 def way_out(folder: Path) -> str:
-    """What to do about a damaged cache."""
+    """Return the remedy for a damaged cache."""
     return f"delete the folder {folder} and run again: it is built anew from the text"
 
 
@@ -217,7 +216,7 @@ def _place(path: str, h5: _h5.File, split: Split) -> SplitPlace:
 
 
 def _opened(file: Path) -> _h5.File:
-    """The HDF5 file; the library itself would wait at a FIFO."""
+    """Open the HDF5 file; the library itself would block on a FIFO."""
     from mudd_core import _h5
 
     try:

@@ -57,11 +57,8 @@ else:  # this script runs without mudd_core
 
     del sys.path[0]
 
-FIXED_DATE = (
-    2024,
-    7,
-    26,
-)  # the date for templates that print today's, so that the text does not change from day to day
+# The date for templates that print the current one: rendered text must not change from day to day.
+FIXED_DATE = (2024, 7, 26)
 _OPEN, _CLOSE = "\ue0f0\ue0f1\ue0f0", "\ue0f1\ue0f0\ue0f1"  # private-use characters around the body of a mark
 
 

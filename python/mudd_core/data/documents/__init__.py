@@ -1,1 +1,1 @@
-"""Documents before they are rows: their files, frames and held-out split, and the token caches built from them."""
+"""Documents before they become sequences: files, frames, the held-out split, and the token caches built from them."""

@@ -1,7 +1,7 @@
-"""The token cache of documents under a tokenizer: found by its name, or built part by part.
+"""Find or build the token cache of documents with a tokenizer.
 
-A build works in `<fingerprint>.parts` (spool.py). The next start continues a killed build after its complete parts, and
-ends with the bytes of an undisturbed one.
+A build works in `<fingerprint>.parts` (spool.py). After a kill, the next start continues after the complete parts, and
+writes the same bytes as an uninterrupted build.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _PHASES = {"train": "encoding training text", "valid": "encoding validation text
 def build_cache(
     root: Path, name: str, source: DocumentSource, tokenizer: TokenizerSource, progress: Progress
 ) -> TokenCache:
-    """Build the cache of documents under its lock, unless another process was faster. SaveError if the disk refuses.
+    """Build the cache of documents under its lock, unless another process was faster.
 
-    name: of the documents under the tokenizer (fingerprint_of).
+    name: of the documents with the tokenizer (fingerprint_of). Raise SaveError if the disk rejects a write.
     """
     return build_locked(root, name, lambda: _Build(root, name, source, tokenizer, progress).run(), progress)
 
@@ -61,11 +61,12 @@ class _Build:
         self._work = root / f"{name}.parts"
 
     def run(self) -> None:
-        """Build the cache. An error leaves nothing; a stop and a kill leave the complete parts."""
+        """Build the cache. An error deletes the parts; a stop or a kill leaves the complete ones."""
         from mudd_core import _core
 
         try:
-            _core.remove_dead_temporaries(str(self._root), self._name)  # the lock of this name is held
+            # This process has the lock of the name.
+            _core.remove_dead_temporaries(str(self._root), self._name)
             spool = Spool(self._work)
             data = self._tokenizer_data()
             tokenizer = self._tokenizer(data)
@@ -84,7 +85,7 @@ class _Build:
                 f"[data.cache_dir] the token cache {self._root / self._name} cannot be written: {e.strerror or e}; "
                 "free some space or choose another data.cache_dir"
             ) from None
-        except (FormatError, UserError):  # what mends it changes the name: no build would continue this one
+        except (FormatError, UserError):  # the remedy changes the name, so no build would continue this one
             shutil.rmtree(self._work, ignore_errors=True)
             drop_notes(self._root, self._name)
             raise
@@ -117,13 +118,13 @@ class _Build:
         return ChildTokenizer(tokenizer, found, data, lambda: end_on_request("tokenizing"))
 
     def _report(self, phase: str, done: int, total: int) -> None:
-        """Report progress where the total is known; StopRequestedError if a stop was requested."""
+        """Report progress if the total is known; raise StopRequestedError if a stop was requested."""
         end_on_request(phase)
         if total:
             self._progress(phase, done, total)
 
     def _encode(self, spool: Spool, how: Encoding) -> None:
-        """Append the parts that are not complete. Progress counts documents where their number is known, else parts."""
+        """Append the incomplete parts. Progress counts documents if their number is known, else parts."""
         parts = [part for texts in (self._source.train, self._source.valid) for part in texts.groups()]
         for number, part in enumerate(parts):
             if not self._counts:
@@ -151,9 +152,9 @@ class _Build:
             "vocab_size": how.tokenizer.vocab_size,
             "eos_id": how.tokenizer.eos_id,
         }
-        if not form.content:  # then the name covers the edges of files alone
+        if not form.content:  # then the name depends only on the first and last bytes of files
             keep_notes(root, name, totals["sources"])
-            require_unchanged(root, name, self._source.whole_files())  # while they were read
+            require_unchanged(root, name, self._source.whole_files())  # did they change while they were read?
         folder = _core.AtomicFolder(str(root), name, str(os.getpid()))
         try:
             work = Path(folder.temporary)
@@ -170,7 +171,7 @@ class _Build:
                 checked, lost = totals["checked"]
                 facts |= {"checked_documents": checked, "lost_documents": lost}
             manifest = form.manifest(facts, totals["train_files"])
-            # Before the name is there: after it no start would look for them.
+            # Before the name exists, since no later start would delete them.
             shutil.rmtree(self._work, ignore_errors=True)
             if (root / name).is_dir():  # of an earlier version
                 folder.seal("cache.json", manifest)
@@ -178,7 +179,7 @@ class _Build:
             else:
                 folder.commit("cache.json", manifest)
         finally:
-            del folder  # what is not committed goes now, not when the traceback does
+            del folder  # delete uncommitted files now, not when the traceback is freed
 
 
 def _give_back_memory() -> None:
@@ -189,24 +190,28 @@ def _give_back_memory() -> None:
 
 
 class Origin(Protocol):
-    """Where documents come from: a DocumentSource, or a text that must be read to know them (plain_text.py)."""
+    """The source of documents: a DocumentSource, or text that must be read to find its documents (plain_text.py)."""
 
     def digest(self) -> str | None:
-        """The name of the documents; None where only reading tells it."""
+        """Return the digest of the documents; None if all of them must be read to compute it."""
 
     def whole_files(self) -> Sequence[Path]:
-        """Files whose edits the name may miss; see sources/notes.py."""
+        """Return files whose edits may not change the digest; see sources/notes.py."""
 
     def read(self, progress: Progress) -> DocumentSource:
-        """The documents. UserError where there are none."""
+        """Return the documents; raise UserError if there are none."""
 
     def accept(self, cache: TokenCache) -> str:
-        """A note for the user about what was read, or an empty one; FormatError if the cache is not of that."""
+        """Return a note for the user about the documents, or an empty string; raise FormatError for another source's
+        cache.
+        """
 
 
 @dataclass(frozen=True)
 class CacheRequest:
-    """A token cache that data ask for. root: of the caches. hint: what else gives a resumed run its data."""
+    """A request for a token cache. root: the folder of all caches. hint: another remedy if a resumed run's data are
+    gone.
+    """
 
     root: Path
     origin: Origin
@@ -215,9 +220,9 @@ class CacheRequest:
     hint: str = ""
 
     def names(self, digest: str) -> dict[str, TokenizerSource]:
-        """Return the names that the cache may have, with their tokenizers: one, or two if only the documents decide.
+        """Return the possible names of the cache with their tokenizers: two if only the documents decide, else one.
 
-        UserError if the run was started with another one.
+        Raise UserError if the run was started with another name.
         """
         names = {fingerprint_of(digest, form.identity): form for form in self.tokenizer.forms()}
         known = self.how.fingerprint
@@ -227,7 +232,9 @@ class CacheRequest:
         return {known: names[known]}
 
     def found(self) -> TokenCache | None:
-        """The cache, if it is there and known without reading all documents. FormatError for edited files."""
+        """Return the cache if it exists and its name needs no reading of all documents; raise FormatError for edited
+        files.
+        """
         digest = self.origin.digest()
         folders = [self.root / name for name in self.names(digest)] if digest is not None else []
         folder = next(filter(is_current, reversed(folders)), None)
@@ -237,7 +244,7 @@ class CacheRequest:
         return open_cache(folder)
 
     def built(self) -> TokenCache:
-        """The cache, built unless reading shows that it is there."""
+        """Return the cache; build it unless reading the documents shows that it exists."""
         if self.how.before_build is not None:
             self.how.before_build()
         console = ConsoleProgress(what=f"preparing a token cache in {self.root}")
@@ -260,13 +267,13 @@ class CacheRequest:
         return cache
 
     def cache(self) -> TokenCache:
-        """The cache, found or built."""
+        """Find the cache or build it."""
         found = self.found()
         return self.built() if found is None else found
 
 
 def _name_of_texts(names: dict[str, TokenizerSource], source: DocumentSource) -> str:
-    """Return the name of the cache to build, which long pieces decide if there are two."""
+    """Return the name of the cache to build; if there are two, long pieces decide."""
     name, *others = names
     if not others:
         return name

@@ -1,8 +1,8 @@
-"""A tokenizer that encodes documents in a child process, whose memory goes back to the system when a cache is built.
+"""Encode documents in a child process, whose memory returns to the system after a cache is built.
 
-The library keeps some 100 MiB, with what malloc has split up. The run would carry these to its end. The first message
-to the process has the tokenizer. Each further one has the lengths and bytes of documents; the answer has the lengths
-and ids of these. A stop is the business of the run, so the process ignores the signals of it.
+The library keeps some 100 MiB, and malloc fragments more, which the run would otherwise use until its end. The first
+message to the process has the tokenizer. Each further message has the lengths and bytes of documents, and its answer
+the lengths and ids. The process ignores stop signals, since the run handles them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mudd_core.data.tokenizers.source import TokenizerSource, stored_tokenizer
 from mudd_core.data.tokenizers.streams import TextStream
 from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer
 
-# With these, the process takes half of the memory: freed blocks go back to the system at once.
+# With these settings the process needs half of the memory: freed blocks return to the system at once.
 _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "4",
     "MALLOC_TRIM_THRESHOLD_": "131072",
@@ -38,9 +38,10 @@ class ChildTokenizer:
     def __init__(
         self, tokenizer: Tokenizer, source: TokenizerSource, data: bytes, check: Callable[[], None]
     ) -> None:
-        """data: the tokenizer's file. check: called five times a second; what it raises ends the encoding.
+        """Set up without starting the process. data: the content of the tokenizer's file.
 
-        `whole` is the tokenizer in this process.
+        check: called five times a second; an exception from it ends the encoding. `whole` is the tokenizer in this
+        process.
         """
         self.whole, self._check = tokenizer, check
         self.vocab_size, self.bos_id = tokenizer.vocab_size, tokenizer.bos_id
@@ -53,15 +54,15 @@ class ChildTokenizer:
         self._child: Child | None = None
 
     def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
-        """As Tokenizer.encode."""
+        """Return the ids of a text, as Tokenizer.encode."""
         return self.whole.encode(text, bos=bos, special_tokens=special_tokens)
 
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> Tokenizer:
-        """As Tokenizer.for_prompts."""
+        """Return the tokenizer for prompts, as Tokenizer.for_prompts."""
         return self.whole.for_prompts(stop_ids)
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
-        """As Tokenizer.encode_documents; UserError if the process is gone."""
+        """Encode as Tokenizer.encode_documents; raise UserError if the process has ended."""
         child = self._child = self._child or self._started()
         arrays = joined([np.frombuffer(text, np.uint8) for text in texts], np.uint8)
         try:
@@ -78,11 +79,11 @@ class ChildTokenizer:
         return [row.astype(np.int64) for row in parted(*found)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """As Tokenizer.decode."""
+        """Return the text of ids, as Tokenizer.decode."""
         return self.whole.decode(ids)
 
     def stream(self, after: Sequence[int] = ()) -> TextStream:
-        """As Tokenizer.stream."""
+        """Return a stream of text, as Tokenizer.stream."""
         return self.whole.stream(after)
 
     def close(self) -> None:
@@ -108,12 +109,12 @@ class ChildTokenizer:
 
 
 def parted(lengths: Array, values: Array) -> list[Array]:
-    """Return the rows of messages.joined."""
+    """Return the separate arrays of messages.joined."""
     return np.split(values, np.cumsum(lengths[:-1])) if lengths.size else []
 
 
 def serve(source: BinaryIO, out: BinaryIO) -> None:
-    """Answer until the other side is gone."""
+    """Answer until the other side closes the pipe."""
     told = receive(source)
     if told is None:
         return
@@ -132,7 +133,7 @@ def serve(source: BinaryIO, out: BinaryIO) -> None:
 
 
 def main() -> None:
-    """The process."""
+    """Run the child process."""
     answer_parent(serve, (*_core.stop_signals(), _core.save_signal()))
 
 

@@ -1,8 +1,8 @@
-"""Plain text in files: its documents, their token cache, and the note that saves reading it again.
+"""Plain text in files: its documents, their token cache, and the note that avoids reading it again.
 
-How a stale cache is noticed: a cache is named by the hash of the text, so it is never stale itself. What could be stale
-is the note `listing-<source>.json`: it pairs the digest of (name, size, mtime, ctime, inode) of every file with the
-corpus hash. A difference means that the text is read and hashed again.
+A cache is named by the hash of the text, so it never becomes stale. Only the note `listing-<source>.json` could: it
+pairs the digest of (name, size, mtime, ctime, inode) of every file with the corpus hash. If the digest differs, the
+text is read and hashed again.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from mudd_core.data.tokenizers.source import find_tokenizer
 
 @dataclass(frozen=True)
 class CorpusTexts:
-    """Documents of a split, which a scan has found and hashed. files: none, since the corpus hash names them."""
+    """The documents of a split that a scan has found and hashed. files: none, since the corpus hash names them."""
 
     split: Split
     documents: tuple[Document, ...]
     files: tuple[Path, ...] = ()
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
-        """(0, document); UserError if one is no longer what was hashed."""
+        """Yield (0, document); raise UserError if a document differs from the hashed one."""
         return ((0, document.read()) for document in self.documents)
 
     def groups(self) -> list[CorpusTexts]:
-        """Consecutive documents."""
+        """Return groups of consecutive documents."""
         return [replace(self, documents=group) for group in grouped(self.documents, lambda one: one.size)]
 
     def whole_files(self) -> list[Path]:
@@ -55,7 +55,7 @@ class CorpusTexts:
 
 
 def corpus_source(corpus: Corpus) -> DocumentSource:
-    """The documents of a corpus, each followed by one end-of-document id."""
+    """Return the documents of a corpus, each followed by one EOS."""
     form = CacheForm(
         content=corpus.hash,
         documents={split: len(corpus.documents(split)) for split in SPLITS},
@@ -69,7 +69,9 @@ def corpus_source(corpus: Corpus) -> DocumentSource:
 
 
 class PlainText:
-    """The text that data.path names, as the Origin of a cache. root: of the caches, which are no text."""
+    """The text that data.path names, as the Origin of a cache. root: the folder of caches, which is excluded from
+    the text.
+    """
 
     def __init__(self, path: str, root: Path) -> None:
         self.listing = list_files(path, root)
@@ -79,7 +81,7 @@ class PlainText:
         self._corpus: Corpus | None = None
 
     def digest(self) -> str | None:
-        """The corpus hash of an unchanged listing; anything odd about the note means that there is none."""
+        """Return the corpus hash of an unchanged listing; None if the note is missing or cannot be used."""
         try:
             note = json.loads(read_bytes(self._note))
             known = note["digest"] == self.listing.digest()
@@ -91,7 +93,7 @@ class PlainText:
         return []
 
     def read(self, progress: Progress) -> DocumentSource:
-        """All of it is read and hashed. UserError for a corpus that is empty or too small."""
+        """Read and hash all of the text; raise UserError if the corpus is empty or too small."""
 
         def reading(phase: str, done: int, total: int) -> None:
             end_on_request(phase)
@@ -101,9 +103,9 @@ class PlainText:
         return corpus_source(self._corpus)
 
     def accept(self, cache: TokenCache) -> str:
-        """A note about files that were left out, or an empty one.
+        """Write the note, and return a line about skipped files or an empty string.
 
-        FormatError if the totals of the cache are not those of the text. A note of the text is kept.
+        Raise FormatError if the totals of the cache differ from the text.
         """
         corpus = self._corpus
         assert corpus is not None
@@ -133,12 +135,12 @@ class PlainText:
             "digest": self.listing.digest(),
             "corpus_hash": corpus_hash,
         }
-        with contextlib.suppress(OSError):  # without the note the text is read again, nothing else
+        with contextlib.suppress(OSError):  # without the note the text is just read again
             _core.replace_file(str(self._note), json.dumps(note, indent=1).encode())
 
 
 class DataSettings(Protocol):
-    """The fields `prepare` reads; `config.DataConfig` has them."""
+    """The fields that `prepare` reads; `config.DataConfig` has them."""
 
     @property
     def path(self) -> str: ...
@@ -158,19 +160,19 @@ def prepare(
     before_build: Callable[[], None] | None = None,
     access: Access = LOCAL,
 ) -> TokenCache:
-    """The token cache of `settings`, built if it does not exist.
+    """Return the token cache of `settings`; build it if it does not exist.
 
-    fingerprint: the cache a run was started with. It is opened if it still stands, whatever the text is now;
-    if it must be built again and the text has changed meanwhile, UserError. progress: called with (phase,
-    done, total); default is the terminal. before_build: called before text is read for a new cache; it may
-    raise. access: how far names may reach. UserError for a missing path and an empty or too small corpus;
-    FormatError for a damaged cache or tokenizer.
+    fingerprint: the cache that a run was started with. It is opened if it exists, even if the text has changed; if it
+    must be rebuilt from changed text, raise UserError. progress: called with (phase, done, total); the default prints
+    to the terminal. before_build: called before text is read for a new cache; it may raise. access: permits or forbids
+    downloads. Raise UserError for a missing path or a corpus that is empty or too small, and FormatError for a damaged
+    cache or tokenizer.
     """
     return text_cache(settings, Preparation(fingerprint, progress, before_build), access)
 
 
 def text_cache(settings: DataSettings, how: Preparation, access: Access) -> TokenCache:
-    """The same for what a start says."""
+    """Return the token cache of `settings` with the parameters of a start; see `prepare`."""
     root = local_root(settings.cache_dir)
     try:
         if (saved := saved_cache(root, how.fingerprint)) is not None:
@@ -179,14 +181,14 @@ def text_cache(settings: DataSettings, how: Preparation, access: Access) -> Toke
             return _request(root, settings, how, access).cache()
         try:
             return _request(root, settings, replace(how, before_build=None), access).cache()
-        except UserError as e:  # the text has changed or is gone, and the run shall go on
+        except UserError as e:  # the text has changed or is gone, but the run shall continue
             return as_it_is(root / how.fingerprint, e)
-    except PermissionError as e:  # of a folder above: others know what they could not do
+    except PermissionError as e:  # of a parent folder; other errors already name the failed operation
         raise UserError(f"[data.cache_dir] {root}: {e.strerror}") from None
 
 
 def _request(root: Path, settings: DataSettings, how: Preparation, access: Access) -> CacheRequest:
     for name, value in (("path", settings.path), ("tokenizer", settings.tokenizer)):
-        require_local(name, value)  # sources/hub_datasets.py has made paths of them
+        require_local(name, value)  # sources/hub_datasets.py has replaced hub names by paths
     tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, access)
     return CacheRequest(root, PlainText(settings.path, root), tokenizer, how)

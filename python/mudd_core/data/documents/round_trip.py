@@ -1,4 +1,4 @@
-"""The check of a build that documents come back from their ids: bits per byte of lost text would be too low."""
+"""Check that documents survive encoding and decoding; if text is lost, the reported bits per byte are too low."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from mudd_core.data.sources.corpus import Split
 from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, Ids, JsonTokenizer, Tokenizer
 
 _MOST_BYTES = 8 << 20  # of the documents of a split that one process decodes
-_EACH_OF = 256  # the first documents, which are all checked; then one of _STRIDE
+_EACH_OF = 256  # all of the first documents are checked, then one of _STRIDE
 _STRIDE = 16
 
 
 class RoundTrip:
-    """Decodes some documents of each split and counts those that do not come back."""
+    """A check that decodes some documents of each split and counts those that differ."""
 
     def __init__(self, tokenizer: Tokenizer, frame: Frame, counts: list[int]) -> None:
-        """counts: documents that were checked and those that were lost, of an earlier part of the build."""
-        # Only rows of the pipeline `text` have bits per byte, and only foreign files lose text.
+        """Set up. counts: documents that were checked and lost in earlier parts of the build."""
+        # Only the pipeline `text` reports bits per byte, and only foreign tokenizers lose text.
         own = isinstance(tokenizer, ByteTokenizer) or (
             isinstance(tokenizer, JsonTokenizer) and tokenizer.has_own_form
         )
@@ -30,7 +30,7 @@ class RoundTrip:
         self._bytes: dict[Split, int] = {"train": 0, "valid": 0}
 
     def look_at(self, split: Split, text: bytes, ids: Ids) -> None:
-        """Check a document if it is one of those that are checked. ids: with the end of the document."""
+        """Check the document if it is one of the samples. ids: including EOS."""
         number = self._seen[split]
         self._seen[split] += 1
         if self._tokenizer is None or self._bytes[split] >= _MOST_BYTES:
@@ -42,21 +42,21 @@ class RoundTrip:
 
 
 def _is_same(decoded: str, text: str) -> bool:
-    """Return whether two texts are equal but for one blank at the beginning, which some tokenizers add or remove."""
+    """Return whether two texts are equal, except for one leading blank, which some tokenizers add or remove."""
     return decoded.removeprefix(" ") == text.removeprefix(" ")
 
 
 def lost_documents(cache: TokenCache) -> tuple[int, int]:
-    """Return how many documents the build of a cache has checked, and how many of them did not come back."""
+    """Return how many documents the build of a cache has checked, and how many of them were lost."""
     try:
         facts = json.loads(read_bytes(cache.path / "cache.json"))
         return int(facts.get("checked_documents", 0)), int(facts.get("lost_documents", 0))
-    except (OSError, ValueError, TypeError, AttributeError):  # the seal of tokens.h5 guards the ids, not this
+    except (OSError, ValueError, TypeError, AttributeError):  # the seal covers only the ids
         return 0, 0
 
 
 def loss_note(cache: TokenCache) -> str:
-    """Return the warning about a tokenizer that loses text; empty if all documents that were checked come back."""
+    """Return the warning about a tokenizer that loses text; empty if all checked documents survive."""
     checked, lost = lost_documents(cache)
     if not lost:
         return ""

@@ -1,4 +1,4 @@
-"""Documents of a pipeline: the texts of its files in order, what surrounds their ids, and which are held out."""
+"""The documents of a pipeline: their files in order, the tokens around their ids, and the held-out split."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from mudd_core.data.sources.corpus import Progress, Split, cut_text
 from mudd_core.data.sources.splits import Sources, sources_of
 from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer
 
-GROUP_BYTES = 32 << 20  # files that are tokenized as one part of a build
+GROUP_BYTES = 32 << 20  # bytes of files that are tokenized as one part of a build
 _EDGE_BYTES = 1 << 16
 T = TypeVar("T")
 
 
 class Texts(Protocol):
-    """Documents of a split."""
+    """The documents of a split."""
 
     @property
     def split(self) -> Split: ...
@@ -39,23 +39,23 @@ class Texts(Protocol):
     def files(self) -> tuple[Path, ...]: ...
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
-        """(number of the file, document)."""
+        """Yield (index of the file, document)."""
 
     def groups(self) -> Sequence[Texts]:
-        """The same in parts that are tokenized one after the other."""
+        """Return the documents in parts, which are tokenized one after another."""
 
     def identity(self) -> list[Json]:
-        """What decides the documents, for a digest."""
+        """Return everything that decides the documents, for a digest."""
 
     def whole_files(self) -> Sequence[Path]:
-        """Files that are read to their end."""
+        """Return the files that are read to their end."""
 
 
 @dataclass(frozen=True)
 class TextFiles:
-    """The files of a split. named, column: of the format. cuts: a file of plain text holds many documents.
+    """The files of a split. named, column: of the format. cuts: split a plain text file into several documents.
 
-    bad: the rule of data.bad_records, and its counts after the files were read.
+    bad: the rule of data.bad_records, with its counts after the files were read.
     """
 
     split: Split
@@ -67,16 +67,16 @@ class TextFiles:
 
     @property
     def format(self) -> Format:
-        """Of all its files."""
+        """The format of all files."""
         return FORMATS[self.named]
 
     @property
     def reads_groups(self) -> bool:
-        """Whether a document in any order costs the reading of its row group."""
+        """Whether random access to a document reads its whole row group."""
         return self.format.by_number is not None and self.format.by_number.in_groups
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
-        """(number of the file, document as UTF-8); a file of plain text alone is cut as docs/data.md says."""
+        """Yield (index of the file, document as UTF-8); a single plain text file is split as in docs/data.md."""
         for number, file in enumerate(self.files):
             if self.cuts:
                 yield from ((number, text) for _, text in cut_text(file))
@@ -85,7 +85,7 @@ class TextFiles:
                 yield from ((number, text.encode()) for text in texts)
 
     def identity(self) -> list[Json]:
-        """Name, size, first and last bytes of the files; their format."""
+        """Return name, size, first and last bytes of each file, and the format."""
         rule: list[Json] = ["drop"] if self.bad.drops else []
         return [list(map(file_digest, self.files)), self.named, self.column, *rule]
 
@@ -93,7 +93,7 @@ class TextFiles:
         return self.files
 
     def groups(self) -> list[TextFiles]:
-        """Consecutive files."""
+        """Return groups of consecutive files."""
         return [replace(self, files=files) for files in grouped(self.files, lambda file: file.stat().st_size)]
 
 
@@ -102,17 +102,12 @@ def dropped_of(cache: TokenCache) -> str:
     try:
         facts = json.loads(read_bytes(cache.path / "cache.json"))
         return dropped_note(int(facts.get("dropped", 0)), str(facts.get("first_dropped", "")))
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        AttributeError,
-    ):  # the seal of tokens.h5 guards the ids, not this note
+    except (OSError, ValueError, TypeError, AttributeError):  # the seal covers only the ids
         return ""
 
 
 def grouped(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[tuple[T, ...]]:
-    """Consecutive items, of at least GROUP_BYTES together, or a larger one alone."""
+    """Yield groups of consecutive items with at least GROUP_BYTES together; a larger item is a group alone."""
     group: list[T] = []
     size = 0
     for item in items:
@@ -127,10 +122,10 @@ def grouped(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[tuple[T
 
 @dataclass(frozen=True)
 class CacheForm:
-    """What differs between the token caches of documents in files and those of plain text.
+    """The differences between token caches of documents in files and of plain text.
 
-    content: SHA-256 of all documents; empty where the sizes and edges of their files name them. documents: number in
-    each split, where it is known before they are read. header: members of cache.json before its totals. indent: of
+    content: SHA-256 of all documents; empty if sizes, first and last bytes of files identify them. documents: the
+    number in each split if it is known before reading. header: keys of cache.json before its totals. indent: of
     cache.json. lists_files: whether cache.json has the number of training documents of each file.
     """
 
@@ -141,16 +136,16 @@ class CacheForm:
     lists_files: bool = True
 
     def manifest(self, facts: Mapping[str, str | int], train_files: list[int]) -> str:
-        """The content of cache.json."""
+        """Return the content of cache.json."""
         files: JsonObject = {"train_files": [*train_files]} if self.lists_files else {}
         return json.dumps({"format": FORMAT, **self.header, **facts, **files}, indent=self.indent) + "\n"
 
 
 @dataclass(frozen=True)
 class DocumentSource:
-    """The documents of a token cache, before they are tokenized.
+    """The documents of a token cache before they are tokenized.
 
-    hold_out: by their hash, where no files are for validation.
+    hold_out: select validation documents by their hash, because there are no validation files.
     """
 
     train: Texts
@@ -162,18 +157,18 @@ class DocumentSource:
     form: CacheForm = CacheForm()
 
     def digest(self) -> str:
-        """Name of the content: what decides the documents, their frame and split."""
+        """Return a digest of everything that decides the documents, their frame and their split."""
         if self.form.content:
             return self.form.content
         parts = [t.identity() for t in (self.train, self.valid)]
         return hashlib.sha256(json.dumps([parts, self.frame, self.hold_out]).encode()).hexdigest()
 
     def whole_files(self) -> list[Path]:
-        """Files of both splits that are read to their end."""
+        """Return the files of both splits that are read to their end."""
         return [file for t in (self.train, self.valid) for file in t.whole_files()]
 
     def read(self, progress: Progress) -> DocumentSource:
-        """The documents: nothing is read to know them."""
+        """Return this source, which needs no reading."""
         return self
 
     def accept(self, cache: TokenCache) -> str:
@@ -181,12 +176,12 @@ class DocumentSource:
         return dropped_of(cache)
 
     def bytes(self) -> int:
-        """Of all files."""
+        """Return the total size of all files."""
         return sum(file.stat().st_size for t in (self.train, self.valid) for file in t.files)
 
 
 def file_digest(path: Path) -> list[Json]:
-    """Name, size and SHA-256 of the first and last bytes of a file."""
+    """Return name, size, and SHA-256 of the first and last bytes of a file."""
     size = path.stat().st_size
     with open_binary(path) as file:
         edges = hashlib.sha256(file.read(_EDGE_BYTES))
@@ -198,7 +193,7 @@ def file_digest(path: Path) -> list[Json]:
 def document_source(
     settings: DataConfig, frame: Frame, *, hold_out: bool, resumed: bool = False
 ) -> DocumentSource:
-    """The documents that a config names; UserError where a name leads nowhere or the files hold no texts."""
+    """Return the documents of a config; raise UserError if a path does not exist or its files contain no text."""
     found: Sources = sources_of(settings, resumed=resumed)
     if found.format.holds == "ids":
         cure = "ids" if found.format.name == "tokens" else "megatron or features"
@@ -218,7 +213,7 @@ def document_source(
 
 
 def framed(tokenizer: Tokenizer, frame: Frame, texts: Sequence[bytes]) -> Iterator[Ids]:
-    """The ids of documents in their frame, one at a time; UserError for one outside the vocabulary."""
+    """Yield the ids of documents with their frame, one document at a time; raise UserError for an id out of range."""
     for row in _framed(tokenizer, frame, texts):
         if row.size and not 0 <= int(row.min()) <= int(row.max()) < tokenizer.vocab_size:
             raise UserError(
@@ -241,7 +236,7 @@ def _framed(tokenizer: Tokenizer, frame: Frame, texts: Sequence[bytes]) -> Itera
 
 
 def tail_of(tokenizer: Tokenizer, frame: Frame) -> int:
-    """How many of the last ids of a document belong to its frame."""
+    """Return the number of ids that the frame adds at the end of a document."""
     if frame != "template":
         return 1 if frame in ("end", "ends") else 0
     whole, plain = (tokenizer.encode_documents([b"a"], template=t)[0].tolist() for t in (True, False))

@@ -1,8 +1,8 @@
-"""Ids of documents on their way into a token cache: plain files to which a killed build is appended.
+"""Temporary plain files of ids before they become a token cache; a killed build continues to append to them.
 
 {train,valid}.ids       ids, uint16 or uint32
 {train,valid}.lengths   uint32, ids of each document
-totals.json             replaced after each part: what the files have up to there; what is after it is cut off
+totals.json             replaced after each part: the totals up to there; a restart truncates the files to them
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from mudd_core.data.sources.corpus import Split, is_held_out
 from mudd_core.data.sources.notes import SourceNote, note_of
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
-# Text given to the tokenizer at once: 128 KiB a core, because its results take 30 times the memory of the text.
+# Text passed to the tokenizer in one call: 128 KiB a core, because its results need 30 times the memory of the text.
 ENCODE_BYTES = min(2**22, max(2**18, 2**17 * (os.cpu_count() or 1)))
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How documents become ids: see DocumentSource. dtype: of the ids in the files."""
+    """The way in which documents become ids; see DocumentSource. dtype: of the ids in the files."""
 
     tokenizer: Tokenizer
     frame: Frame
@@ -43,12 +43,12 @@ class Encoding:
 
 
 class Totals(TypedDict):
-    """What complete parts have.
+    """The totals of the complete parts.
 
-    group_bytes: GROUP_BYTES, by which documents became parts. bytes: of text, by split. train_files: training documents
-    of each file. sources: the files as they were. files: bytes of the files of a spool, and CRC-32 of these. dropped:
-    number of bad records, and the message of the first one. checked: documents that were decoded, and how many of them
-    did not come back.
+    group_bytes: the GROUP_BYTES by which documents were divided into parts. bytes: of text, by split. train_files:
+    training documents of each file. sources: the files as they were. files: sizes and CRC-32 of the spool's files.
+    dropped: the number of bad records, and the message of the first one. checked: the number of decoded documents, and
+    how many of them were lost.
     """
 
     group_bytes: int
@@ -62,7 +62,7 @@ class Totals(TypedDict):
 
 
 class Spool:
-    """The files of a folder, with the parts that are complete there."""
+    """A folder of files with the complete parts of a build."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -70,11 +70,11 @@ class Spool:
         self.totals = self._complete() or self._empty()
 
     def ids(self, split: Split) -> Path:
-        """The file of all ids of a split."""
+        """Return the file of all ids of a split."""
         return self._folder / f"{split}.ids"
 
     def lengths(self, split: Split) -> npt.NDArray[np.uint32]:
-        """Ids of each document of a split."""
+        """Return the number of ids of each document of a split."""
         return np.fromfile(self._folder / f"{split}.lengths", np.uint32)
 
     def documents(self, split: Split) -> int:
@@ -121,7 +121,9 @@ class Spool:
         self.totals["files"][name] = [size + len(data), zlib.crc32(data, crc)]
 
     def _complete(self) -> Totals | None:
-        """The totals that are there, if the files have them (after a power cut they may not) and parts are as now."""
+        """Return the stored totals if the files match them (they may not after a power failure) and the parts are
+        the same.
+        """
         try:
             found: Totals = json.loads((self._folder / "totals.json").read_bytes())
             if found["group_bytes"] != GROUP_BYTES:

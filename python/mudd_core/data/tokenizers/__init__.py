@@ -1,1 +1,1 @@
-"""Tokenizers: text to ids and back, where they come from, how they are checked and trained."""
+"""Tokenizers, which turn text into ids and back: where they come from, and how they are checked and trained."""

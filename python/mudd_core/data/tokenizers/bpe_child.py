@@ -1,7 +1,8 @@
-"""Child process of bpe_training: reads texts from stdin, trains a byte-level BPE, writes its JSON to stdout.
+"""The child process of bpe_training: train a byte-level BPE on documents from stdin and write its JSON to stdout.
 
-Run as a script, without mudd_core: `<python> -I -S bpe_child.py <settings as JSON> <sys.path...>`. A text on stdin is
-its length in eight bytes and its UTF-8; the length END ends the texts. Progress goes to stderr as lines of JSON.
+Run it as a script, without mudd_core: `<python> -I -S bpe_child.py <settings as JSON> <sys.path...>`. A document on
+stdin is its length in eight bytes and its UTF-8; the length END marks the last one. Progress goes to stderr as lines of
+JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ END = 2**64 - 1
 
 
 def texts_of(source: BinaryIO) -> Iterator[str]:
-    """Yield the texts up to the end mark; the process ends if the parent is gone before it."""
+    """Yield the documents up to the end mark; exit if the parent dies before it."""
     while True:
         head = source.read(8)
         size = struct.unpack("<Q", head)[0] if len(head) == 8 else -1
@@ -39,7 +40,9 @@ def _end_with_parent(source: BinaryIO) -> None:
 
 
 def train(options: dict[str, int], alphabet: list[str], end: str, texts: Iterator[str]) -> str:
-    """Return the library's JSON of a BPE. split_at: bytes after which a piece is split, 0 for never."""
+    """Train a BPE and return the library's JSON. split_at: the length in bytes at which a piece is split, 0 for
+    never.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     library = Tokenizer(models.BPE())
@@ -56,7 +59,7 @@ def train(options: dict[str, int], alphabet: list[str], end: str, texts: Iterato
         max_token_length=options["longest_token"] + 1,  # tokens are shorter than this
         show_progress=False,
     )
-    if hasattr(trainer, "progress_format"):  # not in tokenizers below 0.22.2
+    if hasattr(trainer, "progress_format"):  # a parameter since tokenizers 0.22.2
         trainer.show_progress, trainer.progress_format = True, "json"
     library.train_from_iterator(texts, trainer)
     library.pre_tokenizer = pieces
@@ -64,18 +67,18 @@ def train(options: dict[str, int], alphabet: list[str], end: str, texts: Iterato
 
 
 def main() -> None:
-    """Train as the first argument says."""
+    """Train with the settings in the first argument."""
     told = json.loads(sys.argv[1])
     sys.path[:] = sys.argv[2:]
-    for number in told["ignored_signals"]:  # a stop is the business of the parent
+    for number in told["ignored_signals"]:  # the parent handles a stop
         signal.signal(number, signal.SIG_IGN)
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no result
+    os.dup2(2, 1)  # a library must not print into the result
     out.write(
         train(told["options"], told["alphabet"], told["end"], texts_of(sys.stdin.buffer)).encode("utf-8")
     )
     out.flush()
-    os._exit(0)  # the thread that watches the parent still reads
+    os._exit(0)  # the thread that watches the parent is still reading
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The BPE that mudd_core trains: its form in a tokenizer.json, bounds on pieces and tokens, and texts that exceed them.
+"""The BPE that mudd_core trains: its form in a tokenizer.json, the limits of pieces and tokens, and their check.
 
-A byte-level BPE cuts a text into pieces before it counts pairs: a word, a number, a run of blanks or of other signs.
-The time of the training grows with the square of the longest piece, so longer pieces are split.
+A byte-level BPE splits a text into pieces before it counts pairs: a word, a number, a run of whitespace or of other
+characters. The training time grows with the square of the longest piece, so longer pieces are split.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from mudd_core.base.types import JsonObject
 from mudd_core.data.tokenizers.check import MAX_TOKEN_BYTES
 
 LONGEST_PIECE = 4096  # bytes of text
-# Bytes of text. Each is a character of the byte alphabet, which takes up to two bytes in a tokenizer.json.
+# Bytes of text. Each is a character of the byte alphabet, which needs up to two bytes in a tokenizer.json.
 LONGEST_TOKEN = MAX_TOKEN_BYTES // 2
-# A piece of more than LONGEST_PIECE bytes covers at least one whole block of so many characters.
+# A piece of more than LONGEST_PIECE bytes covers at least one whole block of this many characters.
 _BLOCK = LONGEST_PIECE // 16
 _LETTER_OR_BLANK = re.compile(r"[^\W_]|\s")
 
@@ -28,7 +28,9 @@ def has_long_piece(text: bytes) -> bool:
 
 
 def _suspects(text: str) -> Iterator[str]:
-    """Yield parts of a text that may have a long piece: blocks of characters of one kind and their surroundings."""
+    """Yield the parts of a text that may contain a long piece: blocks of one kind of characters, with their
+    surroundings.
+    """
     done = 0
     for at in range(0, len(text) - _BLOCK + 1, _BLOCK):
         if at >= done and _is_of_one_kind(text[at : at + _BLOCK]):
@@ -41,8 +43,8 @@ def _is_of_one_kind(block: str) -> bool:
 
 
 def _longest_piece(text: str) -> int:
-    """Return the bytes of the longest piece, as the `tokenizers` library cuts a text."""
-    from tokenizers import pre_tokenizers  # heavy: only for texts with long runs
+    """Return the length in bytes of the longest piece into which the `tokenizers` library splits a text."""
+    from tokenizers import pre_tokenizers  # a slow import, only for texts with long runs
 
     pieces = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
     return max((len(piece) for piece, _ in pieces), default=0)

@@ -1,4 +1,4 @@
-"""Training of a byte-level BPE in a child process, which a stop ends at once and whose memory goes back."""
+"""Train a byte-level BPE in a child process, which a stop ends at once and whose memory returns to the system."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Report = Callable[[str, int, int], None]
 _PROGRAM = Path(__file__).with_name("bpe_child.py")
 _STAGES = {"Tokenize words": "words", "Count pairs": "pairs", "Compute merges": "merges"}  # of the library
 _SEND_BYTES = 2**18
-_TICK = 0.2  # seconds after which a stop is noticed
+_TICK = 0.2  # seconds until a stop is noticed
 
 
 def train_bpe(
@@ -36,11 +36,13 @@ def train_bpe(
     splits_long_pieces: bool = False,
     report: Report = lambda phase, done, total: None,
 ) -> bytes:
-    """Return the tokenizer.json of a byte-level BPE of at most `vocab_size` tokens; the end of document is id 0.
+    """Train on documents and return the tokenizer.json of a byte-level BPE of at most `vocab_size` tokens, with EOS
+    as id 0.
 
-    The same texts give the same bytes, whatever the number of threads. Small corpora run out of pairs before
-    `vocab_size` is reached. n_texts: 0 if it is unknown. splits_long_pieces: at LONGEST_PIECE. report: called with
-    (phase, done, total) at least five times a second; what it raises ends the training. UserError for a size below 257.
+    Equal documents give equal bytes, whatever the number of threads. A small corpus may have too few pairs for
+    `vocab_size` tokens. n_texts: the number of documents, 0 if unknown. splits_long_pieces: at LONGEST_PIECE bytes.
+    report: called with (phase, done, total) at least five times a second; an exception from it ends the training. Raise
+    UserError for a vocab_size below 257.
     """
     if vocab_size < LOWEST_BPE_SIZE:
         raise UserError(f"[data.vocab_size] expected at least {LOWEST_BPE_SIZE} for bpe, got {vocab_size}")
@@ -51,7 +53,7 @@ def train_bpe(
         trained = _Conversation(child, texts, n_texts, report).result()
     finally:
         child.end()
-    # The library's own text differs between its versions in white space only; ours is fixed.
+    # Versions of the library write different white space, so the JSON is written here.
     return json.dumps(json.loads(trained), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 
@@ -73,7 +75,9 @@ def _started(options: dict[str, int]) -> Child:
 
 
 class _Conversation:
-    """Sends texts to the child process and collects its result, without ever waiting for longer than a tick."""
+    """The exchange with the child process: sends the documents and reads the result, never blocking for more than a
+    tick.
+    """
 
     def __init__(self, child: Child, texts: Iterable[bytes], n_texts: int, report: Report) -> None:
         self._child, self._report = child, report
@@ -83,7 +87,7 @@ class _Conversation:
         self._found, self._said = bytearray(), b""
 
     def result(self) -> bytes:
-        """Return what the child wrote; UserError or RuntimeError if it failed."""
+        """Return the child's output; raise UserError or RuntimeError if it failed."""
         with self._child.input as stdin, selectors.DefaultSelector() as pipes:
             os.set_blocking(stdin.fileno(), False)
             pipes.register(stdin, selectors.EVENT_WRITE, self._send)
@@ -96,7 +100,7 @@ class _Conversation:
                         pipes.unregister(key.fileobj)
                         outputs -= key.fileobj is not stdin
                 self._report(*self._place)
-            # The child takes the end of its stdin for the death of this process.
+            # A closed stdin would make the child exit, as if this process had died.
             code = self._child.code()
         if code:
             raise _failure(code, self._said.decode("utf-8", "replace"))
@@ -116,7 +120,7 @@ class _Conversation:
             self._unsent = self._unsent[os.write(pipe.fileno(), self._unsent) :]
         except BlockingIOError:
             return True
-        except BrokenPipeError:  # its exit code says more
+        except BrokenPipeError:  # the exit code explains more
             return False
         return True
 
@@ -125,7 +129,7 @@ class _Conversation:
         return bool(block)
 
     def _hear(self, pipe: IO[bytes]) -> bool:
-        """Read lines of progress; other lines are kept for an error."""
+        """Read lines of progress, and keep other lines for an error message."""
         block = os.read(pipe.fileno(), 1 << 16)
         *lines, rest = (self._said[-4096:] + block).split(b"\n")
         kept = [line for line in lines if not self._follow(line)]
@@ -133,7 +137,7 @@ class _Conversation:
         return bool(block)
 
     def _follow(self, line: bytes) -> bool:
-        """Take the place from a line of progress; False for another line."""
+        """Store the progress from a line; return False for any other line."""
         try:
             told = json.loads(line)
             stage, done, total = _STAGES[told["stage"]], int(told["current"]), int(told["total"])
@@ -144,7 +148,9 @@ class _Conversation:
 
 
 def _messages(texts: Iterable[bytes], sent: Callable[[], None]) -> Iterator[bytes]:
-    """Yield the texts as the child reads them, several in one block. sent: called after each text."""
+    """Yield blocks of several documents at the speed at which the child reads them. sent: called after each
+    document.
+    """
     parts: list[bytes] = []
     size = 0
     for text in texts:

@@ -1,8 +1,8 @@
-"""Rules a tokenizer.json must keep before the `tokenizers` library sees it (docs/data.md, 2).
+"""Rules that a tokenizer.json must obey before the `tokenizers` library reads it (docs/data.md, 2).
 
-The file is data from outside: sizes, nesting, ids, merges, lengths and template tokens are checked here, so
-that a bad one ends in a FormatError that names the place and not in a panic of the library. Regular
-expressions in it run on the library's engine, which gives up after a fixed number of steps.
+The file may come from anyone. Sizes, nesting, ids, merges, lengths and template tokens are checked here, so that a bad
+file raises a FormatError that names the place instead of a panic in the library. Its regular expressions run in the
+library's engine, which stops after a fixed number of steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODELS = ("BPE", "WordLevel", "WordPiece", "Unigram")
 
 
 class AddedToken(TypedDict):
-    """A token beside the vocabulary of the model."""
+    """A token in addition to the model's vocabulary."""
 
     id: int
     content: str
@@ -38,14 +38,14 @@ class Model(TypedDict):
 
 
 class Decoder(TypedDict, total=False):
-    """How tokens become text; decoders: of a Sequence."""
+    """The decoder from tokens to text; decoders: the steps of a Sequence."""
 
     type: str
     decoders: list[Decoder] | None
 
 
 class TokenizerJson(TypedDict, total=False):
-    """The members that are read of a tokenizer.json that keeps the rules."""
+    """The keys that are read from a checked tokenizer.json."""
 
     model: Model
     added_tokens: list[AddedToken] | None
@@ -53,11 +53,11 @@ class TokenizerJson(TypedDict, total=False):
 
 
 def check_tokenizer_json(data: bytes, file: str) -> TokenizerJson:
-    """Parsed contents of a tokenizer.json if it keeps the rules, else FormatError."""
+    """Return the parsed content of a tokenizer.json; raise FormatError if it breaks a rule."""
     checker = _Checker(file)
     try:
         return checker.check(data)
-    except (AttributeError, TypeError, ValueError) as e:  # a value of another type than its place has
+    except (AttributeError, TypeError, ValueError) as e:  # a value of a wrong type
         raise checker.bad(str(e)) from None
 
 
@@ -144,7 +144,7 @@ class _Checker:
         return value
 
     def model(self, model: object) -> dict[str, int]:
-        """Checks the model, returns token -> id."""
+        """Check the model and return token -> id."""
         if not isinstance(model, dict):
             raise self.bad("no model")
         kind = model.get("type")
@@ -197,7 +197,8 @@ class _Checker:
             left, right = pair if isinstance(pair, list) and len(pair) == 2 else (None, None)
             if not isinstance(left, str) or not isinstance(right, str):
                 raise self.bad(f"model.merges[{i}] is not a pair of tokens")
-            if not right.startswith(prefix):  # the library would cut as many bytes, even inside a letter
+            # The library would remove the length of the prefix, even in the middle of a character.
+            if not right.startswith(prefix):
                 raise self.bad(
                     f"model.merges[{i}]: {right[:80]!r} does not begin with model.continuing_subword_prefix "
                     f"{prefix[:80]!r}"

@@ -1,4 +1,4 @@
-"""A tokenizer as the files that other programs read: vocabulary, and tokenizer_config.json with its special tokens."""
+"""Export a tokenizer as the files that other programs read: its vocabulary, and tokenizer_config.json."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mudd_core.data.tokenizers.special_tokens import END_OF_TEXT
 from mudd_core.data.tokenizers.tokenizer import ByteTokenizer, JsonTokenizer, Tokenizer, byte_alphabet
 
 VOCABULARIES = ("tokenizer.json", "tokenizer.model")
-OF_FILES = (JsonTokenizer, SentencePieceTokenizer)  # tokenizers that a file decides
+OF_FILES = (JsonTokenizer, SentencePieceTokenizer)  # tokenizers that are defined by a file
 
 
 def special_ids(tokenizer: Tokenizer) -> dict[str, int | None]:
-    """Ids of begin, end and padding under their names in a config.json."""
+    """Return the ids of BOS, EOS and padding under their names in a config.json."""
     return {
         "bos_token_id": tokenizer.bos_id,
         "eos_token_id": tokenizer.eos_id,
@@ -25,14 +25,16 @@ def special_ids(tokenizer: Tokenizer) -> dict[str, int | None]:
 
 
 def name_of(tokenizer: Tokenizer, token: int) -> str:
-    """Return the text of a token as the vocabulary has it."""
+    """Return the string of a token in the vocabulary."""
     if isinstance(tokenizer, SentencePieceTokenizer):
         return tokenizer.piece(token)
     return tokenizer.names()[token] if isinstance(tokenizer, JsonTokenizer) else END_OF_TEXT
 
 
 def tokenizer_files(tokenizer: Tokenizer, longest: int = 0) -> dict[str, bytes]:
-    """Content by file name. longest: ids of the longest sequence of a model, for its tokenizer_config.json."""
+    """Return the content of each file by name. longest: the model's maximum sequence length, for
+    tokenizer_config.json.
+    """
     config: JsonObject = {"clean_up_tokenization_spaces": False}
     if longest:
         config["model_max_length"] = longest
@@ -56,7 +58,7 @@ def tokenizer_files(tokenizer: Tokenizer, longest: int = 0) -> dict[str, bytes]:
 
 
 def _bytes_json(tokenizer: ByteTokenizer) -> bytes:
-    """The tokenizer.json of raw bytes: a byte-level BPE without merges."""
+    """Return the tokenizer.json of the byte tokenizer: a byte-level BPE without merges."""
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     end = {
         "id": tokenizer.eos_id,

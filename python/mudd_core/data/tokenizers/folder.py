@@ -1,4 +1,4 @@
-"""Tokenizers as folders: tokenizer.json, else vocab.json with merges.txt, else a sentencepiece model."""
+"""Read tokenizers from folders: tokenizer.json, else vocab.json with merges.txt, else a sentencepiece model."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ MODELS = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 _MAP = "special_tokens_map.json"
 _TOKENS = ("bos_token", "eos_token", "pad_token")
 FILES = ("tokenizer.json", CONFIG, "vocab.json", "merges.txt", *MODELS, "added_tokens.json", _MAP)
-# Programs whose vocab.json and merges.txt are byte-level as GPT-2's are.
+# Programs whose vocab.json and merges.txt are byte-level, as in GPT-2.
 _GPT2_CLASSES = (None, "GPT2Tokenizer", "GPT2TokenizerFast", "GPTNeoXTokenizer", "GPTNeoXTokenizerFast")
 
 
 def read_limited(path: str, wanted: str) -> bytes:
-    """A file of at most 100 MiB; UserError where it cannot be read, FormatError where it is larger.
+    """Return the content of a file of at most 100 MiB. wanted: the values that data.tokenizer accepts, for the
+    message.
 
-    wanted: what data.tokenizer may be, for the message.
+    Raise UserError if it cannot be read, and FormatError if it is larger.
     """
     try:
         with open_binary(path) as file:
@@ -40,7 +41,7 @@ def read_limited(path: str, wanted: str) -> bytes:
 
 
 def config_of(folder: Path) -> JsonObject:
-    """Return tokenizer_config.json of a folder, with tokens of special_tokens_map.json that it lacks; may be empty."""
+    """Return the folder's tokenizer_config.json plus missing tokens from special_tokens_map.json; may be empty."""
     found: JsonObject = {}
     for name in (_MAP, CONFIG):
         file = folder / name
@@ -51,7 +52,7 @@ def config_of(folder: Path) -> JsonObject:
 
 
 def special_of_json(data: bytes, config: JsonObject, folder: Path) -> SpecialIds:
-    """Ids that the config of a folder names in the vocabulary of its tokenizer.json."""
+    """Return the ids that the folder's config names in the vocabulary of its tokenizer.json."""
     if not any(f"{name}_token" in config for name in ("bos", "eos", "pad")):
         return SpecialIds()
     ids = vocabulary(check_tokenizer_json(data, str(folder / "tokenizer.json")))
@@ -59,7 +60,9 @@ def special_of_json(data: bytes, config: JsonObject, folder: Path) -> SpecialIds
 
 
 def joined(folder: Path, config: JsonObject) -> bytes:
-    """The tokenizer.json of a byte-level vocab.json and merges.txt; FormatError where they are not."""
+    """Return the tokenizer.json of a byte-level vocab.json and merges.txt; raise FormatError if they are something
+    else.
+    """
     kind = config.get("tokenizer_class")
     if kind not in _GPT2_CLASSES:
         raise UserError(
@@ -114,7 +117,7 @@ def _merges(file: Path) -> list[list[str]]:
 
 
 def _added(folder: Path, config: JsonObject, vocab: JsonObject) -> list[Json]:
-    """The special tokens of the folder: added_tokens.json, those of the config, <|endoftext|>."""
+    """Return the special tokens of the folder: from added_tokens.json, from the config, and <|endoftext|>."""
     file = folder / "added_tokens.json"
     found = read_config(_read(file), str(file)) if file.is_file() else {}
     decoder = config.get("added_tokens_decoder")

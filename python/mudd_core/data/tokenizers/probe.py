@@ -1,7 +1,7 @@
-"""Child process of trial.py: loads a tokenizer.json from stdin, encodes and decodes with it.
+"""The child process of trial.py: load a tokenizer.json from stdin, and encode and decode with it.
 
-Run as a script, without mudd_core: `<python> -I -S probe.py <memory limit> <seconds> <sys.path...>`.
-Exits with code 0 if the library did all of it; else with code 1 and the reason on stdout, or by a signal.
+Run it as a script, without mudd_core: `<python> -I -S probe.py <memory limit> <seconds> <sys.path...>`. It exits with
+code 0 if the library succeeds. Else it exits with code 1 and the reason on stdout, or a signal ends it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SAMPLES = (
     "<|endoftext|></s>[CLS]<unk> \u2581\u0120a##b",
     "a" * 300 + "b" + "\u00e9" * 300 + " " * 300,
 )
-PROBE_CHARACTERS = 2**16  # of the vocabulary, as one text
+PROBE_CHARACTERS = 2**16  # characters of the joined vocabulary
 PROBE_IDS = 2**20
 
 
 def set_limits(memory: int, seconds: int) -> None:
-    """Bounds address space and CPU time; no core file and no written file."""
+    """Limit address space and CPU time, and forbid core files and written files."""
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -32,7 +32,7 @@ def set_limits(memory: int, seconds: int) -> None:
 
 
 def probe(data: str) -> None:
-    """Loads, encodes and decodes as JsonTokenizer does; raises whatever the library raises."""
+    """Load, encode and decode as JsonTokenizer does; raise whatever the library raises."""
     import tokenizers
 
     library = tokenizers.Tokenizer.from_str(data)
@@ -53,7 +53,7 @@ def probe(data: str) -> None:
 
 
 def main() -> int:
-    """Exit code of the trial."""
+    """Run the trial and return its exit code."""
     set_limits(int(sys.argv[1]), int(sys.argv[2]))
     sys.path[:] = sys.argv[3:]
     try:

@@ -1,4 +1,4 @@
-"""Tokenizers of sentencepiece: a tokenizer.model as LLaMA, Mixtral and T5 have, run by its own library."""
+"""Tokenizers of the sentencepiece library: a tokenizer.model, as LLaMA, Mixtral and T5 have."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from mudd_core.data.tokenizers.tokenizer import Ids
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
-_BEGINS = ("LlamaTokenizer", "LlamaTokenizerFast")  # programs whose template adds the begin of a document
+_BEGINS = ("LlamaTokenizer", "LlamaTokenizerFast")  # programs whose template adds BOS
 _ENDS = ("T5Tokenizer", "T5TokenizerFast")
-T = TypeVar("T")  # what a call of the library gives
+T = TypeVar("T")  # the result of a call of the library
 
 
 def _loaded(data: bytes, file: str) -> SentencePieceProcessor:
@@ -32,14 +32,14 @@ def _loaded(data: bytes, file: str) -> SentencePieceProcessor:
         if not data or model.get_piece_size() < 1:
             raise ValueError("it has no pieces")
         for number in range(model.get_piece_size()):
-            model.id_to_piece(number)  # a piece may be no UTF-8
+            model.id_to_piece(number)  # a piece may be invalid UTF-8
         return model
     except Exception as error:
         raise FormatError(file, 0, f"not a sentencepiece model: {str(error)[:200]}") from None
 
 
 def special_of_model(data: bytes, file: str, config: Mapping[str, Json], config_file: str) -> SpecialIds:
-    """Ids and template that tokenizer_config.json gives a model; the model's own where it names none."""
+    """Return the ids and the template from tokenizer_config.json, or the model's own ids if it names none."""
     model = _loaded(data, file)
     named = named_ids(config, {model.id_to_piece(i): i for i in range(model.get_piece_size())}, config_file)
     kind = config.get("tokenizer_class")
@@ -83,16 +83,16 @@ class SentencePieceTokenizer(ShownByIds):
 
     @property
     def data(self) -> bytes:
-        """Content of the model's file."""
+        """The content of the model's file."""
         return bytes(self._model.serialized_model_proto())
 
     @property
     def template(self) -> tuple[bool, bool]:
-        """Whether the template of its program adds the begin and the end of a document."""
+        """Whether the template of the original program adds BOS and EOS."""
         return bool(self._begin), bool(self._end)
 
     def piece(self, token: int) -> str:
-        """Name of an id."""
+        """Return the piece of an id."""
         return str(self._model.id_to_piece(token))
 
     def _one(self, named: int | None, own: int) -> int | None:
@@ -103,7 +103,7 @@ class SentencePieceTokenizer(ShownByIds):
         return named
 
     def _special_pieces(self) -> dict[str, int]:
-        """The names that are tokens wherever they are in a text."""
+        """Return the names that are tokens wherever they occur in a text."""
         ids = (self.bos_id, self.eos_id, self.pad_id, self._model.unk_id())
         return {self._model.id_to_piece(i): i for i in ids if i is not None and i >= 0}
 
@@ -114,13 +114,15 @@ class SentencePieceTokenizer(ShownByIds):
         return [*begin, *self._all_ids([text], special_tokens)[0]]
 
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> SentencePieceTokenizer:
-        """Return the tokenizer of weights that came with it; see Tokenizer."""
+        """Return the tokenizer for prompts; see Tokenizer."""
         made = SentencePieceTokenizer(self.data, self._file, self._special, prompts=True)
         made.stop_ids = frozenset(stop_ids)
         return made
 
     def _all_ids(self, texts: list[str], names: bool = True) -> list[list[int]]:
-        """Return the ids of texts; text between names of special tokens is encoded alone, as LlamaTokenizer does."""
+        """Return the ids of strings. Text between names of special tokens is encoded separately, as LlamaTokenizer
+        does.
+        """
         if not names or not any(name in text for name in self._names for text in texts):
             whole: list[list[int]] = self._guard(lambda: self._model.encode(texts))
             return whole
@@ -135,20 +137,20 @@ class SentencePieceTokenizer(ShownByIds):
         ]
 
     def _guard(self, call: Callable[[], T]) -> T:
-        """What a call of the library gives; FormatError where the model makes it fail."""
+        """Return the result of a library call; raise FormatError if the call fails because of the model."""
         try:
             return call()
         except (RuntimeError, ValueError) as error:
             raise FormatError(self._file, 0, f"the sentencepiece library refuses it: {error}") from None
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
-        """Ids of UTF-8 documents; template: between the begin and the end that its program adds."""
+        """Return the ids of UTF-8 documents. template: with the BOS and EOS that the original program adds."""
         begin, end = (self._begin, self._end) if template else ([], [])
         lines = [text.decode("utf-8") for text in texts]
         return [np.array([*begin, *ids, *end], np.int64) for ids in self._all_ids(lines)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of ids; the end of a document becomes `<|endoftext|>`."""
+        """Return the text of ids; EOS becomes `<|endoftext|>`."""
         wanted = [int(i) for i in ids]
         if any(not 0 <= i < self.vocab_size for i in wanted):
             raise ValueError(f"[tokenizer] ids: expected all in [0, {self.vocab_size}), got {wanted[:16]}")
@@ -164,13 +166,13 @@ class SentencePieceTokenizer(ShownByIds):
         return END_OF_TEXT.join(texts)
 
     def stream(self, after: Sequence[int] = ()) -> TextStream:
-        """Return the text of ids that come one by one."""
+        """Return a stream that turns ids into text one by one."""
         return Growing(self, after)
 
     def _whole_characters(self, ids: Iterable[int]) -> Iterator[int]:
-        """Replace the byte tokens of each run that is not UTF-8 by U+FFFD, one for each byte.
+        """Replace each byte token in a run that is not UTF-8 by U+FFFD.
 
-        transformers decodes a run as a whole; the library keeps the characters in it.
+        transformers decodes a run as a whole; the library would keep its valid characters.
         """
         for is_byte, run in groupby(ids, self._bytes.__contains__):
             found = list(run)

@@ -1,6 +1,6 @@
-"""Finding the tokenizer that data.tokenizer names, and keeping it in a token cache.
+"""Find the tokenizer that data.tokenizer names, and store it in a token cache.
 
-bpe | bytes | a tokenizer.json | a *.model of sentencepiece | a folder (folder.py) | a name of the hub.
+bpe | bytes | a tokenizer.json | a *.model of sentencepiece | a folder (folder.py) | a Hugging Face Hub name.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ _STORED = {"json": "tokenizer.json", "bpe": "tokenizer.json", "sentencepiece": "
 
 @dataclass(frozen=True)
 class TokenizerSource:
-    """What decides a tokenizer. kind: bytes, bpe (trained on the corpus: no data yet), json or sentencepiece.
+    """The origin of a tokenizer. kind: bytes, bpe (trained on the corpus, so without data yet), json or
+    sentencepiece.
 
-    Or ids, for documents that are ids below vocab_size already. splits_long_pieces: for a bpe of documents with pieces
-    of more than LONGEST_PIECE bytes.
+    Or ids, for documents that already are ids below vocab_size. splits_long_pieces: for a bpe of documents that have
+    pieces of more than LONGEST_PIECE bytes.
     """
 
     kind: str
@@ -43,7 +44,7 @@ class TokenizerSource:
 
     @property
     def identity(self) -> str:
-        """What a cache keeps of it besides the corpus: kind, size and trainer, or the SHA-256 of its file."""
+        """The tokenizer's part of a cache name: kind, size and trainer, or the SHA-256 of its file."""
         if self.kind == "bytes":
             return "bytes"
         if self.kind == "ids":
@@ -54,17 +55,21 @@ class TokenizerSource:
         return f"{self.kind}:{hashlib.sha256(self.data).hexdigest()}{self.special.text()}"
 
     def forms(self) -> tuple[TokenizerSource, ...]:
-        """Return the tokenizers that this may become: of a bpe, the form for any text and the form for long pieces."""
+        """Return the tokenizers that this may become. A bpe has two forms: for any text, and for text with long
+        pieces.
+        """
         return (self, replace(self, splits_long_pieces=True)) if self.kind == "bpe" else (self,)
 
     def reading_names(self) -> TokenizerSource:
-        """The same for pipelines of the original programs, where a name such as `</s>` in a text is that token."""
+        """Return the source for pipelines of the original programs: a name such as `</s>` in a text is then that
+        token.
+        """
         if self.kind not in ("json", "sentencepiece"):
-            return self  # ours alone: no other program has their ids
+            return self  # other programs do not have these tokenizers
         return replace(self, special=replace(self.special, names=1))
 
     def make(self) -> Tokenizer:
-        """The tokenizer; not for a bpe that is still to be trained."""
+        """Build the tokenizer; do not call it for a bpe that is not trained yet."""
         return _made(self.kind, self.data, self.file, self.special)
 
 
@@ -79,7 +84,7 @@ def _made(kind: str, data: bytes, file: str, special: SpecialIds) -> Tokenizer:
 
 
 def find_tokenizer(name: str, vocab_size: int, access: Access = LOCAL) -> TokenizerSource:
-    """The tokenizer of a config; UserError where there is none, FormatError where its files are damaged."""
+    """Return the tokenizer of a config; raise UserError if there is none, FormatError if its files are damaged."""
     name = access.local(name, "[data.tokenizer]")
     if name in ("bpe", "bytes"):
         return TokenizerSource(name, vocab_size=vocab_size)
@@ -95,7 +100,7 @@ def find_tokenizer(name: str, vocab_size: int, access: Access = LOCAL) -> Tokeni
 
 
 def is_here(name: str) -> bool:
-    """Whether a name is that of a folder with a tokenizer, or of one of the hub that is on this machine."""
+    """Return whether a name is a tokenizer's folder, or a hub name whose files are on this machine."""
     try:
         return Path(name).is_dir() or bool(hub_folder(name, tokenizer_folder.FILES, LOCAL, "", ""))
     except UserError:
@@ -103,13 +108,13 @@ def is_here(name: str) -> bool:
 
 
 def needs_its_folder(file: Path) -> bool:
-    """Return whether the end of a document is named only by the config next to a tokenizer.json."""
+    """Return whether only the config next to a tokenizer.json names EOS."""
     content = check_tokenizer_json(read_tokenizer_json(str(file)), str(file))
     return usual_end(vocabulary(content)) is None and "eos_token" in tokenizer_folder.config_of(file.parent)
 
 
 def read_tokenizer_json(path: str) -> bytes:
-    """Bytes of a tokenizer.json; UserError if it cannot be read, FormatError if it is too large to be one."""
+    """Return the bytes of a tokenizer.json; raise UserError if it cannot be read, FormatError if it is too large."""
     return read_limited(path, _WANTED)
 
 
@@ -141,12 +146,12 @@ def _of_model(data: bytes, file: str, config: JsonObject, config_file: str) -> T
 
 
 def stored_file(identity: str) -> str | None:
-    """Name of the file that a cache keeps for this tokenizer; None for bytes."""
+    """Return the name of the file that a cache stores for this tokenizer; None for bytes."""
     return _STORED.get(identity.partition(":")[0])
 
 
 def stored_tokenizer(identity: str, data: bytes, file: str) -> Tokenizer:
-    """The tokenizer of a cache from the file it keeps; FormatError where the identity is damaged."""
+    """Return the tokenizer from the file in a cache; raise FormatError if the identity is damaged."""
     kind, _, rest = identity.partition(":")
     try:
         special = SpecialIds() if kind == "bpe" else SpecialIds.of_text(rest.partition(" ")[2])

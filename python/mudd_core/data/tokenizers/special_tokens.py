@@ -1,4 +1,4 @@
-"""Begin, end and padding of a document: which ids they are, by tokenizer_config.json or by their usual names."""
+"""Find the ids of BOS, EOS and padding, by tokenizer_config.json or by their usual names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.types import Json, JsonObject
 
 END_OF_TEXT = "<|endoftext|>"
-# Names under which families keep their end-of-document token, best first, and their begin.
+# Names of the EOS token in known families, the most likely first, and names of their BOS token.
 END_NAMES = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "<|im_end|>")
 BEGIN_NAMES = ("<|begin_of_text|>", "<s>", "<bos>", "<|startoftext|>", "[BOS]")
 
@@ -32,10 +32,10 @@ class ShownByIds:
 
 @dataclass(frozen=True)
 class SpecialIds:
-    """Ids that tokenizer_config.json names, None where it names none.
+    """The ids that tokenizer_config.json names, None for others.
 
-    begins, ends: whether the template of a model without one of its own (tokenizer.model) adds them. names: whether
-    the name of a special token in a text is that token, as in the original programs.
+    begins, ends: whether to add BOS and EOS in the template, for models without an own template (tokenizer.model).
+    names: whether the name of a special token in a text is that token, as in the original programs.
     """
 
     bos: int | None = None
@@ -46,13 +46,13 @@ class SpecialIds:
     names: int | None = None
 
     def text(self) -> str:
-        """As part of a tokenizer's identity: ` bos=1 eos=2`; empty where nothing is named."""
+        """Return the form in a tokenizer's identity, such as ` bos=1 eos=2`; empty if no id is named."""
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         return "".join(f" {name}={value}" for name, value in values if value is not None)
 
     @classmethod
     def of_text(cls, text: str) -> SpecialIds:
-        """What `text` was made of; ValueError for anything else."""
+        """Parse the result of `text`; raise ValueError for anything else."""
         found = dict(word.split("=") for word in text.split())
         if set(found) - {field.name for field in fields(cls)}:
             raise ValueError(f"expected ids of bos, eos and pad, got {text!r}")
@@ -60,7 +60,7 @@ class SpecialIds:
 
 
 def read_config(data: bytes, file: str) -> JsonObject:
-    """The object in a JSON file beside the vocabulary, of at most 64 MiB; FormatError where it is none."""
+    """Return the object in a JSON file of at most 64 MiB next to the vocabulary; raise FormatError if it has none."""
     if len(data) > 2**26:
         raise FormatError(file, 0, f"{len(data)} bytes: expected at most {2**26}")
     try:
@@ -73,7 +73,7 @@ def read_config(data: bytes, file: str) -> JsonObject:
 
 
 def token_of(config: Mapping[str, Json], name: str, file: str) -> str | None:
-    """The token under a name such as eos_token: a string, or an object whose `content` is one."""
+    """Return the token under a name such as eos_token, which is a string or an object with a string as `content`."""
     token = config.get(name)
     if isinstance(token, dict):
         token = token.get("content")
@@ -83,7 +83,7 @@ def token_of(config: Mapping[str, Json], name: str, file: str) -> str | None:
 
 
 def flag_of(config: Mapping[str, Json], name: str, default: bool, file: str) -> bool:
-    """A true or false member."""
+    """Return the boolean under a name."""
     value = config.get(name, default)
     if value is None:
         return default
@@ -93,7 +93,7 @@ def flag_of(config: Mapping[str, Json], name: str, default: bool, file: str) -> 
 
 
 def named_ids(config: Mapping[str, Json], ids: Mapping[str, int], file: str) -> SpecialIds:
-    """The ids of bos_token, eos_token and pad_token; FormatError where one is not in the vocabulary."""
+    """Return the ids of bos_token, eos_token and pad_token; raise FormatError if EOS is not in the vocabulary."""
     found: dict[str, int | None] = {}
     for name in ("bos", "eos", "pad"):
         token = token_of(config, f"{name}_token", file)
@@ -106,18 +106,18 @@ def named_ids(config: Mapping[str, Json], ids: Mapping[str, int], file: str) -> 
 
 
 def usual_end(ids: Mapping[str, int]) -> int | None:
-    """The end of a document by its usual names."""
+    """Return the id of EOS by its usual names; None if there is none."""
     return next((ids[name] for name in END_NAMES if name in ids), None)
 
 
 def usual_begin(ids: Mapping[str, int]) -> int | None:
-    """The begin by its usual names; GPT-2's family begins a document with the token that ends one."""
+    """Return the id of BOS by its usual names; the GPT-2 family uses its EOS token for it."""
     begin = next((ids[name] for name in BEGIN_NAMES if name in ids), None)
     return ids.get(END_OF_TEXT) if begin is None else begin
 
 
 def end_of_document(ids: dict[str, int], file: str) -> int:
-    """Return the id that ends a document; UserError if the vocabulary has none. file: for the message."""
+    """Return the id that ends a document; raise UserError if the vocabulary has none. file: for the message."""
     end = usual_end(ids)
     if end is None:
         raise UserError(

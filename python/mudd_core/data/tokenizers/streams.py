@@ -1,4 +1,4 @@
-"""The text of ids that come one by one."""
+"""Turn ids into text one by one."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import codecs
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-_CONTEXT = 8  # ids of a prompt that a decoder sees: it drops the space of the first token alone
+_CONTEXT = 8  # ids of a prompt that a decoder sees: it drops the space of the first token only
 _LONGEST_CHARACTER = 4  # bytes of UTF-8
 
 
 class TextStream(Protocol):
-    """The text of ids that come one by one, in whole characters."""
+    """A stream of ids that returns their text in whole characters."""
 
     def __call__(self, token: int) -> str:
-        """Return the text that is complete with one more id."""
+        """Return the text that becomes complete with one more id."""
 
     def end(self) -> str:
-        """Return the text that was held back after the last id: U+FFFD for bytes that are no character."""
+        """Return the rest of the text after the last id: U+FFFD for bytes that are no character."""
 
 
 class Decodes(Protocol):
-    """The part of a tokenizer that a stream needs."""
+    """The method of a tokenizer that a stream needs."""
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids."""
 
 
 class Bytes:
-    """Streaming for vocabularies of byte strings."""
+    """A stream for vocabularies of byte strings."""
 
     def __init__(self, bytes_of: Callable[[int], bytes]) -> None:
         self._bytes_of = bytes_of
@@ -42,7 +42,9 @@ class Bytes:
 
 
 class Growing:
-    """Streaming for decoders that look at neighbours: the text of all ids without the text that was given before."""
+    """A stream for decoders that depend on neighbours: it decodes all ids and drops the text that it returned
+    before.
+    """
 
     def __init__(self, tokenizer: Decodes, after: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
@@ -52,7 +54,7 @@ class Growing:
     def __call__(self, token: int) -> str:
         self._ids.append(int(token))
         text = self._tokenizer.decode(self._ids)
-        if text.endswith("\ufffd"):  # perhaps half a character
+        if text.endswith("\ufffd"):  # may be half a character
             self._held = text[self._given :]
             return ""
         new, self._held = text[self._given :], ""
@@ -68,7 +70,7 @@ class Growing:
 def _context(tokenizer: Decodes, after: Sequence[int]) -> tuple[list[int], str]:
     """Return the last ids of a prompt and their text."""
     ids, text = [int(token) for token in after], ""
-    # A byte token in the middle of a character spoils the text of all byte tokens after it.
+    # A byte token in the middle of a character corrupts the text of all byte tokens after it.
     for length in range(_CONTEXT, _CONTEXT + _LONGEST_CHARACTER):
         text = tokenizer.decode(ids[-length:]) if ids else ""
         if not text.startswith("\ufffd") or length >= len(ids):

@@ -1,12 +1,11 @@
-"""Tokenizers: text to ids and back. Kinds behind one face; source.py finds the one that a config names.
+"""Tokenizers, which turn text into ids and back. All kinds share one interface; source.py finds the one of a config.
 
-`bytes`: ids 0..255 are the bytes, 256 ends a document. `bpe`: a byte-level BPE trained once on the training
-documents (end of document is id 0). A tokenizer.json: any other, checked first. sentencepiece.py has a
-fourth. bpe_training.py trains a `bpe`. The `tokenizers` library is imported only when text is encoded; decoding a
-byte-level vocabulary needs no library.
+`bytes`: ids 0..255 are the bytes, and 256 is EOS. `bpe`: a byte-level BPE, trained once on the training documents by
+bpe_training.py; EOS is id 0. A tokenizer.json: any other tokenizer, after a check. sentencepiece.py implements a fourth
+kind. The `tokenizers` library is imported only when text is encoded; decoding a byte-level vocabulary needs no library.
 
-The end-of-document token does not come out of text: `<|endoftext|>` written in a document is encoded as ordinary
-bytes, except where SpecialIds.names asks for the rule of the original programs.
+Text never becomes EOS: `<|endoftext|>` in a document is encoded as ordinary bytes, unless SpecialIds.names selects the
+rule of the original programs.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from mudd_core.data.tokenizers.trial import has_own_form, try_in_child
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Library
 
-LOWEST_BPE_SIZE = 257  # 256 bytes and the end of a document
+LOWEST_BPE_SIZE = 257  # 256 bytes and EOS
 
 Ids = npt.NDArray[np.int64]
-T = TypeVar("T")  # what a call of the library gives
+T = TypeVar("T")  # the result of a call of the library
 
 
 class Tokenizer(Protocol):
-    """What the rest of the code knows of a tokenizer. bos_id, pad_id: None where it has none.
+    """The interface of a tokenizer. bos_id, pad_id: None if it has none.
 
     stop_ids: tokens besides eos_id that end a generated text.
     """
@@ -53,43 +52,45 @@ class Tokenizer(Protocol):
     stop_ids: frozenset[int]
 
     def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
-        """Return the ids of a text, without the end of a document.
+        """Return the ids of a text, without EOS.
 
-        A tokenizer that came with weights (for_prompts) gives the ids of transformers' tokenizer. bos: with the BOS
-        token, if its template adds one. special_tokens: their names in the text are these tokens.
+        A tokenizer that came with weights (for_prompts) returns the same ids as in transformers. bos: include the BOS
+        token if the template adds one. special_tokens: names of special tokens in the text become these tokens.
         """
 
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> Tokenizer:
-        """Return the tokenizer of weights that came with it: `encode` reads prompts as transformers does."""
+        """Return the tokenizer for weights that it came with; its `encode` reads prompts as transformers does."""
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
-        """Ids of UTF-8 documents, without their ends; template: with what the tokenizer's own template adds."""
+        """Return the ids of UTF-8 documents without EOS. template: with the ids that the tokenizer's own template
+        adds.
+        """
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text of ids; what is not UTF-8 becomes U+FFFD, the end of a document `<|endoftext|>`."""
+        """Return the text of ids. Invalid UTF-8 becomes U+FFFD, EOS becomes `<|endoftext|>`."""
 
     def stream(self, after: Sequence[int] = ()) -> TextStream:
-        """Return the text of ids that come one by one.
+        """Return a stream that turns ids into text one by one.
 
-        after: ids before the first one, such as a prompt; their text is not given.
+        after: the ids before the first one, such as a prompt; their text is not returned.
         """
 
 
 @runtime_checkable
 class WithPlaces(Protocol):
-    """A tokenizer that says which characters of a text each id stands for."""
+    """A tokenizer that reports the characters of the text for each id."""
 
     def encode_with_places(self, texts: Sequence[str]) -> list[tuple[Ids, Ids]]:
-        """For each text its ids [n] and their characters [n, 2]: first, end. No template is applied."""
+        """Return for each text its ids [n] and their characters [n, 2]: first, end. No template is applied."""
 
 
 class _ByteVocabulary(ShownByIds):
-    """Decoding for vocabularies whose tokens are byte strings."""
+    """The decoder for vocabularies whose tokens are byte strings."""
 
     _pieces: list[bytes]
 
     def token_bytes(self, token: int) -> bytes:
-        """Bytes of one id; ValueError outside the vocabulary."""
+        """Return the bytes of one id; raise ValueError outside the vocabulary."""
         if not 0 <= token < len(self._pieces):
             raise ValueError(f"[tokenizer] id: expected one in [0, {len(self._pieces)}), got {token}")
         return self._pieces[token]
@@ -102,7 +103,7 @@ class _ByteVocabulary(ShownByIds):
 
 
 class ByteTokenizer(_ByteVocabulary):
-    """Plain bytes and one end-of-document id."""
+    """A tokenizer of plain bytes and one EOS id."""
 
     vocab_size = 257
     bos_id: int | None = 256
@@ -133,7 +134,7 @@ class ByteTokenizer(_ByteVocabulary):
 class JsonTokenizer(_ByteVocabulary):
     """A tokenizer.json, run by the `tokenizers` library. `file` names it in messages.
 
-    special: ids that tokenizer_config.json names; others follow from the names of tokens. prompts: it came with
+    special: ids that tokenizer_config.json names; the others follow from the names of tokens. prompts: it came with
     weights, see Tokenizer.for_prompts.
     """
 
@@ -157,33 +158,33 @@ class JsonTokenizer(_ByteVocabulary):
 
     @property
     def data(self) -> bytes:
-        """Content of the tokenizer.json."""
+        """The content of the tokenizer.json."""
         return self._data
 
     def names(self) -> dict[int, str]:
-        """Token of each id."""
+        """Return the token of each id."""
         return {i: token for token, i in vocabulary(check_tokenizer_json(self._data, self._file)).items()}
 
     def special_ids(self) -> set[int]:
-        """Ids of the special tokens."""
+        """Return the ids of the special tokens."""
         added = check_tokenizer_json(self._data, self._file).get("added_tokens") or []
         return {token["id"] for token in added if token.get("special")}
 
     def _loaded(self) -> Library:
         if self._library is None:
-            import tokenizers  # heavy: only when text is encoded
+            import tokenizers  # a slow import, needed only to encode text
 
             if not self.has_own_form:
                 try_in_child(self._data, self._file)
             library = self._guard(lambda: tokenizers.Tokenizer.from_str(self._data.decode("utf-8")))
             library.no_truncation()
             library.no_padding()
-            library.encode_special_tokens = not self._reads_names  # True: as text
+            library.encode_special_tokens = not self._reads_names  # True: their names are text
             self._library = library
         return self._library
 
     def _guard(self, call: Callable[[], T]) -> T:
-        """The library reports bad input as Exception, and a regular expression out of steps as a panic."""
+        """Return the result of a library call; raise FormatError if the library rejects its input."""
         try:
             return call()
         except BaseException as e:
@@ -192,21 +193,22 @@ class JsonTokenizer(_ByteVocabulary):
             raise
 
     def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
-        # ValueError for half surrogates, which the library would report as its own trouble.
+        # Raise ValueError for half a surrogate pair, which the library would report as its own error.
         text.encode("utf-8")
         library = self._loaded()
-        library.encode_special_tokens = not (self._reads_names and special_tokens)  # True: as text
+        # True: their names are text.
+        library.encode_special_tokens = not (self._reads_names and special_tokens)
         try:
             encoded = self._guard(lambda: library.encode(text, add_special_tokens=bos and self._prompts))
         finally:
             library.encode_special_tokens = not self._reads_names
         ids, added = list(encoded.ids), list(encoded.special_tokens_mask)
         while ids and added[len(ids) - 1] and self._prompts and len(ids) > 1:
-            ids.pop()  # an end that the template adds: the text goes on
+            ids.pop()  # an EOS that the template adds; here the text continues
         return ids
 
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> JsonTokenizer:
-        own = self.has_own_form  # ours: no other program has its ids
+        own = self.has_own_form  # no other program has this tokenizer
         made = copy(self) if own else JsonTokenizer(self._data, self._file, self._special, prompts=True)
         made.stop_ids = frozenset(stop_ids)
         return made
@@ -223,7 +225,8 @@ class JsonTokenizer(_ByteVocabulary):
 
     def encode_with_places(self, texts: Sequence[str]) -> list[tuple[Ids, Ids]]:
         library = self._loaded()
-        processor, library.post_processor = library.post_processor, None  # it may cut blanks off the places
+        # A post-processor may exclude whitespace from the offsets.
+        processor, library.post_processor = library.post_processor, None
         try:
             encoded = self._guard(lambda: library.encode_batch([*texts], add_special_tokens=False))
         finally:
@@ -245,14 +248,17 @@ class JsonTokenizer(_ByteVocabulary):
 
 
 def byte_alphabet() -> dict[str, int]:
-    """Character -> byte of byte-level vocabularies: printable Latin-1 is itself, the rest from U+0100 on."""
+    """Return the map from character to byte of byte-level vocabularies.
+
+    Printable Latin-1 characters map to themselves; the others start at U+0100.
+    """
     own = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
     others = [b for b in range(256) if b not in own]
     return {chr(b): b for b in own} | {chr(256 + i): b for i, b in enumerate(others)}
 
 
 def vocabulary(content: TokenizerJson) -> dict[str, int]:
-    """Token to id of a checked tokenizer.json, added tokens included."""
+    """Return token -> id of a checked tokenizer.json, including added tokens."""
     vocab = content["model"]["vocab"]
     ids = dict(vocab) if isinstance(vocab, dict) else {item[0]: i for i, item in enumerate(vocab)}
     ids.update({t["content"]: t["id"] for t in content.get("added_tokens") or []})
@@ -266,7 +272,7 @@ def _is_byte_level(content: TokenizerJson) -> bool:
 
 
 def _pieces_of(content: TokenizerJson, ids: dict[str, int], size: int) -> list[bytes]:
-    """Bytes of each id; added tokens, and tokens outside the byte alphabet, are their own UTF-8."""
+    """Return the bytes of each id. Added tokens, and tokens outside the byte alphabet, are their own UTF-8."""
     alphabet = byte_alphabet()
     added = {t["content"] for t in content.get("added_tokens") or []}
     pieces = [b""] * size

@@ -1,7 +1,7 @@
-"""Trial of a tokenizer.json in a child process before the `tokenizers` library loads it in this one.
+"""Try a tokenizer.json in a child process before the `tokenizers` library loads it in this process.
 
-Some contents make that library abort, loop or take all memory, which no `except` can catch. The child has limits
-on memory and time, so these end as a FormatError. Vocabularies of the form that `train_bpe` writes need no trial.
+Some files make that library abort, loop or exhaust the memory, and no `except` can catch that. The child has limits of
+memory and time, so such a file raises a FormatError. Vocabularies that `train_bpe` wrote need no trial.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from mudd_core.data.tokenizers.check import TokenizerJson
 
 PROBE = Path(__file__).with_name("probe.py")
 BASE_MEMORY = 2**29  # bytes of address space, for Python and the library
-MEMORY_PER_BYTE = 40  # of the file; the vocabularies of Llama 3 and GPT-2 take about 12
+MEMORY_PER_BYTE = 40  # of the file; the vocabularies of Llama 3 and GPT-2 have about 12
 BASE_SECONDS = 20
 BYTES_PER_SECOND = 2**20
-# One thread and one arena: the address space then follows the memory in use.
+# One thread and one arena, so that the address space follows the memory in use.
 CHILD_ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "MALLOC_ARENA_MAX": "1"}
 
-_tried: set[str] = set()  # SHA-256 of the files that passed, in this process
+_tried: set[str] = set()  # SHA-256 of the files that passed in this process
 
 _OWN_FORM = {
     "version": "1.0",
@@ -39,7 +39,7 @@ _OWN_FORM = {
 
 
 def has_own_form(content: TokenizerJson) -> bool:
-    """True if a checked tokenizer.json differs from those of `train_bpe` only in vocabulary and merges."""
+    """Return whether a checked tokenizer.json differs from those of `train_bpe` only in vocabulary and merges."""
     rest = {key: value for key, value in content.items() if key not in ("model", "added_tokens")}
     model = {key: value for key, value in content["model"].items() if key not in ("vocab", "merges")}
     added = content.get("added_tokens") or []
@@ -52,10 +52,10 @@ def has_own_form(content: TokenizerJson) -> bool:
 
 
 def try_in_child(data: bytes, file: str) -> None:
-    """Returns if the `tokenizers` library loads, encodes and decodes with `data` in a child process.
+    """Load, encode and decode with `data` in a child process, and return if the `tokenizers` library succeeds.
 
-    FormatError with the library's reason, the signal or the exceeded limit if it does not. A success is
-    remembered by the SHA-256 of `data` for the life of this process.
+    Raise FormatError with the library's reason, the signal or the exceeded limit if it fails. A success is remembered
+    by the SHA-256 of `data` until this process ends.
     """
     digest = hashlib.sha256(data).hexdigest()
     if digest in _tried:
@@ -80,7 +80,7 @@ def try_in_child(data: bytes, file: str) -> None:
 
 
 def mark_as_tried(data: bytes) -> None:
-    """Hold `data` for tried: the process that this one works for has done so."""
+    """Treat `data` as tried, because the process that started this one has tried it."""
     _tried.add(hashlib.sha256(data).hexdigest())
 
 
@@ -102,7 +102,7 @@ def _reason(code: int, said: str, errors: str, memory: int, seconds: int) -> str
 
 
 def _panic(errors: str) -> str:
-    """The line of a Rust panic that says what happened."""
+    """Return the line of a Rust panic that contains the reason."""
     lines = errors.splitlines()
     for line, following in pairwise(lines):
         if "panicked at" in line:
