@@ -1,7 +1,7 @@
-"""Pipelines: how documents or records become rows. `data.pipeline` names one; each is a module here.
+"""Pipelines, which turn documents or records into sequences. `data.pipeline` names one; each is a module here.
 
-config/pipelines.py lists them; a module is imported when its pipeline is first used. `prepare` gives the data of a run,
-`parts_of` the inputs that its rows have beside inputs and targets.
+config/pipelines.py lists them; a module is imported when its pipeline is first used. `prepare` returns the data of a
+run, `parts_of` the names of the arrays in addition to inputs and targets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 
 @functools.cache
 def pipeline_named(name: str) -> Pipeline | None:
-    """Return the pipeline of mudd_core of this name; None for others, which readers of users may have."""
+    """Return mudd_core's pipeline of this name; None for other names, which a user's reader may have."""
     if name not in PIPELINES:
         return None
     found: Pipeline = import_module(f"{__name__}.{name}").PIPELINE
@@ -49,20 +49,20 @@ def pipeline_named(name: str) -> Pipeline | None:
 
 
 def parts_of(settings: DataConfig) -> tuple[str, ...]:
-    """The parts of the rows of a pipeline; of a reader of the user's, which its first item decides."""
+    """Return the names of the further arrays of a pipeline; for a user's reader its first item decides."""
     one = pipeline_named(settings.pipeline)
     return user_readers.parts_of(settings, _reader(settings)) if one is None else one.parts
 
 
 def reads_ids(settings: DataConfig) -> bool:
-    """Whether a pipeline gives ready ids, so that the model's vocabulary may be of any size from 2 on."""
+    """Return whether a pipeline reads ready ids, so that the model's vocabulary may have any size from 2."""
     if settings.pipeline in PIPELINES:
         return PIPELINES[settings.pipeline].ids_alone
     return not user_readers.gives_text(settings, _reader(settings))
 
 
 def plan_note(config: Config, shape: RowShape) -> str:
-    """Return the line of a plan on the files that a start writes for its pipeline; empty if it writes none."""
+    """Return the line of a plan about the files that a start writes for its pipeline; empty if it writes none."""
     one = pipeline_named(config.data.pipeline)
     return "" if one is None else one.plan_note(config, shape)
 
@@ -74,10 +74,11 @@ def prepare(
     progress: Progress | None = None,
     before_build: Callable[[], None] | None = None,
 ) -> Prepared:
-    """The data of a config, with a token cache built where the pipeline needs one and has none.
+    """Return the data of a config; build a token cache if the pipeline needs one and has none.
 
-    fingerprint: of the data that a run was started with; UserError if they are gone. progress: called with (phase,
-    done, total); default is the terminal. before_build: called before text is read for a new cache; it may raise.
+    fingerprint: of the data that a run was started with; raise UserError if they are gone. progress: called with
+    (phase, done, total); the default prints to the terminal. before_build: called before text is read for a new cache;
+    it may raise.
     """
     config = with_local_sources(config, fingerprint)
     how = Preparation(fingerprint, progress, before_build)
@@ -88,7 +89,10 @@ def prepare(
 
 
 def test_rows(config: Config, text: Prepared, shape: RowShape) -> Rows:
-    """The rows for a test: of the test split of data.dataset, or behind those for validation; UserError without."""
+    """Return the sequences for a test: the test split of data.dataset, or the ones after the validation split.
+
+    Raise UserError if there are none.
+    """
     if not isinstance(text, Tested):
         raise UserError(
             f"[data.pipeline] --split=test: expected data.pipeline=rows, which alone has a test split, got "
@@ -100,7 +104,8 @@ def test_rows(config: Config, text: Prepared, shape: RowShape) -> Rows:
     if given.tokenizer == "bpe":
         assert isinstance(text, DocumentData)
         given = dataclasses.replace(given, tokenizer=str(text.cache.path / "tokenizer.json"))
-    given = dataclasses.replace(given, cache="stream")  # so that the training files are not tokenized for it
+    # So that the training files are not tokenized for a test.
+    given = dataclasses.replace(given, cache="stream")
     train = dataclasses.replace(config.train, epochs=0)
     return prepare(dataclasses.replace(config, data=given, train=train)).rows("valid", shape)
 

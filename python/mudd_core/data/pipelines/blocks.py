@@ -1,7 +1,7 @@
-"""The pipeline `blocks`: documents joined without separators and cut into blocks, as the Mixtral benchmark does.
+"""The pipeline `blocks`: documents joined without separators and split into blocks, as in the Mixtral benchmark.
 
-Chunks of 65,536 documents (validation: all) are cut into blocks of T ids, the last one padded. Training takes the files
-in an order of data.seed, then a reservoir of data.buffer blocks.
+Chunks of 65,536 documents (in validation all documents) are split into blocks of T ids; the last block is padded.
+Training reads the files in a random order of data.seed, then shuffles the blocks in a reservoir of data.buffer blocks.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mudd_core.data.streaming.data import StreamData
 PARTS = ("key_mask",)
 CHUNK_DOCUMENTS = 65_536
 BUFFER = 256
-Run = tuple[int, int]  # first id, ids
+Run = tuple[int, int]  # first id, number of ids
 
 
 class BlocksData(DocumentData):
-    """Documents without anything around their ids."""
+    """Documents without any ids around them."""
 
     frame: ClassVar[Frame] = "plain"
     hold_out: ClassVar[bool] = True
@@ -67,14 +67,14 @@ class BlocksData(DocumentData):
         return CoreRows(core, shape, self.cache)
 
     def _file_ranges(self, seed: int, shuffled: bool) -> list[tuple[int, int]]:
-        """(first document, behind the last) of the training files, in their order."""
+        """Return (first document, end) of each training file in reading order."""
         ends = self.file_ends()
         n = len(ends) - 1
         return [(ends[i], ends[i + 1]) for i in _file_order(n, seed, shuffled) if ends[i] < ends[i + 1]]
 
 
 class BlocksStreamed(StreamData):
-    """The same, tokenized ahead of the training."""
+    """The same data, tokenized while the run trains."""
 
     parts = PARTS
 
@@ -88,9 +88,7 @@ class BlocksStreamed(StreamData):
             return filled_rows(rows, rule, PARTS, shape.seq_len, self.vocab_size)
 
         files = len(self.texts.files)
-        all_files = files + len(
-            self.source.valid.files
-        )  # the order of a cache counts those of validation too
+        all_files = files + len(self.source.valid.files)  # a cache's order also includes the validation files
         order = [file for file in _file_order(all_files, shape.seed, shuffled) if file < files]
         return BlockStream(
             self.processes(self.kept),
@@ -116,7 +114,7 @@ def _file_order(count: int, seed: int, shuffled: bool) -> list[int]:
 
 
 def chunks(ranges: Sequence[tuple[int, int]], size: int) -> Iterator[list[tuple[int, int]]]:
-    """Ranges of documents of `size` together, in order; the last ones of fewer."""
+    """Yield lists of document ranges with `size` documents together, in order; the last list may have fewer."""
     chunk: list[tuple[int, int]] = []
     room = size
     for begin, end in ranges:
@@ -134,7 +132,7 @@ def chunks(ranges: Sequence[tuple[int, int]], size: int) -> Iterator[list[tuple[
 
 
 def blocks(runs: Sequence[Run], length: int) -> Iterator[list[Run]]:
-    """Runs of ids cut into blocks of `length`; the last one may be shorter."""
+    """Yield blocks of `length` ids, as parts of the runs; the last block may be shorter."""
     block: list[Run] = []
     room = length
     for begin, count in runs:
@@ -152,7 +150,7 @@ def blocks(runs: Sequence[Run], length: int) -> Iterator[list[Run]]:
 
 
 def prepare(config: Config, how: Preparation) -> DocumentData | StreamData:
-    """Documents without ends, tokenized once."""
+    """Prepare documents without EOS, tokenized once."""
     return whole_or_streamed(config, how, BlocksData, BlocksStreamed)
 
 

@@ -1,6 +1,6 @@
-"""The pipeline `chat`: conversations by a chat template, of which the assistant's turns count.
+"""The pipeline `chat`: conversations rendered by a chat template, with a loss on the assistant's turns.
 
-Whole examples are packed best-fit into rows, each a segment with positions from 0.
+Whole examples are packed by best fit into sequences. Each example is a segment with positions from 0.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class ChatData:
 
     @cached_property
     def train(self) -> Chosen:
-        """The examples that train."""
+        """The training examples."""
         return self._of("train")
 
     @cached_property
     def valid(self) -> Chosen:
-        """The examples that validate."""
+        """The validation examples."""
         return self._of("valid")
 
     def _of(self, split: Split) -> Chosen:
@@ -76,7 +76,7 @@ class ChatData:
 
     @property
     def counted_share(self) -> float:
-        """Targets that count over all targets of the training examples, before any of them is cut."""
+        """The fraction of targets with a loss in the training examples, before any is truncated."""
         places = self.train.places
         return float(self.kept.counted[places].sum()) / max(1, int((self.kept.lengths[places] - 1).sum()))
 
@@ -135,7 +135,7 @@ class ChatData:
         return lines
 
     def shown(self) -> list[str]:
-        """What a start shows: the share of targets that count, and the first example with these marked."""
+        """Return the fraction of targets with a loss, and the first example with these targets marked."""
         one = self.rows("train", RowShape(self.config.train.seq_len, 1, 0)).first()
         text = marked(one.ids.tolist(), one.counts.tolist(), self.tokenizer.decode)
         return [
@@ -145,7 +145,10 @@ class ChatData:
 
 
 def prepare(config: Config, how: Preparation) -> ChatData:
-    """The conversations of the files, rendered and tokenized once. UserError where none or all of the targets count."""
+    """Return the conversations of the files, rendered and tokenized once.
+
+    Raise UserError if no target has a loss, or if all have without data.loss_on=all.
+    """
     root = local_root(config.data.cache_dir)
     if how.fingerprint is not None and (folder := root / f"chat-{how.fingerprint}").is_dir():
         return _checked(_opened(config, folder))
@@ -165,7 +168,7 @@ def prepare(config: Config, how: Preparation) -> ChatData:
     if config.data.bad_records == "drop":
         rule["bad_records"] = "drop"
     longest = bound_for(config.train.seq_len)
-    # Earlier versions kept nulls of tables and arguments as text: new runs do not use their caches.
+    # Earlier versions kept nulls of tables, and arguments as strings. New runs do not use their caches.
     if how.fingerprint is None or how.fingerprint != fingerprint_of(files, rule, None):
         rule |= {"chat": 2, "longest": longest, "fails": config.data.too_long == "fail"}
     folder = root / f"chat-{fingerprint_of(files, rule, how.fingerprint)}"
@@ -191,7 +194,7 @@ def _write(folder: Path, build: Build, source: TokenizerSource) -> None:
         beside[name] = source.data
 
     def facts() -> JsonObject:
-        name = build.template.name  # of a template of the tokenizer without its folder, which may be moved
+        name = build.template.name  # the file name only: a tokenizer's folder may be moved
         return {
             "tokenizer": source.identity,
             "template": Path(name).name if build.settings.template == "auto" else name,
@@ -213,7 +216,7 @@ def _write(folder: Path, build: Build, source: TokenizerSource) -> None:
 
 
 def kept_template(folder: Path) -> ChatTemplate | None:
-    """Return the template that the conversations of a cache were rendered by; None if the folder has none."""
+    """Return the template with which a cache was rendered; None if the folder has none."""
     if not (folder / _TEMPLATE).is_file():
         return None
     facts, of_tools = open_kept(folder).facts, folder / _TOOL_USE
@@ -235,10 +238,10 @@ def _opened(config: Config, folder: Path) -> ChatData:
 
 
 def _checked(data: ChatData) -> ChatData:
-    """The data, unless no target counts, or all do where that was not asked for."""
+    """Return the data; raise UserError if no target has a loss, or if all have without data.loss_on=all."""
     share, settings = data.counted_share, data.config.data
     if not data.train.places.size:
-        return data  # rows() says why
+        return data  # rows() explains it
     if not share or (share == 1 and settings.loss_on != "all"):
         raise UserError(
             f"[data.loss_on] {share:.0%} of the targets count with data.loss_on={settings.loss_on}, which trains on "
@@ -248,7 +251,7 @@ def _checked(data: ChatData) -> ChatData:
 
 
 def _tokenizer_of(config: Config) -> TokenizerSource:
-    """The tokenizer of the conversations. UserError for one that cannot say which characters its ids stand for."""
+    """Return the tokenizer of the conversations; raise UserError if it cannot report the characters of its ids."""
     found = find_tokenizer(config.data.tokenizer, config.data.vocab_size, Access.of(config))
     if found.kind not in ("json", "bytes"):
         raise UserError(

@@ -1,6 +1,6 @@
-"""Rows of packed conversations: which examples a row has, and what becomes of examples that are too long.
+"""Pack conversations into sequences, and drop or truncate examples that are too long.
 
-Whole examples are packed by best fit in the order of falling lengths.
+Whole examples are packed by best fit, from the longest to the shortest.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ PARTS = ("positions", "segments")
 
 @dataclass(frozen=True)
 class Chosen:
-    """The examples of a split that fit rows of T ids. places: in the kept ones. dropped: longer ones, left out."""
+    """The examples of a split that fit sequences of T ids. places: their indices. dropped: the number of longer
+    ones.
+    """
 
     places: Int64
-    slots: Int64  # ids of each as inputs: all but the last
+    slots: Int64  # input ids of each example: all but the last
     dropped: int
     cut: int
 
 
 def chosen(kept: Kept, split: Split, seq_len: int, too_long: str) -> Chosen:
-    """The examples of a split. UserError with too_long=fail where one is longer than T + 1 ids."""
+    """Return the examples of a split. With too_long=fail raise UserError if one is longer than T + 1 ids."""
     places = np.flatnonzero(kept.held == (split == "valid"))
     lengths = kept.lengths[places]
     long = lengths > seq_len + 1
@@ -52,7 +54,7 @@ def chosen(kept: Kept, split: Split, seq_len: int, too_long: str) -> Chosen:
 
 
 def cut_left(one: Example, longest: int, bos_id: int | None) -> Example:
-    """The system turn (or BOS) of an example and its last ids, `longest` in all."""
+    """Return an example truncated to `longest` ids: its system turn (or BOS) and its last ids."""
     if one.ids.size <= longest:
         return one
     head = max(one.head, int(one.ids[0] == bos_id))
@@ -62,9 +64,11 @@ def cut_left(one: Example, longest: int, bos_id: int | None) -> Example:
 
 
 class ChatRows:
-    """Rows by sample number. Each epoch has all examples in the same lengths of rows; keyed permutations decide which.
+    """Packed sequences by sample index. Each epoch has all examples; keyed permutations swap examples of equal
+    lengths.
 
-    A row is a pure function of (seed, number): a resume needs the number alone, and each rank finds its own rows.
+    A sequence is a pure function of (seed, index). A resumed run needs only the index, and each rank finds its own
+    sequences.
     """
 
     core = None
@@ -89,15 +93,15 @@ class ChatRows:
 
     @property
     def rows(self) -> int:
-        """Rows of an epoch: as many in each."""
+        """The number of sequences in an epoch, the same in each."""
         return len(self._rows)
 
     def batches(self, epochs: int) -> int:
-        """Whole batches in so many epochs."""
+        """Return the number of whole batches in `epochs` epochs."""
         return epochs * self.rows // self.shape.batch_size
 
     def examples(self, sample: int) -> list[Example]:
-        """The examples of a row, cut to T + 1 ids; none behind the end of a validation."""
+        """Return the examples of a sequence, truncated to T + 1 ids; an empty list after the end of a validation."""
         epoch, row = divmod(sample, max(1, self.rows))
         if epoch and not self._wraps:
             return []
@@ -109,19 +113,19 @@ class ChatRows:
         return [cut_left(one, longest, self._bos_id) for one in read]
 
     def first(self) -> Example:
-        """The example that stands first in the files."""
+        """Return the first example in the files."""
         one = self._kept.example(self._file, int(self._examples.min()), self._starts)
         return cut_left(one, self.shape.seq_len + 1, self._bos_id)
 
     def _place(self, place: int, epoch: int) -> int:
-        """The kept example at a place of the falling order: of equal lengths, a permutation decides."""
+        """Return the example at a place of the length order; a permutation swaps examples of equal lengths."""
         if self._shuffled:
             first, count = self._groups[place].tolist()
             place = first + _core.permute(place - first, count, self.shape.seed, "chat.examples", epoch)
         return int(self._examples[place])
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
-        """Inputs, targets (-1: does not count), positions from 0 in each example, and segments from 1."""
+        """Return inputs, targets (-1: no loss), positions from 0 in each example, and segment numbers from 1."""
         shape = (n_samples, self.shape.seq_len)
         inputs, positions, segments = (np.zeros(shape, np.int32) for _ in range(3))
         targets = np.full(shape, -1, np.int32)
@@ -137,14 +141,14 @@ class ChatRows:
 
 
 def best_fit(lengths: Int64, capacity: int) -> list[list[int]]:
-    """For each row the places of its examples in the order of falling lengths.
+    """Return for each sequence the indices of its examples in the length order.
 
-    lengths: [n], falling, each from 1 to capacity. An example goes into the row that it fills most, the first of
-    several, or into a new one. So rows follow from the lengths alone.
+    lengths: [n], descending, each from 1 to capacity. An example goes into the first sequence in which it leaves the
+    least space, or into a new one. So the packing depends only on the lengths.
     """
     rows: list[list[int]] = []
-    sizes: list[int] = []  # of the space that rows have left, rising, each once
-    by_size: dict[int, list[int]] = {}  # rows with so much space, as heaps
+    sizes: list[int] = []  # the distinct sizes of free space, ascending
+    by_size: dict[int, list[int]] = {}  # sequences by free space, as heaps
     for place, length in enumerate(lengths.tolist()):
         at = bisect_left(sizes, length)
         if at == len(sizes):
@@ -164,6 +168,6 @@ def best_fit(lengths: Int64, capacity: int) -> list[list[int]]:
 
 
 def falling(lengths: Int64) -> Int64:
-    """The examples in the order of falling lengths, equal ones in their own order."""
+    """Return the order of descending lengths, stable for equal ones."""
     order: Int64 = np.argsort(-lengths, kind="stable")
     return order

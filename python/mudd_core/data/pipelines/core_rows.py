@@ -1,4 +1,4 @@
-"""Rows that the core makes: from a token cache of documents, or from ids in memory."""
+"""Sequences that C++ builds from a token cache of documents, or from ids in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CoreRows:
-    """Rows of a source of the core; `cache` is named where its ids are damaged."""
+    """Sequences of a C++ source. Errors about damaged ids name `cache`."""
 
     core: _core.BatchSource
     shape: RowShape
@@ -36,7 +36,7 @@ class CoreRows:
         return tuple(self.core.parts)
 
     def batches(self, epochs: int) -> int:
-        """Whole batches in so many epochs."""
+        """Return the number of whole batches in `epochs` epochs."""
         return epochs * self.rows // self.shape.batch_size
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
@@ -48,16 +48,16 @@ class CoreRows:
 
 @dataclass(frozen=True)
 class PackedRows(CoreRows):
-    """Rows of packed documents, whose number the packing decides."""
+    """Sequences of packed documents; the packing decides how many there are."""
 
     core: _core.PackedRows
 
     def batches(self, epochs: int) -> int:
-        """All of data.epochs, with the last batch of each worker."""
+        """Return all batches of data.epochs, including the last batch of each worker."""
         return self.core.batches()
 
     def cursor(self, batch: int) -> Cursor | None:
-        """For a stream that resumes where this cache was read; None at the end of the data."""
+        """Return the position for a stream that continues from this cache; None at the end of the data."""
         try:
             turn, places = self.core.cursor(batch)
         except ValueError:
@@ -65,11 +65,11 @@ class PackedRows(CoreRows):
         return made("pack", batch, turn=turn, places=list(places))
 
     def go_on(self, cursor: object) -> None:
-        """A cache finds the place itself."""
+        """Do nothing: a cache finds any position directly."""
 
 
 def token_file(cache: TokenCache, split: Split) -> _core.TokenFileSpec:
-    """The ids of a split, for the core."""
+    """Return the location of a split's ids for C++."""
     from mudd_core import _core
 
     place = cache.place(split)
@@ -90,7 +90,7 @@ def filled_rows(
     seq_len: int,
     vocab_size: int,
 ) -> dict[str, Int32]:
-    """Arrays of rows, each of some documents."""
+    """Return arrays by name, built from sequences of documents."""
     from mudd_core import _core
 
     documents = [ids for row in rows for ids in row]

@@ -1,4 +1,4 @@
-"""Data of the pipelines that work on documents: their token cache, and what they share of Prepared."""
+"""The common base of the pipelines that work on documents: their token cache and the properties of Prepared."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class DocumentData(ABC):
-    """A token cache of documents. frame: the ids around each. hold_out: by hash, without eval files."""
+    """A token cache of documents. frame: the ids around each. hold_out: by hash if there are no eval files."""
 
     config: Config
     cache: TokenCache
@@ -60,17 +60,17 @@ class DocumentData(ABC):
 
     @property
     def documents(self) -> tuple[int, int]:
-        """Of training and of validation."""
+        """The numbers of documents in (training, validation)."""
         return self.cache.train.documents, self.cache.valid.documents
 
     @property
     def valid_bytes_per_target(self) -> float:
-        """0: documents are cut, so the bytes behind a target are unknown."""
+        """Return 0: documents are truncated, so the bytes of a target are unknown."""
         return 0.0
 
     @abstractmethod
     def rows(self, split: Split, shape: RowShape) -> Rows:
-        """The rows of a split; UserError if it has too few."""
+        """Return the sequences of a split; raise UserError if it has too few."""
 
     def describe(self) -> list[str]:
         cache = self.cache
@@ -88,7 +88,7 @@ class DocumentData(ABC):
         return lines
 
     def file_ends(self) -> list[int]:
-        """0, then the training documents up to the end of each file; those of validation have none."""
+        """Return 0 and the number of training documents up to the end of each file; validation files have none."""
         file = self.cache.path / "cache.json"
         try:
             counts = json.loads(read_bytes(file))["train_files"]
@@ -107,7 +107,7 @@ class DocumentData(ABC):
         return ends
 
     def require_documents(self, split: Split, least: int, why: str) -> int:
-        """Documents of a split; UserError for fewer than `least`."""
+        """Return the number of documents of a split; raise UserError if there are fewer than `least`."""
         found = self.cache.place(split).documents
         if found < least:
             what = "training" if split == "train" else "validation"
@@ -119,14 +119,14 @@ class DocumentData(ABC):
 
 
 def documents_of(config: Config, how: Preparation, whole: type[DocumentData]) -> TokenCache:
-    """The token cache of the documents in the files of a config, built if it is not there."""
+    """Return the token cache of the documents in the files of a config; build it if it does not exist."""
     return cached(config, how, lambda: _source_of(config, how, whole))
 
 
 def whole_or_streamed(
     config: Config, how: Preparation, whole: type[DocumentData], stream: type[StreamData]
 ) -> DocumentData | StreamData:
-    """The documents of a config from their token cache, or as a stream where data.cache says so and none is there."""
+    """Return the documents from their token cache; stream them if there is none and data.cache permits it."""
     if (saved := saved_cache(local_root(config.data.cache_dir), how.fingerprint)) is not None:
         return whole(config, saved)
     source = _source_of(config, how, whole)
@@ -156,7 +156,7 @@ def cached(
     source_of: Callable[[], DocumentSource],
     tokenizer: TokenizerSource | None = None,
 ) -> TokenCache:
-    """The token cache of a source, built if it is not there. tokenizer: None takes data.tokenizer."""
+    """Return the token cache of a source; build it if it does not exist. tokenizer: None means data.tokenizer."""
     saved = saved_cache(local_root(config.data.cache_dir), how.fingerprint)
     return _request(config, how, source_of(), tokenizer).cache() if saved is None else saved
 
@@ -171,7 +171,8 @@ def _request(
         for warning in source.warnings:
             print(f"warning: [data] {warning}", file=sys.stderr)
     found = tokenizer or find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
-    earlier = fingerprint_of(source.digest(), found.identity)  # before pipelines read names of special tokens
+    # The name by versions in which pipelines did not read special tokens.
+    earlier = fingerprint_of(source.digest(), found.identity)
     if not spec_of(settings.pipeline).plain_text and how.fingerprint != earlier:
         found = found.reading_names()
     # Earlier versions trained on every file of such a folder.

@@ -1,7 +1,7 @@
-"""The pipeline `features`: rows of `input_ids`, `attention_mask` and `labels` as they stand in the files.
+"""The pipeline `features`: sequences of `input_ids`, `attention_mask` and `labels`, unchanged from the files.
 
-Labels are never shifted again, a negative one is no target. The order is that of the files; the last part-batch of an
-epoch and of a validation is dropped. The rows are kept in the cache folder as one array of int32 numbers.
+Labels are never shifted again, and a negative label has no loss. The order is the order of the files; an incomplete
+batch at the end of an epoch or of a validation is dropped. The cache folder stores the sequences as one int32 array.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from mudd_core.data.sources.notes import drop_notes, keep_notes, note_of, requir
 from mudd_core.data.sources.splits import Sources, chosen_files, sources_of
 
 PARTS = ("key_mask",)
-_DROPPED = "dropped.txt"  # the note about bad records, if there were some
+_DROPPED = "dropped.txt"  # the note about bad records, if any
 _COLUMNS = ("input_ids", "attention_mask", "labels")
 
 
 class FeatureRows:
-    """Rows of a kept array [rows, 3, T], read in place."""
+    """Sequences of a stored array [n, 3, T], read in place."""
 
     core = None
     parts = PARTS
@@ -61,7 +61,7 @@ class FeatureRows:
 
     @property
     def rows(self) -> int:
-        """All of a validation; of an epoch of training the whole batches alone."""
+        """The number of sequences in a validation; for training only the ones in whole batches of an epoch."""
         return self._count // self.shape.batch_size * self.shape.batch_size if self._wraps else self._count
 
     def batches(self, epochs: int) -> int:
@@ -82,18 +82,18 @@ class FeatureRows:
 
 
 def row_length(data: DataConfig) -> int:
-    """Ids in the first row of data.path; 0 where no file on this machine shows it."""
+    """Return the length of the first sequence in data.path; 0 if no file on this machine has one."""
     try:
         files = chosen_files(data, "path").files if data.path and "://" not in data.path else ()
         first = next(only(files, data.format).records(files[0], _COLUMNS), None) if files else None
-    except (UserError, FormatError):  # reported where the rows are read
+    except (UserError, FormatError):  # reading the sequences reports the error
         return 0
     return 0 if first is None else len(first["input_ids"])
 
 
 @dataclass(frozen=True)
 class FeatureData(IdData):
-    """Rows that are ready to be read. folder: of the kept arrays."""
+    """Sequences that are ready to be read. folder: of the stored arrays."""
 
     folder: Path = Path()
 
@@ -106,7 +106,7 @@ class FeatureData(IdData):
         return made
 
     def _require_validated(self, rows: int) -> None:
-        """Raise UserError for fewer rows than a validation needs."""
+        """Raise UserError if there are fewer sequences than a validation needs."""
         protocol, batch = protocol_of(self.config), validation_batch(self.config)
         if rows and (rows >= batch or PROTOCOLS[protocol].last != "dropped"):
             return
@@ -120,7 +120,7 @@ class FeatureData(IdData):
 
 
 def _read(path: Path, one: Format, vocab_size: int, bad: BadRecords) -> Iterator[Int32]:
-    """Yield the rows of a file as [3, T]."""
+    """Yield the sequences of a file as [3, T]."""
     for number, record in enumerate(one.records(path, _COLUMNS, bad)):
         try:
             row = _row(record, path, number, vocab_size)
@@ -131,7 +131,7 @@ def _read(path: Path, one: Format, vocab_size: int, bad: BadRecords) -> Iterator
 
 
 def _row(record: Record, path: Path, number: int, vocab_size: int) -> Int32:
-    """Return one row [3, T]. number: of the record, for messages."""
+    """Return one sequence [3, T]. number: index of the record, for messages."""
     ids = ids_of(record["input_ids"], path, number, "input_ids")
     labels = ids_of(record["labels"], path, number, "labels")
     mask = record["attention_mask"]
@@ -146,7 +146,7 @@ def _row(record: Record, path: Path, number: int, vocab_size: int) -> Int32:
 def _keep(
     files: tuple[Path, ...], one: Format, vocab_size: int, target: Path, how: Preparation, bad: BadRecords
 ) -> int:
-    """Write the rows of files to an array, by rename; returns their number."""
+    """Write the sequences of files to an array file by rename; return how many there are."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     count, length = 0, -1
     try:
@@ -180,7 +180,9 @@ def _keep(
 def _build(
     root: Path, folder: Path, found: Sources, vocab_size: int, how: Preparation, bad: BadRecords
 ) -> None:
-    """Keep the rows of both splits. FormatError, and no folder, where the files are damaged or edited meanwhile."""
+    """Store the sequences of both splits; raise FormatError and store nothing if the files are damaged or edited
+    meanwhile.
+    """
     if how.before_build is not None:
         how.before_build()
     folder.mkdir(parents=True, exist_ok=True)
@@ -205,7 +207,7 @@ def _build(
 
 
 def _checked(path: Path) -> int:
-    """The number of rows of a kept array; FormatError if it changed since it was written."""
+    """Return the number of sequences in a stored array; raise FormatError if it has changed since it was written."""
     with BoundedFile(path) as file:
         count = header_of(file).shape[0]
         h = hashlib.sha256()
@@ -224,7 +226,7 @@ def _notes(folder: Path) -> list[str]:
 
 
 def prepare(config: Config, how: Preparation) -> FeatureData:
-    """The rows of the files, kept in the cache folder."""
+    """Return the sequences of the files, stored in the cache folder."""
     vocab_size = vocabulary_of(config)
     found = sources_of(config.data, resumed=how.fingerprint is not None)
     require_validation(found.valid, config)

@@ -1,6 +1,6 @@
 """The pipeline `ids`: sequences of T + 1 ids from files of plain token ids, in the order of the pipeline `text`.
 
-The files are one sequence of ids in the order of their names (formats/tokens.py says which files these are).
+The files form one sequence of ids in the order of their names (formats/tokens.py defines the accepted files).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from mudd_core.data.rows import Pipeline, Preparation, RowShape
 from mudd_core.data.sources.corpus import Split
 from mudd_core.data.sources.splits import sources_of
 
-_HELD_OUT = 20  # without validation files, one of so many ids validates: those at the end
+_HELD_OUT = 20  # without validation files, the last 1 / _HELD_OUT of the ids validates
 _OPEN_FILES = 16
 
 
 class Ids:
-    """The ids of several files as one sequence, or a part of it; read in place, a few files open at a time."""
+    """The ids of several files as one array, or a part of it, read in place; only a few files are open at a time."""
 
     def __init__(self, files: Sequence[Path], vocab_size: int) -> None:
         self.files, self._vocab_size = tuple(files), vocab_size
@@ -48,7 +48,7 @@ class Ids:
         return ", ".join(sorted({str(place.kind) for place in self._places}))
 
     def read(self, first: int, count: int) -> Int64:
-        """Return ids [count] from number `first` on. FormatError for ids beyond the vocabulary."""
+        """Return `count` ids starting at index `first`; raise FormatError for ids outside the vocabulary."""
         found: list[Int64] = []
         at = self.first + first
         while count > 0:
@@ -62,7 +62,7 @@ class Ids:
         return np.concatenate(found)
 
     def reopen(self) -> None:
-        """Close all files, so that the next read opens them again: a run lost one of them."""
+        """Close all files, so that the next read reopens them; a run has lost one of them."""
         while self._open:
             self._open.popitem()[1].close()
 
@@ -81,7 +81,7 @@ def _place(path: Path, vocab_size: int) -> TokenPlace:
 
 
 class IdSequences:
-    """Sequences of T + 1 ids, neighbours share one. cpp/mudd/data/batcher.h has the formulas of their order."""
+    """Sequences of T + 1 ids; neighbours share one id. cpp/mudd/data/batcher.h defines their order."""
 
     core = None
     parts: tuple[str, ...] = ()
@@ -98,18 +98,18 @@ class IdSequences:
 
     @property
     def rows(self) -> int:
-        """Sequences of an epoch, or of the whole validation."""
+        """The number of sequences in an epoch, or in the whole validation."""
         length = self.shape.seq_len
         if not self._trains:
             return (self._ids.count - 2) // length + 1
         return max(1, (self._ids.count - length) // length)
 
     def batches(self, epochs: int) -> int:
-        """Return the number of whole batches in so many epochs."""
+        """Return the number of whole batches in `epochs` epochs."""
         return epochs * self.rows // self.shape.batch_size
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
-        """Return inputs and targets [n_samples, T]; a target of -1 does not count."""
+        """Return inputs and targets [n_samples, T]; a target of -1 has no loss."""
         length = self.shape.seq_len
         inputs = np.zeros((n_samples, length), np.int32)
         targets = np.full((n_samples, length), -1, np.int32)
@@ -122,7 +122,7 @@ class IdSequences:
         return {"inputs": inputs, "targets": targets}
 
     def _start(self, sample: int) -> int:
-        """Return the number of the first id of a sample."""
+        """Return the index of the first id of a sample."""
         from mudd_core import _core
 
         length, rows, seed = self.shape.seq_len, self.rows, self.shape.seed
@@ -138,7 +138,7 @@ class IdSequences:
 
 @dataclass(frozen=True)
 class TokenIdData(IdData):
-    """Ids for training and for validation."""
+    """The ids for training and for validation."""
 
     train: Ids | None = None
     valid: Ids | None = None

@@ -1,4 +1,4 @@
-"""Data of the pipelines whose files hold ids: what they share of Prepared and Rows. Rows are made in Python."""
+"""The common base of the pipelines whose files contain ids; Python builds their sequences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
 
 class IdRows(ABC):
-    """Rows of T + 1 ids, or of what a subclass makes of them. The order of samples is the subclass's."""
+    """Sequences of T + 1 ids, which a subclass may transform. The subclass defines the order of samples."""
 
     core = None
     parts: tuple[str, ...] = ()
@@ -33,18 +33,18 @@ class IdRows(ABC):
     @property
     @abstractmethod
     def rows(self) -> int:
-        """Rows of an epoch; for validation in all."""
+        """The number of sequences in a training epoch, or in the whole validation."""
 
     @abstractmethod
     def batches(self, epochs: int) -> int:
-        """Whole batches in so many epochs of training."""
+        """Return the number of whole batches in `epochs` training epochs."""
 
     @abstractmethod
     def ids(self, sample: int) -> Int64 | None:
-        """The T + 1 ids of a sample; None behind the end of a validation."""
+        """Return the T + 1 ids of a sample; None after the end of a validation."""
 
     def target_counts(self, targets: Int64) -> npt.NDArray[np.bool_]:
-        """Which targets count."""
+        """Return whether each target has a loss."""
         return np.ones(targets.shape, np.bool_)
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
@@ -60,7 +60,7 @@ class IdRows(ABC):
 
 @dataclass(frozen=True)
 class FirstBatch:
-    """The first `size` of other rows, repeated."""
+    """The first `size` sequences of other data, repeated."""
 
     of: Rows
     size: int
@@ -83,7 +83,7 @@ class FirstBatch:
 
 @dataclass(frozen=True)
 class IdData:
-    """Ids without text. lines: what the data are, for the user."""
+    """Ids without text. lines: a description of the data for the user."""
 
     config: Config
     fingerprint: str
@@ -103,7 +103,7 @@ class IdData:
 
 
 def vocabulary_of(config: Config) -> int:
-    """Ids of the model; UserError if the config leaves that to a tokenizer."""
+    """Return the model's vocabulary size; raise UserError if the config leaves it to a tokenizer."""
     if config.model.vocab_size < 2:
         raise UserError(
             f"[config] model.vocab_size: data.pipeline={config.data.pipeline} reads ids without a tokenizer, so "
@@ -113,7 +113,7 @@ def vocabulary_of(config: Config) -> int:
 
 
 def fingerprint_of(files: Sequence[Path], rule: Mapping[str, Json], wanted: str | None) -> str:
-    """Name of the content: files and what decides their rows. UserError if a run was started with another one."""
+    """Return a digest of the files and the rule; raise UserError if a run was started with another one."""
     parts = [[file_digest(path) for path in files], rule]
     found = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
     require_name(wanted, found)
@@ -121,7 +121,7 @@ def fingerprint_of(files: Sequence[Path], rule: Mapping[str, Json], wanted: str 
 
 
 def require_validation(files: Sequence[Path], config: Config) -> None:
-    """UserError without files for validation."""
+    """Raise UserError if there are no validation files."""
     if not files:
         raise UserError(
             f"[data.eval_path] expected the validation files of data.pipeline={config.data.pipeline}, got none; give "
@@ -130,7 +130,7 @@ def require_validation(files: Sequence[Path], config: Config) -> None:
 
 
 def require_batch(rows: int, shape: RowShape, config: Config) -> None:
-    """UserError for fewer rows than a batch."""
+    """Raise UserError if there are fewer sequences than a batch has."""
     if rows < shape.batch_size:
         raise UserError(
             f"[data.path] expected a batch of {shape.batch_size} rows in {config.data.path!r}, got {rows}"

@@ -1,6 +1,6 @@
-"""Long arrays of whole numbers, in memory or in one file of the cache folder that is read in place.
+"""Long arrays of integers, in memory or in one file of the cache folder that is read in place.
 
-A file is a head (magic, then width and count of each array), the arrays, and the SHA-256 of everything before it.
+A file has a header (magic, then width and count of each array), the arrays, and the SHA-256 of everything before it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Numbers(Protocol):
     def size(self) -> int: ...
 
     def read(self, first: int, count: int) -> Array:
-        """`count` numbers from number `first` on, fewer at the end."""
+        """Return `count` elements starting at index `first`, or fewer at the end."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Stored:
 
 
 class _KeptFile(BoundedFile):
-    """A file that is closed with the last of its arrays."""
+    """A file that is closed when its last array is freed."""
 
     def __del__(self) -> None:
         if getattr(self, "_file", -1) >= 0:  # it was opened
@@ -73,7 +73,7 @@ class _KeptFile(BoundedFile):
 
 
 def write(path: Path, arrays: Iterable[Array], count: int) -> None:
-    """Write `count` arrays, of which only one needs to be in memory, by rename. OSError if the disk refuses."""
+    """Write `count` arrays by rename, with only one in memory at a time; raise OSError if the disk rejects it."""
     temporary = path.with_name(f".{path.name}")
     try:
         with open(open_regular(temporary, os.O_RDWR | os.O_CREAT), "r+b") as out:
@@ -81,11 +81,11 @@ def write(path: Path, arrays: Iterable[Array], count: int) -> None:
             head = bytearray(_MAGIC.ljust(8 + 16 * count, b"\0"))
             out.write(head)
             for number, array in enumerate(arrays):
-                kept = array.view(_TYPES[array.dtype.itemsize])  # numbers that are not negative
+                kept = array.view(_TYPES[array.dtype.itemsize])  # the values are not negative
                 at = 8 + 16 * number
                 head[at : at + 16] = np.array([kept.itemsize, kept.size], "<i8").tobytes()
                 kept.tofile(out)
-                del array, kept  # before the next one is made
+                del array, kept  # before the next array is built
             out.seek(0)
             out.write(head)
             out.seek(0)
@@ -101,7 +101,7 @@ def write(path: Path, arrays: Iterable[Array], count: int) -> None:
 
 
 def opened(path: Path, count: int) -> list[Stored] | None:
-    """The arrays of a file; None if it is not there, or damaged."""
+    """Return the arrays of a file; None if it does not exist or is damaged."""
     if not path.is_file():
         return None
     file = _KeptFile(path)

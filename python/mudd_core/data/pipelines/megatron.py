@@ -1,7 +1,8 @@
 """The pipeline `megatron`: indexed data sets, documents by GPT-NeoX's maps or items in training order.
 
-If every sequence has T + 1 ids the set is in training order already: sample s is item s. Else windows are cut from
-shuffled documents (megatron_maps.py); validation documents follow those of training, 969 to 30 to 1 of the rest.
+If every item has T + 1 ids, the data set already is in training order: sample s is item s. Else sequences are sampled
+from shuffled documents (megatron_maps.py). Without a separate data set, the documents are divided 969 : 30 : 1 into
+training, validation and test.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ from mudd_core.data.sources.access import cache_root
 from mudd_core.data.sources.corpus import Progress, Split
 from mudd_core.data.sources.splits import sources_of
 
-_PARTS_OF_1000 = (969, 30, 1)  # GPT-NeoX's default of documents for training, validation and test
+_PARTS_OF_1000 = (969, 30, 1)  # GPT-NeoX's default weights of the documents for training, validation and test
 
 
 class Sequences:
-    """The sequences of one indexed data set, by number."""
+    """The items of one indexed data set, by index."""
 
     def __init__(self, binary: Path, vocab_size: int) -> None:
         self.path, self.index = binary, read_index(binary)
@@ -47,12 +48,12 @@ class Sequences:
         self._file = BoundedFile(pair_of(binary)[1])
 
     def reopen(self) -> None:
-        """Open the ids anew: a run lost them."""
+        """Reopen the ids: a run has lost the file."""
         self._file.close()
         self._file = BoundedFile(pair_of(self.path)[1], reads_again=True)
 
     def read(self, sequence: int, first: int, count: int) -> Int64:
-        """Ids of a sequence from number `first` on; FormatError for ids beyond the vocabulary."""
+        """Return the ids of an item starting at index `first`; raise FormatError for ids outside the vocabulary."""
         kind = self.index.kind
         offset = int(self.index.places[sequence]) + first * kind.itemsize
         data = self._file.read(offset, count * kind.itemsize, "ids")
@@ -62,7 +63,7 @@ class Sequences:
 
 
 class ItemRows(IdRows):
-    """Items in their order; training begins again behind the last one."""
+    """Items in their order; training restarts after the last one."""
 
     def __init__(self, shape: RowShape, sequences: Sequences, wraps: bool) -> None:
         super().__init__(shape)
@@ -82,7 +83,7 @@ class ItemRows(IdRows):
 
 
 class WindowRows(IdRows):
-    """Windows of documents by their maps; training begins again behind the last one."""
+    """Sequences from documents by the maps; training restarts after the last one."""
 
     def __init__(
         self, shape: RowShape, sequences: Sequences, found: maps.Maps, epochs: int, wraps: bool
@@ -106,12 +107,12 @@ class WindowRows(IdRows):
 
 @dataclass(frozen=True)
 class MegatronData(IdData):
-    """An indexed data set for training, and one for validation, or the same."""
+    """An indexed data set for training, and another one or the same for validation."""
 
     train: Sequences | None = None
     valid: Sequences | None = None
     samples: int = 0
-    progress: Progress | None = None  # None is the terminal
+    progress: Progress | None = None  # None prints to the terminal
 
     def rows(self, split: Split, shape: RowShape) -> IdRows:
         sequences = self.train if split == "train" else self.valid
@@ -150,12 +151,12 @@ class MegatronData(IdData):
         return WindowRows(shape, sequences, found, epochs, training)
 
     def _chosen(self, sequences: Sequences, split: Split) -> Int64:
-        """The sequences of a split."""
+        """Return the item indices of a split."""
         count = sequences.index.sizes.size
         return np.arange(count) if self.train is not self.valid else _of_split(split, count)
 
     def stored_maps(self, shape: RowShape) -> maps.MapSizes | None:
-        """The sizes of the maps for training that a start writes to the cache folder; None if it writes none."""
+        """Return the sizes of the training maps that a start writes to the cache folder; None if it writes none."""
         assert self.train is not None
         sizes, given = (
             self.train.index.sizes,
@@ -175,7 +176,10 @@ class MegatronData(IdData):
 
 
 def plan_note(config: Config, shape: RowShape) -> str:
-    """The line of a plan on the maps that a start makes; empty if it makes none or has no data set on this machine."""
+    """Return the line of a plan about the maps that a start builds.
+
+    It is empty if the start builds none, or if this machine does not have the data set.
+    """
     try:
         sizes = None if is_url(config.data.path) else prepare(config, Preparation()).stored_maps(shape)
     except (UserError, FormatError):  # the start reports it
@@ -197,20 +201,20 @@ def _in_order(index: Index, seq_len: int) -> bool:
 
 
 def _of_split(split: Split, count: int) -> Int64:
-    """Documents of a split where one data set serves both."""
+    """Return the documents of a split if one data set is used for both."""
     first, second, last = _rounded_ends(count)
-    left = last - count  # what rounding adds or lacks moves all ends, as in GPT-NeoX
+    left = last - count  # as in GPT-NeoX, the rounding error moves all ends
     return np.arange(first - left) if split == "train" else np.arange(first - left, second - left)
 
 
 def _rounded_ends(count: int) -> tuple[int, int, int]:
-    """Where training, validation and test would end, each share rounded alone."""
+    """Return the ends of training, validation and test, each size rounded on its own."""
     first, second, last = itertools.accumulate(round(part / 1000 * count) for part in _PARTS_OF_1000)
     return first, second, last
 
 
 def prepare(config: Config, how: Preparation) -> MegatronData:
-    """The data sets of data.path and data.eval_path."""
+    """Return the data sets of data.path and data.eval_path."""
     vocab_size = vocabulary_of(config)
     found, settings = sources_of(config.data, resumed=how.fingerprint is not None), config.data
     if found.format.name != "megatron" or len(found.train) != 1 or len(found.valid) > 1:
@@ -228,7 +232,7 @@ def prepare(config: Config, how: Preparation) -> MegatronData:
     if not _in_order(train.index, config.train.seq_len):
         rule["of_steps"] = settings.epochs or maps.epochs_for(samples, tokens, config.train.seq_len)
         if valid is train and _rounded_ends(train.index.sizes.size)[-1] != train.index.sizes.size:
-            rule["split"] = "ends moved"  # earlier commits had other rows for these counts
+            rule["split"] = "ends moved"  # earlier commits had other sequences for these counts
     pairs = [path for one in (train, valid) for path in pair_of(one.path)]
     fingerprint = fingerprint_of(pairs, rule, how.fingerprint)
     counts = (int(train.index.sizes.size), int(valid.index.sizes.size) if found.valid else 0)

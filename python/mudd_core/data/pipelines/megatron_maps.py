@@ -1,7 +1,7 @@
-"""GPT-NeoX's maps of an indexed data set: order of the documents, ids before each block of them, order of the windows.
+"""GPT-NeoX's maps of an indexed data set: the order of documents, ids before each block of them, order of sequences.
 
-Window k of T + 1 ids begins at id k T of the documents in their order, so neighbours share one id. Where that is
-follows from the sums of blocks, which take far less memory than a place for each window.
+Sequence k of T + 1 ids starts at id k T of the documents in their order, so neighbours share one id. Its document
+follows from the sums of blocks, which need far less memory than a position for each sequence.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from mudd_core.data.sources.corpus import Progress
 _NAME = re.compile(r"_indexmap_(\d+)ns_(\d+)sl_(\d+)s_doc_idx\.npy$")
 
 
-_HELD_BYTES = 16 << 20  # maps up to this size stay in memory
+_HELD_BYTES = 16 << 20  # bytes up to which maps stay in memory
 _STRIDE = 256  # documents between two sums
 
 
 @dataclass(frozen=True)
 class Maps:
-    """documents: sequences in order. sums: ids before every 256th of them. order: of the windows; None: as they are."""
+    """The maps of a split. documents: in order. sums: ids before every 256th document. order: of sequences; None is
+    sequential.
+    """
 
     documents: Numbers
     sums: Int64
@@ -41,11 +43,11 @@ class Maps:
     windows: int
 
     def pieces(self, place: int, sizes: Int32, seq_len: int) -> Iterator[tuple[int, int, int]]:
-        """(sequence, first id, count) of the T + 1 ids of the window at a place of the order."""
+        """Yield (document, first id, count) for the parts of the sequence at an index of the order."""
         window = place if self.order is None else int(self.order.read(place, 1)[0])
         at, left = window * seq_len, seq_len + 1
         block = int(np.searchsorted(self.sums, at, side="right")) - 1
-        first = at - int(self.sums[block])  # id of the block, then of a document
+        first = at - int(self.sums[block])  # the first id of the block, then of a document
         while left:
             documents = self.documents.read(block * _STRIDE, _STRIDE)
             ends = np.cumsum(sizes[documents], dtype=np.int64)
@@ -61,7 +63,7 @@ class Maps:
 
 
 def epochs_for(samples: int, tokens: int, seq_len: int) -> int:
-    """The fewest epochs that have so many windows."""
+    """Return the smallest number of epochs with at least `samples` sequences."""
     if tokens < 1:
         raise UserError("[data.path] expected ids, got an indexed data set without one")
     epochs = max(1, (samples * seq_len + tokens) // tokens - 1)
@@ -73,9 +75,10 @@ def epochs_for(samples: int, tokens: int, seq_len: int) -> int:
 def drawn(
     sizes: Int32, chosen: Int64, epochs: int, seq_len: int, seed: int, progress: Progress
 ) -> Iterator[Array]:
-    """Documents, sums and order of the windows: documents of all epochs shuffled, then windows, by one RandomState.
+    """Yield documents, sums and order of sequences, shuffled by one RandomState: documents of all epochs, then
+    sequences.
 
-    Each array is made when it is asked for, so that the one before can be released.
+    Each array is built when the caller requests it, so that the one before can be freed.
     """
     draw = np.random.RandomState(seed % (1 << 32))
     documents = np.tile(chosen.astype(np.int32), epochs)
@@ -94,7 +97,7 @@ def drawn(
 
 @dataclass(frozen=True)
 class MapSizes:
-    """Bytes of the documents with their sums, and of the order of the windows."""
+    """The bytes of the documents with their sums, and of the order of sequences."""
 
     documents: int
     order: int
@@ -110,7 +113,7 @@ class MapSizes:
 
 
 def map_sizes(documents: int, tokens: int, epochs: int, seq_len: int) -> MapSizes:
-    """The sizes for so many documents and ids an epoch."""
+    """Return the sizes for the documents and ids of an epoch."""
     entries, windows = epochs * documents, max(0, epochs * tokens - 1) // seq_len
     return MapSizes(
         4 * entries + 8 * (entries // _STRIDE + 1), (4 if windows < (1 << 32) - 2 else 8) * windows
@@ -126,9 +129,9 @@ def built(
     root: Path,
     progress: Progress,
 ) -> Maps:
-    """The maps of these sequences: in memory where they are small, else in a file below root, made once.
+    """Return the maps of these documents: in memory if they are small, else in a file below root, built once.
 
-    SaveError if the disk refuses it.
+    Raise SaveError if the disk rejects it.
     """
     tokens = int(sizes[chosen].sum(dtype=np.int64))
     parts = (sizes, chosen, epochs, seq_len, seed)
@@ -157,13 +160,13 @@ def built(
 
 
 def in_order(sizes: Int32, chosen: Int64, seq_len: int) -> Maps:
-    """The windows of these sequences in their order."""
+    """Return maps with these documents and their sequences in order."""
     sums = sums_of(sizes, chosen)
     return Maps(Held(chosen), sums, None, windows_of(sums, seq_len))
 
 
 def sums_of(sizes: Int32, documents: Array) -> Int64:
-    """The ids before document 0, 256, 512, ..., and of all documents."""
+    """Return the number of ids before document 0, 256, 512, ..., and in all documents."""
     found = [0]
     for first in range(0, documents.size, _STRIDE << 12):
         lengths = sizes[documents[first : first + (_STRIDE << 12)]].astype(np.int64)
@@ -173,14 +176,14 @@ def sums_of(sizes: Int32, documents: Array) -> Int64:
 
 
 def windows_of(sums: Int64, seq_len: int) -> int:
-    """Windows of T + 1 ids that begin every T ids."""
+    """Return the number of sequences of T + 1 ids that start every T ids."""
     return max(0, int(sums[-1]) - 1) // seq_len
 
 
 def window_starts(sizes: Int32, documents: Array, seq_len: int) -> Int64:
-    """Where each window begins, and where the last one ends."""
+    """Return the position at which each sequence starts, and the end of the last one."""
     ends = np.cumsum(sizes[documents], dtype=np.int64)
-    if not ends.size or not ends[-1]:  # no ids: no window
+    if not ends.size or not ends[-1]:  # without ids there is no sequence
         return np.zeros((1, 2), np.int64)
     count = (int(ends[-1]) - 1) // seq_len
     ids = np.arange(count + 1, dtype=np.int64) * seq_len
@@ -191,7 +194,7 @@ def window_starts(sizes: Int32, documents: Array, seq_len: int) -> Int64:
 
 
 def beside(binary: Path, split: str, seq_len: int, seed: int) -> tuple[Path, Path, Path] | None:
-    """The maps that GPT-NeoX left beside NAME.bin for this split, length and seed; None if there are none."""
+    """Return the maps that GPT-NeoX stored next to NAME.bin for this split, length and seed; None if there are none."""
     name = binary.with_suffix("").name
     for path in sorted(binary.parent.glob(f"{glob.escape(name)}*_doc_idx.npy")):
         found = _NAME.search(path.name)
@@ -203,7 +206,7 @@ def beside(binary: Path, split: str, seq_len: int, seed: int) -> tuple[Path, Pat
 
 
 def read(paths: tuple[Path, Path, Path], index: Index, seq_len: int) -> Maps:
-    """Maps from files, checked against the index. FormatError where they are of another corpus."""
+    """Return maps from files, checked against the index; raise FormatError if they are from another corpus."""
     documents, starts, order = (_array(path, columns) for path, columns in zip(paths, (1, 2, 1), strict=True))
     count = index.sizes.size
     if documents.size and (documents.min() < 0 or documents.max() >= count):

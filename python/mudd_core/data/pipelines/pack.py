@@ -1,6 +1,6 @@
-"""The pipeline `pack`: rows packed first-fit from whole documents, as TokenFormer's loader makes them.
+"""The pipeline `pack`: sequences packed first-fit from whole documents, as in TokenFormer's loader.
 
-A document is bos, its first T - 3 ids, eos; validation has one document a row, in order.
+A document becomes BOS, its first T - 3 ids, and EOS. Validation has one document in each sequence, in order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PARTS = ("positions", "segments")
 
 
 class PackData(DocumentData):
-    """Documents between bos and eos."""
+    """Documents between BOS and EOS."""
 
     frame: ClassVar[Frame] = "ends"
     hold_out: ClassVar[bool] = True
@@ -72,13 +72,13 @@ class PackData(DocumentData):
 
 
 class PackStreamed(StreamData):
-    """The same, tokenized ahead of the training."""
+    """The same data, tokenized while the run trains."""
 
     parts = PARTS
 
     @functools.cached_property
     def records(self) -> Records:
-        """Where the documents that train are."""
+        """The positions of the training documents."""
         processes = self.processes(self.kept)
         try:
             return find_records(processes, self.root, self.told)
@@ -87,7 +87,7 @@ class PackStreamed(StreamData):
 
     def rows(self, split: Split, shape: RowShape) -> Rows:
         _require_length(shape)
-        if split == "train" and not self.records.count:  # found before a run begins
+        if split == "train" and not self.records.count:  # checked before a run starts
             raise UserError("[data.path] expected at least 1 training documents, got none; use more data")
         return super().rows(split, shape)
 
@@ -123,7 +123,7 @@ def _require_length(shape: RowShape) -> None:
 
 
 def prepare(config: Config, how: Preparation) -> DocumentData | StreamData:
-    """Documents with bos and eos, tokenized once."""
+    """Prepare documents with BOS and EOS, tokenized once."""
     return whole_or_streamed(config, how, PackData, PackStreamed)
 
 

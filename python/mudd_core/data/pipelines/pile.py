@@ -1,8 +1,8 @@
-"""The pipeline `pile`: TFRecords of ready ids (`input_ids`), T + 1 a record, files in groups.
+"""The pipeline `pile`: TFRecords of ready ids (`input_ids`), T + 1 in each record, files in groups.
 
-The list of files, sorted by the number behind `pile.tfrecord.b`, is read again and again and cut into groups of
-data.files_per_group. Batches follow one another within a group; the last part-batch of a group is dropped. Longer
-records are cut, shorter ones are filled with id 0, which is no target unless data.zero_loss.
+The list of files, sorted by the number after `pile.tfrecord.b`, is repeated and divided into groups of
+data.files_per_group. Batches are sequential within a group; the incomplete last batch of a group is dropped. Longer
+records are truncated, shorter ones padded with id 0, which has no loss unless data.zero_loss.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ _OPEN_FILES = 16
 
 
 class RecordFiles:
-    """The records of files, by number of the file and of the record."""
+    """The records of files, by index of the file and of the record."""
 
     def __init__(self, files: tuple[Path, ...], cache: Path, vocab_size: int, bad: BadRecords) -> None:
-        """bad: the rule of data.bad_records; counts the bad records if it drops them, for which all are read once."""
+        """Find the records. bad: the rule of data.bad_records; if it drops bad records, all are read once and
+        counted.
+        """
         self.files, self._vocab_size = files, vocab_size
         self._offsets = [record_offsets(path, cache) for path in files]
         if bad.drops:
@@ -55,7 +57,7 @@ class RecordFiles:
         self._open: dict[int, BoundedFile] = {}
 
     def _good(self, number: int, every: Int64, cache: Path, bad: BadRecords) -> Int64:
-        """Return the offsets of the records of a file that can be read; count the others."""
+        """Return the offsets of the readable records of a file; count the others."""
         path, seen = self.files[number], {int(at): record for record, at in enumerate(every)}
 
         def is_good(file: BoundedFile, at: int) -> bool:
@@ -75,12 +77,12 @@ class RecordFiles:
         return good
 
     def reopen(self) -> None:
-        """Open the files anew when they are read."""
+        """Reopen the files at their next read."""
         while self._open:
             self._open.popitem()[1].close()
 
     def read(self, file: int, record: int) -> Int64:
-        """`input_ids` of a record; FormatError if it has none, or ids beyond the vocabulary."""
+        """Return `input_ids` of a record; raise FormatError if it has none, or ids outside the vocabulary."""
         if file not in self._open:
             if len(self._open) >= _OPEN_FILES:
                 self._open.pop(next(iter(self._open))).close()
@@ -95,7 +97,7 @@ class RecordFiles:
 
 
 class PileRows(IdRows):
-    """Rows of one split."""
+    """The sequences of one split."""
 
     def __init__(
         self,
@@ -105,7 +107,9 @@ class PileRows(IdRows):
         zero_loss: bool,
         end: int | None = None,
     ) -> None:
-        """groups: the order of the records; None for all of them as they are. end: rows of a validation by groups."""
+        """Set up. groups: the order of the records; None for sequential. end: the number of sequences of a grouped
+        validation.
+        """
         super().__init__(shape)
         self._files, self._groups, self._zero_loss, self._end = files, groups, zero_loss, end
         self._ends = list(accumulate(files.counts))
@@ -167,7 +171,7 @@ class PileData(IdData):
         return PileRows(shape, files, groups, settings.zero_loss)
 
     def _validation_rows(self, shape: RowShape, files: RecordFiles) -> PileRows:
-        """Return whole batches of each group of files, perhaps none, or all records by eval.protocol=pile."""
+        """Return whole batches of each group of files (perhaps none), or all records with eval.protocol=pile."""
         settings, batch = self.config.data, validation_batch(self.config)
         if not files.counts or protocol_of(self.config) != WHOLE_BATCHES:
             return PileRows(shape, files, None, settings.zero_loss)
@@ -177,14 +181,14 @@ class PileData(IdData):
 
 
 def in_order(files: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Files sorted by the number behind `pile.tfrecord.b`; those without one get running numbers."""
+    """Return the files sorted by the number after `pile.tfrecord.b`; a file without one gets its index."""
     numbered = [_NUMBER.search(path.name) for path in files]
     keys = [int(found[1]) if found else at for at, found in enumerate(numbered)]
     return tuple(path for _, path in sorted(zip(keys, files, strict=True), key=lambda pair: pair[0]))
 
 
 def prepare(config: Config, how: Preparation) -> PileData:
-    """The records of the files. UserError if they are no TFRecords."""
+    """Return the records of the files; raise UserError if they are not TFRecords."""
     vocab_size = vocabulary_of(config)
     found = sources_of(config.data, resumed=how.fingerprint is not None)
     if found.format.name != "tfrecord":
@@ -229,9 +233,9 @@ PIPELINE = Pipeline("pile", (), prepare)
 def record_offsets(
     path: Path, cache: Path, rule: str = "", is_good: Callable[[BoundedFile, int], bool] | None = None
 ) -> Int64:
-    """Return the offset of each record in bytes. An index that is damaged or of a changed file is built again.
+    """Return the byte offset of each record. The stored index is rebuilt if it is damaged or the file has changed.
 
-    is_good: keeps the records at these offsets alone. rule: what it depends on, part of the name of the index.
+    is_good: selects the offsets to keep. rule: the settings of is_good, as part of the index's name.
     """
     from mudd_core import _core
 

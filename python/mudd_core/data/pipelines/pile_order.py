@@ -12,16 +12,17 @@ from mudd_core.base.types import Int64
 
 
 class Groups:
-    """Which file and record a sample is: the endless list of files, cut into groups, cut into batches."""
+    """The file and record of each sample: the repeated list of files is divided into groups, and these into batches."""
 
     def __init__(
         self, counts: list[int], group: int, batch: int, buffer: int, seed: int, epochs: int = 0
     ) -> None:
         n = len(counts)
         self._counts, self._batch, self._buffer, self._seed = counts, batch, buffer, seed
-        self._files_in_all = epochs * n  # 0: without end
+        self._files_in_all = epochs * n  # 0: unlimited
         self._size = min(group, 1 << 40) or n
-        self._endless = group == 0  # all files of all epochs are one group: nothing is dropped between epochs
+        # All files of all epochs are one group: no batch is dropped between epochs.
+        self._endless = group == 0
         period = n // math.gcd(n, self._size)
         sizes = [sum(self._files(g, self._size)) // batch for g in range(period)]
         self._ends = list(accumulate(sizes))
@@ -33,7 +34,7 @@ class Groups:
         return [self._counts[(group * self._size + j) % n] for j in range(size)]
 
     def batches(self, epochs: int) -> int:
-        """Whole batches of a list of files that is repeated so often."""
+        """Return the number of whole batches when the list of files is read `epochs` times."""
         if self._endless:
             return epochs * self.rows // self._batch
         whole, rest = divmod(epochs * len(self._counts), self._size)
@@ -42,7 +43,7 @@ class Groups:
         return done + sum(self._files(whole, rest)) // self._batch
 
     def place(self, sample: int) -> tuple[int, int]:
-        """(file, record) of a sample."""
+        """Return (file, record) of a sample."""
         n = len(self._counts)
         if self._endless:
             turn, at = divmod(sample, self.rows)
@@ -62,14 +63,16 @@ class Groups:
         return file, at
 
     def _records(self, turn: int) -> int:
-        """Records of a group; the last one of data.epochs may have fewer files."""
+        """Return the number of records in a group; the last group of data.epochs may have fewer files."""
         if self._endless:
             return self.rows
         left = self._files_in_all - turn * self._size
         return sum(self._files(turn, min(self._size, left) if left > 0 else self._size))
 
     def _order(self, turn: int, count: int) -> Int64:
-        """A reservoir of `buffer` records: a random one leaves for each that comes, then the rest in random order."""
+        """Return the order of a reservoir of `buffer` records: each new record replaces a random one; the rest is
+        shuffled.
+        """
         if self._kept is None or self._kept[0] != turn:
             draw = np.random.Generator(np.random.Philox(key=[self._seed, turn]))
             size = min(self._buffer, count)
@@ -79,11 +82,12 @@ class Groups:
 
 
 def through_reservoir(slots: Int64, size: int) -> tuple[Int64, Int64]:
-    """(records in the order in which they leave, those that stay) where record size + i takes the place slots[i].
+    """Return (records in the order in which they leave, records that stay) if record size + i replaces slot
+    slots[i].
 
-    A record leaves when its place is taken the next time, so sorting by place finds it without a loop.
+    A record leaves when its slot is next replaced, so a stable sort by slot finds the order without a loop.
     """
-    narrow = slots.astype(np.uint16) if size <= 1 << 16 else slots  # which NumPy sorts by digits
+    narrow = slots.astype(np.uint16) if size <= 1 << 16 else slots  # NumPy uses a radix sort for this type
     by_place = np.argsort(narrow, kind="stable")
     again = slots[by_place[1:]] == slots[by_place[:-1]]
     left, held = slots.astype(np.int64), np.arange(size, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""The pipeline `rows`: one document a row, in order, as mu-Transformer reads them.
+"""The pipeline `rows`: one document in each sequence, in order, as mu-Transformer reads them.
 
-A row is the tokenizer's template of a document, cut to T and padded with eos; eos counts once. Training wraps around.
-Without eval files the first 100 batches of documents validate, and the next 100 are left for a test.
+A sequence is the tokenizer's template of a document, truncated to T and padded with EOS; only the first EOS has a loss.
+Training wraps around. Without eval files the first 100 batches of documents validate, and the next 100 are for a test.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HELD_BATCHES = 100
 
 
 class RowsData(DocumentData):
-    """Documents as the tokenizer's template has them."""
+    """Documents with the ids that the tokenizer's template adds."""
 
     frame: ClassVar[Frame] = "template"
     hold_out: ClassVar[bool] = False
@@ -63,7 +63,7 @@ class RowsData(DocumentData):
         return DocumentRows(core, shape, self.cache, self.file_ends, first, _unit(self.config, shape))
 
     def test_rows(self, shape: RowShape) -> CoreRows:
-        """The documents behind those that validate; UserError where files are given for validation."""
+        """Return the documents after the validation split; raise UserError if there are validation files."""
         if self.cache.valid.documents:
             raise no_test()
         held = _held(self.config, shape)
@@ -71,13 +71,15 @@ class RowsData(DocumentData):
         return self.cut("train", shape, held, held)
 
     def cut(self, stored: Split, shape: RowShape, first: int, count: int) -> CoreRows:
-        """So many rows from a stored document on, which do not train."""
+        """Return `count` sequences starting at a stored document, without wrapping."""
         unit = _held_unit(self.config, shape)
         count = count // unit * unit
         return self._rows(stored, shape, first, count, wraps=False)
 
     def _range(self, split: Split, shape: RowShape) -> tuple[Split, int, int]:
-        """(stored split, first document, documents) of a split: a multiple of the batch and of data.buffer."""
+        """Return (stored split, first document, count) of a split; the count is a multiple of the batch and of
+        data.buffer.
+        """
         held, unit = _held(self.config, shape), _unit(self.config, shape)
         if self.cache.valid.documents:
             stored, first = split, 0
@@ -97,14 +99,16 @@ class RowsData(DocumentData):
 
 @dataclass(frozen=True)
 class DocumentRows(CoreRows):
-    """Rows of training. first: documents that are held out in front of them. unit: see DocumentStream."""
+    """Training sequences. first: the number of held-out documents before them. unit: see DocumentStream."""
 
     file_ends: Callable[[], list[int]]
     first: int
     unit: int
 
     def cursor(self, batch: int) -> Cursor | None:
-        """For a stream that goes on where this cache was read; None where the cache does not know its files."""
+        """Return the position for a stream that continues from this cache; None if the cache does not know its
+        files.
+        """
         epoch, at = divmod(batch * self.shape.batch_size, self.rows)
         begin, taken = at // self.unit * self.unit, at % self.unit
         file, number, held = 0, 0, self.first
@@ -118,11 +122,11 @@ class DocumentRows(CoreRows):
         return made("rows", batch, epoch=epoch, file=file, number=number, held=held, taken=taken)
 
     def go_on(self, cursor: object) -> None:
-        """A cache finds the place itself."""
+        """Do nothing: a cache finds any position directly."""
 
 
 class RowsStreamed(StreamData):
-    """The same, tokenized ahead of the training."""
+    """The same data, tokenized while the run trains."""
 
     parts = PARTS
 
@@ -145,7 +149,7 @@ class RowsStreamed(StreamData):
         return RowsData(self.config, cache).rows("valid", shape)
 
     def test_rows(self, shape: RowShape) -> CoreRows:
-        """As of a token cache."""
+        """Return the test sequences, as RowsData does."""
         if self.source.valid.files:
             raise no_test()
         held = _held(self.config, shape)
@@ -155,7 +159,7 @@ class RowsStreamed(StreamData):
 
 
 def no_test() -> UserError:
-    """Why data have no rows for a test."""
+    """Return the error for data without a test split."""
     return UserError(
         "[data.eval_path] --split=test: expected a data.dataset of the splits train, validation and test, or no "
         "validation files, got validation files alone; a run with other data.eval_path measures on them"
@@ -163,22 +167,24 @@ def no_test() -> UserError:
 
 
 def _held_batch(config: Config, shape: RowShape) -> int:
-    """Documents of a batch as the held-out splits count them."""
+    """Return the number of documents in a batch of the held-out splits."""
     return config.data.held_batch or shape.batch_size
 
 
 def _held(config: Config, shape: RowShape) -> int:
-    """Documents that validate where no files are given for it, and documents of the test after them."""
+    """Return the number of validation documents without validation files, which is also the number of test
+    documents.
+    """
     return HELD_BATCHES * _held_batch(config, shape)
 
 
 def _held_unit(config: Config, shape: RowShape) -> int:
-    """Documents of which a held-out split has a multiple."""
+    """Return the number of which the size of a held-out split is a multiple."""
     return math.lcm(_held_batch(config, shape), config.data.buffer or 1)
 
 
 def _unit(config: Config, shape: RowShape) -> int:
-    """Documents of which the training split has a multiple."""
+    """Return the number of which the size of the training split is a multiple."""
     return math.lcm(shape.batch_size, config.data.buffer or 1)
 
 
@@ -194,7 +200,7 @@ def _rule(tokenizer: Tokenizer) -> _core.RowRule:
 
 
 def prepare(config: Config, how: Preparation) -> DocumentData | StreamData:
-    """Documents as the tokenizer's template has them, tokenized once."""
+    """Prepare documents with the ids of the tokenizer's template, tokenized once."""
     return whole_or_streamed(config, how, RowsData, RowsStreamed)
 
 

@@ -1,4 +1,4 @@
-"""The pipeline `synthetic`: random ids by data.seed, without end, to time a model on no data."""
+"""The pipeline `synthetic`: unlimited random ids from data.seed, to time a model without data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VALID_ROWS = 64
 
 @dataclass(frozen=True)
 class SyntheticRows:
-    """Row s is the T + 1 draws of numpy's Philox keyed by (seed, split), from s (T + 1) on."""
+    """Sequences of T + 1 draws. Sample s starts at draw s (T + 1) of NumPy's Philox keyed by (seed, split)."""
 
     split: Split
     shape: RowShape
@@ -74,7 +74,7 @@ class SyntheticData:
 
 
 def prepare(config: Config, how: Preparation) -> SyntheticData:
-    """Nothing is read. UserError without a vocabulary."""
+    """Return the data without reading anything; raise UserError if the config has no vocabulary size."""
     if config.model.vocab_size < 2:
         raise UserError(
             "[config] model.vocab_size: data.pipeline=synthetic has no tokenizer, so expected the number of ids, got "

@@ -1,4 +1,4 @@
-"""The pipeline `text`: windows over documents of text that follow one another."""
+"""The pipeline `text`: sequences over the concatenated documents of a corpus."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from mudd_core.data.sources.selection import holds_records
 from mudd_core.data.sources.splits import chosen_files
 from mudd_core.data.tokenizers.source import find_tokenizer
 
-_TEXT_BYTES_A_TOKEN = 3  # of BPE, rather too few: for estimates
-# Memory of the processes of a build, as seen with 10 MB and 100 MB of Python sources.
+_TEXT_BYTES_A_TOKEN = 3  # bytes of a BPE token, rather too few: for estimates
+# Memory of the processes of a build, measured with 10 MB and 100 MB of Python sources.
 _ENCODING_BYTES, _TRAINING_BYTES, _TRAINING_BYTES_A_BYTE = 100 << 20, 68 << 20, 2.5
 
 
 @dataclass(frozen=True)
 class TextData(DocumentData):
-    """Documents that follow one another, each with its end."""
+    """Concatenated documents, each followed by EOS."""
 
     frame: ClassVar[Frame] = "end"
     hold_out: ClassVar[bool] = True
 
     @property
     def valid_bytes_per_target(self) -> float:
-        """Bytes of validation text over its predictions; UserError if there are none.
+        """The average bytes of validation text for each target; raise UserError if there are no targets.
 
-        0 if the tokenizer loses text, whose bytes the predictions do not cover.
+        It is 0 if the tokenizer loses text, because the targets do not cover all bytes then.
         """
         n_targets = self.cache.n_valid_tokens - 1
         if n_targets < 1:
@@ -55,7 +55,7 @@ class TextData(DocumentData):
         return Batcher(self.cache, split, shape.seq_len, shape.seed, shape.batch_size)
 
     def describe(self) -> list[str]:
-        """Cache, corpus, tokenizer and the two splits."""
+        """Return lines about cache, corpus, tokenizer and the two splits."""
         cache, lines = self.cache, super().describe()
         lines[1] = f"corpus      SHA-256 {cache.corpus_hash}"
         for number, place in ((3, cache.train), (4, cache.valid)):
@@ -66,7 +66,7 @@ class TextData(DocumentData):
 
 
 def prepare(config: Config, how: Preparation) -> TextData:
-    """The windows over text files, or over the texts of records where the files are of another format."""
+    """Return the sequences over text files, or over the text of records in other formats."""
     if (saved := saved_cache(local_root(config.data.cache_dir), how.fingerprint)) is not None:
         return TextData(config, saved)
     if _reads_records(config.data, resumed=how.fingerprint is not None):
@@ -81,7 +81,7 @@ def prepare(config: Config, how: Preparation) -> TextData:
 
 @dataclass(frozen=True)
 class CacheToBuild:
-    """Estimates of a token cache that a start would build from plain text; 0 if it would build none.
+    """Estimates for the token cache that a start would build from plain text; 0 if it would build none.
 
     size: bytes of the cache. memory: bytes of the child processes that train the tokenizer and encode the text.
     """
@@ -92,7 +92,7 @@ class CacheToBuild:
 
 
 def _reads_records(settings: DataConfig, *, resumed: bool) -> bool:
-    """As in_records; a run of an earlier version read a folder of records and prose as text."""
+    """Return in_records, except for a run of an earlier version that read a folder of records and prose as text."""
     try:
         return in_records(settings)
     except UserError:
@@ -102,7 +102,7 @@ def _reads_records(settings: DataConfig, *, resumed: bool) -> bool:
 
 
 def cache_to_build(config: Config) -> CacheToBuild:
-    """Estimate the token cache that a start would build from plain text. No text is read."""
+    """Estimate the token cache that a start would build from plain text, without reading text."""
     root, settings = cache_root(config), config.data
     known = spec_of(settings.pipeline).plain_text and not settings.dataset and not is_url(settings.path)
     if not known or is_url(settings.tokenizer):
@@ -112,7 +112,7 @@ def cache_to_build(config: Config) -> CacheToBuild:
             return CacheToBuild(0, root)
         tokenizer = find_tokenizer(settings.tokenizer, settings.vocab_size, Access.of(config))
         text = PlainText(settings.path, root)
-    except (OSError, UserError):  # a start says what is wrong with the text
+    except (OSError, UserError):  # a start reports the error in the text
         return CacheToBuild(0, root)
     if (digest := text.digest()) is not None and any(
         is_current(root / fingerprint_of(digest, form.identity)) for form in tokenizer.forms()
@@ -127,14 +127,14 @@ def cache_to_build(config: Config) -> CacheToBuild:
 
 
 def in_records(settings: DataConfig) -> bool:
-    """Whether the texts are read by the readers of data/formats, and not as plain files in one place."""
+    """Return whether the readers of data/formats read the documents, instead of as plain files in one place."""
     if settings.eval_path or settings.eval_match or settings.format not in ("auto", "text"):
         return True
     if not settings.path or settings.format == "text":
         return False
     try:
         path = Path(settings.path).expanduser()
-    except RuntimeError:  # ~ of a user that is not there: the listing says so
+    except RuntimeError:  # ~ of a user that does not exist; the listing reports it
         return False
     if "\0" in settings.path:
         return False

@@ -1,7 +1,8 @@
-"""Readers of users: data.pipeline=FILE.py:NAME, or a name given to `mc.data.register`.
+"""Readers of users: data.pipeline=FILE.py:NAME, or a name that was passed to `mc.data.register`.
 
-A reader takes data.path and gives documents (str or bytes), which are packed as the pipeline `pack` does, or rows
-(lists of at most T + 1 ids), which are read in order or, with data.shuffle=on, in a new random order in each epoch.
+A reader accepts data.path and yields documents (str or bytes) or sequences (lists of at most T + 1 ids). Documents are
+packed as in the pipeline `pack`. Sequences are read in order or, with data.shuffle=on, in a new random order in each
+epoch.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _registered: dict[str, Reader] = {}
 
 
 def register(name: str, reader: Reader) -> None:
-    """Make `data.pipeline=name` read with `reader(data.path)`, in this process."""
+    """Let `data.pipeline=name` read with `reader(data.path)` in this process."""
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(f"[data] register: expected a name such as my_reader, got {name!r}")
     if name in PIPELINES:
@@ -51,12 +52,12 @@ def register(name: str, reader: Reader) -> None:
 
 
 def registered() -> list[str]:
-    """The names given to `register` in this process."""
+    """Return the names that were registered in this process."""
     return list(_registered)
 
 
 def find_reader(name: str) -> Reader | None:
-    """The reader that data.pipeline names, None if it names none; UserError for a file without it."""
+    """Return the reader that data.pipeline names, or None; raise UserError if its file has no such function."""
     if name in _registered:
         return _registered[name]
     named = split_name(name)
@@ -72,7 +73,9 @@ def find_reader(name: str) -> Reader | None:
 
 @dataclass(frozen=True)
 class ReaderTexts:
-    """What a reader gives, as one part. empty: the other split, which is held out of this one. utf8: bytes are text."""
+    """The items of a reader as one part. empty: this is the split that is held out from the other. utf8: bytes are
+    text.
+    """
 
     split: Split
     reader: Reader
@@ -82,7 +85,7 @@ class ReaderTexts:
     utf8: bool = True
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
-        """(0, the item as bytes): UTF-8, or int64 ids. TypeError for what is neither, or both."""
+        """Yield (0, the item as bytes: UTF-8, or int64 ids); raise UserError for any other item or a mixture."""
         kinds = set()
         for number, item in enumerate(() if self.empty else self.reader(self.path)):
             kinds.add(isinstance(item, str | bytes))
@@ -96,12 +99,12 @@ class ReaderTexts:
         return [] if self.empty else [self]
 
     def whole_files(self) -> list[Path]:
-        """What data.path names, where that is one file."""
+        """Return the file that data.path names, if it is one."""
         file = Path(self.path)
         return [] if self.empty or not file.is_file() else [file]
 
     def identity(self) -> list[Json]:
-        """The reader's code, and the file it reads."""
+        """Return the reader's code and the digest of the file that it reads."""
         try:
             code = inspect.getsource(self.reader)
         except (OSError, TypeError):
@@ -129,7 +132,7 @@ def _as_bytes(item: Item, number: int, utf8: bool) -> bytes:
 
 
 def gives_text(settings: DataConfig, reader: Reader) -> bool:
-    """Whether the first item of a reader is a text; UserError if there is none."""
+    """Return whether the first item of a reader is text; raise UserError if there is none."""
     for item in reader(settings.path):
         return isinstance(item, str | bytes)
     raise UserError(
@@ -138,12 +141,12 @@ def gives_text(settings: DataConfig, reader: Reader) -> bool:
 
 
 def parts_of(settings: DataConfig, reader: Reader) -> tuple[str, ...]:
-    """The parts of the rows of a reader."""
+    """Return the names of the further arrays of a reader."""
     return pack.PARTS if gives_text(settings, reader) else ()
 
 
 class ReaderIds(DocumentData):
-    """Rows of ids."""
+    """Sequences of ids from a reader."""
 
     frame: ClassVar[Frame] = "ids"
     hold_out: ClassVar[bool] = True
@@ -174,7 +177,7 @@ class ReaderIds(DocumentData):
 
 
 def prepare(config: Config, how: Preparation, reader: Reader) -> DocumentData:
-    """The items of a reader, tokenized unless they are ids."""
+    """Return the items of a reader, tokenized unless they are ids."""
     settings = config.data
     text = gives_text(settings, reader)
     kind: type[DocumentData] = pack.PackData if text else ReaderIds
