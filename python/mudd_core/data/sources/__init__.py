@@ -1,1 +1,1 @@
-"""The files that a run reads: their places, names and splits, and the documents in them."""
+"""The source files of a run: their locations, names and splits, and the documents in them."""

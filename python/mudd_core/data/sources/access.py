@@ -1,4 +1,4 @@
-"""How far a config lets its names reach: the hub over the network, buckets by their mounts or through local copies.
+"""Resolve the names in a config: hub names through the network, URLs of buckets by mounts or local copies.
 
 A copy of files at a URL is `<cache_dir>/sources/<hash of the URL>`; changed files are fetched again.
 """
@@ -25,27 +25,28 @@ _BLOCK = 1 << 20  # bytes
 
 
 def require_local(name: str, value: str) -> None:
-    """UserError where a setting of data is a URL."""
+    """Raise UserError if a setting of data is a URL."""
     if (fault := url_fault(value)) is not None:
         raise UserError(f"[data.{name}] {fault}")
 
 
 def local_root(cache_dir: str) -> Path:
-    """The folder of the token caches that data.cache_dir names; UserError for a URL."""
+    """Return the folder of token caches that data.cache_dir names; raise UserError for a URL."""
     require_local("cache_dir", cache_dir)
     return Path(cache_dir or "runs/cache").resolve()  # it may be a link to another disk
 
 
 def cache_root(config: Config) -> Path:
-    """The same with storage.map applied; UserError for a URL that stays one."""
+    """Return the cache folder with storage.map applied; raise UserError for a URL that is not mapped."""
     return local_root(mapped(config.data.cache_dir, config.storage.map))
 
 
 @dataclass(frozen=True)
 class Access:
-    """online: hub names may be fetched. mounts: storage.map as it is written. root: folder of the caches.
+    """The permission to use the network. online: fetch hub names. mounts: storage.map as a string. root: folder of
+    caches.
 
-    again: copies that are there are taken as they are, as a run that goes on does.
+    again: use existing copies without a check, as a resumed run does.
     """
 
     online: bool = False
@@ -55,11 +56,13 @@ class Access:
 
     @classmethod
     def of(cls, config: Config, *, again: bool = False) -> Access:
-        """As the config says."""
+        """Return the access of a config."""
         return cls(config.hub.online, config.storage.map, cache_root(config), again)
 
     def local(self, text: str, argument: str) -> str:
-        """A path, or for a URL that of its local copy; several with commas. UserError where it cannot be read."""
+        """Return a path, or the local copy of a URL, also for several with commas; raise UserError if it cannot be
+        read.
+        """
         if "://" not in text:
             return text
         parts = (
@@ -72,10 +75,10 @@ LOCAL = Access()
 
 
 def local_copy(text: str, mounts: str, root: Path, argument: str, again: bool) -> str:
-    """The path of a file, folder or glob at a URL, copied here; other texts as they are.
+    """Return the local path for a file, folder or glob at a URL after copying it; return other strings unchanged.
 
-    again: a whole copy is taken without asking the storage. UserError where the storage cannot be reached, or holds
-    nothing there.
+    again: a complete copy is used without contacting the storage. Raise UserError if the storage cannot be reached, or
+    has nothing at the URL.
     """
     url = mapped(text, mounts)
     if not is_url(url):
@@ -89,7 +92,7 @@ def local_copy(text: str, mounts: str, root: Path, argument: str, again: bool) -
     try:
         for name, (_, mark) in files.items():
             if known.get(name) != mark or not (folder / name).is_file():
-                _note_file(folder).unlink(missing_ok=True)  # until all are here
+                _note_file(folder).unlink(missing_ok=True)  # until all files are here
         _fetch(url, argument, folder, files, known)
         for name in known.keys() - files.keys():
             (folder / name).unlink(missing_ok=True)
@@ -103,7 +106,7 @@ def local_copy(text: str, mounts: str, root: Path, argument: str, again: bool) -
 
 
 class _Note(TypedDict):
-    """What is copied: a URL, the name of its file or of nothing for a folder, and a mark of each file."""
+    """The content of a copy: its URL, its file's name (empty for a folder), and a fingerprint of each file."""
 
     url: str
     path: str
@@ -111,12 +114,12 @@ class _Note(TypedDict):
 
 
 def _note_file(folder: Path) -> Path:
-    """Beside the folder, all of whose files are text; written last."""
+    """Return the note's path, next to the folder, since all files in the folder are data; it is written last."""
     return folder.with_name(f"{folder.name}.json")
 
 
 def _note(folder: Path) -> _Note | None:
-    """What a whole copy is of; None where there is none."""
+    """Return the note of a complete copy; None if there is none."""
     try:
         found: _Note = json.loads(_note_file(folder).read_bytes())
         return found if isinstance(found["files"], dict) and isinstance(found["path"], str) else None
@@ -125,7 +128,7 @@ def _note(folder: Path) -> _Note | None:
 
 
 def _listed(url: str, argument: str) -> tuple[dict[str, tuple[str, str]], str]:
-    """(name here -> path there and a mark of its content; the name of the whole: a file's, or that of the folder)."""
+    """Return (local name -> remote path and fingerprint; the name of the whole: of the file, or of the folder)."""
     files, path = file_system(url, argument)
     path = path.rstrip("/")
     try:
@@ -155,7 +158,7 @@ def _listed(url: str, argument: str) -> tuple[dict[str, tuple[str, str]], str]:
 
 
 def _mark(about: JsonObject) -> str:
-    """Size and whatever the storage says about the content or its time."""
+    """Return the size and whatever the storage reports about the content or its time."""
     names = ("ETag", "etag", "md5Hash", "crc32c", "mtime", "LastModified", "updated", "created")
     return ", ".join(
         [str(about.get("size"))] + [f"{name}={about[name]}" for name in names if about.get(name)]
@@ -182,7 +185,7 @@ def _fetch(
 
 
 def _blocks(files: FileSystem, path: str, url: str, argument: str) -> Iterator[bytes]:
-    """The content of a file in the storage; UserError where it cannot be read."""
+    """Yield the content of a file in the storage; raise UserError if it cannot be read."""
     try:
         source = files.open(path, "rb")
     except Exception as error:

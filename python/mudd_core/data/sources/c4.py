@@ -1,4 +1,4 @@
-"""C4/en 3.0.1 as the mixture-of-experts benchmark splits it: train1, train2 and validation_24567exp."""
+"""The splits of C4/en 3.0.1 in the mixture-of-experts benchmark: train1, train2 and validation_24567exp."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 _TRAIN = re.compile(r"c4-train\.(\d{5})-of-01024")
 # First and last file, documents.
 PARTS = {"train1": (0, 767, 274_651_678), "train2": (768, 1023, 91_217_223)}
-# The files of the hub, of TensorFlow Datasets and of the benchmark; Arrow files of `datasets` start with it too.
+# The file names of the hub, of TensorFlow Datasets and of the benchmark; `datasets` uses the same start for Arrow
+# files.
 _NAME = "c4-*"
 VALIDATION = ("c4-validation_24567exp", 24_567)
 
@@ -20,13 +21,13 @@ def is_c4(folder: Path) -> bool:
 
 
 def train_number(path: Path) -> int | None:
-    """The number of a training file among the 1,024; None for another file."""
+    """Return the index of a training file among the 1,024; None for another file."""
     found = _TRAIN.search(path.name)
     return int(found[1]) if found else None
 
 
 def benchmark_training(files: Sequence[Path]) -> tuple[tuple[Path, ...], str]:
-    """(the files of train2, a line about the others); all files where train2 or the others are not there."""
+    """Return (the files of train2, a line about the others); all files if train2 or the others do not exist."""
     low, high, _ = PARTS["train2"]
     chosen = tuple(file for file in files if low <= (train_number(file) or 0) <= high)
     if not chosen or len(chosen) == len(files):
@@ -38,7 +39,9 @@ def benchmark_training(files: Sequence[Path]) -> tuple[tuple[Path, ...], str]:
 
 
 def benchmark_validation(files: Sequence[Path]) -> tuple[tuple[Path, ...], str]:
-    """(the file of the 24,567 documents, a line about the others); all files where it is not there or alone."""
+    """Return (the file of the 24,567 documents, a line about the others); all files if it is missing or the only
+    one.
+    """
     chosen = tuple(file for file in files if VALIDATION[0] in file.name)
     if not chosen or len(chosen) == len(files):
         return tuple(files), ""

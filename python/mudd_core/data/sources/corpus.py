@@ -1,15 +1,15 @@
-"""From files to documents: what a document is, which are held out, and the hash of them all.
+"""Turn files into documents: split them, select the held-out documents, and compute the hash of all.
 
-A document is a whole file when the corpus is the standard library or a folder. A corpus of one file (or a
-folder with one text file) is cut into documents that, joined, give the file back byte for byte: with piece =
-clamp(size / 256, 512, 65536) bytes, a document ends at the first empty line after `piece` bytes, else at the
-first line end after 2 * piece, else at a character border after 4 * piece.
+A document is a whole file if the corpus is the standard library or a folder. A corpus of one file (or a folder with one
+text file) is split into documents whose concatenation is the file, byte for byte. With piece = clamp(size / 256, 512,
+65536) bytes, a document ends at the first empty line after `piece` bytes, else at the first line end after 2 * piece,
+else at a character border after 4 * piece.
 
-Held out for validation: documents whose SHA-256, read as one number, is 7 modulo 20. If that takes none of
-two or more documents, the one with the smallest SHA-256 is held out, so that every corpus can be validated.
+The validation split has the documents whose SHA-256, read as one integer, is 7 modulo 20. If none of two or more
+documents qualifies, the one with the smallest SHA-256 is held out, so that every corpus can be validated.
 
-Corpus hash: SHA-256 over (size as 8 little-endian bytes, bytes) of each document in order. Names decide the
-order only, so the same text under another path is the same corpus.
+Corpus hash: SHA-256 over (size as 8 little-endian bytes, bytes) of each document in order. Names only decide the order,
+so the same text under another path is the same corpus.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HELD_OUT_REMAINDER = 7
 
 @dataclass(frozen=True)
 class Document:
-    """Place of a document in its file, and the SHA-256 of its bytes."""
+    """The location of a document in its file, and the SHA-256 of its bytes."""
 
     path: bytes
     start: int
@@ -42,7 +42,7 @@ class Document:
     digest: bytes
 
     def read(self) -> bytes:
-        """Bytes of the document; UserError if they are no longer those that were hashed."""
+        """Return the bytes of the document; raise UserError if they differ from the hashed bytes."""
         try:
             with open_binary(self.path) as f:
                 f.seek(self.start)
@@ -61,7 +61,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in order, split in two; `left_out` counts files that are not UTF-8 text."""
+    """Documents in order, divided into two splits. `left_out`: the number of files that are not UTF-8 text."""
 
     name: str
     hash: str
@@ -73,17 +73,17 @@ class Corpus:
         return self.train if split == "train" else self.valid
 
     def size(self, split: Split) -> int:
-        """Bytes of text of a split."""
+        """Return the bytes of text in a split."""
         return sum(d.size for d in self.documents(split))
 
 
 def is_held_out(digest: bytes) -> bool:
-    """True if the document with this SHA-256 belongs to the validation split."""
+    """Return whether the document with this SHA-256 belongs to the validation split."""
     return int.from_bytes(digest, "big") % HELD_OUT_MODULUS == HELD_OUT_REMAINDER
 
 
 def cut(stream: BinaryIO, size: int) -> Iterator[tuple[int, bytes]]:
-    """(start, bytes) of the documents of one file of `size` bytes; see the rule on top of this file."""
+    """Yield (start, bytes) of the documents in one file of `size` bytes; the module's docstring has the rule."""
     piece = min(max(size // 256, 512), 65536)
     start = 0
     text = b""
@@ -114,7 +114,9 @@ def _end_of_document(text: bytes, piece: int) -> int:
 
 
 def cut_text(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (start, bytes) of the documents of a file, as `cut` does; UserError where its bytes are not UTF-8 text."""
+    """Yield (start, bytes) of the documents in a file, as `cut` does; raise UserError if its bytes are not UTF-8
+    text.
+    """
     with open_binary(path) as file:
         size = file.seek(0, 2)
         file.seek(0)
@@ -125,7 +127,7 @@ def cut_text(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def require_text(path: Path, longest: int) -> None:
-    """UserError where the first `longest` bytes of a file are not UTF-8 text."""
+    """Raise UserError if the first `longest` bytes of a file are not UTF-8 text."""
     try:
         for start, _ in cut_text(path):
             if start > longest:
@@ -137,14 +139,14 @@ def require_text(path: Path, longest: int) -> None:
 def scan(path: str, progress: Progress | None = None) -> Corpus:
     """Read all files that `path` names (see `list_files`) and return their documents.
 
-    Every byte is read and hashed. UserError for a missing path, an empty corpus and, where `path` is one
-    file, for bytes that are not UTF-8; in folders such files are left out and counted.
+    Every byte is read and hashed. Raise UserError for a missing path or an empty corpus, and if `path` is one file that
+    is not UTF-8 text; in folders such files are skipped and counted.
     """
     return scan_listing(list_files(path), progress)
 
 
 def scan_listing(listing: Listing, progress: Progress | None = None) -> Corpus:
-    """The same for files already listed."""
+    """Read the files of a listing and return their documents, as `scan` does."""
     if listing.kind == "file":
         return _scan_one(
             Path(listing.root, listing.files[0].name.decode("utf-8", "surrogateescape")), 0, progress
@@ -174,7 +176,7 @@ def scan_listing(listing: Listing, progress: Progress | None = None) -> Corpus:
 
 
 def _scan_one(path: Path, left_out: int, progress: Progress | None) -> Corpus:
-    """Documents of one file, read in pieces, so that its size is not bound by memory."""
+    """Return the documents of one file. It is read in pieces, so that it may be larger than the memory."""
     documents: list[Document] = []
     corpus_hash = hashlib.sha256()
     name = str(path).encode("utf-8", "surrogateescape")

@@ -1,7 +1,7 @@
-"""data.dataset: a folder, or a data set of the Hugging Face hub as its libraries keep it on this machine.
+"""data.dataset: a folder, or a data set of the Hugging Face Hub that its libraries have stored on this machine.
 
-`datasets` keeps Arrow files that it has prepared; `hf download` keeps the files of the repository. A config gets paths
-of this machine in place of its names and URLs here too.
+`datasets` stores Arrow files that it has prepared; `hf download` stores the files of the repository. This module also
+replaces the names and URLs of a config by paths of this machine.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from mudd_core.data.sources.access import Access, cache_root
 from mudd_core.data.sources.hub_names import without_token
 
 _SPLITS = {"train", "validation", "test"}
-_OWNERS = {"c4": "allenai"}  # of names that the hub has moved
-_CARD = re.compile(r"readme|licen[sc]e|\.git", re.IGNORECASE)  # files of a repository that are no data
+_OWNERS = {"c4": "allenai"}  # names that the hub has moved
+_CARD = re.compile(r"readme|licen[sc]e|\.git", re.IGNORECASE)  # files of a repository that are not data
 _CONFIG_NAME = re.compile(r"^[-\s]*config_name:\s*[\"']?([^\"'\s#]+)", re.MULTILINE)
 _FIELDS = ("path", "eval_path", "tokenizer")
 
 
 def dataset_cache() -> Path:
-    """The folder in which `datasets` keeps what it has prepared: HF_DATASETS_CACHE, else below HF_HOME."""
+    """Return the folder in which `datasets` stores prepared data: HF_DATASETS_CACHE, else below HF_HOME."""
     return Path(os.environ.get("HF_DATASETS_CACHE") or hub_cache().parent / "datasets").expanduser()
 
 
 def is_here(name: str, variant: str) -> bool:
-    """Return whether a data set is on this machine, without loading the library `datasets`."""
+    """Return whether a data set is on this machine, without importing the library `datasets`."""
     return bool(_local(name) or _prepared(name, variant) or _snapshot(name))
 
 
 def _local(name: str) -> Path | None:
-    """Return the folder of this name; None without one, or for a folder `c4` that has no file of C4."""
+    """Return the folder of this name; None if there is none, or for a folder `c4` without a file of C4."""
     folder = Path(name).expanduser()
     if not folder.is_dir() or (name == "c4" and not c4.is_c4(folder)):
         return None
@@ -52,7 +52,7 @@ def _local(name: str) -> Path | None:
 
 
 def _snapshot(name: str) -> Path | None:
-    """Return the folder in which `hf download` keeps the newest files of a data set; None if there is none."""
+    """Return the folder in which `hf download` stores the newest files of a data set; None if there is none."""
     for known in _names(name):
         kept = hub_cache() / f"datasets--{known.replace('/', '--')}"
         try:
@@ -70,7 +70,9 @@ def _names(name: str) -> tuple[str, ...]:
 
 
 def _prepared(name: str, variant: str) -> str:
-    """The name under which `datasets` has prepared a data set here: as given, or with its owner; empty for neither."""
+    """Return the name under which `datasets` has prepared a data set: unchanged, or with its owner; empty for
+    neither.
+    """
     folders = {known: dataset_cache() / known.replace("/", "___") for known in _names(name)}
     found = (
         known for known, at in folders.items() if any(at.glob(f"{variant or '*'}/*/*/dataset_info.json"))
@@ -79,10 +81,10 @@ def _prepared(name: str, variant: str) -> str:
 
 
 def with_dataset(settings: DataConfig, access: Access) -> DataConfig:
-    """The settings with the files of data.dataset in data.path; those of its validation split in data.eval_path.
+    """Return the settings with the files of data.dataset in data.path, and its validation split in data.eval_path.
 
-    The latter only where it has exactly the splits train, validation and test, and data.eval_path names none. UserError
-    with what was looked at, and the command that fetches the data set elsewhere.
+    The latter is set only if the data set has exactly the splits train, validation and test, and data.eval_path is
+    empty. Raise UserError with the places that were searched, and the command that fetches the data set.
     """
     if not settings.dataset:
         return settings
@@ -104,7 +106,9 @@ def with_dataset(settings: DataConfig, access: Access) -> DataConfig:
 
 
 def with_test(settings: DataConfig, access: Access) -> DataConfig | None:
-    """The settings with the test split of data.dataset in data.eval_path; None where it is not one of three splits."""
+    """Return the settings with the test split of data.dataset in data.eval_path; None if it is not one of three
+    splits.
+    """
     found = _found(settings, access)
     if set(found) != _SPLITS:
         return None
@@ -114,7 +118,7 @@ def with_test(settings: DataConfig, access: Access) -> DataConfig | None:
 def _found(settings: DataConfig, access: Access) -> dict[str, str]:
     """Return the splits and their files.
 
-    A folder is taken first, then a data set that `datasets` has prepared, then one that `hf download` has fetched.
+    The order of preference is: a folder, data that `datasets` has prepared, and data that `hf download` has fetched.
     """
     name, variant = settings.dataset, settings.dataset_config
     if (folder := _local(name)) is not None:
@@ -125,7 +129,7 @@ def _found(settings: DataConfig, access: Access) -> dict[str, str]:
 
 
 def _of_snapshot(folder: Path, settings: DataConfig) -> dict[str, str]:
-    """Return the splits of a repository's files. UserError if it has several data sets and none is chosen."""
+    """Return the splits of a repository's files; raise UserError if it has several data sets and none is chosen."""
     variant = settings.dataset_config
     if variant and not (folder / variant).is_dir():
         raise UserError(
@@ -144,7 +148,7 @@ def _of_snapshot(folder: Path, settings: DataConfig) -> dict[str, str]:
 
 
 def _of_folder(folder: Path, settings: DataConfig) -> dict[str, str]:
-    """The splits of a folder: below data.dataset_config if that is a folder too; a folder without them is `train`."""
+    """Return the splits of a folder, or of its subfolder data.dataset_config; a folder without splits is `train`."""
     named = folder / settings.dataset_config
     folder = named if settings.dataset_config and named.is_dir() else folder
     splits = {name: str(folder / name) for name in (*_SPLITS, settings.split) if (folder / name).is_dir()}
@@ -163,7 +167,7 @@ def _of_hub(settings: DataConfig, access: Access) -> dict[str, str]:
             if access.online:
                 builder.download_and_prepare()
             whole = builder.as_dataset()
-    except Exception as error:  # of the library, the network or the hub, of many types
+    except Exception as error:  # errors of the library, the network or the hub, of many types
         name = f"{settings.dataset} {settings.dataset_config}".strip()
         reason = without_token(str(error))[:200]
         if access.online:
@@ -185,7 +189,7 @@ def _of_hub(settings: DataConfig, access: Access) -> dict[str, str]:
 
 @contextmanager
 def _offline(library: ModuleType, wanted: bool) -> Iterator[None]:
-    """Inside, the library asks no server, and draws no progress."""
+    """Inside this context the library contacts no server and shows no progress."""
     import huggingface_hub.constants as constants
 
     before = (constants.HF_HUB_OFFLINE, library.config.HF_HUB_OFFLINE)
@@ -201,10 +205,10 @@ def _offline(library: ModuleType, wanted: bool) -> Iterator[None]:
 
 
 def with_local_sources(config: Config, fingerprint: str | None = None) -> Config:
-    """The config to read data by; UserError where something is not on this machine and may not or cannot be fetched.
+    """Return the config with local paths; raise UserError if something is not on this machine and cannot be fetched.
 
-    fingerprint: of the data that a run was started with. Its token cache needs no source, so nothing is looked for
-    where that is there; copies of sources are taken as they are.
+    fingerprint: of the data that a run was started with. If its token cache exists, no source is needed or searched;
+    copies of sources are used without a check.
     """
     if is_url(config.data.cache_dir):
         config = replace_path(config, "data.cache_dir", str(cache_root(config)))

@@ -1,4 +1,4 @@
-"""Names of the Hugging Face hub: the folder of one on this machine, or over the network where that is allowed."""
+"""Names of the Hugging Face Hub: find the folder of a name on this machine, or fetch it if that is permitted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OWNERS = {"gpt2": "openai-community", "distilgpt2": "distilbert", "t5": "google
 
 
 def is_hub_name(text: str) -> bool:
-    """Whether it may be a name of the hub: NAME or OWNER/NAME, without the ending of a file."""
+    """Return whether a string may be a hub name: NAME or OWNER/NAME, without a file's suffix."""
     return (
         bool(_NAME.fullmatch(text))
         and not text.endswith((".json", ".model", ".txt", ".gz"))
@@ -31,10 +31,10 @@ def _names(name: str) -> list[str]:
 
 
 def hub_folder(name: str, files: Sequence[str], access: Access, argument: str, wanted: str) -> Path:
-    """The folder that holds at least one of the files of a hub name.
+    """Return the folder that contains at least one of the files of a hub name.
 
-    It is looked for below HF_HOME, then, with hub.online, over the network. UserError with what was looked at and the
-    command that fetches it elsewhere. argument: [place] name of the field; wanted: what else it may be.
+    It is searched below HF_HOME and then, with hub.online, fetched. Raise UserError with the places that were searched
+    and the command that fetches it. argument: [place] name of the field; wanted: the other values that it accepts.
     """
     from huggingface_hub import try_to_load_from_cache
 
@@ -59,13 +59,13 @@ def _fetched(name: str, files: Sequence[str], cache: Path, argument: str) -> Pat
 
     try:
         return Path(snapshot_download(_names(name)[-1], allow_patterns=list(files), cache_dir=cache))
-    except Exception as error:  # of the network or the hub, of many types
+    except Exception as error:  # errors of the network or the hub, of many types
         raise UserError(
             f"{argument}: '{name}' cannot be fetched from the hub: {without_token(str(error))[:500]}"
         ) from None
 
 
 def without_token(text: str) -> str:
-    """The text without the value of HF_TOKEN, which is neither printed nor saved."""
+    """Return the string without the value of HF_TOKEN, which is neither printed nor saved."""
     token = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
     return text.replace(token, "***") if token else text

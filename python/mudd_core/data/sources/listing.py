@@ -1,10 +1,10 @@
-"""Which files a corpus is made of, found by looking at folders only (no file is opened).
+"""Find the files of a corpus by looking only at folders; no file is opened.
 
-A `Listing` names the files in their final order and carries one digest over (name, size, mtime, ctime, inode)
-of each. An unchanged digest means that the corpus need not be read again: `cache/token_cache.py` keeps the pair
-(digest, corpus hash) beside the caches. A file rewritten with its old size and modification time still
-changes its ctime, which no user call can set back; a file touched within the last two seconds is never
-trusted (`is_settled`), because a second write could fall into the same clock tick.
+A `Listing` has the files in their final order and one digest over (name, size, mtime, ctime, inode) of each. If the
+digest is unchanged, the corpus need not be read again: `documents/plain_text.py` stores the pair (digest, corpus hash)
+next to the caches. A file that is rewritten with its old size and modification time still has a new ctime, which no
+system call can restore. A file that changed within the last two seconds is never trusted (`is_settled`), because a
+second write could have the same clock tick.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mudd_core.base.paths import hub_cache
 
 Kind = Literal["stdlib", "folder", "file"]
 
-# Default corpus (docs/data.md, 1): folders and files of the standard library that stay out.
+# Default corpus (docs/data.md, 1): folders and files of the standard library that are excluded.
 STDLIB_FOLDERS_LEFT_OUT = frozenset(
     {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "pydoc_data", "__pycache__"}
 )
@@ -34,7 +34,7 @@ SETTLE_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class FileStat:
-    """One file: name relative to the root, size in bytes, and the stamps that betray a change."""
+    """One file: its name relative to the root, its size in bytes, and the stamps that reveal a change."""
 
     name: bytes
     size: int
@@ -45,7 +45,7 @@ class FileStat:
 
 @dataclass(frozen=True)
 class Listing:
-    """Files of a corpus in final order (names sorted as bytes). links: number of links that are left out."""
+    """The files of a corpus in final order (names sorted as bytes). links: the number of skipped links."""
 
     kind: Kind
     root: Path
@@ -54,11 +54,11 @@ class Listing:
 
     @property
     def source(self) -> str:
-        """Name of the source: two listings of one source replace each other in the index."""
+        """The name of the source: a newer listing of a source replaces the older one in the index."""
         return f"{self.kind}:{self.root}"
 
     def digest(self) -> str:
-        """SHA-256 over everything that may betray a change of the corpus."""
+        """Return SHA-256 over everything that may reveal a change of the corpus."""
         h = hashlib.sha256(self.source.encode("utf-8", "surrogateescape"))
         for f in self.files:
             h.update(f.name)
@@ -66,7 +66,7 @@ class Listing:
         return h.hexdigest()
 
     def is_settled(self) -> bool:
-        """True if no file changed within the last two seconds."""
+        """Return whether no file changed within the last two seconds."""
         newest = max((max(f.mtime_ns, f.ctime_ns) for f in self.files), default=0)
         return time.time_ns() - newest > SETTLE_SECONDS * 1e9
 
@@ -90,7 +90,9 @@ def _takes_stdlib(file: bytes) -> bool:
 def _walk(
     folder: bytes, prefix: bytes, stdlib: bool, leave_out: bytes, links: list[bytes]
 ) -> Iterator[FileStat]:
-    """Yield the regular files below `folder`, not below the prefix `leave_out`. links: gets the names of links."""
+    """Yield the regular files below `folder` except below the prefix `leave_out`. links: receives the names of
+    links.
+    """
     if prefix == leave_out:
         return
     with os.scandir(folder) as entries:
@@ -109,10 +111,10 @@ def _walk(
 
 
 def _folder(root: Path, leave_out: bytes = b"/") -> tuple[list[FileStat], list[bytes]]:
-    """Return the files below a folder, sorted, and the names of the links that are left out.
+    """Return the files below a folder, sorted, and the names of the skipped links.
 
-    A link to a regular file is followed if the file is below the folder or in the cache of the hub, whose snapshots are
-    links. A file is taken once.
+    A link to a regular file is followed if the file is below the folder or in the hub's cache, whose snapshots are
+    links. No file is listed twice.
     """
     links: list[bytes] = []
     top = os.fsencode(root)
@@ -133,7 +135,7 @@ def _folder(root: Path, leave_out: bytes = b"/") -> tuple[list[FileStat], list[b
 
 
 def _may_follow(target: str, root: Path) -> bool:
-    """Return whether a link below `root` may lead to this file: below it, or to a blob of the hub's cache."""
+    """Return whether to follow a link below `root` to this file: below `root`, or a blob of the hub's cache."""
     at = Path(os.path.realpath(root))
     places = [at, Path(os.path.realpath(hub_cache()))]
     if "snapshots" in at.parts:  # a copied folder of the cache: NAME/snapshots/REVISION and NAME/blobs
@@ -143,7 +145,9 @@ def _may_follow(target: str, root: Path) -> bool:
 
 
 def _prefix_of(folder: Path | None, root: Path) -> bytes:
-    """Of the files of `folder` among those of `root`, whatever way the two are spelled. None: a prefix of no file."""
+    """Return the prefix of the files of `folder` among those of `root`, however both are spelled; None matches no
+    file.
+    """
     if folder is None:
         return b"/"
     name = os.path.relpath(os.path.realpath(folder), os.path.realpath(root))
@@ -151,19 +155,18 @@ def _prefix_of(folder: Path | None, root: Path) -> bytes:
 
 
 def list_files(path: str, leave_out: Path | None = None) -> Listing:
-    """Files of the corpus that `data.path` names.
+    """Return the files of the corpus that `data.path` names.
 
-    "" is the default corpus: the regular `.py` files of the running Python's standard library that
-    docs/data.md, 1 describes. A folder gives all regular files below it, without names that begin with a dot; `_folder`
-    says which links it follows.
-    leave_out: a folder that is not text (the token caches). A file (a link to one, too) gives itself.
-    UserError if there is nothing at `path` or no file in it.
+    "" is the default corpus: the regular `.py` files of the running Python's standard library that docs/data.md, 1
+    describes. A folder means all regular files below it, except names that start with a dot; `_folder` describes the
+    links that it follows. leave_out: a folder that is not text (the token caches). A file or a link to one is a corpus
+    of one file. Raise UserError if there is nothing at `path` or no file in it.
     """
     if "\0" in path:
         raise UserError(f"[data.path] expected a file or folder, got {path!r}: it holds a NUL character")
     try:
         root = Path(path).expanduser().absolute() if path else Path(sysconfig.get_path("stdlib"))
-    except RuntimeError as e:  # ~ of a user that is not there
+    except RuntimeError as e:  # ~ of a user that does not exist
         raise UserError(f"[data.path] expected a file or folder, got {path!r}: {e}") from None
     try:
         mode = root.stat().st_mode
@@ -192,7 +195,7 @@ class NoFilesError(UserError):
     """A path that names no files of data."""
 
 
-# Files beside the rows of a `save_to_disk` folder.
+# Files of a `save_to_disk` folder that have no records.
 _NOT_DATA = frozenset({"dataset_info.json", "state.json", "dataset_dict.json", "_SUCCESS"})
 _MAPS = ("_doc_idx.npy", "_sample_idx.npy", "_shuffle_idx.npy")
 
@@ -200,11 +203,12 @@ _MAPS = ("_doc_idx.npy", "_sample_idx.npy", "_shuffle_idx.npy")
 def data_files(
     path: str, argument: str = "data.path", *, links: list[Path] | None = None, repeats: bool = False
 ) -> tuple[Path, ...]:
-    """Return the files that a path names, sorted as bytes: a file, a folder, a glob (`**` too), or several with commas.
+    """Return the files that a path names, sorted as bytes: a file, a folder, a glob (also `**`), or several with
+    commas.
 
-    Of an indexed data set only NAME.bin is taken, without the maps next to it. Names with a leading dot are left out of
-    folders. NoFilesError for a path that is not there. argument: the field that gives the path. links: gets the links
-    that are left out of folders. repeats: a file may be named twice, and counts once.
+    Of an indexed data set only NAME.bin is listed, without the maps next to it. In folders, names with a leading dot
+    are skipped. Raise NoFilesError for a path that does not exist. argument: the name of the field. links: receives the
+    skipped links of folders. repeats: accept a file that is named twice, but list it once.
     """
     found: set[Path] = set()
     real: set[str] = set()
@@ -229,7 +233,7 @@ def parts_of(path: str) -> list[str]:
 
 
 def _new_files(files: list[Path], real: set[str], argument: str) -> list[Path]:
-    """Return the files of a part, each once. NoFilesError for one of an earlier part, which is in `real`."""
+    """Return the files of a part, each once; raise NoFilesError for a file of an earlier part, which is in `real`."""
     once = {os.path.realpath(file): file for file in sorted(files, key=os.fsencode, reverse=True)}
     if twice := sorted(real.intersection(once)):
         raise NoFilesError(f"[{argument}] expected each file once, got {str(once[twice[0]])!r} twice")
@@ -242,7 +246,7 @@ def _part(part: str, argument: str, links: list[Path]) -> list[Path]:
         raise NoFilesError(f"[{argument}] expected a file or folder, got {part!r}: it holds a NUL character")
     try:
         root = Path(part).expanduser().absolute()
-    except RuntimeError as error:  # ~ of a user that is not there
+    except RuntimeError as error:  # ~ of a user that does not exist
         raise NoFilesError(f"[{argument}] expected a file or folder, got {part!r}: {error}") from None
     try:
         if root.is_file():

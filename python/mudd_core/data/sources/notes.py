@@ -1,7 +1,7 @@
-"""What the files behind a cache were when it was built, so that an edit in their middle is noticed.
+"""Notes about the source files of a cache when it was built, so that an edit in the middle of a file is noticed.
 
-A cache is named by the size and the first and last bytes of its files, which can be read at once. The file
-`sources-<cache>.json` beside it has time and SHA-256 of each; a file of another time is hashed again.
+A cache is named by the size and the first and last bytes of its files, which are quick to read. The file
+`sources-<cache>.json` next to it has time and SHA-256 of each; a file with another time is hashed again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SourceNote(TypedDict):
 
 
 def note_of(path: Path) -> SourceNote:
-    """The note of a file, all of which is read."""
+    """Read a whole file and return its note."""
     state = path.stat()
     digest = hashlib.sha256()
     with open_binary(path) as file:
@@ -41,21 +41,21 @@ def note_of(path: Path) -> SourceNote:
 
 
 def keep_notes(root: Path, cache: str, notes: Sequence[SourceNote]) -> None:
-    """Writes the notes of the files of a cache, in their order."""
+    """Write the notes of the files of a cache, in their order."""
     from mudd_core import _core
 
     text = json.dumps([*notes])
-    with contextlib.suppress(OSError):  # without them an edit in the middle is not noticed, nothing else
+    with contextlib.suppress(OSError):  # without them only an edit in the middle goes unnoticed
         _core.replace_file(str(_file(root, cache)), text.encode())
 
 
 def drop_notes(root: Path, cache: str) -> None:
-    """Removes the notes of a cache that does not come about."""
+    """Delete the notes of a cache whose build has failed."""
     _file(root, cache).unlink(missing_ok=True)
 
 
 def require_unchanged(root: Path, cache: str, files: Sequence[Path]) -> None:
-    """FormatError if a file is not what the cache was built from. Caches of earlier versions have no notes."""
+    """Raise FormatError if a file has changed since the cache was built; caches of earlier versions have no notes."""
     notes = _read(_file(root, cache))
     if len(notes) != len(files):
         return
@@ -65,12 +65,12 @@ def require_unchanged(root: Path, cache: str, files: Sequence[Path]) -> None:
 
 
 def hashes_of(root: Path, cache: str) -> list[str]:
-    """SHA-256 of each file that a cache was built from, in their order; none without notes."""
+    """Return SHA-256 of each file that a cache was built from, in their order; an empty list without notes."""
     return [note["sha256"] for note in _read(_file(root, cache))]
 
 
 def are_changed(root: Path, cache: str, files: Sequence[Path]) -> bool:
-    """Whether files have another content than those that a cache was built from; False without notes of them."""
+    """Return whether the content of files has changed since a cache was built; False if it has no notes."""
     notes = _read(_file(root, cache))
     if not notes or len(notes) != len(files):
         return bool(notes)
@@ -87,7 +87,7 @@ def _same_times(note: SourceNote, path: Path) -> bool:
 
 
 def _seen(note: SourceNote, path: Path, cache: Path) -> SourceNote:
-    """The note of the file as it is now; FormatError if its content is another."""
+    """Return the current note of a file; raise FormatError if its content has changed."""
     if _same_times(note, path):
         return note
     now = note_of(path)

@@ -1,4 +1,4 @@
-"""Which of the files that data.path names are data: record files without the cards, licences and images around them.
+"""Select the data among the files of data.path: record files without the cards, licences and images next to them.
 
 A folder without record files is a folder of text, and all of its files are data.
 """
@@ -21,8 +21,8 @@ _CARD = re.compile(
     r"readme.*|licen[sc]e.*|_.*|.*\.(png|jpe?g|gif|webp|svg|bmp|tiff?|ico)|(dataset_infos|config)\.json",
     re.IGNORECASE,
 )
-_SHARD = re.compile(r"data-\d{5}-of-\d{5}\.arrow")  # as save_to_disk names them
-_BY_CONTENT = ("", ".json")  # endings that do not tell records from text
+_SHARD = re.compile(r"data-\d{5}-of-\d{5}\.arrow")  # the names that save_to_disk writes
+_BY_CONTENT = ("", ".json")  # suffixes that do not distinguish records from text
 _HEAD_BYTES = 4096
 _SHOWN = 3
 _PROSE = ("text", "other json")
@@ -30,7 +30,7 @@ _PROSE = ("text", "other json")
 
 @dataclass(frozen=True)
 class Selection:
-    """The data among files. records: they are record files, or files of ids. notes: lines about files left out."""
+    """The data among files. records: they are record files, or files of ids. notes: lines about skipped files."""
 
     files: tuple[Path, ...]
     records: bool
@@ -46,10 +46,10 @@ def selected(
     ids: bool = False,
     repeats: bool = False,
 ) -> Selection:
-    """Return the data among the files that a path names. UserError for record files and prose in one folder.
+    """Return the data among the files that a path names; raise UserError for record files and prose in one folder.
 
-    argument: the field that gives the path. column: of the texts; empty if any JSON object will do. named: the format
-    of the files, as data.format. ids: files of token ids are data too. repeats: as of data_files.
+    argument: the name of the field. column: of the text; empty to accept any JSON object. named: the format of the
+    files, as data.format. ids: files of token ids are data too. repeats: as in data_files.
     """
     links: list[Path] = []
     files = data_files(path, argument, links=links, repeats=repeats)
@@ -82,7 +82,7 @@ def folders_in(path: str) -> list[Path]:
 
 
 def _is_card(file: Path) -> bool:
-    """Return whether a file is about the data and not data: a README, a licence, an image, a name with _."""
+    """Return whether a file is about the data but no data: a README, a licence, an image, a name with _."""
     is_record = any(
         file.name.lower().endswith(one.endings) for one in FORMATS.values() if one.holds == "records"
     )
@@ -90,14 +90,14 @@ def _is_card(file: Path) -> bool:
 
 
 def _records(kinds: dict[Path, str], named: str) -> list[Path]:
-    """Return the record files; with a named format the files of that format, or all if none looks like it."""
+    """Return the record files; with a named format the files of that format, or all if none matches."""
     if named not in ("auto", "text"):
         return [file for file in kinds if format_of(file).name == named] or list(kinds)
     records = [file for file, kind in kinds.items() if kind == "records"]
     others = [file for file, kind in kinds.items() if kind == "other json"]
     if records or not others:
         return records
-    # Nothing but JSON: a column that it lacks is named by its readers.
+    # Only JSON: the readers report a missing column.
     return [] if any(kind == "text" and not _is_binary(file) for file, kind in kinds.items()) else others
 
 
@@ -107,7 +107,7 @@ def _kind(file: Path, column: str, ids: bool) -> str:
     if one.holds == "ids":
         return "records" if ids else "ids"
     if one.holds == "text":
-        return "text"  # or another file that no reader knows; selected() looks at its bytes if it matters
+        return "text"  # or a file that no reader accepts; selected() checks its bytes if necessary
     if (
         one.name == "jsonl"
         and file.suffix.lower() in _BY_CONTENT
@@ -163,7 +163,7 @@ def _mixed(path: str, records: Sequence[Path], prose: Sequence[Path], argument: 
 def _saved(files: Sequence[Path], roots: Sequence[Path]) -> list[Path]:
     """Return the files without those of a save_to_disk folder that its state.json does not name.
 
-    A pattern names files itself: only files below a folder that is named are looked at.
+    Only files below a folder in data.path are checked, since a pattern selects its files on its own.
     """
     by_folder: dict[Path, list[Path]] = {}
     for file in files:
@@ -176,16 +176,15 @@ def _saved(files: Sequence[Path], roots: Sequence[Path]) -> list[Path]:
 
 
 def _of_state(folder: Path, files: list[Path]) -> list[Path]:
-    """Return the files of one folder: of a save_to_disk folder those that state.json names.
+    """Return the files of one folder; of a save_to_disk folder those that state.json names.
 
-    UserError without a readable state.json, or if a file that it names is missing.
+    Raise UserError without a readable state.json, or if a file that it names is missing.
     """
     arrow = [file for file in files if file.suffix == ".arrow"]
     state = folder / "state.json"
     if not arrow or not (state.exists() or any(_SHARD.fullmatch(file.name) for file in arrow)):
-        prepared = (
-            arrow and (folder / "dataset_info.json").exists()
-        )  # by `datasets`, which caches steps there too
+        # `datasets` also caches intermediate results in a folder that it has prepared.
+        prepared = arrow and (folder / "dataset_info.json").exists()
         return [file for file in files if not (prepared and file.name.startswith("cache-"))]
     try:
         named = {entry["filename"] for entry in json.loads(read_bytes(state))["_data_files"]}

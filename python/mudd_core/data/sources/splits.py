@@ -1,6 +1,6 @@
-"""Which files train a run and which validate it, and the one format that they have.
+"""Find the files that train a run and the files that validate it, and their common format.
 
-The names of files and folders give splits as on the Hugging Face hub (data_files.py of `datasets` has the rule).
+Names of files and folders decide the split as on the Hugging Face Hub (the rule is in data_files.py of `datasets`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FILES = {split: re.compile(rf"(^|{_BREAK})({'|'.join(words)}){_BREAK}") for spl
 
 @dataclass(frozen=True)
 class Sources:
-    """Files in order. valid: empty if the pipeline holds rows out. warnings, notes: for the user."""
+    """The files in order. valid: empty if the pipeline holds out sequences. warnings, notes: for the user."""
 
     train: tuple[Path, ...]
     valid: tuple[Path, ...]
@@ -51,12 +51,12 @@ class Sources:
     notes: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return notes and warnings as a start shows them."""
+        """Return notes and warnings for the lines of a start."""
         told = [("files", note) for note in self.notes] + [("warning", text) for text in self.warnings]
         return [f"{name:<11} {text}" for name, text in told]
 
     def digest(self) -> str:
-        """SHA-256 over name, size and times of every file: a changed source under a cache of it is noticed."""
+        """Return SHA-256 over name, size and times of every file, so that a changed source of a cache is noticed."""
         h = hashlib.sha256()
         for files in (self.train, self.valid):
             for path in files:
@@ -67,9 +67,10 @@ class Sources:
 
 
 def sources_of(settings: DataConfig, *, resumed: bool = False) -> Sources:
-    """Return the files of `data.path`, `data.eval_path` and `data.eval_match`. UserError if one of them names none.
+    """Return the files of `data.path`, `data.eval_path` and `data.eval_match`; raise UserError if one of them names
+    none.
 
-    A folder whose record files are named after splits gives data.split for training, and its validation split unless
+    If the record files of a folder have names of splits, data.split trains, and its validation split validates unless
     another is named. resumed: a run of an earlier version may name a file twice.
     """
     if not settings.path:
@@ -120,11 +121,10 @@ def sources_of(settings: DataConfig, *, resumed: bool = False) -> Sources:
 def chosen_files(
     settings: DataConfig, name: Literal["path", "eval_path"], path: str = "", *, repeats: bool = False
 ) -> Selection:
-    """Return the data among the files of data.path or data.eval_path. path: of this machine, for a URL there."""
+    """Return the data among the files of data.path or data.eval_path. path: the local path if that is a URL."""
     spec, path, argument = spec_of(settings.pipeline), path or getattr(settings, name), f"data.{name}"
-    if (
-        spec.folder == "tfrecord"
-    ):  # of a folder the original program reads the files with .tfrecord in their names
+    # In a folder the original program reads the files with .tfrecord in their names.
+    if spec.folder == "tfrecord":
         return Selection(data_files(path, argument, repeats=repeats), True)
     return selected(
         path,
@@ -149,8 +149,8 @@ class _Splits:
 def _by_split(settings: DataConfig, files: tuple[Path, ...]) -> _Splits:
     """Return the splits of the files of each folder that data.path names; other files train.
 
-    All files of a folder train if no train split is named in it, or with data.split=all. UserError for a split that is
-    not there.
+    All files of a folder train if it has no train split, or with data.split=all. Raise UserError for a split that does
+    not exist.
     """
     train, valid, named = list(files), list[Path](), False
     for root in folders_in(settings.path) if settings.split != "all" else []:
@@ -188,7 +188,7 @@ def _note_of(splits: _Splits, settings: DataConfig, valid: tuple[Path, ...]) -> 
 
 
 def _of_pile(settings: DataConfig, files: tuple[Path, ...]) -> tuple[tuple[Path, ...], list[str]]:
-    """The files of a folder with .tfrecord in their name, where some have it, and a line about the others."""
+    """Return a folder's files with .tfrecord in their name, if there are any, and a line about the others."""
     root = Path(settings.path).expanduser().absolute()
     named = [".tfrecord" in path.relative_to(root).as_posix() for path in files]
     left = [path for path, taken in zip(files, named, strict=True) if not taken]
@@ -201,7 +201,7 @@ def _of_pile(settings: DataConfig, files: tuple[Path, ...]) -> tuple[tuple[Path,
 def _of_benchmark(
     settings: DataConfig, train: tuple[Path, ...], valid: tuple[Path, ...]
 ) -> tuple[tuple[Path, ...], tuple[Path, ...], list[str]]:
-    """The files of C4 that the benchmark takes from a folder, and lines about the others."""
+    """Return the files of C4 that the benchmark uses from a folder, and lines about the others."""
     lines = []
     if _is_folder(settings.path):
         train, line = c4.benchmark_training(train)
@@ -217,10 +217,10 @@ def _is_folder(path: str) -> bool:
 
 
 def splits_of(root: Path, files: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
-    """Return the files of each split that names below `root` give; empty if no name gives one.
+    """Return the files of each split by the names below `root`; empty if no name has one.
 
-    The first of these that fits any file decides for all: data/SPLIT-00000-of-00001.*, names of folders, names of
-    files. A file may be in several splits or in none.
+    The first of these rules that matches any file is used for all: data/SPLIT-00000-of-00001.*, names of folders, names
+    of files. A file may be in several splits or in none.
     """
     names = {file: file.relative_to(root).as_posix() for file in files}
     sharded: dict[str, list[Path]] = {}

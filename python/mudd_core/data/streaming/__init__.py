@@ -1,1 +1,1 @@
-"""Documents tokenized ahead of the training by processes of their own (data.cache=stream)."""
+"""Documents that separate processes tokenize while the run trains (data.cache=stream)."""

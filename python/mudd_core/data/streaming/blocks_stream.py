@@ -1,7 +1,7 @@
-"""The pipeline `blocks` as a stream: documents joined in chunks, cut into blocks, shuffled by a reservoir.
+"""The pipeline `blocks` as a stream: documents joined in chunks, split into blocks, shuffled by a reservoir.
 
-The cursor has the numbers of the blocks in the reservoir and the place of the oldest of them: a stream that goes on
-reads from there, about seven times the reservoir's size.
+The cursor has the indices of the blocks in the reservoir and the position of the oldest of them. A resumed stream reads
+from there, which is about seven times the reservoir's size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ Fill = Callable[[list[list[Int32]]], dict[str, Int32]]
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a block begins. used: ids of the document in front of it. chunk: documents of its chunk before that one."""
+    """The position at which a block starts. used: ids of its document before it. chunk: earlier documents of its
+    chunk.
+    """
 
     number: int = 0
     file: int = 0
@@ -35,14 +37,14 @@ class Origin:
 
 @dataclass(frozen=True)
 class Block:
-    """A block's ids, and where it begins."""
+    """A block's ids and its position."""
 
     ids: Int32
     origin: Origin
 
 
 class _Cutting:
-    """Blocks of an epoch from one on."""
+    """The blocks of an epoch, starting at a given one."""
 
     def __init__(self, source: InOrder, length: int, chunk: int, origin: Origin) -> None:
         self._source, self._length, self._chunk = source, length, chunk
@@ -54,7 +56,7 @@ class _Cutting:
         self._ended = False
 
     def next_block(self) -> Block | None:
-        """The next block; None at the end of the epoch."""
+        """Return the next block; None at the end of the epoch."""
         while not self._ready and not self._ended:
             self._read()
         return self._ready.popleft() if self._ready else None
@@ -90,7 +92,7 @@ class _Cutting:
 
 
 class BlockStream:
-    """order: of the files. buffer: blocks of the reservoir, 0 or 1 for none."""
+    """The training batches. order: of the files. buffer: blocks in the reservoir, 0 or 1 for none."""
 
     def __init__(
         self,
@@ -116,13 +118,13 @@ class BlockStream:
         self._blocks = self._from(cursor) if cursor is not None else self._all(0)
 
     def next_batch(self) -> dict[str, Int32]:
-        """The next batch."""
+        """Return the next batch."""
         arrays = self._fill([[next(self._blocks)] for _ in range(self._size)])
         self.batch += 1
         return arrays
 
     def cursor(self) -> Cursor:
-        """The reservoir by the numbers of its blocks, and where the oldest of them begins."""
+        """Return the indices of the reservoir's blocks and the position of the oldest block."""
         held = self._reservoir
         if not held:  # at the end of an epoch
             return _cursor(self.batch, self._epoch + 1, 0, 0, 0, [], Origin())
@@ -135,14 +137,14 @@ class BlockStream:
         self._processes.close()
 
     def _all(self, epoch: int) -> Iterator[Int32]:
-        """Blocks from the beginning of an epoch on, without end."""
+        """Yield blocks without end, starting at an epoch."""
         while True:
             self._start(epoch, Origin())
             yield from self._rest()
             epoch += 1
 
     def _from(self, cursor: Cursor) -> Iterator[Int32]:
-        """Blocks from a cursor on."""
+        """Return an iterator over the blocks that follow a cursor."""
         self.batch = cursor["batch"]
         self._start(cursor["epoch"], Origin(*cursor["origin"]))
         self._draws = cursor["draws"]
@@ -178,7 +180,7 @@ class BlockStream:
         return block
 
     def _rest(self) -> Iterator[Int32]:
-        """The blocks of this epoch that were not given yet, as TableRows::shuffle orders them."""
+        """Yield the blocks of this epoch that were not returned yet, in the order of TableRows::shuffle."""
         held = self._reservoir
         while not self._ended:
             block = self._cut()

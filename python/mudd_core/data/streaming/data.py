@@ -1,4 +1,4 @@
-"""Data of a run that are tokenized ahead of the training, and whether data.cache and the files allow that."""
+"""Data that are tokenized while the run trains, and the check whether data.cache and the files permit it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from mudd_core.data.streaming.validation import validation_cache
 from mudd_core.data.tokenizers.source import TokenizerSource
 from mudd_core.data.tokenizers.tokenizer import Tokenizer
 
-AUTO_BYTES = 2 << 30  # of source files, above which data.cache=auto streams
+AUTO_BYTES = 2 << 30  # bytes of source files above which data.cache=auto streams
 
 
 @dataclass(frozen=True)
 class StreamData(ABC):
-    """Documents of files; see pipeline.Prepared. root: of the caches. progress: None is the terminal."""
+    """Documents of files; see rows.Prepared. root: the folder of caches. progress: None prints to the terminal."""
 
     config: Config
     source: DocumentSource
@@ -47,12 +47,12 @@ class StreamData(ABC):
     parts: ClassVar[tuple[str, ...]]
     seal: ClassVar[str | None] = None
     valid_bytes_per_target: ClassVar[float] = 0.0
-    train_tokens: ClassVar[int] = 0  # only the end tells
+    train_tokens: ClassVar[int] = 0  # unknown before the end of the data
     documents: ClassVar[tuple[int, int]] = (0, 0)
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """Made at first use."""
+        """The tokenizer, built at first use."""
         return self.tokenizer_source.make()
 
     @property
@@ -61,18 +61,18 @@ class StreamData(ABC):
 
     @abstractmethod
     def opened(self, shape: RowShape, cursor: Cursor | None) -> BatchStream:
-        """The batches of training from a place on."""
+        """Return the batches of training, starting at a cursor."""
 
     @abstractmethod
     def valid_rows(self, cache: TokenCache, shape: RowShape) -> Rows:
-        """The rows of the validation documents."""
+        """Return the sequences of the validation documents."""
 
     def held_first(self, shape: RowShape) -> int:
-        """Documents at the beginning that validate, without files for it; 0 where their hash decides."""
+        """Return the number of first documents that validate without validation files; 0 if their hash decides."""
         return 0
 
     def rows(self, split: Split, shape: RowShape) -> Rows:
-        """The rows of a split."""
+        """Return the sequences of a split."""
         if split == "valid":
             return self.valid_rows(self.validation(self.held_first(shape)), shape)
         return StreamRows(
@@ -85,7 +85,7 @@ class StreamData(ABC):
         )
 
     def validation(self, first: int) -> TokenCache:
-        """The validation documents, or so many of the first ones; made at first use."""
+        """Return the validation documents, or the first `first` ones; the cache is built at first use."""
         kept: Kept = "held" if self.source.hold_out and not first else "all"
         if first not in self.caches:
             self.caches[first] = validation_cache(
@@ -95,7 +95,7 @@ class StreamData(ABC):
 
     @functools.cached_property
     def told(self) -> Progress:
-        """Who hears how far reading is."""
+        """The function that progress is reported to."""
         return self.progress or ConsoleProgress()
 
     @property
@@ -106,18 +106,18 @@ class StreamData(ABC):
 
     @property
     def kept(self) -> Kept:
-        """Which documents of the training files train."""
+        """The rule that selects the documents for training."""
         return "train" if self.source.hold_out else "all"
 
     def processes(self, kept: Kept, longest: int = 0, tail: int = 0) -> Processes:
-        """As many as data.workers, and no more than there are cores."""
-        self.tokenizer.encode("a")  # a file that cannot be loaded is refused here, once
+        """Return the processes: data.workers of them, but at most one for each core."""
+        self.tokenizer.encode("a")  # a tokenizer that cannot be loaded raises its error here, once
         count = min(max(1, self.config.data.workers), len(os.sched_getaffinity(0)))
         recipe = Recipe(self.texts, self.tokenizer_source, self.source.frame, kept, longest, tail)
         return Processes(count, recipe, self.told)
 
     def describe(self) -> list[str]:
-        """Source and tokenizer; nothing is counted."""
+        """Return lines about source and tokenizer; no documents are counted."""
         valid = len(self.source.valid.files)
         return [
             "cache       none: data.cache=stream tokenizes ahead of the training",
@@ -129,13 +129,13 @@ class StreamData(ABC):
 
 
 def require_readable(source: DocumentSource) -> None:
-    """UserError or FormatError where the first document cannot be read, as with a column that is not there."""
+    """Raise UserError or FormatError if the first document cannot be read, for example because a column is missing."""
     for texts in (source.train, source.valid):
         next(iter(texts.texts()), None)
 
 
 def tell(source: DocumentSource, pipeline: str, progress: Progress | None) -> None:
-    """That the data are streamed, and what makes that slow."""
+    """Report that the data are streamed, and the reasons why that may be slow."""
     if progress is not None:
         return
     texts = source.train
@@ -156,7 +156,7 @@ def tell(source: DocumentSource, pipeline: str, progress: Progress | None) -> No
 
 
 def is_streamed(config: Config, source: DocumentSource) -> bool:
-    """Whether to stream; UserError where data.cache=stream is asked for and the files do not allow it."""
+    """Return whether to stream; raise UserError if data.cache=stream is set but the files do not permit it."""
     asked = config.data.cache
     if asked == "full":
         return False
@@ -190,7 +190,7 @@ def _file_faults(config: Config, source: DocumentSource, asked: str) -> list[str
 
 
 def _order_fault(texts: TextFiles) -> str:
-    """Why documents of these files cannot be read by number; empty if they can."""
+    """Return the reason why documents of these files cannot be read by index; empty if they can."""
     if (way := texts.format.by_number) is None:
         return ""
     faults = (fault for file in texts.files if (fault := way.fault(file)))

@@ -1,6 +1,6 @@
-"""The pipeline `rows` as a stream: one document a row, in order of the files, again and again.
+"""The pipeline `rows` as a stream: one document in each sequence, in the order of the files, repeatedly.
 
-An epoch has a multiple of `unit` documents; those behind its last whole unit are left out, as of a token cache.
+An epoch has a multiple of `unit` documents; later documents are skipped, as with a token cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ Fill = Callable[[list[list[Int32]]], dict[str, Int32]]
 
 
 class DocumentStream:
-    """held: documents at the beginning of an epoch that do not train. unit: a multiple of the batch."""
+    """The training batches. held: documents at the start of an epoch that do not train. unit: a multiple of the
+    batch.
+    """
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class DocumentStream:
         self.batch, self._epoch = cursor["batch"], cursor["epoch"]
         self._file, self._number, held = cursor["file"], cursor["number"], cursor["held"]
         self._source = InOrder(processes, self._order, self._file, self._number, held)
-        self._pending = held  # documents to pass over from that place on
+        self._pending = held  # documents to skip from that position
         if cursor["taken"]:
             self._read_unit()
             del self._ready[: cursor["taken"]]
@@ -50,7 +52,7 @@ class DocumentStream:
         return range(len(self._processes.recipe.texts.files))
 
     def next_batch(self) -> dict[str, Int32]:
-        """The next batch."""
+        """Return the next batch."""
         if not self._ready and not self._read_unit():
             if self._pending or (self._file, self._number) == (0, 0):
                 raise UserError(
@@ -68,7 +70,7 @@ class DocumentStream:
         return arrays
 
     def cursor(self) -> Cursor:
-        """Where the unit begins that is being given, and how much of it was."""
+        """Return the position of the current unit, and how many of its documents were used."""
         taken = self._unit - len(self._ready) if self._ready else 0
         return made(
             "rows",
@@ -91,7 +93,7 @@ class DocumentStream:
         self._source = InOrder(self._processes, self._order, skipped=self._held)
 
     def _read_unit(self) -> bool:
-        """Read a whole unit; False where fewer documents are left."""
+        """Read a whole unit; return False if fewer documents are left."""
         found: list[Int32] = []
         while len(found) < self._unit:
             document = self._source.next_document()

@@ -1,7 +1,7 @@
-"""Documents of files in order, tokenized ahead by several processes.
+"""Documents of files in order, tokenized in advance by several processes.
 
-Each process reads all of a file and tokenizes its share: reading costs little beside that, and a compressed file can
-only be read in order. What is ahead is bounded by a number of pieces, each of about PIECE_BYTES of text.
+Each process reads the whole file and tokenizes its part: reading is cheap compared with tokenizing, and a compressed
+file can only be read in order. The number of pieces of about PIECE_BYTES of text limits the work in advance.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mudd_core.data.streaming.recipe import Int32
 PIECE_BYTES = 1 << 18
 _ALL = 1 << 40  # more documents than a small file has
 _AHEAD = 3  # pieces for each process
-_FIRST, _MOST = 16, 1024  # documents of a piece
+_FIRST, _MOST = 16, 1024  # documents in a piece
 
 
 @dataclass(frozen=True)
 class Document:
-    """The ids of a document; place of its file in the order, and its number there."""
+    """The ids of a document, the index of its file in the order, and its index there."""
 
     ids: Int32
     file: int
@@ -40,21 +40,21 @@ class _Piece:
 
 
 class InOrder:
-    """Documents from a place on: `order` names the files by their numbers in the recipe."""
+    """Documents from a position onwards. `order` lists the files by their indices in the recipe."""
 
     def __init__(
         self, processes: Processes, order: Sequence[int], file: int = 0, number: int = 0, skipped: int = 0
     ) -> None:
-        """file, number: of the first document wanted. skipped: documents to pass over first."""
+        """Set up. file, number: of the first document to return. skipped: documents to skip first."""
         self._processes, self._order = processes, order
-        self._next = (file, number)  # of the piece that is asked for next
+        self._next = (file, number)  # start of the next piece to request
         self._asked: deque[_Piece] = deque()
         self._ready: deque[Document] = deque()
         self._size = _FIRST
         self.lacking = self._skip(skipped)
 
     def next_document(self) -> Document | None:
-        """The next document; None behind the last file."""
+        """Return the next document; None after the last file."""
         while not self._ready:
             self._ask()
             if not self._asked:
@@ -63,12 +63,12 @@ class InOrder:
         return self._ready.popleft()
 
     def close(self) -> None:
-        """Nobody will ask for what is ahead."""
+        """Discard the documents that were requested in advance."""
         self._processes.forget(piece.ticket for piece in self._asked)
         self._asked.clear()
 
     def _skip(self, count: int) -> int:
-        """Pass over documents without tokenizing them; how many were not there."""
+        """Skip documents without tokenizing them; return how many of `count` do not exist."""
         while count > 0 and self._next[0] < len(self._order):
             file, number = self._next
             head, _ = self._processes.result(self._submit(file, number, count, wanted=False))
@@ -77,13 +77,13 @@ class InOrder:
         return count
 
     def _ask(self) -> None:
-        """Keep the processes busy; a small file is one piece."""
+        """Request pieces for all processes; a small file is one piece."""
         while len(self._asked) < _AHEAD * self._processes.count and self._next[0] < len(self._order):
             file, number = self._next
             path = self._processes.recipe.texts.files[self._order[file]]
             try:
                 small = path.stat().st_size <= PIECE_BYTES
-            except OSError:  # its process says so
+            except OSError:  # its process reports it
                 small = True
             count = _ALL if small else self._size
             self._asked.append(_Piece(file, number, count, self._submit(file, number, count)))
@@ -107,7 +107,7 @@ class InOrder:
             self._pass_end_of(piece.file)
 
     def _pass_end_of(self, file: int) -> None:
-        """What was asked for behind the end of a file is not there."""
+        """Discard the requests after the end of a file."""
         behind = [piece for piece in self._asked if piece.file == file]
         self._processes.forget(piece.ticket for piece in behind)
         self._asked = deque(piece for piece in self._asked if piece.file != file)

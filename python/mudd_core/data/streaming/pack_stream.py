@@ -1,6 +1,7 @@
-"""The pipeline `pack` as a stream: documents by their number in the order of the cipher, packed first-fit.
+"""The pipeline `pack` as a stream: documents in the order of the cipher, packed first-fit.
 
-As cpp/mudd/data/packed_rows.h, whose starts of batches are the cursor here: one place for each of data.workers streams.
+The packing is the same as in cpp/mudd/data/packed_rows.h. The cursor is its start of a batch: one position for each of
+the data.workers streams.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from mudd_core.data.streaming.records import Records
 from mudd_core.data.streaming.rows import data_end, made
 
 Fill = Callable[[list[list[Int32]]], dict[str, Int32]]
-_PIECE = 32  # documents that a process is asked for at once
+_PIECE = 32  # documents in one request to a process
 
 
 class _Ahead:
-    """The documents of one of the streams of the order, asked for before they are needed."""
+    """The documents of one stream of the order, requested before they are needed."""
 
     def __init__(self, ask: Callable[[int, int], tuple[int, int]], processes: Processes, place: int) -> None:
-        """ask: for documents from a place on; their ticket and number, 0 behind the end."""
+        """Set up. ask: requests documents from a position and returns their ticket and number, 0 after the end."""
         self._ask, self._processes = ask, processes
         self.place = place  # of the next document
         self._asked = place
@@ -33,7 +34,7 @@ class _Ahead:
         self._ended = False
 
     def ask_up_to(self, place: int) -> None:
-        """Have the documents in front of this place on their way."""
+        """Request all documents before this position."""
         while self._asked < place and not self._ended:
             ticket, count = self._ask(self._asked, _PIECE)
             self._ended = count < _PIECE
@@ -42,7 +43,7 @@ class _Ahead:
             self._asked += count
 
     def peek(self) -> Int32 | None:
-        """The next document, which stays; None behind the end."""
+        """Return the next document without removing it; None after the end."""
         if not self._ready:
             self.ask_up_to(self.place + 1)
             if not self._tickets:
@@ -52,13 +53,15 @@ class _Ahead:
         return self._ready[0]
 
     def drop(self) -> None:
-        """Go on behind the next document."""
+        """Advance to the document after the next one."""
         self._ready.popleft()
         self.place += 1
 
 
 class PackStream:
-    """workers: streams that share the order. Turn t is of stream t mod workers; an ended stream is passed over."""
+    """The training batches. workers: streams that share the order. Turn t is for stream t mod workers, if it has not
+    ended.
+    """
 
     def __init__(
         self,
@@ -77,27 +80,26 @@ class PackStream:
         self._size, self._length = batch_size, seq_len
         self._workers, self._epochs, self._seed, self._shuffled = workers, epochs, seed, shuffled
         self.batch = cursor["batch"] if cursor is not None else 0
-        self._turn = self.batch  # of the next batch; more than its number once a stream has ended
+        self._turn = self.batch  # of the next batch; larger than its index once a stream has ended
         self._places_before_end = cursor.get("before_end", []) if cursor is not None else []
         places = [0] * workers
-        if cursor is not None:  # places in the order of the next turns
+        if cursor is not None:  # positions in the order of the next turns
             if len(cursor["places"]) != workers:
                 raise LookupError(f"expected {workers} places, got {len(cursor['places'])}")
-            self._turn = cursor.get(
-                "turn", self.batch
-            )  # earlier checkpoints have none: they end before the first stream
+            # Cursors of earlier checkpoints have no turn; they are from before the end of the first stream.
+            self._turn = cursor.get("turn", self.batch)
             for turn, place in enumerate(cursor["places"], self._turn):
                 places[turn % workers] = place
             if self._places_before_end and not self._has_ended(places):
-                # data.epochs is larger now: other documents complete the batches that ended short.
+                # data.epochs is larger now, so other documents complete the batches that were short.
                 self.batch, *places = self._places_before_end
                 self._turn = self.batch
         self._streams = [_Ahead(self._asker(number), processes, place) for number, place in enumerate(places)]
-        self._taken = 2 * batch_size  # documents of a batch, as the last one had
+        self._taken = 2 * batch_size  # estimate of the documents in a batch, from the last one
         self._ask_ahead()
 
     def next_batch(self) -> dict[str, Int32]:
-        """The next batch; the last one of a stream has the documents that are left."""
+        """Return the next batch; the last one of a stream may have few documents."""
         stream = self._next_stream()
         free = np.full(self._size, self._length, np.int64)
         rows: list[list[Int32]] = [[] for _ in range(self._size)]
@@ -119,7 +121,9 @@ class PackStream:
         return self._fill(rows)
 
     def cursor(self) -> Cursor:
-        """The turn of the next batch, and the place of the first document of it and of the following turns."""
+        """Return the turn of the next batch, and the positions of the first document in this and the following
+        turns.
+        """
         places = [stream.place for stream in self._streams]
         turns = range(self._turn, self._turn + self._workers)
         found = made(
@@ -136,14 +140,14 @@ class PackStream:
         self._processes.close()
 
     def _has_ended(self, places: list[int]) -> bool:
-        """Return whether one of the streams, at these places, is at the end of the data."""
+        """Return whether one of the streams, at these positions, is at the end of the data."""
         records = self._records.count * self._epochs
         return records > 0 and any(
             number + place * self._workers >= records for number, place in enumerate(places)
         )
 
     def _next_stream(self) -> _Ahead:
-        """The stream of the next turn that has a document. UserError where all have ended."""
+        """Return the stream of the next turn that has a document; raise UserError if all have ended."""
         for turn in range(self._turn, self._turn + self._workers):
             stream = self._streams[turn % self._workers]
             if stream.peek() is not None:
@@ -152,7 +156,7 @@ class PackStream:
         raise data_end(self.batch, self._epochs)
 
     def _ask_ahead(self) -> None:
-        """The next batches: two, or as many as keep the processes busy."""
+        """Request the next batches: two, or enough to keep the processes busy."""
         batches = max(2, -(-3 * _PIECE * self._processes.count // max(1, self._taken)))
         for turn in range(batches):
             stream = self._streams[(self._turn + turn) % self._workers]
@@ -174,7 +178,7 @@ class PackStream:
         return ask
 
     def _document(self, record: int) -> int | None:
-        """Number of the document that is this record of the order; None behind the end."""
+        """Return the index of the document at an index of the order; None after the end."""
         from mudd_core import _core
 
         epoch, at = divmod(record, self._records.count)

@@ -1,6 +1,6 @@
-"""The processes that tokenize for a run: started by name, told and heard through pipes, gone with the run.
+"""The processes that tokenize for a run. They communicate through pipes and end with the run.
 
-One that a signal has stopped (SIGSTOP) answers nothing and does not end; it is noticed, and replaced after a while.
+A process that is stopped by SIGSTOP neither answers nor ends; it is noticed and replaced after a while.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from mudd_core.data.messages import Head, Message, error_of, receive, send
 from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.streaming.recipe import Recipe
 
-# One thread and one arena each: the number of processes decides what they take.
+# One thread and one arena each, so that the number of processes decides their use of cores and memory.
 _ENVIRONMENT = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-_PATIENCE = 5.0  # seconds that a stop waits for a process that reads
-LIMIT = 60.0  # seconds that a process may be stopped before it is ended and replaced
+_PATIENCE = 5.0  # seconds that a stop waits for a process that is reading
+LIMIT = 60.0  # seconds for which a process may be stopped before it is ended and replaced
 _LOOK_EVERY = 1.0
-_ON_STOP = 5.0  # seconds of the limit once the run is asked to stop
+_ON_STOP = 5.0  # seconds of the limit after the run is asked to stop
 
 
 class _Inbox:
-    """What the processes answered."""
+    """The answers of the processes."""
 
     def __init__(self) -> None:
         self.there = threading.Condition()
@@ -45,7 +45,7 @@ def _listen(pipe: IO[bytes], inbox: _Inbox, number: int) -> None:
     while True:
         try:
             answer = receive(pipe)
-        except (OSError, ValueError):  # closed here
+        except (OSError, ValueError):  # closed by this process
             answer = None
         with inbox.there:
             if answer is None:
@@ -68,21 +68,21 @@ def _end(children: list[Child], over: threading.Event) -> None:
 
 
 class Processes:
-    """`count` processes that read by one recipe. They start with the first thing that they are told."""
+    """`count` processes that read by one recipe. They start with the first message."""
 
     def __init__(self, count: int, recipe: Recipe, progress: Progress | None = None) -> None:
-        """progress: gets a note about bad records that are dropped."""
+        """Set up without starting them. progress: receives a note about dropped bad records."""
         self.count, self.recipe, self._progress = count, recipe, progress
         self._dropped = 0
         self._inbox = _Inbox()
         self._children: list[Child] = []
-        self._jobs: dict[int, tuple[int, str, str]] = {}  # by ticket: process, file, what of it
+        self._jobs: dict[int, tuple[int, str, str]] = {}  # by ticket: process, file, and the request as text
         self._tickets = 0
         self._over = threading.Event()
         self._end = weakref.finalize(self, _end, self._children, self._over)
 
     def submit(self, head: Head, arrays: Sequence[Array] = (), *, file: str, what: str) -> int:
-        """Tell one of the processes something, in turn; the ticket of its answer. file, what: for messages."""
+        """Send a message to the next process and return the ticket of its answer. file, what: for error messages."""
         if not self._children:
             self._start()
         ticket = self._tickets
@@ -91,13 +91,13 @@ class Processes:
         self._jobs[ticket] = (number, file, what)
         try:
             send(self._children[number].input, {**head, "ticket": ticket}, arrays)
-        except OSError:  # it is gone, as who asks for the answer hears
+        except OSError:  # it has died; the caller of result() gets the error
             with self._inbox.there:
                 self._inbox.ended.add(number)
         return ticket
 
     def result(self, ticket: int) -> Message:
-        """The answer, once it is there; or its error, as OSError where a file or the process was lost."""
+        """Wait for an answer and return it, or raise its error: OSError if a file or the process was lost."""
         from mudd_core import _core
 
         number, file, what = self._jobs[ticket]
@@ -119,7 +119,7 @@ class Processes:
         return answer
 
     def _count_dropped(self, head: Head) -> None:
-        """Count dropped records; give a note about the first one and then at each tenfold count."""
+        """Count dropped records; write a note about the first one and then at each tenfold count."""
         count = self._dropped + head.get("dropped", 0)
         if (
             self._progress is not None
@@ -130,7 +130,7 @@ class Processes:
         self._dropped = count
 
     def forget(self, tickets: Iterable[int]) -> None:
-        """Nobody will ask for these answers."""
+        """Discard the answers to these tickets."""
         with self._inbox.there:
             for ticket in tickets:
                 if self._jobs.pop(ticket, None) is None:
@@ -139,12 +139,12 @@ class Processes:
                     self._inbox.forgotten.add(ticket)
 
     def close(self) -> None:
-        """End the processes; a second time does nothing."""
+        """End the processes; a second call does nothing."""
         self._end()
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that were started."""
+        """The ids of the processes that were started."""
         return [child.pid for child in self._children]
 
     def _start(self) -> None:
@@ -155,7 +155,7 @@ class Processes:
             threading.Thread(target=_listen, args=(child.output, self._inbox, number), daemon=True).start()
             try:
                 send(child.input, *self.recipe.message())
-            except OSError:  # the listener says so
+            except OSError:  # the reader thread reports it
                 continue
 
     def _died(self, number: int, file: str, what: str) -> OSError:
@@ -166,14 +166,15 @@ class Processes:
 
 def _error_of(head: Head, file: str, what: str) -> Exception:
     if head["error"] == "lost":
-        if head["errno"] in (errno.ENOENT, errno.EIO, errno.ESTALE):  # as run/loop/lost_source.py waits for
+        # Run/loop/lost_source.py waits for this error.
+        if head["errno"] in (errno.ENOENT, errno.EIO, errno.ESTALE):
             return OSError(head["errno"], head["text"], head["path"])
         return UserError(f"[data.path] cannot read {head['path']}: {head['text']}")
     return error_of(head, f"{file}, {what}: a process that tokenizes failed")
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is in the state `stopped`; False where /proc does not say."""
+    """Return whether a process is in the state `stopped`; False if /proc does not show it."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -182,9 +183,9 @@ def is_stopped(pid: int) -> bool:
 
 
 def end_stopped(children: Sequence[Child], ended: threading.Event) -> None:
-    """Name each stopped process on stderr once, and end it after LIMIT; return when `ended` is set.
+    """Report each stopped process on stderr once, and end it after LIMIT; return when `ended` is set.
 
-    The run then finds it dead, as it finds a killed one, and starts another.
+    The run then finds it dead, like a killed process, and starts another.
     """
     from mudd_core import _core
 

@@ -1,4 +1,4 @@
-"""What decides the ids of a stream's documents: files, tokenizer, frame, and which documents are kept."""
+"""The settings that decide the ids of a stream's documents: files, tokenizer, frame, and the selected documents."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from mudd_core.data.tokenizers.tokenizer import Ids, Tokenizer
 from mudd_core.data.tokenizers.trial import mark_as_tried
 
 Int32 = npt.NDArray[np.int32]
-# all; train: those that are not held out by their hash; held: the others.
+# all: every document. train: the ones that are not held out by their hash. held: the held-out ones.
 Kept = Literal["all", "train", "held"]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a process needs to know. longest: ids of a document that are used, 0 for all; tail: see DocumentTable."""
+    """The settings of a process. longest: maximum ids of a document, 0 for unlimited; tail: see DocumentTable."""
 
     texts: TextFiles
     tokenizer: TokenizerSource
@@ -36,7 +36,7 @@ class Recipe:
     tail: int = 0
 
     def message(self) -> Message:
-        """As it goes to a process."""
+        """Return the message that starts a process with this recipe."""
         texts, tokenizer = self.texts, self.tokenizer
         head: Head = {
             "files": [str(file) for file in texts.files],
@@ -56,7 +56,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Encoder:
-    """The same inside a process, with its tokenizer made."""
+    """The recipe inside a process, with its tokenizer built."""
 
     texts: TextFiles
     tokenizer: Tokenizer
@@ -67,7 +67,7 @@ class Encoder:
 
     @classmethod
     def of_message(cls, message: Message) -> Encoder:
-        """What Recipe.message told."""
+        """Build the encoder from Recipe.message."""
         head, (data,) = message
         files = tuple(Path(file) for file in head["files"])
         bad = BadRecords(head["drops"])
@@ -77,17 +77,17 @@ class Encoder:
         return cls(texts, made, head["frame"], head["kept"], head["longest"], head["tail"])
 
     def documents(self, file: int) -> Iterator[bytes]:
-        """The documents of one file, kept or not."""
+        """Yield all documents of one file."""
         return (text for _, text in replace(self.texts, files=(self.texts.files[file],)).texts())
 
     def keeps(self, text: bytes) -> bool:
-        """Whether a document is one of those that the stream has."""
+        """Return whether the stream contains a document."""
         if self.kept == "all":
             return True
         return is_held_out(hashlib.sha256(text).digest()) == (self.kept == "held")
 
     def ids(self, texts: Sequence[bytes]) -> list[Int32]:
-        """The ids of documents as they are used. UserError for one outside the vocabulary."""
+        """Return the truncated ids of documents; raise UserError for an id outside the vocabulary."""
         rows = framed(self.tokenizer, self.frame, texts) if texts else []
         return [self._cut(row).astype(np.int32) for row in rows]
 

@@ -1,7 +1,8 @@
-"""The records of a stream's files by number: found once a file, kept in the cache folder with a checksum.
+"""The positions of the records in a stream's files: found once for each file, stored in the cache folder with a
+checksum.
 
-No text is tokenized for it: lines are found by their ends, tables and ArrayRecords have counts. All text is read only
-where documents are held out by their hash.
+No text is tokenized for it: lines are found by their ends, and tables and ArrayRecords have counts. Text is read
+completely only if documents are held out by their hash.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from mudd_core.data.sources.corpus import Progress
 from mudd_core.data.streaming.processes import Processes
 from mudd_core.data.streaming.recipe import Recipe
 
-_IN_MEMORY = 1 << 16  # bytes of places that stay in memory; larger ones are read from their file
+_IN_MEMORY = 1 << 16  # bytes of positions that stay in memory; larger ones are read from their file
 _OPEN_FILES = 64
-_CHECKED = 1 << 20  # bytes read at a time
+_CHECKED = 1 << 20  # bytes in one read
 
 
 class Places(Protocol):
-    """Places of the documents of one file: an array [n, 2], or a file that holds one."""
+    """The positions of one file's documents: an array [n, 2], or a file that contains one."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, numbers: Int64, /) -> Int64: ...
 
 
 class _OpenFiles:
-    """The files of places that are open. Thousands of files would use up the descriptors of the process."""
+    """The open files of positions. Their number is limited, since thousands would exhaust the file descriptors."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[Path, BoundedFile] = OrderedDict()
 
     def get(self, path: Path) -> BoundedFile:
-        """Return the open file; OSError if it is gone, which a run may wait for."""
+        """Return the open file; raise OSError if it is gone, which a run may wait for."""
         if path not in self._files:
             self._files[path] = BoundedFile(path, reads_again=True)
             if len(self._files) > _OPEN_FILES:
@@ -52,7 +53,7 @@ class _OpenFiles:
 
 
 class _StoredPlaces:
-    """The places of a large file, which stay in the cache folder."""
+    """The positions of a large file, which stay in the cache folder."""
 
     def __init__(self, path: Path, count: int, files: _OpenFiles) -> None:
         self._path, self._count, self._files = path, count, files
@@ -67,7 +68,7 @@ class _StoredPlaces:
 
 
 class Records:
-    """Places of the documents of all files, by their number over all of them."""
+    """The positions of the documents of all files, by their index over all files."""
 
     def __init__(self, places: Sequence[Places]) -> None:
         self._places = places
@@ -75,11 +76,11 @@ class Records:
 
     @property
     def count(self) -> int:
-        """Of all files."""
+        """The number of documents in all files."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def find(self, documents: Sequence[int]) -> tuple[Int64, Int64, Int64]:
-        """Files, numbers of the documents among those of their file, and places [n, 2]."""
+        """Return file indices, document indices in these files, and positions [n, 2]."""
         wanted = np.array(documents, np.int64)
         files = np.searchsorted(self._ends, wanted, side="right")
         numbers = wanted - np.where(files > 0, self._ends[files - 1], 0)
@@ -91,7 +92,7 @@ class Records:
 
 
 def find_records(processes: Processes, cache: Path, progress: Progress | None) -> Records:
-    """The records of all files; those not yet known are found by the processes, several files at once."""
+    """Return the records of all files; the processes find the unknown ones, several files at once."""
     recipe = processes.recipe
     files = recipe.texts.files
     kept = [_kept(recipe, file, cache) for file in files]
@@ -125,7 +126,7 @@ def _kept(recipe: Recipe, file: Path, cache: Path) -> Path:
 
 
 def _read(kept: Path, opened: _OpenFiles) -> Places | None:
-    """Return the places that are stored, compared with their checksum; None if there are none or damaged ones."""
+    """Return the stored positions after a check of their checksum; None if they are missing or damaged."""
     from mudd_core import _core
 
     with contextlib.suppress(OSError), open_binary(kept) as file:

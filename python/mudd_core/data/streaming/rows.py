@@ -1,4 +1,4 @@
-"""Rows of a stream by global sample number, and its cursor: a few integers that a checkpoint keeps. Version 1."""
+"""Sequences of a stream by global sample index, and cursors (version 1): a few integers in a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ VERSION = 1
 
 
 class BatchStream(Protocol):
-    """Batches of training from a place on."""
+    """The batches of training from a position onwards."""
 
-    batch: int  # number of the next one
+    batch: int  # index of the next batch
 
     def next_batch(self) -> dict[str, Int32]:
-        """Arrays [B, T] of the next batch. UserError where the data end."""
+        """Return the arrays [B, T] of the next batch; raise UserError at the end of the data."""
 
     def cursor(self) -> Cursor:
-        """The place of the next batch."""
+        """Return the position of the next batch."""
 
     def close(self) -> None:
         """End its processes."""
 
 
 def made(pipeline: str, batch: int, **members: Unpack[CursorMembers]) -> Cursor:
-    """A cursor of this version."""
+    """Return a cursor of this version."""
     return {"version": VERSION, "pipeline": pipeline, "batch": batch, **members}
 
 
 def is_known(cursor: object, pipeline: str) -> TypeGuard[Cursor]:
-    """Whether this version of this pipeline can go on from a cursor; others find the place from the beginning."""
+    """Return whether the pipeline can continue from a cursor; without one it starts from the first batch."""
     if not isinstance(cursor, Mapping) or cursor.get("version") != VERSION:
         return False
     fits = cursor.get("pipeline") == pipeline and cursor.keys() >= spec_of(pipeline).cursor_members
@@ -47,7 +47,7 @@ def is_known(cursor: object, pipeline: str) -> TypeGuard[Cursor]:
 
 
 def _whole(value: Json) -> bool:
-    """Whether all numbers of the members are whole and not negative."""
+    """Return whether all values are non-negative integers, except for strings."""
     if isinstance(value, dict):
         return all(isinstance(name, str) and _whole(member) for name, member in value.items())
     if isinstance(value, list | tuple):
@@ -56,22 +56,22 @@ def _whole(value: Json) -> bool:
 
 
 def data_end(batch: int, epochs: int) -> DataEndError:
-    """What a run hears whose data end before its steps do."""
+    """Return the error for a run whose data end before its steps."""
     return DataEndError(
         f"[data.epochs] the data end before batch {batch:,} (data.epochs={epochs}); set train.steps={batch} or "
         "data.epochs=0"
     )
 
 
-KEPT_BATCHES = 2  # that may be asked for again, as a step that lost its source does
+KEPT_BATCHES = 2  # a step that lost its source requests its batch again
 KEPT_CURSORS = 64
 
 
 class StreamRows:
-    """Rows of training in order of their numbers; going back reads again from the last cursor before."""
+    """Training sequences in order of their indices. An earlier index is read again from the last cursor before it."""
 
     core = None
-    rows = 0  # only the end of an epoch tells
+    rows = 0  # unknown before the end of an epoch
 
     def __init__(
         self,
@@ -82,14 +82,14 @@ class StreamRows:
         cursors: OrderedDict[int, Cursor],
         progress: Progress | None,
     ) -> None:
-        """opened: a stream from a cursor on. cursors: by batch, kept for streams that are opened anew."""
+        """Set up. opened: opens a stream from a cursor. cursors: by batch; they outlive a stream that is reopened."""
         self.pipeline, self.shape, self.parts = pipeline, shape, parts
         self._opened, self._cursors, self._progress = opened, cursors, progress
         self._stream: BatchStream | None = None
         self._batches: OrderedDict[int, dict[str, Int32]] = OrderedDict()
 
     def batches(self, epochs: int) -> None:
-        """Unknown: a run hears of the end of its data when it comes."""
+        """Return None: the number of batches is unknown before the end of the data."""
         return None
 
     def arrays(self, first_sample: int, n_samples: int) -> dict[str, Int32]:
@@ -106,17 +106,17 @@ class StreamRows:
         }
 
     def cursor(self, batch: int) -> Cursor | None:
-        """The newest known place that is not behind this batch."""
+        """Return the last known position at or before this batch."""
         before = [number for number in self._cursors if number <= batch]
         return self._cursors[max(before)] if before else None
 
     def go_on(self, cursor: object) -> None:
-        """Take a place from a checkpoint; one of another version or pipeline is passed over."""
+        """Continue from a checkpoint's position; one of another version or pipeline is ignored."""
         if is_known(cursor, self.pipeline):
             self._cursors[cursor["batch"]] = cursor
 
     def close(self) -> None:
-        """End the processes; they start again if a batch is asked for."""
+        """End the processes; they restart if a batch is requested."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
@@ -128,7 +128,7 @@ class StreamRows:
         try:
             arrays = stream.next_batch()
         except BaseException:
-            self.close()  # it may stand within a batch
+            self.close()  # it may be in the middle of a batch
             raise
         self._remember(stream)
         self._batches[number] = arrays
@@ -142,7 +142,7 @@ class StreamRows:
             self._cursors.popitem(last=False)
 
     def _at(self, number: int) -> BatchStream:
-        """The stream in front of this batch."""
+        """Return the stream, advanced to this batch."""
         stream = self._stream
         if stream is None or stream.batch > number:
             self.close()
@@ -160,7 +160,7 @@ class StreamRows:
         return stream
 
     def _opened_at(self, number: int) -> BatchStream:
-        """A stream from the last usable cursor before a batch on."""
+        """Open a stream at the last usable cursor before a batch."""
         while True:
             cursor = self.cursor(number)
             try:

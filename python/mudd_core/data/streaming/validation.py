@@ -1,4 +1,4 @@
-"""The validation documents of a stream: they are tokenized first, into a token cache of their own."""
+"""The validation documents of a stream, which are tokenized first into a separate token cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NONE = SplitPlace(0, 0, 2, (), 0, 0)
 
 
 class ValidationCache(TokenCache):
-    """A cache whose documents validate, as a cache of both splits has them."""
+    """A cache of validation documents, with the same interface as a cache of both splits."""
 
     def document_starts(self, split: Split) -> npt.NDArray[np.uint64]:
         return super().document_starts("train" if split == "valid" else "valid")
@@ -31,9 +31,9 @@ class ValidationCache(TokenCache):
 
 @dataclass(frozen=True)
 class ChosenTexts:
-    """Documents of training files that validate: those that `processes` keep, or the first `count` of them.
+    """The validation documents from training files: the ones that `processes` select, or the first `count` of them.
 
-    They come as ids. identity: of what decides them.
+    They are returned as ids. identity: everything that decides them.
     """
 
     split: Split
@@ -42,10 +42,10 @@ class ChosenTexts:
     frame: Frame
     processes: Processes
     count: int = 0
-    first_file: int = 0  # number of the first of `files` among all of them
+    first_file: int = 0  # index of the first of `files` among all of them
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
-        """(0, ids of a document)."""
+        """Yield (0, ids of a document)."""
         source = InOrder(self.processes, range(self.first_file, self.first_file + len(self.files)))
         taken = 0
         while (self.count == 0 or taken < self.count) and (document := source.next_document()) is not None:
@@ -54,7 +54,7 @@ class ChosenTexts:
         source.close()
 
     def groups(self) -> Sequence[ChosenTexts]:
-        """As the files have them; the first documents are one part."""
+        """Return the groups of the files; the first documents are one part."""
         if self.count:
             return [self]
         found, at = [], 0
@@ -64,11 +64,11 @@ class ChosenTexts:
         return found
 
     def whole_files(self) -> Sequence[Path]:
-        """None where the first documents are enough."""
+        """Return the files, or none if the first documents are enough."""
         return () if self.count else self.files
 
     def identity(self) -> list[Json]:
-        """Files and rule."""
+        """Return the files and the rule."""
         return ["validation", self.of.identity(), self.frame, self.count]
 
 
@@ -80,9 +80,9 @@ def validation_cache(
     first: int,
     progress: Progress,
 ) -> TokenCache:
-    """The documents of the files for validation, else those of the training files that are held out.
+    """Return the documents of the validation files, else the held-out documents of the training files.
 
-    first: so many of them instead of those held out by their hash.
+    first: the number of first documents that are held out, 0 if their hash decides.
     """
     assert isinstance(source.train, TextFiles) and isinstance(source.valid, TextFiles)
     none = replace(source.valid, files=())

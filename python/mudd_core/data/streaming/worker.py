@@ -1,8 +1,8 @@
-"""A process that reads documents and tokenizes them for a run: `python -m mudd_core.data.streaming.worker`.
+"""A process that reads and tokenizes documents for a run: `python -m mudd_core.data.streaming.worker`.
 
-Its input has the requests, its output the answers in their order; it ends when the run is gone. A stop concerns the run
-alone, so this process ignores the signals of one. It reads a document by its number: formats of records find one
-themselves (Format.by_number); text is one document a file, or is cut into documents.
+Requests come through its input, and the answers leave through its output in the same order. It ends when the run has
+ended. It ignores stop signals, which only the run handles. It reads a document by its index: record formats find one on
+their own (Format.by_number); a text file is one document, or is split into documents.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from mudd_core.data.streaming.recipe import Encoder
 
 
 class _Reading:
-    """A file that is read in order, and the number of its next document."""
+    """A file that is read in order, and the index of its next document."""
 
     def __init__(self, file: int, documents: Iterator[bytes]) -> None:
         self.file, self.documents, self.number = file, documents, 0
 
     def next_texts(self, count: int) -> list[bytes]:
-        """The next documents; fewer at the end of the file."""
+        """Return the next documents, or fewer at the end of the file."""
         found: list[bytes] = []
         while len(found) < count and (text := next(self.documents, None)) is not None:
             found.append(text)
@@ -42,7 +42,7 @@ class _Reading:
         return found
 
     def skip(self, count: int) -> int:
-        """Pass over documents; how many there were."""
+        """Skip documents; return how many there were."""
         begin = self.number
         while self.number - begin < count and next(self.documents, None) is not None:
             self.number += 1
@@ -50,7 +50,7 @@ class _Reading:
 
 
 class Worker:
-    """Does what it is told, one thing after the other."""
+    """The handler of messages, one after another."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -58,7 +58,7 @@ class Worker:
         self._readers: dict[int, Reader] = {}
 
     def do(self, head: Head, arrays: list[Array]) -> Message:
-        """The answer to a message. OSError where a file is lost."""
+        """Return the answer to a message; raise OSError if a file is lost."""
         if head["do"] == "read":
             return self._read(head["file"], head["first"], head["count"], head["ids"])
         if head["do"] == "pick":
@@ -66,7 +66,7 @@ class Worker:
         return {}, [self._places(head["file"])]
 
     def _read(self, file: int, first: int, count: int, wanted: bool) -> Message:
-        """Documents first, first + 1 and so on of a file: lengths, ids, numbers of those that are kept."""
+        """Return lengths, ids and indices of the selected ones among `count` documents from `first`."""
         reading = self._at(file, first)
         if not wanted:
             found = reading.skip(count)
@@ -91,7 +91,7 @@ class Worker:
         return reading
 
     def _pick(self, files: Array, numbers: Array, places: Array) -> Message:
-        """Documents by their places in files."""
+        """Return documents by their positions in files."""
         texts: list[bytes] = [b""] * len(files)
         encoder = self._encoder
         wanted = "text" if encoder.texts.named == "text" else encoder.texts.column
@@ -109,7 +109,7 @@ class Worker:
         return {}, joined(encoder.ids(texts), np.int32)
 
     def _places(self, file: int) -> Array:
-        """Where the kept documents of a file are."""
+        """Return the positions of the selected documents in a file."""
         path = self._encoder.texts.files[file]
         _require(path)
         places = places_of(self._encoder.texts, path)
@@ -123,12 +123,12 @@ class Worker:
 
 
 def _require(path: Path) -> None:
-    """OSError where a file is lost, which a run may wait for."""
+    """Raise OSError if a file is lost, which a run may wait for."""
     os.close(open_regular(path))
 
 
 def serve(source: BinaryIO, out: BinaryIO) -> None:
-    """Answer until the other side is gone."""
+    """Answer until the other side closes the pipe."""
     told = receive(source)
     if told is None:
         return
@@ -144,19 +144,19 @@ def serve(source: BinaryIO, out: BinaryIO) -> None:
 
 
 def main() -> None:
-    """The process."""
+    """Run the process."""
     answer_parent(serve, (*_core.stop_signals(), _core.save_signal()))
 
 
 def places_of(texts: TextFiles, path: Path) -> Int64:
-    """The places of a file's records, [n, 2]."""
+    """Return the positions [n, 2] of a file's records."""
     if texts.format.holds == "text":
         return _places_of_text(path) if texts.cuts else np.zeros((1, 2), np.int64)
     return _by_number(texts).places(path)
 
 
 def reader_of(texts: TextFiles, path: Path) -> Reader:
-    """An open file of texts."""
+    """Open a file for reading documents by index."""
     if texts.format.holds == "text":
         return _Pieces(path) if texts.cuts else _Whole(path)
     return _by_number(texts).reader(path, texts.column)
@@ -184,7 +184,7 @@ class _Whole:
 
 
 class _Pieces:
-    """A file of plain text that is cut into documents."""
+    """A plain text file that is split into documents."""
 
     def __init__(self, path: Path) -> None:
         self._file = BoundedFile(path, reads_again=True)
