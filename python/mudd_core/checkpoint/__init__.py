@@ -1,8 +1,8 @@
-"""Checkpoints: folders `step-<n>` that appear whole or not at all, and are verified before they are used.
+"""Checkpoints: folders `step-<n>` that appear complete or not at all, and are verified before they are used.
 
-A tensor named `plane/name` (an optimizer moment) goes to the shard files of its plane; a name without a slash
-is a weight and goes to `model-*.safetensors`, which other tools can open. `state` is any JSON.
-docs/checkpoints.md has the format, the order of a save, and the test behind each promise.
+A tensor named `plane/name` (an optimizer moment) is written to the shard files of its plane; a name without a slash is
+a weight and is written to `model-*.safetensors`, which other tools can open. `state` is any JSON. docs/checkpoints.md
+has the format, the order of a save, and the test of each guarantee.
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ __all__ = [
 ]
 
 
-PIECE_BYTES = 1 << 20  # what goes to rank 0 at a time
-SIGN_BYTES = 1 << 30  # hashed between two signs of life for the watchdog
+PIECE_BYTES = 1 << 20  # bytes sent to rank 0 at a time
+SIGN_BYTES = 1 << 30  # bytes that are hashed between two heartbeats for the watchdog
 
 
 def final_hash(parts: Iterable[StatePart], comm: Comm | None = None) -> str:
-    """SHA-256 over (name, dtype, shape, bytes) of each tensor, in the order of the names' UTF-8 bytes.
+    """Return SHA-256 over (name, dtype, shape, bytes) of each tensor, in the order of the names' UTF-8 bytes.
 
-    A tensor enters as `name \\0 dtype \\0 d0,d1,... \\0` followed by its row-major little-endian bytes;
-    dtype is the safetensors name (F32). Returns 64 hex digits, the same in any world. comm: all ranks call this; what
-    rank 0 does not hold streams to it in pieces. ValueError where no rank holds some number.
+    A tensor is hashed as `name \\0 dtype \\0 d0,d1,... \\0` followed by its row-major little-endian bytes;
+    dtype is the safetensors name (F32). The result has 64 hex digits and does not depend on the number of ranks. comm:
+    all ranks call this, and the parts of other ranks are sent to rank 0 in pieces. Raise ValueError if no rank has some
+    element.
     """
     own = {(part.name, part.begin): part for part in parts}
     parts_of_ranks = on_all(comm, lambda: [described(part) for part in own.values()])
@@ -69,7 +70,7 @@ def final_hash(parts: Iterable[StatePart], comm: Comm | None = None) -> str:
             _add(digest.update, mine, (end - at) * width(dtype), rank, comm)
             quiet += (end - at) * width(dtype)
             at = end
-        if comm is not None and quiet > SIGN_BYTES:  # those that wait for rank 0 are alive
+        if comm is not None and quiet > SIGN_BYTES:  # heartbeat of the ranks that wait for rank 0
             comm.barrier()
             comm.set_phase("gather", 0)
             quiet = 0
@@ -88,7 +89,7 @@ def _by_name(parts_of_ranks: list[list[Described]]) -> list[tuple[str, str, list
 
 
 def _next(name: str, holdings: list[_Holding], at: int) -> _Holding:
-    """The longest part from element `at` on, of rank 0 if it has one."""
+    """Return the longest part that contains element `at`, preferably on rank 0."""
     able = [holding for holding in holdings if holding[2] <= at < holding[0]]
     if not able:
         raise ValueError(f"[final_hash] {name}: no rank holds element {at}")

@@ -1,4 +1,4 @@
-"""Safetensors' dtype names and the NumPy dtypes that hold them."""
+"""Safetensors' dtype names and the NumPy dtypes that store them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mudd_core.base.types import Array, Float32
 
 DType: TypeAlias = "np.dtype[np.generic]"
 
-# NumPy has no bfloat16: its words, in a dtype of their own, so that nobody takes them for integers.
+# NumPy has no bfloat16. Its 16-bit values have a separate dtype, so that they are never mistaken for integers.
 BF16 = np.dtype([("bfloat16", np.uint16)])
 
 _NAMES: dict[str, str | DType] = {
@@ -29,24 +29,24 @@ _NAMES: dict[str, str | DType] = {
     "F64": "float64",
     "C64": "complex64",
 }
-# Numbers that are converted together: intermediate values then take little memory.
+# Elements that are converted at a time, so that intermediate values need little memory.
 AT_ONCE = 1 << 18
 _BY_DTYPE: dict[DType, str] = {np.dtype(numpy_name): name for name, numpy_name in _NAMES.items()}
 
 
 def name_of(dtype: DType) -> str | None:
-    """The safetensors name of a NumPy dtype in native byte order; None where there is none."""
+    """Return the safetensors name of a NumPy dtype in native byte order; None if there is none."""
     return _BY_DTYPE.get(dtype)
 
 
 def numpy_dtype(name: str) -> DType | None:
-    """The NumPy dtype of a safetensors name; None where there is none (the 8-bit floats)."""
+    """Return the NumPy dtype of a safetensors name; None if there is none (the 8-bit floats)."""
     numpy_name = _NAMES.get(name)
     return None if numpy_name is None else np.dtype(numpy_name)
 
 
 def as_float32(array: Array) -> Float32:
-    """An array of any real dtype as float32: itself, or a copy; exact for BF16 and F16."""
+    """Return an array of any real dtype as float32: unchanged, or a copy; exact for BF16 and F16."""
     if array.dtype == BF16:
         words = np.ascontiguousarray(array).view(np.uint16).reshape(array.shape).astype(np.uint32)
         words <<= 16
@@ -55,7 +55,7 @@ def as_float32(array: Array) -> Float32:
 
 
 def rounded(values: Float32, name: str) -> Array:
-    """Finite float32 values in the type of a safetensors name, F32 (no copy), BF16 or F16; ties to even."""
+    """Return finite float32 values rounded to a safetensors type: F32 (no copy), BF16 or F16; ties to even."""
     if name == "BF16":
         words = np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint32)
         out = np.empty(words.size, np.uint16)
@@ -64,5 +64,5 @@ def rounded(values: Float32, name: str) -> Array:
             half = np.uint32(0x7FFF) + ((some >> np.uint32(16)) & np.uint32(1))
             out[begin : begin + AT_ONCE] = (some + half) >> np.uint32(16)
         return out.view(BF16).reshape(values.shape)
-    with np.errstate(over="ignore"):  # the caller says which number is too large
+    with np.errstate(over="ignore"):  # the caller reports the value that is too large
         return values.astype(_NAMES[name], copy=False)

@@ -1,4 +1,4 @@
-"""Reading checkpoints: everything is verified before a value is used."""
+"""Read checkpoints: everything is verified before a value is used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mudd_core.dist import Comm
 
 @dataclass(frozen=True)
 class PassedOver:
-    """A newer step that did not verify: which, and why."""
+    """A newer step that failed verification, with its file and the reason."""
 
     step: int
     file: str
@@ -29,7 +29,7 @@ class PassedOver:
 
     @property
     def tensor(self) -> str:
-        """The tensor the reason names, or an empty string."""
+        """The tensor that the reason names, or an empty string."""
         found = re.match(r"tensor '(.*?)'(?:,|$)", self.reason)
         return found.group(1) if found else ""
 
@@ -39,7 +39,7 @@ class PassedOver:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified step. tensors: the whole ones that were asked for by name, beside the parts that were filled.
+    """A verified step. tensors: the whole tensors that were requested by name, in addition to the filled parts.
 
     stored: all tensors, to be read one at a time. passed_over: the newer steps that automatic resume could not use.
     """
@@ -63,14 +63,15 @@ def load_newest(
     up_to: int | None = None,
     comm: Comm | None = None,
 ) -> Checkpoint | None:
-    """The newest step that verifies, with each newer one that does not reported in `passed_over`.
+    """Return the newest step that verifies; `passed_over` reports each newer one that does not.
 
-    run_id: steps of another run are passed over. into: parts to fill (C-contiguous, writable, same dtype and shape),
-    which are written only after the whole step has verified; whatever world wrote it, its bytes alone are read.
-    only: which whole tensors to give, by name; all where there is neither `into` nor this. up_to: no step after this
-    one. comm: all ranks call this; rank 0 chooses the step, all get the same one. None where there is no step at all;
-    FormatError where there are some and none verifies; UserError where one is of a newer format (it must not be
-    trained over).
+    run_id: steps of another run are passed over. into: parts to fill (C-contiguous, writable, same dtype and shape).
+    They are written only after the whole step has verified, and only their bytes are read, however many ranks wrote the
+    step. only: selects the whole tensors to return, by name; the default is all if `into` is None, else none. up_to:
+    the last step to consider. comm: all ranks call this; rank 0 chooses the step, and all ranks get the same one.
+
+    Return None if there is no step at all. Raise FormatError if there are steps but none verifies, and UserError if one
+    has a newer format (a run must not overwrite it).
     """
     passed: list[PassedOver] = []
     steps, strange = _scanned(checkpoints_dir, comm)
@@ -91,7 +92,7 @@ def load_newest(
         except OSError as error:
             passed.append(PassedOver(step, str(error.filename or folder), error.strerror or str(error)))
         if _found(checkpoints_dir, step, comm) != (folder, number) or not number:
-            # A run that lives has just deleted or replaced it.
+            # A running process has just deleted or replaced it.
             return load_newest(checkpoints_dir, run_id=run_id, into=into, only=only, up_to=up_to, comm=comm)
     if passed:
         reasons = "; ".join(map(str, passed))
@@ -109,9 +110,9 @@ def load_step(
     only: Callable[[str], bool] | None = None,
     comm: Comm | None = None,
 ) -> Checkpoint:
-    """Exactly this step, never another.
+    """Return exactly this step, never another.
 
-    UserError where it does not exist, FormatError where it does not verify; the rest as load_newest.
+    Raise UserError if it does not exist, FormatError if it does not verify. The other arguments are as in load_newest.
     """
     steps, strange = _scanned(checkpoints_dir, comm)
     if step not in steps:
@@ -135,7 +136,7 @@ def _inode(folder: Path) -> int:
 
 
 def _scanned(directory: Path | str, comm: Comm | None) -> tuple[list[int], dict[int, str]]:
-    """What rank 0 finds in the checkpoints directory (see scan)."""
+    """Return rank 0's scan of the checkpoints directory."""
     steps, strange = on_first(comm, lambda: _as_lists(directory))
     return steps, dict(strange)
 
@@ -146,7 +147,7 @@ def _as_lists(directory: Path | str) -> tuple[list[int], list[tuple[int, str]]]:
 
 
 def _found(directory: Path | str, step: int, comm: Comm | None) -> tuple[Path, int]:
-    """Where rank 0 finds a step, and the folder's number in its file system."""
+    """Return the folder of a step as rank 0 finds it, and its inode number."""
 
     def look() -> tuple[str, int]:
         folder = find_step(directory, step)

@@ -1,8 +1,8 @@
-"""manifest.json: what a checkpoint holds, where its bytes lie, and what their checksums are.
+"""manifest.json: the tensors of a checkpoint, the location of their bytes, and their checksums.
 
-The file ends with its own CRC-32C, taken over every byte before that last member. Format 1 loads for ever
-(tests/goldens/checkpoint_v1 and checkpoint_v1_1 keep examples). Where every tensor is whole, the bytes are those of
-1.0, which has nothing else; 1.1 has tensors cut into slices.
+The file ends with its own CRC-32C over every byte before that last key. Format 1 stays readable forever
+(tests/goldens/checkpoint_v1 and checkpoint_v1_1 are examples). If every tensor is whole, the file is identical to
+version 1.0; version 1.1 adds tensors that are split into slices.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of a tensor: bytes [begin, end) of a file hold the block at `offsets` of `shape`.
+    """A part of a tensor: bytes [begin, end) of a file contain the block at `offsets` with `shape`.
 
-    Of a tensor in several slices, both are of its matrix: all axes but the last are one axis of rows.
+    If a tensor has several slices, both refer to its matrix: all axes but the last are merged into rows.
     """
 
     file: str
@@ -46,14 +46,14 @@ class Slice:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor's dtype (safetensors name), its global shape, and the slices that make it up."""
+    """A tensor's dtype (safetensors name), its global shape, and its slices."""
 
     dtype: str
     shape: tuple[int, ...]
     slices: tuple[Slice, ...]
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Elements [begin, end) that each slice holds."""
+        """Return the elements [begin, end) of each slice."""
         row = row_of(self.shape)
         begins = [part.offsets[0] * row if part.offsets else 0 for part in self.slices]
         return [
@@ -68,7 +68,7 @@ def slice_of(
     place: tuple[int, int],
     crcs: tuple[int, ...],
 ) -> Slice:
-    """The slice of elements [begin, end) of a tensor of this shape."""
+    """Return the slice with elements [begin, end) of a tensor of this shape."""
     begin, end = elements
     stored = part_shape(shape, end - begin)
     offsets = (begin // row_of(shape), *(0,) * (len(stored) - 1)) if stored else ()
@@ -77,7 +77,7 @@ def slice_of(
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that manifest.json says."""
+    """The content of manifest.json."""
 
     step: int
     run_id: str
@@ -90,7 +90,7 @@ class Manifest:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The bytes of manifest.json. ValueError where the state is not JSON of finite numbers."""
+    """Return the bytes of manifest.json; raise ValueError if the state is not JSON with finite numbers."""
     files: JsonObject = {
         name: {"bytes": file.bytes, "crc32c": f"{file.crc32c:08x}"} for name, file in manifest.files.items()
     }
@@ -125,7 +125,7 @@ def _line(key: str, value: Json) -> str:
 
 
 def _table(key: str, members: JsonObject) -> str:
-    """A member a line, so that people can read it and diff it."""
+    """Return one key in each line, so that people can read and diff it."""
     rows = ",\n".join(f" {_line(name, value)}" for name, value in members.items())
     return f" {json.dumps(key)}: {{\n{rows}\n }}" if rows else f" {json.dumps(key)}: {{}}"
 

@@ -1,4 +1,4 @@
-"""Reading manifest.json: nothing in it is believed before it is checked. A newer major version is refused by name."""
+"""Read manifest.json: every value is checked before it is used, and a newer major version is rejected by name."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _HEX = re.compile(r"(?:[0-9a-f]{8})*")
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Reads and checks the manifest of a step's folder; the shards are not touched.
+    """Read and check the manifest of a step's folder without reading the shards.
 
-    FormatError where it is damaged, OSError where it cannot be read, UserError where it is of a newer format.
+    Raise FormatError if it is damaged, OSError if it cannot be read, UserError if it has a newer format.
     """
     path = folder / MANIFEST
     return decode(_core.read_file(str(path), MAX_BYTES), str(path))
 
 
 def decode(data: bytes, path: str) -> Manifest:
-    """The manifest in `data`; `path` is for messages. Errors as read_manifest."""
+    """Return the manifest in `data`. path: for messages. The errors are as in read_manifest."""
     tail = _TAIL.search(data, max(0, len(data) - _TAIL_BYTES))
     if tail is None:
         raise FormatError(
@@ -71,7 +71,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 class _Decoder:
-    """Turns parsed JSON into a Manifest, naming the member that is wrong."""
+    """A converter from parsed JSON to a Manifest; its errors name the wrong key."""
 
     def __init__(self, path: str) -> None:
         self.path = path

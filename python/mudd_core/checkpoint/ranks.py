@@ -1,4 +1,4 @@
-"""Work that the ranks of a run do together: an error of one of them is raised on all, so that nobody waits for ever."""
+"""Work that all ranks of a run do together: an error on one rank is raised on all, so that none waits forever."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.base.types import Json
 from mudd_core.dist import Comm
 
-T = TypeVar("T")  # anything that JSON holds
+T = TypeVar("T")  # anything that JSON can represent
 V = TypeVar("V")
 _KINDS: tuple[type[Exception], ...] = (UserError, SaveError, ValueError, TypeError, MemoryError)
 
 
 def on_all(comm: Comm | None, work: Callable[[], T]) -> list[T]:
-    """What `work` gives on each rank, by rank. The error of the first rank that has one is raised on all."""
+    """Return the results of `work` of all ranks, by rank. If ranks fail, the first one's error is raised on all."""
     if comm is None or comm.world == 1:
         return [work()]
     answer, own = _attempt(work)
@@ -28,10 +28,10 @@ def on_all(comm: Comm | None, work: Callable[[], T]) -> list[T]:
 
 
 def in_rounds(comm: Comm | None, phase: str, step: int, pieces: Sequence[Callable[[], T]]) -> list[list[T]]:
-    """What the pieces of work of each rank give, by rank, as on_all.
+    """Return the results of the pieces of work of each rank, by rank; errors are raised as in on_all.
 
-    The ranks wait for each other after every piece, so that one which has less to do still gives signs of life.
-    phase: what they do meanwhile, for the watchdog.
+    The ranks wait for each other after every piece, so that a rank with less work still sends heartbeats. phase: the
+    name of the work, for the watchdog.
     """
     if comm is None or comm.world == 1:
         return [[piece() for piece in pieces]]
@@ -47,14 +47,14 @@ def in_rounds(comm: Comm | None, phase: str, step: int, pieces: Sequence[Callabl
 
 
 def on_each(comm: Comm | None, work: Callable[[], V]) -> V:
-    """What `work` gives on this rank, which may be anything; the error of the first rank that has one, on all."""
+    """Return the result of `work` on this rank, of any type. If ranks fail, the first one's error is raised on all."""
     kept: list[V] = []
     on_all(comm, lambda: kept.append(work()))
     return kept[0]
 
 
 def on_first(comm: Comm | None, work: Callable[[], T]) -> T:
-    """What `work` gives on rank 0, on all ranks; its error too."""
+    """Run `work` on rank 0 and return its result on all ranks; raise its error on all."""
     if comm is None or comm.world == 1:
         return work()
     answer, own = _attempt(work) if comm.rank == 0 else ({}, None)

@@ -1,4 +1,4 @@
-"""Reading the tensors of a verified step, or the parts of them that a rank needs; every block is checked once more."""
+"""Read tensors of a verified step, or the parts that a rank needs; every block's checksum is checked again."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from mudd_core.checkpoint.verify import checked_range
 from mudd_core.checkpoint.write_plan import stored_name, width
 from mudd_core.dist import Comm
 
-_ROUND_BYTES = 1 << 30  # that a rank reads, about, before the ranks hear of each other
+_ROUND_BYTES = 1 << 30  # bytes that a rank reads, approximately, between two synchronizations
 
 
 def read_parts(folder: Path, manifest: Manifest, into: Sequence[StatePart], comm: Comm | None) -> None:
-    """Fill the parts with the step's numbers. When it returns, those that ranks of a node share are whole too.
+    """Fill the parts with the values of a step. Parts in memory that ranks of a node share are complete on return,
+    too.
 
-    ValueError where one does not fit, before anything is written.
+    Raise ValueError, before anything is written, if a part does not fit.
     """
     on_all(comm, lambda: _check(folder, manifest, into))
 
-    # Not by place among all parts: what else a rank holds differs.
+    # Not the index among all parts, because the ranks have different other parts.
     turns = {name: turn for turn, name in enumerate(sorted(part.name for part in into if part.shared))}
 
     own = [piece for part in into for piece in _own(part, turns.get(part.name, 0), comm)]
@@ -43,7 +44,7 @@ def read_parts(folder: Path, manifest: Manifest, into: Sequence[StatePart], comm
 
 
 def read_tensors(folder: Path, manifest: Manifest, wanted: Callable[[str], bool]) -> dict[str, Array]:
-    """Whole tensors, joined from their slices."""
+    """Return whole tensors, joined from their slices."""
     tensors: dict[str, Array] = {}
     for name, about in manifest.tensors.items():
         if not wanted(name):
@@ -57,7 +58,7 @@ def read_tensors(folder: Path, manifest: Manifest, wanted: Callable[[str], bool]
 
 
 def _own(part: StatePart, turn: int, comm: Comm | None) -> list[StatePart]:
-    """What this rank reads of a part: all, or of memory that the ranks of a node share, some of its rows."""
+    """Return what this rank reads of a part: all of it, or some rows if the ranks of a node share its memory."""
     if comm is None or not part.shared or comm.node_size == 1:
         return [part]
     rows = part.array.size // part.row
@@ -74,7 +75,7 @@ def _fill_all(folder: Path, manifest: Manifest, parts: list[StatePart]) -> None:
 
 
 def fill_range(folder: Path, name: str, about: Tensor, flat: Array, start: int) -> None:
-    """Fill a flat array with the elements of a tensor from `start` on; OSError or FormatError where that fails."""
+    """Fill a flat array with the elements of a tensor from `start`; raise OSError or FormatError on failure."""
     size, stop = width(about.dtype), start + flat.size
     for piece, (begin, end) in zip(about.slices, about.ranges(), strict=True):
         first, last = max(begin, start), min(end, stop)

@@ -1,4 +1,4 @@
-"""Writing checkpoints: rank 0 makes the folder and commits it, every rank writes and syncs its own files in between."""
+"""Write checkpoints: rank 0 creates and commits the folder, and every rank writes and syncs its files in between."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from mudd_core.checkpoint.verify import verify_sealed, verify_step
 from mudd_core.checkpoint.write_plan import HeldPart, WritePlan, plan_writes, stored_name
 from mudd_core.dist import Comm
 
-# Bytes that names, headers and the manifest may take for each part, and for the whole.
+# Bytes reserved for names, headers and the manifest: for each part, and in total.
 _NEED_PER_PART = 1024
 _NEED_FIXED = 1 << 20
 
-# Of a file: bytes, CRC, then (begin, end, block CRCs) of each member; lists where the ranks are several.
+# The record of a file: bytes, CRC, then (begin, end, block CRCs) of each tensor; lists if there are several ranks.
 _Written = tuple[int, int, list[tuple[int, int, list[int]]]]
 
 
@@ -40,14 +40,15 @@ def save(
     comm: Comm | None = None,
     mesh: Sequence[tuple[str, int]] = (),
 ) -> Path:
-    """Writes `step-<step>` and returns its folder; when this returns, it survives a power cut.
+    """Write `step-<step>` and return its folder, which survives a power failure from then on.
 
-    parts: weights by name and optimizer planes as `plane/name`; written from their own memory, so nothing
-    may change them meanwhile. A step of this run that is there already is left as it is if it verifies and holds the
-    same bytes, as those of a repeated run do; else it is replaced, once the new one has been read back.
-    comm: all ranks of the run call this, each with what it holds; mesh: the sizes of the axes that cut it.
-    Raises SaveError where the disk of a rank is full or refuses (no trace is left, older steps are untouched),
-    ValueError for parts or a state that cannot be stored; the same error on all ranks.
+    parts: weights by name and optimizer planes as `plane/name`. They are written from their own memory, so do not
+    change them during the save. An existing step of this run is kept if it verifies and has the same bytes, as after a
+    repeated run; else it is replaced after the new one has been read back.
+
+    comm: all ranks of the run call this with their own parts. mesh: the sizes of the axes that shard the state. Raise
+    SaveError if the disk of a rank is full or rejects a write (nothing remains, older steps are untouched), and
+    ValueError for parts or a state that cannot be stored; all ranks raise the same error.
     """
     held = list(parts)
     job = _Job(Path(checkpoints_dir), step, plan_writes(held, shard_bytes, comm))
@@ -55,7 +56,7 @@ def save(
     own = job.plan.files[comm.rank if comm else 0]
     writer: list[_core.AtomicFolder] = []  # of rank 0
     try:
-        there, job.others = on_first(comm, job.prepare)  # all ranks say the same of a save that fails
+        there, job.others = on_first(comm, job.prepare)  # all ranks raise the same error
         if there and _already_saved(job, own, arrays, (run_id, config_hash, state), comm):
             return job.final
         try:
@@ -86,12 +87,12 @@ def save(
 
 
 def space_for(state_bytes: int, parts: int = 0) -> int:
-    """Return the free bytes that a save of a state requires, beside the older steps."""
+    """Return the free bytes that a save of a state requires in addition to the older steps."""
     return state_bytes + _NEED_PER_PART * parts + _NEED_FIXED
 
 
 class _Job:
-    """What rank 0 does with the folders of one save."""
+    """The work of rank 0 on the folders of one save."""
 
     def __init__(self, directory: Path, step: int, plan: WritePlan) -> None:
         self.directory, self.plan = directory, plan
@@ -99,7 +100,7 @@ class _Job:
         self.others = False
 
     def prepare(self) -> tuple[bool, bool]:
-        """Return whether the step is there already, and whether there are others."""
+        """Return whether the step exists already, and whether there are others."""
         _core.make_folders(str(self.directory))
         _core.restore_set_aside(str(self.directory))
         steps, strange = scan(self.directory)
@@ -110,11 +111,11 @@ class _Job:
 
     @property
     def older(self) -> str:
-        """The end of a message about a save that failed: what is true of the steps that are there."""
+        """The end of a message about a failed save, which describes the existing steps."""
         return "; older steps are intact" if self.others else ""
 
     def begin(self, writer: list[_core.AtomicFolder]) -> str:
-        """Make the temporary folder; its path."""
+        """Create the temporary folder and return its path."""
         parts = self.plan.parts
         need = space_for(sum(part.bytes for part in parts), len(parts))
         have = _core.free_space(str(self.directory))
@@ -128,7 +129,7 @@ class _Job:
 
 
 class _Arrays:
-    """The memory of the parts of this rank."""
+    """The memory of this rank's parts."""
 
     def __init__(self, parts: Sequence[StatePart]) -> None:
         self._parts: dict[str, list[StatePart]] = {}
@@ -136,12 +137,12 @@ class _Arrays:
             self._parts.setdefault(part.name, []).append(part)
 
     def of(self, held: HeldPart) -> Array:
-        """Rows that this rank has, in the shape that they are stored with."""
+        """Return rows that this rank has, in the shape in which they are stored."""
         array = self._part(held).cut(held.begin, held.end).array
         return np.require(array, requirements="C").reshape(_shape(held))
 
     def to_write(self, held: HeldPart) -> Array | Callable[[], Array]:
-        """As `of`; of a part that is made later a function that gives it."""
+        """Return the rows as `of` does, or a function that returns them if the part is computed later."""
         return partial(self.of, held) if isinstance(self._part(held), LaterPart) else self.of(held)
 
     def _part(self, held: HeldPart) -> StatePart:
@@ -153,7 +154,7 @@ class _Arrays:
 def _write(
     folder: str, file: str, members: list[HeldPart], arrays: _Arrays, metadata: list[tuple[str, str]]
 ) -> _Written:
-    """A file of this rank, synced."""
+    """Write and sync one file of this rank."""
     tensors = [(_stored(part), part.dtype, _shape(part), arrays.to_write(part)) for part in members]
     record = _core.write_shard(folder, file, tensors, metadata)
     return record.bytes, record.crc, record.slices
@@ -170,7 +171,7 @@ def _stored(part: HeldPart) -> str:
 def _described(
     plan: WritePlan, written: list[list[_Written]]
 ) -> tuple[dict[str, manifests.ShardFile], dict[str, manifests.Tensor]]:
-    """What the manifest says of the files and tensors that all ranks have written."""
+    """Return the manifest's entries for the files and tensors that all ranks have written."""
     files: dict[str, manifests.ShardFile] = {}
     slices: dict[str, list[manifests.Slice]] = {}
     kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
@@ -210,7 +211,7 @@ def _already_saved(
     identity: tuple[str, str, Mapping[str, Json]],
     comm: Comm | None,
 ) -> bool:
-    """Whether the step that is there holds this config and state, and these very bytes in these very parts.
+    """Return whether the existing step has this config and state, and the same bytes in the same parts.
 
     identity: run, config hash and state of the run.
     """
@@ -244,7 +245,7 @@ def _already_saved(
 
 
 def _untimed(state: Mapping[str, Json]) -> JsonObject:
-    """A state without its wall time, which a repeated run does not have again."""
+    """Return a state without its wall time, which differs in a repeated run."""
     return {
         name: value
         for name, value in json.loads(json.dumps(dict(state), default=str)).items()

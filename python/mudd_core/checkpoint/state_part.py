@@ -1,4 +1,4 @@
-"""A part of a tensor of the state: what a rank holds of it, in a run of one process all of it."""
+"""A part of a tensor of the state: the elements that a rank has, or all of them in a run of one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mudd_core.checkpoint import dtypes
 
 
 def is_weight(name: str) -> bool:
-    """True for the name of a weight; a tensor of the optimizer's state is named `plane/name`."""
+    """Return whether a name is a weight; a tensor of the optimizer's state is named `plane/name`."""
     return "/" not in name
 
 
@@ -21,8 +21,8 @@ def is_weight(name: str) -> bool:
 class StatePart:
     """Elements [begin, begin + array.size) of the row-major tensor `name` of shape global_shape.
 
-    Parts of tensors of two and more axes are whole rows (all axes but the last count as rows), of vectors any numbers.
-    shared: all ranks of a node have this very memory, so one of them has to read a number of it.
+    A part of a tensor with two or more axes is whole rows (all axes but the last are merged into rows); a part of a
+    vector is any range. shared: all ranks of a node share this memory, so only one of them has to read each element.
     """
 
     name: str
@@ -47,33 +47,33 @@ class StatePart:
 
     @property
     def dtype(self) -> str:
-        """The name that safetensors has for the dtype."""
+        """The safetensors name of the dtype."""
         name = dtypes.name_of(self.array.dtype)
         assert name is not None
         return name
 
     @property
     def elements(self) -> int:
-        """Of the whole tensor."""
+        """The number of elements in the whole tensor."""
         return math.prod(self.global_shape)
 
     @property
     def end(self) -> int:
-        """The element behind the last one."""
+        """The index after the last element."""
         return self.begin + self.array.size
 
     @property
     def row(self) -> int:
-        """Elements of a row, 1 of a vector."""
+        """The elements of a row, 1 for a vector."""
         return row_of(self.global_shape)
 
     @property
     def whole(self) -> bool:
-        """Whether this is all of the tensor."""
+        """Whether this is the whole tensor."""
         return self.array.size == self.elements
 
     def cut(self, begin: int, end: int) -> StatePart:
-        """Elements [begin, end) of the tensor, which this part has: the same memory if it is contiguous."""
+        """Return elements [begin, end) of the tensor, which must be in this part: a view if it is contiguous."""
         if (begin, end) == (self.begin, self.end):
             return self
         inner = self.array.reshape(-1)[begin - self.begin : end - self.begin]
@@ -83,39 +83,39 @@ class StatePart:
 
 @dataclass(frozen=True)
 class LaterPart(StatePart):
-    """A whole tensor whose numbers `make` gives, elements [begin, end) at a time: `array` has type and shape alone."""
+    """A whole tensor whose elements [begin, end) `make` returns on demand; `array` only has the type and shape."""
 
     make: Callable[[int, int], Array] = field(kw_only=True)
 
     def cut(self, begin: int, end: int) -> StatePart:
-        """Elements [begin, end) of the tensor, made now."""
+        """Compute elements [begin, end) of the tensor."""
         made = self.make(begin, end).reshape(part_shape(self.global_shape, end - begin))
         return StatePart(self.name, self.global_shape, begin, made)
 
 
-# Of a part: name, dtype, shape of the whole tensor, begin and end; JSON gives another rank's as lists.
+# The description of a part: name, dtype, shape of the tensor, begin and end; from another rank it has JSON lists.
 Described = tuple[str, str, list[int], int, int]
 
 
 def described(part: StatePart) -> Described:
-    """What the other ranks learn of a part."""
+    """Return the description of a part for the other ranks."""
     return part.name, part.dtype, list(part.global_shape), part.begin, part.end
 
 
 def row_of(shape: tuple[int, ...]) -> int:
-    """Elements of a row of a tensor, 1 of a vector."""
+    """Return the elements of a row of a tensor, 1 for a vector."""
     return max(1, shape[-1]) if len(shape) > 1 else 1
 
 
 def part_shape(shape: tuple[int, ...], elements: int) -> tuple[int, ...]:
-    """The shape that a part of so many elements is stored with: all of the tensor's, or [rows, last axis], or [n]."""
+    """Return the stored shape of a part of `elements` elements: the tensor's own, or [rows, last axis], or [n]."""
     if elements == math.prod(shape):
         return shape
     return (elements // row_of(shape), shape[-1]) if len(shape) > 1 else (elements,)
 
 
 def whole_tensors(parts: Iterable[StatePart]) -> dict[str, Array]:
-    """The tensors of a state by name. ValueError where this rank has a part of one only."""
+    """Return the tensors of a state by name; raise ValueError if this rank has only a part of one."""
     tensors = {}
     for part in parts:
         if not part.whole:

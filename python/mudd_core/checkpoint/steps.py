@@ -1,4 +1,4 @@
-"""Names of the folders in a checkpoints directory: `step-<n>`, written and read here alone."""
+"""Names of the folders in a checkpoints directory: `step-<n>`, written and parsed only here."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mudd_core.base.errors import UserError
 
 MANIFEST = "manifest.json"
 SET_ASIDE = (
-    ".old"  # a step whose replacement was not renamed yet, on file systems that cannot exchange two folders
+    ".old"  # a step whose replacement is not renamed yet, on file systems that cannot exchange two folders
 )
 _STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")
 _NO_FOLDER = (errno.ENOTDIR, errno.ELOOP, errno.EACCES)
 
 
 def step_name(step: int) -> str:
-    """Return the name of the folder of a step; ValueError for a negative one."""
+    """Return the name of the folder of a step; raise ValueError for a negative one."""
     if step < 0:
         raise ValueError(f"[checkpoint] step: expected 0 or more, got {step}")
     return f"step-{step}"
@@ -32,12 +32,12 @@ def step_of(name: str) -> int | None:
 
 
 def step_folder(directory: Path | str, step: int) -> Path:
-    """Where the checkpoint of a step is once it is committed."""
+    """Return the folder of a step's checkpoint once it is committed."""
     return Path(directory) / step_name(step)
 
 
 def find_step(directory: Path | str, step: int) -> Path:
-    """The folder of a step: the committed one, or the one that a replacement which was broken off set aside."""
+    """Return the folder of a step: the committed one, or the old one that an interrupted replacement set aside."""
     folder = step_folder(directory, step)
     aside = folder.with_name(folder.name + SET_ASIDE)
     return aside if not folder.exists() and aside.is_dir() else folder
@@ -57,7 +57,7 @@ def _entries(directory: Path | str) -> list[tuple[str, bool]]:
 
 
 def scan(directory: Path | str) -> tuple[list[int], dict[int, str]]:
-    """(steps that have a folder, ascending; what has the name of a step and is no folder: "a link" or "a file")."""
+    """Return (steps that have a folder, ascending; other things with the name of a step: "a link" or "a file")."""
     steps, strange = set(), {}
     for name, is_folder in _entries(directory):
         step = step_of(name.removesuffix(SET_ASIDE) if is_folder else name)
@@ -71,15 +71,15 @@ def scan(directory: Path | str) -> tuple[list[int], dict[int, str]]:
 
 
 def list_steps(directory: Path | str) -> list[int]:
-    """The steps that have a folder, ascending; whether they verify is not asked. Empty where nothing is."""
+    """Return the steps that have a folder, ascending, without verifying them; an empty list if there are none."""
     return scan(directory)[0]
 
 
 def recover(directory: Path | str) -> list[str]:
-    """Clean up behind killed writers: finish replacements, remove temporary folders; returns the names of these.
+    """Clean up after killed writers: finish replacements and remove temporary folders; return the names of these.
 
-    Call it once at the start of a run, under the lock of its work directory. A folder that a living writer still has
-    locked stays.
+    Call it once at the start of a run, under the lock of its work directory. A folder that a running writer has locked
+    stays.
     """
     try:
         _core.restore_set_aside(str(directory))
@@ -89,5 +89,5 @@ def recover(directory: Path | str) -> list[str]:
 
 
 def new_id() -> str:
-    """An id for a temporary folder: it only has to differ from the ones beside it."""
+    """Return a random id for a temporary folder."""
     return secrets.token_hex(4)

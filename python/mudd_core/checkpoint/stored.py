@@ -1,4 +1,4 @@
-"""A tensor that stays in its file until its numbers are asked for, so that a model is read one tensor at a time."""
+"""A tensor that stays in its file until its elements are requested, so that a model is read one tensor at a time."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from mudd_core.checkpoint.state_part import LaterPart, StatePart
 
 @dataclass(frozen=True)
 class Place:
-    """Where a file has a whole tensor: from byte `begin` on."""
+    """The location of a whole tensor in a file, starting at byte `begin`."""
 
     file: Path
     begin: int
 
 
 class StoredTensor:
-    """Shape and dtype of a tensor in a file; np.asarray() reads it, each time anew, and tensor[i] a part of it.
+    """The shape and dtype of a tensor in a file. np.asarray() reads it each time, and tensor[i] reads a part of it.
 
-    read: gives elements [begin, end) of the row-major tensor. place: None where it is in several pieces, or made.
+    read: returns elements [begin, end) of the row-major tensor. place: None if it is in several pieces, or computed.
     """
 
     def __init__(
@@ -46,26 +46,26 @@ class StoredTensor:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     def elements(self, begin: int, end: int) -> Array:
-        """Elements [begin, end) of the row-major tensor, in memory of their own."""
+        """Return elements [begin, end) of the row-major tensor in new memory."""
         return self._read(begin, end)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
-        """All numbers, in memory of their own."""
+        """Return all elements in new memory."""
         found = self._read(0, self.size).reshape(self.shape)
         return found if dtype is None else found.astype(dtype, copy=False)
 
     def __getitem__(self, index: int) -> Array:
-        """Part `index` of the first axis."""
+        """Return the part at `index` of the first axis."""
         size = self.size // self.shape[0]
         return self._read(index * size, (index + 1) * size).reshape(self.shape[1:])
 
 
 def made_tensor(shape: tuple[int, ...], dtype: npt.DTypeLike, make: Callable[[], Array]) -> StoredTensor:
-    """A tensor that `make` gives whole each time that numbers of it are asked for."""
+    """Return a tensor that `make` computes as a whole each time that elements of it are requested."""
     return StoredTensor(shape, dtype, lambda begin, end: make().reshape(-1)[begin:end])
 
 
@@ -73,12 +73,12 @@ AnyTensor: TypeAlias = "Array | StoredTensor"
 
 
 def float32_of(tensor: AnyTensor) -> Float32:
-    """All numbers of a tensor as float32; exact for BF16 and F16."""
+    """Return all elements of a tensor as float32; exact for BF16 and F16."""
     return dtypes.as_float32(np.asarray(tensor))
 
 
 def whole_parts(tensors: Mapping[str, AnyTensor]) -> list[StatePart]:
-    """Every tensor as its one part; one of a file stays there until it is written or hashed."""
+    """Return every tensor as one part; a tensor in a file stays there until it is written or hashed."""
     return [_whole(name, tensor) for name, tensor in tensors.items()]
 
 
@@ -90,7 +90,7 @@ def _whole(name: str, tensor: AnyTensor) -> StatePart:
 
 
 def stored_tensors(folder: Path, manifest: Manifest) -> dict[str, StoredTensor]:
-    """The tensors of a verified step; every block is checked once more when it is read."""
+    """Return the tensors of a verified step; every block's checksum is checked again on reading."""
     kinds = {name: dtypes.numpy_dtype(about.dtype) for name, about in manifest.tensors.items()}
     return {name: _stored(folder, manifest, name, kind) for name, kind in kinds.items() if kind is not None}
 

@@ -1,4 +1,4 @@
-"""Verify the bytes of a step against its manifest, and delete steps that a verified one makes superfluous."""
+"""Verify the bytes of a step against its manifest, and delete the steps that a verified one makes superfluous."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from mudd_core.dist import Comm
 
 
 def verify_step(folder: Path | str, *, run_id: str | None = None, comm: Comm | None = None) -> Manifest:
-    """Reads every byte of a step's folder and compares it with the manifest; returns the manifest.
+    """Compare every byte of a step's folder with its manifest, and return the manifest.
 
-    comm: all ranks call this; each reads its share of the files. FormatError (on all of them) names file, tensor and
-    reason; also for a folder whose manifest is of another step, and of another run where `run_id` is given.
+    comm: all ranks call this; each reads some of the files. Raise FormatError on all ranks with file, tensor and
+    reason, also if the manifest is of another step, or of another run than `run_id`.
     """
     folder = Path(folder)
     manifest = _shared_manifest(folder, comm)
@@ -53,7 +53,7 @@ def verify_sealed(folder: Path | str) -> None:
 
 
 def _shared_manifest(folder: Path, comm: Comm | None) -> Manifest:
-    """The manifest, which rank 0 reads for all."""
+    """Return the manifest, which rank 0 reads for all."""
     path = folder / MANIFEST
 
     def read() -> str:
@@ -67,11 +67,11 @@ def _shared_manifest(folder: Path, comm: Comm | None) -> Manifest:
     return decode(on_first(comm, read).encode(), str(path))
 
 
-_Member = tuple[str, str, Slice]  # stored name, dtype, where
+_Member = tuple[str, str, Slice]  # stored name, dtype, place
 
 
 def _members(manifest: Manifest) -> dict[str, list[_Member]]:
-    """What the manifest says of each file."""
+    """Return the manifest's entries for the tensors of each file."""
     members: dict[str, list[_Member]] = {name: [] for name in manifest.files}
     for name, tensor in manifest.tensors.items():
         for part, (begin, end) in zip(tensor.slices, tensor.ranges(), strict=True):
@@ -91,12 +91,12 @@ def _verify_file(folder: Path, manifest: Manifest, name: str, members: list[_Mem
 
 
 def checked_range(stored: str, part: Slice) -> tuple[str, int, int, list[int]]:
-    """A slice as the core reads it: its name in messages, its bytes in the file, their checksums."""
+    """Return a slice as C++ reads it: its name in messages, its bytes in the file, their checksums."""
     return f"tensor {stored!r}", part.begin, part.end, list(part.crcs)
 
 
 def _compare_header(path: str, members: list[_Member], manifest: Manifest) -> None:
-    """Compare the shard's own header with the manifest: a mismatch that checksums cannot find."""
+    """Compare the shard's own header with the manifest, to find a mismatch that checksums cannot show."""
     shard = _core.SafetensorsFile(path)
     found = {tensor: (dtype, shape, begin, end) for tensor, dtype, shape, begin, end in shard.tensors()}
     wanted = {stored: (dtype, part.shape, part.begin, part.end) for stored, dtype, part in members}
@@ -125,11 +125,11 @@ def keep_last(
 
     The newest `keep` (0: all), `spare`, multiples of `every` and the steps in `always` stay.
 
-    best_first: steps in the order of their validation losses; the first of them that is there stays too.
-    saved_step is read back and verified first. If it does not verify, FormatError, and
-    nothing is deleted; so at least one verified step always remains. Steps after it (damaged ones that a resume
-    passed over), of another run or without a manifest that can be read are neither counted nor touched. comm: all ranks
-    call this; each reads back its share of the files, rank 0 deletes.
+    best_first: steps in the order of their validation losses; the first of them that exists stays too. saved_step is
+    read back and verified first. If it does not verify, raise FormatError and delete nothing; so at least one verified
+    step always remains. Later steps (damaged ones that a resume passed over), steps of another run and steps without a
+    readable manifest are neither counted nor deleted. comm: all ranks call this; each reads back some of the files, and
+    rank 0 deletes.
     """
     if keep < 0:
         raise ValueError(f"[checkpoint] keep: expected 0 or more, got {keep}")
@@ -169,7 +169,7 @@ def _remove(directory: Path | str, steps: list[int]) -> None:
 
 
 def _run_of(folder: Path) -> str | None:
-    """The run a step says it is of; None where its manifest cannot be read."""
+    """Return the run id in a step's manifest; None if it cannot be read."""
     try:
         return read_manifest(folder).run_id
     except (FormatError, UserError, OSError):

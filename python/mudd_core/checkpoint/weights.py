@@ -1,4 +1,4 @@
-"""Weights alone, from any safetensors file: ours or another tool's."""
+"""Load weights alone from any safetensors file, of mudd_core or of another tool."""
 
 from __future__ import annotations
 
@@ -30,18 +30,21 @@ _REFUSED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 
 
 def load_weights(path: Path | str, *, keep_bf16: bool = False) -> dict[str, Array]:
-    """The weights in a safetensors file, a folder of such files, or a `step-<n>` folder of ours.
+    """Return the weights in a safetensors file, a folder of such files, or a `step-<n>` folder of mudd_core.
 
-    A step of ours is verified. Other files carry no checksums and no optimizer state: a warning says so. BF16
-    becomes float32, exactly, unless keep_bf16 leaves it as it is (dtypes.BF16). UserError for a missing path and for
-    pickled formats, which are never opened; FormatError for a malformed file.
+    A step is verified. Other files have no checksums and no optimizer state, and a warning says so. BF16 is converted
+    to float32 exactly, unless keep_bf16 returns it unchanged (dtypes.BF16). Raise UserError for a missing path and for
+    pickled formats, which are never opened, and FormatError for a malformed file.
     """
     found = {name: np.asarray(tensor) for name, tensor in stored_weights(path).items()}
     return found if keep_bf16 else {name: widened(array) for name, array in found.items()}
 
 
 def stored_weights(path: Path | str, *, warns: bool = True) -> dict[str, StoredTensor]:
-    """As load_weights, as they are stored, to be read one at a time. warns: that other files have weights only."""
+    """Return the weights of load_weights in their stored form, to be read one at a time.
+
+    warns: warn that files of other tools contain only weights.
+    """
     path = local(path, "[weights] path")
     files = weight_files(path)
     if not files:
@@ -60,7 +63,9 @@ def stored_weights(path: Path | str, *, warns: bool = True) -> dict[str, StoredT
 
 
 def stored_in(files: Sequence[Path]) -> dict[str, StoredTensor]:
-    """The tensors of safetensors files as they are stored; FormatError where two files have one."""
+    """Return the tensors of safetensors files in their stored form; raise FormatError if two files have the same
+    one.
+    """
     found: dict[str, StoredTensor] = {}
     for file in files:
         for name, tensor in _tensors_of(file).items():
@@ -71,9 +76,9 @@ def stored_in(files: Sequence[Path]) -> dict[str, StoredTensor]:
 
 
 def weight_files(path: Path) -> list[Path]:
-    """Return the safetensors files that load_weights reads; none for a `step-<n>` folder of ours.
+    """Return the safetensors files that load_weights reads; an empty list for a `step-<n>` folder of mudd_core.
 
-    UserError for a missing path, a pickled format and a folder without such files.
+    Raise UserError for a missing path, a pickled format and a folder without such files.
     """
     if not path.exists():
         raise UserError(f"{path} does not exist")
@@ -91,7 +96,9 @@ def weight_files(path: Path) -> list[Path]:
 
 
 def _instead(folder: Path) -> str:
-    """What a folder without safetensors has instead, and the way out; empty where it is nothing known."""
+    """Return a hint about the other weights in a folder without safetensors; empty if there are none of a known
+    format.
+    """
     if any(is_sharded(file.name) for file in (*folder.glob("*"), *folder.glob("*/*"))):
         return f"; {SHARDED}"
     pickled = next((file.name for file in sorted(folder.glob("*")) if file.suffix in _REFUSED), "")
@@ -99,14 +106,16 @@ def _instead(folder: Path) -> str:
 
 
 def is_sharded(name: str) -> bool:
-    """Whether a file is one of a checkpoint of torch.distributed, as torch_xla's CheckpointManager writes it."""
+    """Return whether a file belongs to a checkpoint of torch.distributed, as torch_xla's CheckpointManager writes
+    it.
+    """
     return name == ".metadata" or name.endswith(".distcp")
 
 
 def _files_of(folder: Path) -> list[Path]:
-    """Return the files of a folder that have its model, as transformers chooses them.
+    """Return the files of a folder that contain its model, chosen as transformers does.
 
-    These are model.safetensors, else the files of the index, else all others that do not belong to something else.
+    These are model.safetensors, else the files of the index, else all other safetensors files of the model.
     """
     if (single := folder / _SINGLE).is_file():
         return [single]
@@ -122,7 +131,7 @@ def _is_of_another(name: str) -> bool:
 
 
 def is_consolidated(name: str) -> bool:
-    """Whether a file has its tensors under the names of Mistral's own program, as Mistral names such files."""
+    """Return whether a file has a name like Mistral's own files, which use the tensor names of Mistral's program."""
     return name.startswith("consolidated") and name.endswith(".safetensors")
 
 
@@ -154,5 +163,5 @@ def _read(
 
 
 def widened(array: Array) -> Array:
-    """BF16 as float32, other types as they are."""
+    """Return BF16 as float32, other types unchanged."""
     return dtypes.as_float32(array) if array.dtype == dtypes.BF16 else array

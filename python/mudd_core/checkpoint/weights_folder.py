@@ -1,4 +1,4 @@
-"""Folders of config.json, safetensors and other files, which appear whole or not at all, and their index.
+"""Folders of config.json, safetensors and other files, which appear complete or not at all, and their index.
 
 model.safetensors.index.json lists the file of each tensor, as Hugging Face writes it.
 """
@@ -27,7 +27,7 @@ from mudd_core.checkpoint.write_plan import width
 
 @dataclass(frozen=True)
 class Later:
-    """A tensor to write: its type as safetensors names it, its shape, and what makes its numbers at that time."""
+    """A tensor to write: its safetensors type, its shape, and a function that computes its elements at that time."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -35,16 +35,16 @@ class Later:
 
     @classmethod
     def of(cls, array: Array) -> Later:
-        """An array that is there."""
+        """Return an existing array as a tensor to write."""
         return cls(dtypes.name_of(array.dtype) or "", array.shape, lambda: array)
 
     @classmethod
     def stored(cls, tensor: StoredTensor) -> Later:
-        """A tensor of a file."""
+        """Return a tensor of a file as a tensor to write."""
         return cls(dtypes.name_of(tensor.dtype) or "", tensor.shape, lambda: np.asarray(tensor))
 
     def after(self, call: Callable[[], None]) -> Later:
-        """The same tensor, with a call before its numbers are made."""
+        """Return the same tensor, with a call before its elements are computed."""
 
         def make() -> Array:
             call()
@@ -54,11 +54,11 @@ class Later:
 
     @property
     def bytes(self) -> int:
-        """Of all numbers."""
+        """The bytes of all elements."""
         return math.prod(self.shape) * width(self.dtype)
 
     def contiguous(self) -> Array:
-        """The numbers as they are written."""
+        """Compute the elements as a contiguous array."""
         return np.ascontiguousarray(self.make())
 
 
@@ -74,9 +74,9 @@ def write_folder(
 ) -> None:
     """Write config.json, other files, and model.safetensors or files of at most shard_bytes with their index.
 
-    weights: made and written one at a time. files: content by name, which may have a folder. place: of messages.
-    names: of the settings, and of the weights without their ending. The folder appears whole or not at all, in the
-    place of one that is there already: SaveError where the disk is full or refuses.
+    weights: computed and written one at a time. files: content by name, which may include a folder. place: for
+    messages. names: of the settings file, and of the weights without their suffix. The folder appears complete or not
+    at all, and replaces an existing one. Raise SaveError if the disk is full or rejects a write.
     """
     later = {name: one if isinstance(one, Later) else Later.of(one) for name, one in weights.items()}
     settings_file, stem = names
@@ -103,7 +103,7 @@ def write_folder(
             else:
                 writer.commit(settings_file, text)
         finally:
-            del writer  # what is not committed goes now, not when the traceback does
+            del writer  # delete uncommitted files now, not when the traceback is freed
     except OSError as error:
         raise SaveError(f"{place} {folder} could not be written: {write_reason(error)}") from error
 
@@ -112,7 +112,7 @@ _Member: TypeAlias = "tuple[str, str, tuple[int, ...], Callable[[], Array]]"
 
 
 def _shards(weights: Mapping[str, Later], shard_bytes: int, stem: str) -> dict[str, list[_Member]]:
-    """File name to its (name, dtype, shape, function that gives the array), in the order given."""
+    """Return (name, dtype, shape, function that returns the array) of the tensors in each file, in the given order."""
     files: list[list[_Member]] = [[]]
     size = 0
     for name, tensor in weights.items():
@@ -130,14 +130,14 @@ INDEX_NAME = "model.safetensors.index.json"
 
 
 def index_text(files: Mapping[str, str], total_bytes: int) -> str:
-    """Return the text of an index. files: name of the file by tensor. total_bytes: of all tensors."""
+    """Return the content of an index. files: name of the file by tensor. total_bytes: of all tensors."""
     return json.dumps({"metadata": {"total_size": total_bytes}, "weight_map": dict(files)}, indent=2) + "\n"
 
 
 def indexed_files(folder: Path) -> list[Path] | None:
-    """Return the files that the index of a folder names, sorted; None where the folder has no index.
+    """Return the files that the index of a folder names, sorted; None if the folder has no index.
 
-    FormatError for an index that is damaged, UserError for one that names files elsewhere or missing files.
+    Raise FormatError for a damaged index, and UserError for one that names files elsewhere or missing files.
     """
     index = folder / INDEX_NAME
     places = _places(index)
@@ -152,7 +152,7 @@ def indexed_files(folder: Path) -> list[Path] | None:
 
 
 def require_indexed(folder: Path, found: Collection[str]) -> None:
-    """FormatError for a tensor of a folder's index that no file of it has. found: the names in the files."""
+    """Raise FormatError for a tensor of a folder's index that none of its files has. found: the names in the files."""
     index = folder / INDEX_NAME
     places = _places(index) or {}
     if absent := sorted(set(places) - set(found)):
@@ -166,12 +166,12 @@ def require_indexed(folder: Path, found: Collection[str]) -> None:
 
 
 def _places(index: Path) -> dict[str, str] | None:
-    """Name of the file by tensor; None where there is no index."""
+    """Return the name of the file by tensor; None if there is no index."""
     if not index.is_file():
         return None
     try:
         places = json.loads(read_text(index))["weight_map"]
-        _ = sorted(set(places.values()))  # strings alone
+        _ = sorted(set(places.values()))  # only strings can be sorted
         return dict(places)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FormatError(str(index), 0, f"not an index of safetensors files ({error})") from error

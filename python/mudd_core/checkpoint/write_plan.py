@@ -1,4 +1,4 @@
-"""Which rank writes which rows of a state to which file: worked out alike on every rank, from what all of them hold."""
+"""Plan which rank writes which rows of a state to which file. Every rank computes the same plan from all parts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mudd_core.checkpoint.ranks import on_all
 from mudd_core.checkpoint.state_part import Described, StatePart, described, row_of
 from mudd_core.dist import Comm
 
-BALANCE = 1.3  # the most that a rank writes, over its share
-SMALLEST_CUT = 1 << 20  # a tensor is not cut below this for the sake of balance
+BALANCE = 1.3  # maximum bytes of a rank, relative to the average
+SMALLEST_CUT = 1 << 20  # a tensor is not split below this size to balance the ranks
 _NAME_OF_PART = re.compile(r".*@[0-9]+")
 
 
 @dataclass(frozen=True)
 class HeldPart:
-    """A part that some ranks hold: elements [begin, end) of a tensor."""
+    """A part that some ranks have: elements [begin, end) of a tensor."""
 
     name: str
     dtype: str
@@ -30,11 +30,11 @@ class HeldPart:
 
     @property
     def bytes(self) -> int:
-        """Of the part."""
+        """The bytes of the part."""
         return (self.end - self.begin) * width(self.dtype)
 
     def halves(self) -> list[HeldPart]:
-        """The part in two at a row."""
+        """Return the part split into two at a row."""
         row = row_of(self.shape)
         middle = self.begin + (self.end - self.begin) // row // 2 * row
         return [
@@ -46,37 +46,38 @@ class HeldPart:
 
 @dataclass(frozen=True)
 class WritePlan:
-    """files[rank]: name of each file that the rank writes, and what goes into it, in order."""
+    """The files of each rank: files[rank] maps a file's name to the parts that it contains, in order."""
 
     files: tuple[dict[str, list[HeldPart]], ...]
 
     @property
     def parts(self) -> list[HeldPart]:
-        """All that is written."""
+        """All parts that are written."""
         return [part for files in self.files for members in files.values() for part in members]
 
     def bytes_of(self, rank: int) -> int:
-        """What the rank writes."""
+        """Return the number of bytes that the rank writes."""
         return sum(part.bytes for members in self.files[rank].values() for part in members)
 
 
 def width(dtype: str) -> int:
-    """Bytes of a number of this safetensors dtype."""
+    """Return the bytes of an element of this safetensors dtype."""
     found = dtypes.numpy_dtype(dtype)
     assert found is not None
     return found.itemsize
 
 
 def stored_name(name: str, shape: tuple[int, ...], begin: int, end: int) -> str:
-    """A whole tensor's own name; `<name>@<first row>` of a part, so that no tool takes it for the whole."""
+    """Return a whole tensor's own name, or `<name>@<first row>` for a part, so that no tool reads it as the whole."""
     return name if end - begin == math.prod(shape) else f"{name}@{begin // row_of(shape)}"
 
 
 def plan_writes(parts: Sequence[StatePart], shard_bytes: int, comm: Comm | None = None) -> WritePlan:
-    """Parts that one rank holds are its own to write; what several hold is distributed by whole parts, evenly in bytes.
+    """Return the plan. A rank writes each part that only it has; parts of several ranks are distributed evenly in
+    bytes.
 
-    Where whole parts cannot keep a rank within BALANCE of its share, the largest of these are cut.
-    ValueError where the parts of all ranks leave holes, overlap or contradict each other.
+    If whole parts would exceed BALANCE on a rank, the largest parts are split. Raise ValueError if the parts of all
+    ranks leave holes, overlap or contradict each other.
     """
     parts_of_ranks = on_all(comm, lambda: [_facts(part) for part in parts])
     held = _held(parts_of_ranks)
@@ -93,7 +94,9 @@ def _facts(part: StatePart) -> Described:
 
 
 def _held(parts_of_ranks: list[list[Described]]) -> list[HeldPart]:
-    """The distinct parts of all ranks in the order in which they come; each tensor is covered without overlap."""
+    """Return the distinct parts of all ranks in the order in which they come; each tensor is covered without
+    overlap.
+    """
     found: dict[tuple[str, int, int], tuple[str, tuple[int, ...], list[int]]] = {}
     kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
     for rank, facts in enumerate(parts_of_ranks):
@@ -131,7 +134,7 @@ def _check_cover(held: list[HeldPart], kinds: dict[str, tuple[str, tuple[int, ..
 
 
 def _owners(held: list[HeldPart], world: int) -> list[list[HeldPart]]:
-    """What each rank writes."""
+    """Return the parts that each rank writes."""
     parts = held
     own = [0] * world
     for part in held:
@@ -161,7 +164,7 @@ def _cuttable(part: HeldPart) -> bool:
 
 
 def _files(members: list[list[HeldPart]], shard_bytes: int) -> tuple[dict[str, list[HeldPart]], ...]:
-    """One series of files a plane, numbered through over the ranks."""
+    """Return the files of each rank; each plane has one series of files, numbered over all ranks."""
     planes: dict[str, list[tuple[int, list[HeldPart]]]] = {}
     for rank, mine in enumerate(members):
         sizes: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""Formats of the files that data come in, one module each; config/data.py lists their names.
+"""File formats of data, one module each; config/data.py lists their names.
 
-`format_of` recognises a file, `documents` reads the texts of files, `rows` their ids.
+`format_of` recognises a file, `documents` reads the documents of files, `rows` their lists of ids.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from mudd_core.data.formats.format import FAIL, BadRecords, Format, Record, ids_
 __all__ = ["FORMATS", "Format", "Record", "documents", "format_of", "only", "rows"]
 
 FORMATS: dict[str, Format] = {name: import_module(f"{__name__}.{name}").FORMAT for name in NAMES}
-_TEXT = FORMATS["text"]  # of every file that has no other format
+_TEXT = FORMATS["text"]  # for every file that has no other format
 _HEAD = 1 << 16
 
 
 def format_of(path: Path, named: str = "auto") -> Format:
-    """The format of a file: the one that is named, else by its ending, then by its first bytes; text if none fits."""
+    """Return the format of a file: the named one, else by its suffix, else by its first bytes; text if none matches."""
     if named != "auto":
         return FORMATS[named]
     name = path.name.lower()
@@ -38,7 +38,7 @@ def format_of(path: Path, named: str = "auto") -> Format:
 
 
 def documents(path: Path, column: str = "text", named: str = "auto", bad: BadRecords = FAIL) -> Iterator[str]:
-    """Yield the texts of a file. UserError if it has no such column."""
+    """Yield the documents of a file; raise UserError if it has no such column."""
     one = format_of(path, named)
     wanted = "text" if one.holds == "text" else column
     bad.begin(str(path))
@@ -52,7 +52,7 @@ def documents(path: Path, column: str = "text", named: str = "auto", bad: BadRec
 
 
 def rows(path: Path, column: str = "input_ids", named: str = "auto") -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the lists of ids of a file. UserError if it has no such column."""
+    """Yield the lists of ids of a file; raise UserError if it has no such column."""
     one = format_of(path, named)
     if one.holds == "text":
         raise UserError(f"[data.path] expected a file of ids, got the text {path}; name another pipeline")
@@ -61,7 +61,7 @@ def rows(path: Path, column: str = "input_ids", named: str = "auto") -> Iterator
 
 
 def only(files: Sequence[Path], named: str = "auto") -> Format:
-    """The one format of all these files; UserError if there are several."""
+    """Return the common format of all these files; raise UserError if there are several."""
     found: dict[str, Path] = {}
     for path in files:
         found.setdefault(format_of(path, named).name, path)

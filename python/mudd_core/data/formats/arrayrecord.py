@@ -1,6 +1,6 @@
-"""ArrayRecord files through the package array_record, which verifies their hashes; records are tf.train.Examples.
+"""ArrayRecord files, read with the package array_record, which verifies their hashes; records are tf.train.Examples.
 
-Their container is Riegeli, whose chunks are counted here by their headers alone. A block of 64 KiB begins with a header
+Their container is Riegeli, whose chunks are counted here by their headers only. A block of 64 KiB starts with a header
 of 24 bytes, which may interrupt a chunk. A chunk is a header of 40 bytes (hash, size of the data, hash of the data,
 type and number of records, decoded size) and its data.
 """
@@ -25,19 +25,18 @@ from mudd_core.data.formats.bounded import BoundedFile, expansion_fault
 from mudd_core.data.formats.format import FAIL, BadRecords, ByNumber, Columns, Format, Record, Value
 from mudd_core.data.formats.tfrecord import example_of, feature_of
 
-# The first 64 bytes of every file: an empty chunk of type `s` between a block header and its own.
+# The first 64 bytes of every file: an empty chunk of type `s` between the block's header and the chunk's header.
 _SIGNATURE = bytes.fromhex("83af70d10d884a3f0000000000000000400000000000000091bac23c9287e1a9")
-_INDEX_MARK = varint(
-    0x71930E704FDAE05E
-)  # the last block says where the index is; the package takes its lack for 0 records
+# Marks the last block, which has the position of the index; the package reads a file without it as empty.
+_INDEX_MARK = varint(0x71930E704FDAE05E)
 
-_FOOT = 2  # chunks after those of the records: the index, and where it is
+_FOOT = 2  # chunks after the records: the index, and its position
 _AT_ONCE = 64  # records
 _PLACE = re.compile(r"at byte (\d+)")
 BLOCK_BYTES = 1 << 16
 _BLOCK_HEADER = 24
 _HEADER = struct.Struct("<5Q")
-_READ_BYTES = 4096  # at once: small chunks follow one another, and large ones cost one read each
+_READ_BYTES = 4096  # bytes in one read: small chunks are consecutive, and large ones need one read each
 
 _FIRST_CHUNK, _METADATA, _PADDING = b"smp"
 
@@ -45,7 +44,7 @@ _RECORDS = b"rt"
 
 
 class _Package(Protocol):
-    """The reader of the package."""
+    """The reader class of the package."""
 
     def num_records(self) -> int: ...
     def read(self, numbers: list[int]) -> list[bytes]: ...
@@ -53,9 +52,9 @@ class _Package(Protocol):
 
 
 def open_file(path: Path) -> _Package:
-    """The reader of the package. FormatError for a damaged file."""
+    """Return the package's reader; raise FormatError for a damaged file."""
     module = needed("array_record.python.array_record_module", f"[data] {path}", "to read ArrayRecord files")
-    with BoundedFile(path) as file:  # the package says little of what it cannot open
+    with BoundedFile(path) as file:  # the package explains little about files that it cannot open
         if file.size < BLOCK_BYTES or file.read(0, len(_SIGNATURE), "the head") != _SIGNATURE:
             raise file.fault(0, "expected an ArrayRecord file, got other bytes or a file that was cut")
         last = max(0, file.size - BLOCK_BYTES)
@@ -69,7 +68,7 @@ def open_file(path: Path) -> _Package:
 
 
 def counted(reader: _Package, path: Path) -> int:
-    """The number of records. FormatError unless the index and the chunks agree on it.
+    """Return the number of records; raise FormatError unless the index and the chunks agree on it.
 
     The package reads a file with a damaged index as one without records.
     """
@@ -84,7 +83,7 @@ def counted(reader: _Package, path: Path) -> int:
 
 
 def payloads(path: Path) -> Iterator[bytes]:
-    """The records of a file in order."""
+    """Yield the records of a file in order."""
     reader = open_file(path)
     try:
         count = counted(reader, path)
@@ -95,12 +94,12 @@ def payloads(path: Path) -> Iterator[bytes]:
             raise
         raise _damaged(path, error) from None
     finally:
-        with contextlib.suppress(RuntimeError):  # it repeats what reading said
+        with contextlib.suppress(RuntimeError):  # repeats the message of the failed read
             reader.close()
 
 
 def read_at(reader: _Package, path: Path, numbers: list[int]) -> list[bytes]:
-    """Records by their numbers, of an open file."""
+    """Return records of an open file by their indices."""
     try:
         return reader.read(numbers)
     except (RuntimeError, IndexError) as error:
@@ -133,7 +132,7 @@ def _places_of_array(path: Path) -> Int64:
 
 
 class _Array:
-    """Records of ArrayRecord."""
+    """An open ArrayRecord file, read by record index."""
 
     def __init__(self, path: Path, column: str) -> None:
         self._path, self._column, self._reader = path, column, open_file(path)
@@ -157,14 +156,14 @@ FORMAT = Format(
 
 @dataclass(frozen=True)
 class Chunk:
-    """A chunk of records. begin: its offset. count: the records that its header names."""
+    """A chunk of records. begin: its offset. count: the number of records in its header."""
 
     begin: int
     count: int
 
 
 def record_chunks(file: BoundedFile) -> Iterator[Chunk]:
-    """Walk through a file and yield its chunks of records. FormatError unless the chunks fill the file."""
+    """Yield the chunks of records in a file; raise FormatError unless the chunks fill the file."""
     begin, first, data = 0, 0, b""
     needed = _HEADER.size + _BLOCK_HEADER
     while begin < file.size:
@@ -186,13 +185,13 @@ def record_chunks(file: BoundedFile) -> Iterator[Chunk]:
 
 
 def _content(data: bytes, offset: int) -> bytes:
-    """The bytes at an offset without the header of a block."""
+    """Return the bytes at an offset without a block header."""
     at = -offset % BLOCK_BYTES
     return data[:at] + data[at + _BLOCK_HEADER :] if at < len(data) else data
 
 
 def _end_of(begin: int, count: int) -> int:
-    """The offset after `count` bytes of content from `begin`."""
+    """Return the offset after `count` bytes of content from `begin`."""
     usable = BLOCK_BYTES - _BLOCK_HEADER
     blocks, inside = divmod(begin, BLOCK_BYTES)
     last = blocks * usable + max(0, inside - _BLOCK_HEADER) + count - 1

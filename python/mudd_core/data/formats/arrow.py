@@ -1,4 +1,4 @@
-"""Arrow files, streams or with an index: those of `save_to_disk` folders and of the caches of `datasets`."""
+"""Arrow files, as streams or with an index: from `save_to_disk` folders and from the caches of `datasets`."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ _STREAM = b"\xff\xff\xff\xff"
 
 
 def is_indexed(path: Path) -> bool:
-    """Whether a file has an index of its batches; a stream has none."""
+    """Return whether a file has an index of its batches; a stream has none."""
     with CappedFile(path) as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
 def open_file(path: Path, file: CappedFile) -> tuple[ArrowReader, list[str]]:
-    """The reader and the names of its columns."""
+    """Return the reader and the names of its columns."""
     ipc = needed("pyarrow.ipc", f"[data] {path}", "to read Arrow files")
     with damage_found(path):
         indexed = file.read(len(_MAGIC)) == _MAGIC
         file.seek(0)
         reader = ipc.open_file(file) if indexed else ipc.open_stream(file)
-        return reader, list(reader.schema.names)  # a name may be no UTF-8
+        return reader, list(reader.schema.names)  # a name may be invalid UTF-8
 
 
 def batches(
     reader: ArrowReader, path: Path, groups: list[int] | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The record batches, each checked whole; groups: these alone, of a file with an index."""
+    """Yield the fully validated record batches. groups: only these, of a file with an index."""
     count = getattr(reader, "num_record_batches", None)
     wanted = range(count or 0) if groups is None else groups
     return checked(lambda: reader if count is None else (reader.get_batch(i) for i in wanted), path)
 
 
 def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
-    """The rows of a file."""
+    """Yield the records of a file."""
     return records_of(path, columns, open_file, lambda reader, _: batches(reader, path), bad)
 
 
 def objects(path: Path, bad: BadRecords = FAIL) -> Iterator[JsonObject]:
-    """The rows of a file with all their columns."""
+    """Yield the records of a file with all their columns."""
     return objects_of(path, open_file, lambda reader, _: batches(reader, path))
 
 

@@ -1,4 +1,4 @@
-"""Reading a file of unknown contents: each offset and length is checked against the size before it is used."""
+"""Read a file of untrusted content: each offset and length is checked against the size before it is used."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mudd_core.base.errors import FormatError, UserError
 from mudd_core.base.regular_files import open_binary, open_regular
 
 LONGEST_RECORD = 64 << 20  # bytes of a line or record, decompressed
-_EXPANSION = 200  # bytes of one compressed byte: text reaches 3 to 20
-_FREE = 16 << 20  # bytes that a small file may have in any case
+_EXPANSION = 200  # decompressed bytes for each compressed byte: text has 3 to 20
+_FREE = 16 << 20  # decompressed bytes that are always accepted
 
 
 def expansion_fault(packed: int, unpacked: int) -> str | None:
-    """What is wrong with this many compressed bytes that became so many; None if the ratio is one of text."""
+    """Return the error for a decompressed size that is too large; None if the ratio is plausible for text."""
     if unpacked <= _FREE + _EXPANSION * packed:
         return None
     return (
@@ -27,7 +27,7 @@ def expansion_fault(packed: int, unpacked: int) -> str | None:
 
 
 def opened(path: Path) -> BinaryIO:
-    """A regular file of `data.path` to read; UserError if it cannot be opened."""
+    """Open a regular file of `data.path` for reading; raise UserError if that fails."""
     try:
         return open_binary(path)
     except OSError as error:
@@ -35,7 +35,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 class CappedFile(io.FileIO):
-    """A regular file for a library that asks for as many bytes as the file claims: it gets those that are there."""
+    """A regular file for a library that requests as many bytes as the file claims; it returns the ones that exist."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -45,13 +45,15 @@ class CappedFile(io.FileIO):
         self._size = os.fstat(self.fileno()).st_size
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """At most `size` bytes from here on; all if it is negative."""
+        """Return at most `size` bytes from the current position, or all if it is negative."""
         there = max(0, self._size - self.tell())
         return super().read(there if size is None or size < 0 else min(size, there)) or b""
 
 
 class BoundedFile:
-    """A regular file that is read by offset. UserError if it cannot be opened; OSError if a run `reads_again` then."""
+    """A regular file that is read by offset. Raise UserError if it cannot be opened, or OSError if a run
+    `reads_again`.
+    """
 
     def __init__(self, path: Path, *, reads_again: bool = False) -> None:
         self.path = path
@@ -64,11 +66,11 @@ class BoundedFile:
         self.size = os.fstat(self._file).st_size
 
     def read(self, offset: int, count: int, what: str) -> bytes:
-        """`count` bytes; FormatError if they are not all there. what: they hold, for the message."""
+        """Return `count` bytes; raise FormatError if the file is too short. what: their meaning, for the message."""
         if offset < 0 or count < 0 or count > self.size - offset:
             raise self.fault(offset, f"expected {count} bytes of {what}, got {max(0, self.size - offset)}")
         parts = bytearray()
-        while len(parts) < count:  # the system may give less than it is asked for
+        while len(parts) < count:  # the system may return fewer bytes than requested
             part = os.pread(self._file, min(count - len(parts), 1 << 30), offset + len(parts))
             if not part:
                 raise self.fault(offset + len(parts), "file shrank while it was read")
@@ -78,11 +80,11 @@ class BoundedFile:
         return bytes(parts)
 
     def fault(self, offset: int, reason: str) -> FormatError:
-        """The error of this file at this place."""
+        """Return the error of this file at this offset."""
         return FormatError(str(self.path), max(0, offset), reason)
 
     def close(self) -> None:
-        """Close it; a second time does nothing."""
+        """Close the file; a second call does nothing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -1,4 +1,6 @@
-"""Rows out of batches of Arrow columns, for Parquet and Arrow files. Take such files from trusted sources only."""
+"""Read records from batches of Arrow columns, for Parquet and Arrow files. Read such files only from trusted
+sources.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 BATCH_ROWS = 256
-_GROUPS_KEPT = 4  # row groups whose values a reader keeps
+_GROUPS_KEPT = 4  # row groups whose values a reader caches
 F = TypeVar("F")  # an open file of pyarrow
 
 
@@ -38,7 +40,7 @@ def damage_found(path: Path) -> Iterator[None]:
 def checked(
     batches: Callable[[], Iterable[pyarrow.RecordBatch]], path: Path
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The record batches of a file, each checked whole before a value is read."""
+    """Yield the record batches of a file; each is fully validated before a value is read."""
     with damage_found(path):
         for batch in batches():
             batch.validate(full=True)
@@ -52,7 +54,7 @@ def records_of(
     batches: Callable[[F, CappedFile], Iterator[pyarrow.RecordBatch]],
     bad: BadRecords,
 ) -> Iterator[Record]:
-    """The rows of a file. open_file: gives its reader and the names of its columns; batches: reads from the reader."""
+    """Yield the records of a file. open_file: returns its reader and column names; batches: reads from the reader."""
     with CappedFile(path) as file:
         reader, names = open_file(path, file)
         require_columns(path, columns, names)
@@ -64,7 +66,7 @@ def objects_of(
     open_file: Callable[[Path, CappedFile], tuple[F, list[str]]],
     batches: Callable[[F, CappedFile], Iterator[pyarrow.RecordBatch]],
 ) -> Iterator[JsonObject]:
-    """The rows of a file with the columns that JSON has values for; a null in them is None."""
+    """Yield the records of a file with the columns that JSON can represent; a null becomes None."""
     with CappedFile(path) as file:
         reader, _ = open_file(path, file)
         for batch in batches(reader, file):
@@ -76,7 +78,7 @@ def objects_of(
 
 
 def _is_plain(kind: pyarrow.DataType) -> bool:
-    """Whether the values of a type are texts, numbers, true or false, or lists and objects of these."""
+    """Return whether the values of a type are strings, numbers, booleans, or lists and objects of these."""
     import pyarrow
 
     types = pyarrow.types
@@ -99,7 +101,7 @@ def _is_plain(kind: pyarrow.DataType) -> bool:
 
 
 def _is_list(kind: pyarrow.DataType) -> bool:
-    """Return whether a type is one of lists."""
+    """Return whether a type is a list type."""
     import pyarrow
 
     types = pyarrow.types
@@ -116,9 +118,9 @@ def _is_list(kind: pyarrow.DataType) -> bool:
 def rows(
     batches: Iterator[pyarrow.RecordBatch], columns: Columns, path: Path, bad: BadRecords = FAIL
 ) -> Iterator[Record]:
-    """Yield the rows of record batches. A row with a null is bad.
+    """Yield the records of record batches. A record with a null is bad.
 
-    FormatError for a wanted column that is neither text nor numbers.
+    Raise FormatError for a wanted column that has neither text nor numbers.
     """
     number = 0
     for batch in batches:
@@ -135,13 +137,13 @@ def rows(
 
 
 class _NullError(FormatError):
-    """A null in a row."""
+    """A null in a record."""
 
 
 def _complete(
     part: pyarrow.RecordBatch, columns: Columns, path: Path, number: int, bad: BadRecords
 ) -> list[Record]:
-    """Return the rows without a null, one after the other; count the others."""
+    """Return the records without a null, checked one after another; count the others."""
     found: list[Record] = []
     for row in range(part.num_rows):
         try:
@@ -152,7 +154,7 @@ def _complete(
 
 
 def _records(part: pyarrow.RecordBatch, columns: Columns, path: Path, number: int) -> list[Record]:
-    """Return the rows of a part of a batch. number: of its first row, for messages."""
+    """Return the records of a part of a batch. number: index of its first record, for messages."""
     named = {}
     for name in part.schema.names if columns is None else columns:
         values = _values(part.column(name), name, path, number)
@@ -166,7 +168,7 @@ def _records(part: pyarrow.RecordBatch, columns: Columns, path: Path, number: in
 
 
 def _values(column: pyarrow.Array, name: str, path: Path, number: int) -> list[Value] | None:
-    """The values of a column, None for a type that no pipeline reads."""
+    """Return the values of a column; None for a type that no pipeline reads."""
     import pyarrow
 
     types = pyarrow.types
@@ -195,7 +197,7 @@ def _values(column: pyarrow.Array, name: str, path: Path, number: int) -> list[V
         values: list[Value] = column.to_pylist()
         return values
     if types.is_list_view(kind) or types.is_large_list_view(kind):
-        # A cast of pyarrow loses rows of a view whose lists are out of order.
+        # A cast in pyarrow loses values of a list view whose lists are out of order.
         column = pyarrow.array(column.to_pylist(), pyarrow.large_list(kind.value_type))
     wanted = pyarrow.int64() if types.is_integer(kind.value_type) else pyarrow.float32()
     numbers = column.flatten().cast(wanted).to_numpy(zero_copy_only=False)
@@ -206,15 +208,15 @@ def _values(column: pyarrow.Array, name: str, path: Path, number: int) -> list[V
 
 
 def in_groups(counts: list[int]) -> Int64:
-    """The places of rows in groups of so many rows: group, and row inside it."""
+    """Return the positions (group, index in it) of all records. counts: the records of each group."""
     found = [np.stack([np.full(n, group), np.arange(n)], axis=1) for group, n in enumerate(counts)]
     return np.concatenate([np.empty((0, 2)), *found]).astype(np.int64)
 
 
 class GroupReader(Generic[F]):
-    """Rows of a file in groups; the values of a few groups are kept.
+    """A reader of records by group; it caches the values of a few groups.
 
-    batches: the record batches of these groups, from the open file.
+    batches: reads the record batches of some groups from the open file.
     """
 
     def __init__(

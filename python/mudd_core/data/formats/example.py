@@ -1,7 +1,7 @@
-"""tf.train.Example: the features of a TFRecord or ArrayRecord record, read and written.
+"""tf.train.Example: decode and encode the features of a TFRecord or ArrayRecord record.
 
-Messages: Example {features 1}, Features {feature 1: map entries {key 1, value 2}}, Feature {bytes_list 1 |
-float_list 2 | int64_list 3}, each list {value 1}; numbers packed or one by one.
+Messages: Example {features 1}, Features {feature 1: map entries {key 1, value 2}}, Feature {bytes_list 1 | float_list 2
+| int64_list 3}, each list {value 1}; numbers packed or one by one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 class MessageError(ValueError):
-    """Bytes that are not the message they should be. Attribute: offset of the trouble in the message."""
+    """Bytes that are not the expected message. Attribute: offset of the error in the message."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -29,7 +29,10 @@ class MessageError(ValueError):
 
 
 def features(message: bytes, columns: Columns = None) -> dict[str, Value]:
-    """The features by name, or those of `columns` that are there: bytes, int64 or float32. MessageError for damage."""
+    """Return the features by name (or the existing ones of `columns`) as bytes, int64 or float32.
+
+    Raise MessageError if the message is damaged.
+    """
     found: dict[str, Value] = {}
     for number, start, end in _blocks(message, 0, len(message)):
         if number != 1:
@@ -43,7 +46,7 @@ def features(message: bytes, columns: Columns = None) -> dict[str, Value]:
 
 
 def names(message: bytes) -> list[str]:
-    """The names of the features alone."""
+    """Return only the names of the features."""
     return [
         _entry(message, first, last)[0]
         for number, start, end in _blocks(message, 0, len(message))
@@ -54,7 +57,7 @@ def names(message: bytes) -> list[str]:
 
 
 def encoded(values: Mapping[str, Value]) -> bytes:
-    """The message with these features in order of their names; numbers are packed."""
+    """Return the message with these features in the order of their names; numbers are packed."""
     entries = bytearray()
     for name in sorted(values):
         value = values[name]
@@ -71,7 +74,7 @@ def encoded(values: Mapping[str, Value]) -> bytes:
 
 
 def _entry(message: bytes, start: int, end: int) -> tuple[str, tuple[int, int]]:
-    """(name, place of the value) of an entry of the map."""
+    """Return (name, range of the value) of an entry of the map."""
     name, place = "", (end, end)
     for number, first, last in _blocks(message, start, end):
         if number == 1:
@@ -87,7 +90,7 @@ def _entry(message: bytes, start: int, end: int) -> tuple[str, tuple[int, int]]:
 
 
 def _value(message: bytes, name: str, start: int, end: int) -> Value:
-    """What a Feature holds. One without a list is an empty list of numbers."""
+    """Return the value of a Feature; without a list it is an empty array of integers."""
     value: Value = np.empty(0, np.int64)
     for number, first, last in _blocks(message, start, end):
         if number == _BYTES:
@@ -103,7 +106,7 @@ def _value(message: bytes, name: str, start: int, end: int) -> Value:
 
 
 def _integers(message: bytes, start: int, end: int) -> Int64:
-    if start < end and message[start] == 1 << 3:  # one by one: a tag before each number
+    if start < end and message[start] == 1 << 3:  # unpacked: a tag before each number
         pairs = read_varints(message, start, end)
         if pairs.size % 2 or not (pairs[::2] == 1 << 3).all():
             raise MessageError(start, "a list of whole numbers is malformed")
@@ -126,7 +129,7 @@ def _fractions(message: bytes, start: int, end: int) -> npt.NDArray[np.float32]:
 
 
 def _blocks(message: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(field, start, end) of the length-delimited fields between two offsets; other fields are passed over."""
+    """Yield (field, start, end) for the length-delimited fields between two offsets; skip other fields."""
     at = start
     while at < end:
         tag, at = _varint(message, at, end)
@@ -160,7 +163,7 @@ def _varint(message: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def read_varints(message: bytes, start: int, end: int) -> Int64:
-    """All numbers of variable length between two offsets, as int64."""
+    """Return all varints between two offsets, as int64."""
     data = np.frombuffer(message, np.uint8, end - start, start)
     last = np.flatnonzero(data < 0x80)
     if data.size and (not last.size or last[-1] != data.size - 1):
@@ -178,7 +181,7 @@ def read_varints(message: bytes, start: int, end: int) -> Int64:
 
 
 def varints(values: Int64) -> bytes:
-    """Whole numbers of variable length, one behind the other; a negative one takes ten bytes."""
+    """Return integers encoded as consecutive varints; a negative one has ten bytes."""
     rest = values.astype(np.int64).view(np.uint64)
     if not rest.size:
         return b""

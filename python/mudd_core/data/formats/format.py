@@ -1,6 +1,6 @@
-"""What a format of files gives: records, how a file of it is recognised, and what happens to bad records.
+"""The interface of a file format: its records, the recognition of its files, and the rule for bad records.
 
-A record that cannot be read ends the start, or is dropped and counted (data.bad_records).
+A record that cannot be read stops the start, or is dropped and counted (data.bad_records).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Columns = tuple[str, ...] | None  # None: all
 
 
 class BadRecords:
-    """The bad records that readers find in files.
+    """A counter of the bad records that readers find in files.
 
-    drops: False raises the error of the first one. Damage that hides the place of the next record always ends the
-    reading.
+    drops: False raises the error of the first one. Damage that hides the position of the next record is always an
+    error.
     """
 
     def __init__(self, drops: bool = False) -> None:
@@ -34,19 +34,19 @@ class BadRecords:
 
     @property
     def count(self) -> int:
-        """Dropped records of all files."""
+        """The number of dropped records in all files."""
         return sum(self._counts.values())
 
     def count_of(self, files: Iterable[Path]) -> int:
-        """Return the dropped records of some files."""
+        """Return the number of dropped records in some files."""
         return sum(self._counts.get(str(file), 0) for file in files)
 
     def begin(self, file: str) -> None:
-        """Count the records of a file from 0: it is read again."""
+        """Reset the count of a file, because it is read again."""
         self._counts.pop(file, None)
 
     def found(self, error: FormatError) -> None:
-        """Count a record; raise its error if bad records are not dropped."""
+        """Count a bad record; raise its error if bad records are not dropped."""
         if not self.drops:
             raise error
         self.first = self.first or str(error)
@@ -64,22 +64,22 @@ def dropped_note(count: int, first: str) -> str:
 
 
 class Records(Protocol):
-    """Reads the records of a file from its beginning, in bounded memory."""
+    """A function that reads the records of a file from its start, in bounded memory."""
 
     def __call__(self, path: Path, columns: Columns, bad: BadRecords = FAIL, /) -> Iterator[Record]: ...
 
 
 class Objects(Protocol):
-    """Reads records whose members are lists and objects too."""
+    """A function that reads records whose values may also be lists and objects."""
 
     def __call__(self, path: Path, bad: BadRecords = FAIL, /) -> Iterator[JsonObject]: ...
 
 
 class Reader(Protocol):
-    """An open file whose records are read by their places."""
+    """An open file whose records are read by their positions."""
 
     def read(self, places: Int64, numbers: Int64) -> list[Value | None]:
-        """The values of the column at these places; numbers: of the records, for messages."""
+        """Return the values of the column at these positions. numbers: indices of the records, for messages."""
 
 
 def _no_fault(path: Path) -> str:
@@ -92,10 +92,11 @@ def _every_file(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class ByNumber:
-    """How records of a file are read in any order.
+    """The functions that read records of a file in any order.
 
-    places: [n, 2], two numbers for each record that the format understands. reader: opens a file for one column.
-    in_groups: a record costs the reading of its row group. fault: why a file can be read in order alone, or empty.
+    places: returns [n, 2], two integers for each record that the format understands. reader: opens a file for one
+    column. in_groups: reading a record requires its whole row group. fault: the reason why a file can only be read in
+    order, or empty.
     """
 
     places: Callable[[Path], Int64]
@@ -106,12 +107,13 @@ class ByNumber:
 
 @dataclass(frozen=True)
 class Format:
-    """One format of files.
+    """One file format.
 
-    endings: of names, in lower case. is_start: whether these are the first bytes of such a file. records: reads a file
-    from its beginning, in bounded memory; UserError if a column is not there at all, FormatError for damage. holds: one
-    text a file, records with columns, or ids alone. objects: reads records whose members are lists and objects too,
-    None for a format without them. has: whether a file with one of the endings has this format.
+    endings: suffixes of names, in lower case. is_start: whether a file of this format may start with these bytes.
+    records: reads a file from its start in bounded memory; it raises UserError if a column is missing everywhere,
+    FormatError for damage. holds: one document a file, records with columns, or only ids. objects: reads records whose
+    values may be lists and objects, None if the format has none. has: whether a file with one of the endings has this
+    format.
     """
 
     name: str
@@ -125,7 +127,7 @@ class Format:
 
 
 def require_columns(path: Path, wanted: Columns, there: list[str]) -> None:
-    """UserError with the names that are there, if one of `wanted` is not."""
+    """Raise UserError with the names of the existing columns if one of `wanted` is missing."""
     for name in wanted or ():
         if name not in there:
             names = ", ".join(sorted(there)[:20]) or "none"
@@ -133,7 +135,7 @@ def require_columns(path: Path, wanted: Columns, there: list[str]) -> None:
 
 
 def text_of(value: Value | None, path: Path, number: int, column: str) -> str:
-    """A text out of a record; FormatError if it is none. number: of the record, for the message."""
+    """Return a string from a record; raise FormatError if it is none. number: of the record, for the message."""
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
@@ -147,7 +149,7 @@ def text_of(value: Value | None, path: Path, number: int, column: str) -> str:
 
 
 def ids_of(value: Value | None, path: Path, number: int, column: str) -> Int64:
-    """Whole numbers out of a record; FormatError if they are none."""
+    """Return integers from a record; raise FormatError if they are something else."""
     if isinstance(value, np.ndarray) and value.dtype == np.int64:
         return value.astype(np.int64, copy=False)
     found = "nothing" if value is None else "text" if isinstance(value, str | bytes) else "fractions"
@@ -155,7 +157,7 @@ def ids_of(value: Value | None, path: Path, number: int, column: str) -> Int64:
 
 
 def require_ids(ids: Int64, vocab_size: int, path: Path, number: int, lowest: int = 0) -> None:
-    """FormatError for an id that no model of this vocabulary has."""
+    """Raise FormatError for an id that is outside the vocabulary."""
     if ids.size and (int(ids.min()) < lowest or int(ids.max()) >= vocab_size):
         wrong = int(ids.min()) if int(ids.min()) < lowest else int(ids.max())
         raise FormatError(

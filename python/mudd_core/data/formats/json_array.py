@@ -1,4 +1,4 @@
-"""Objects of a file that is one JSON array, as Alpaca's data come: read one after the other, in bounded memory."""
+"""Objects of a file that is one JSON array, as in Alpaca: read one after another in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from mudd_core.base.errors import FormatError
 from mudd_core.base.types import Json
 from mudd_core.data.formats.bounded import LONGEST_RECORD
 
-_BLOCK = 1 << 16  # bytes that are read at once, or as many as wait
+_BLOCK = 1 << 16  # bytes of one read, or of the unread rest if that is larger
 _START = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*\{")
-_MARK = "\ufeff"  # of the order of bytes
+_MARK = "\ufeff"  # a byte order mark
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def is_array_start(head: bytes) -> bool:
-    """Whether a file that begins so is an array of objects."""
+    """Return whether a file with this start is an array of objects."""
     return _START.match(head) is not None
 
 
 class Elements:
-    """The elements of the array in an open file. FormatError, with the place, for damage."""
+    """The elements of the array in an open file. Raise FormatError with the position for damage."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path, self._file = path, file
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        # What was read, the place in it, and its byte in the file.
+        # The text that was read, the position in it, and the byte offset in the file.
         self._text, self._at, self._offset = "", 0, 0
 
     def __iter__(self) -> Iterator[tuple[Json, int]]:
-        """Each element, and the byte that it begins at."""
+        """Yield each element and the byte offset at which it starts."""
         if self._peek() == _MARK:
             self._advance(self._at + 1)
         self._take("[", 1)
@@ -50,7 +50,7 @@ class Elements:
             raise self._fault(number, "expected nothing behind the array")
 
     def _take(self, wanted: str, number: int) -> str:
-        """The next character, one of those wanted."""
+        """Return the next character, which must be one of `wanted`."""
         found = self._peek()
         if not found or found not in wanted:
             shown = repr(found) if found else "the end of the file"
@@ -63,7 +63,7 @@ class Elements:
         self._at = to
 
     def _peek(self) -> str:
-        """The next character that is not blank; empty at the end."""
+        """Return the next character that is not white space; empty at the end."""
         while True:
             found = _SPACE.match(self._text, self._at)
             self._advance(found.end() if found else self._at)
@@ -89,7 +89,7 @@ class Elements:
                 return value
 
     def _more(self) -> bool:
-        """Read on; False at the end of the file."""
+        """Read more of the file; return False at its end."""
         waiting = self._text[self._at :]
         data = self._file.read(max(_BLOCK, len(waiting)))
         try:

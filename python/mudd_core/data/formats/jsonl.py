@@ -1,4 +1,4 @@
-"""JSON objects, one a line (.jsonl, .json of C4) or in one array, plain or compressed by gzip or zstd."""
+"""JSON objects, one in each line (.jsonl, .json of C4) or in one array, plain or compressed by gzip or zstd."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from mudd_core.data.formats.json_array import Elements, is_array_start
 from mudd_core.data.formats.packed import damage_of_packing, is_packed, unpacked
 
 _BLOCK = 8 << 20
-_HEAD = 1 << 12  # bytes in which an array shows itself
-_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors of Windows write first
+_HEAD = 1 << 12  # bytes that show whether a file is an array
+_MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark, which some Windows editors write first
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -41,7 +41,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def require_length(length: int, path: Path, offset: int) -> None:
-    """FormatError for a line that is longer than a record may be."""
+    """Raise FormatError for a line that is longer than a record may be."""
     if length > LONGEST_RECORD:
         reason = f"a line has more than {LONGEST_RECORD >> 20} MiB; split its document into several"
         raise FormatError(str(path), offset, reason)
@@ -59,7 +59,7 @@ def _object(line: bytes, path: Path, place: str, offset: int) -> JsonObject:
 
 
 def _conversion(path: Path) -> str:
-    """Return the command that converts a plain file of Latin-1; empty for a compressed one."""
+    """Return the command that converts a plain Latin-1 file; empty for a compressed file."""
     if is_packed(path):
         return ""
     name, new = shlex.quote(str(path)), shlex.quote(f"{path.with_suffix('')}.utf8{path.suffix}")
@@ -69,7 +69,7 @@ def _conversion(path: Path) -> str:
 def _first_line(line: bytes, path: Path) -> bytes:
     """Return the first line of a file without a byte order mark.
 
-    FormatError, with the command that converts the file, if it is UTF-16.
+    Raise FormatError with the command that converts the file if it is UTF-16.
     """
     if line.startswith(_UTF16):
         name, new = shlex.quote(str(path)), shlex.quote(f"{path.with_suffix('')}.utf8{path.suffix}")
@@ -85,7 +85,7 @@ def _only_object(value: Json, path: Path, place: str, offset: int) -> JsonObject
 
 
 def _value(value: Json, where: str, path: Path, offset: int) -> Value | None:
-    """A text or a list of numbers; None for what no pipeline reads."""
+    """Return a string or a list of integers; None for anything that no pipeline reads."""
     if isinstance(value, str):
         if any("\ud800" <= c <= "\udfff" for c in value):
             raise FormatError(str(path), offset, f"{where} holds half a surrogate")
@@ -96,7 +96,7 @@ def _value(value: Json, where: str, path: Path, offset: int) -> Value | None:
 
 
 def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
-    """The texts and numbers of a file, empty lines left out. Offsets in messages count decompressed bytes."""
+    """Yield the records of a file, without empty lines. Offsets in messages are in decompressed bytes."""
     first = True
     for members, place, offset in _objects(path, bad):
         if first:
@@ -138,18 +138,18 @@ def _objects(path: Path, bad: BadRecords) -> Iterator[tuple[JsonObject, str, int
 
 
 def _is_array(path: Path) -> bool:
-    """Whether a file is one array of objects."""
+    """Return whether a file is one array of objects."""
     with opened(path) as file, unpacked(path, file) as plain, damage_of_packing(path):
         return is_array_start(plain.read(_HEAD))
 
 
 def objects(path: Path, bad: BadRecords = FAIL) -> Iterator[JsonObject]:
-    """The objects of a file, empty lines left out."""
+    """Yield the objects of a file, without empty lines."""
     return (members for members, _, _ in _objects(path, bad))
 
 
 def record_of(line: bytes, columns: Columns, path: Path, number: int, offset: int) -> Record:
-    """The object of one line; number, offset: for messages."""
+    """Return the record of one line. number, offset: of the line, for messages."""
     place = f"line {number + 1}"
     return _chosen(
         _object(line if offset else _first_line(line, path), path, place, offset),
@@ -175,7 +175,9 @@ def _chosen(members: JsonObject, columns: Columns, path: Path, place: str, offse
 
 
 def _is_start(head: bytes) -> bool:
-    """An array of objects, an object that a line holds whole, or the beginning of a long one as C4 has them."""
+    """Return whether a file starts with an array of objects, a complete line with an object, or a long line as in
+    C4.
+    """
     if is_array_start(head):
         return True
     line, end, _ = head.removeprefix(_MARK).partition(b"\n")
@@ -188,9 +190,9 @@ def _is_start(head: bytes) -> bool:
 
 
 def _places_of_lines(path: Path) -> Int64:
-    """Offset and length of each line that is not empty."""
+    """Return offset and length of each line that is not empty."""
     ends: list[Int64] = []
-    empty: list[int] = []  # perhaps: lines that begin with white space
+    empty: list[int] = []  # candidates: lines that start with white space
     with BoundedFile(path) as file:
         begin = 0
         for at in range(0, file.size, _BLOCK):
@@ -215,7 +217,7 @@ def _places_of_lines(path: Path) -> Int64:
 
 
 class _Lines:
-    """Lines of a plain file, read by their places."""
+    """The lines of a plain file, read by their positions."""
 
     def __init__(self, path: Path, column: str) -> None:
         self._file, self._column = BoundedFile(path, reads_again=True), column

@@ -1,4 +1,4 @@
-"""Indexed data sets of Megatron and GPT-NeoX: NAME.idx with lengths and places, NAME.bin with ids."""
+"""Indexed data sets of Megatron and GPT-NeoX: NAME.idx with lengths and offsets, NAME.bin with ids."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Index:
-    """What NAME.idx says.
+    """The content of NAME.idx.
 
-    kind: of the ids. sizes: ids of each sequence. places: the byte where each begins in NAME.bin. documents: the
-    sequence where each document begins; the last entry is the number of sequences.
+    kind: type of the ids. sizes: ids of each sequence. places: the byte at which each starts in NAME.bin. documents:
+    the sequence with which each document starts; the last entry is the number of sequences.
     """
 
     kind: np.dtype[np.generic]
@@ -35,13 +35,13 @@ class Index:
 
 
 def pair_of(path: Path) -> tuple[Path, Path]:
-    """(NAME.idx, NAME.bin) for either of them, or for NAME."""
+    """Return (NAME.idx, NAME.bin) for either of them, or for NAME."""
     name = path.with_suffix("") if path.suffix in (".idx", ".bin") else path
     return Path(f"{name}.idx"), Path(f"{name}.bin")
 
 
 def read_index(path: Path) -> Index:
-    """The index, checked against both files. FormatError for damage."""
+    """Return the index, checked against both files; raise FormatError for damage."""
     idx, binary = pair_of(path)
     with BoundedFile(idx) as file, BoundedFile(binary) as ids:
         head = file.read(0, _HEAD, "the head")
@@ -57,7 +57,7 @@ def read_index(path: Path) -> Index:
         count, marks = (int.from_bytes(head[at : at + 8], "little") for at in (18, 26))
         if count > _MOST or marks > _MOST or _HEAD + 12 * count + 8 * marks != file.size:
             raise file.fault(18, f"{count} sequences and {marks} document marks do not fit {file.size} bytes")
-        # The arrays may begin at any byte, so they are copied.
+        # The arrays may start at an unaligned byte, so they are copied.
         sizes = np.frombuffer(file.read(_HEAD, 4 * count, "lengths"), "<i4")
         places = np.frombuffer(file.read(_HEAD + 4 * count, 8 * count, "places"), "<i8")
         documents = np.frombuffer(file.read(_HEAD + 12 * count, 8 * marks, "documents"), "<i8")
@@ -67,7 +67,7 @@ def read_index(path: Path) -> Index:
 
 
 def _check(index: Index, file: BoundedFile, size: int) -> None:
-    """FormatError unless each sequence lies in the .bin, in order, and documents begin at sequences."""
+    """Raise FormatError unless all sequences are inside the .bin, in order, and documents start at sequences."""
     count, width = index.sizes.size, index.kind.itemsize
     wrong = np.flatnonzero(index.sizes < 0)
     if wrong.size:
@@ -89,7 +89,7 @@ def _check(index: Index, file: BoundedFile, size: int) -> None:
 
 
 def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
-    """The sequences of a data set as `input_ids`."""
+    """Yield the sequences of a data set as `input_ids`."""
     require_columns(path, columns, ["input_ids"])
     index = read_index(path)
     with BoundedFile(pair_of(path)[1]) as file:
@@ -99,13 +99,13 @@ def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Re
 
 
 def kind_for(vocab_size: int) -> tuple[int, np.dtype[np.generic]]:
-    """(code, type) in which ids below `vocab_size` are written."""
+    """Return (code, type) for writing ids below `vocab_size`."""
     code = 8 if vocab_size <= 1 << 16 else 4
     return code, np.dtype(KINDS[code])
 
 
 def head_bytes(code: int, sizes: Int64, documents: Int64) -> bytes:
-    """The contents of NAME.idx for sequences that follow one another in NAME.bin."""
+    """Return the content of NAME.idx for consecutive sequences in NAME.bin."""
     kind = np.dtype(KINDS[code])
     if sizes.size and int(sizes.max()) >= 1 << 31:
         raise FormatError("NAME.idx", 0, "a sequence has more ids than 32 bits count")
@@ -117,7 +117,7 @@ def head_bytes(code: int, sizes: Int64, documents: Int64) -> bytes:
 
 
 def _has_index(path: Path) -> bool:
-    """Return whether NAME.idx of a file is there: a .bin file without it holds plain ids (formats/tokens.py)."""
+    """Return whether NAME.idx of a file exists: a .bin file without it has plain ids (formats/tokens.py)."""
     return pair_of(path)[0].exists()
 
 

@@ -1,4 +1,4 @@
-"""Arrays of NumPy's .npy format, versions 1 to 3: header checked, values read in place."""
+"""Arrays in NumPy's .npy format, versions 1 to 3: the header is checked, the values are read in place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NpyHeader:
 
 
 def header_of(file: BoundedFile) -> NpyHeader:
-    """The header of an array of whole or floating-point numbers, whose values the file holds and nothing else."""
+    """Return the header of an array of integers or floats that fills the rest of the file exactly."""
     head = file.read(0, 10, "the head of an array")
     if head[:6] != MAGIC or head[6] not in (1, 2, 3):
         raise file.fault(0, "expected an array of NumPy, versions 1 to 3")

@@ -1,4 +1,4 @@
-"""Files compressed by gzip or zstd, read as a stream in bounded memory."""
+"""Read files compressed by gzip or zstd as a stream, in bounded memory."""
 
 from __future__ import annotations
 
@@ -19,20 +19,18 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
     from zstandard import ZstdDecompressor
 
-_ZSTD_INPUT = 1 << 10  # bytes at a time: a block of four bytes may become 128 KiB
+_ZSTD_INPUT = 1 << 10  # bytes of one read: a block of four bytes may become 128 KiB
 _BUFFER = 1 << 16
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_SKIPPABLE = (
-    b"\x2a\x4d\x18",
-    range(0x50, 0x60),
-)  # pzstd writes such a frame first; its first byte is in the range
-_ZSTD_WINDOW_LOG = 27  # of the largest window that is read: the decompressor allocates it
-_ZSTD_HEADER = 18  # bytes of the longest header of a frame
-_ZSTD_CHECKSUM = 1 << 2  # in the descriptor of a frame, the byte after its magic number
+# pzstd writes a skippable frame first; its first byte is in the range.
+_SKIPPABLE = b"\x2a\x4d\x18", range(0x50, 0x60)
+_ZSTD_WINDOW_LOG = 27  # of the largest accepted window: the decompressor allocates it
+_ZSTD_HEADER = 18  # bytes of the longest frame header
+_ZSTD_CHECKSUM = 1 << 2  # in the frame descriptor, the byte after the magic number
 
 
 class _Zstd(io.RawIOBase):
-    """Frames of zstd, decompressed as they are read. EOFError if the last one is cut."""
+    """Frames of zstd, decompressed while they are read. Raise EOFError if the last one is truncated."""
 
     def __init__(self, file: BinaryIO, decompressor: ZstdDecompressor) -> None:
         super().__init__()
@@ -63,7 +61,7 @@ class _Zstd(io.RawIOBase):
 
 
 class _Limited(io.RawIOBase):
-    """Decompressed bytes of a file. FormatError where they expand more than text does."""
+    """The decompressed bytes of a file. Raise FormatError if they expand more than text does."""
 
     def __init__(self, path: Path, file: BinaryIO, stream: io.RawIOBase | gzip.GzipFile) -> None:
         super().__init__()
@@ -83,22 +81,22 @@ class _Limited(io.RawIOBase):
 
 
 def _is_skippable(head: bytes) -> bool:
-    """Return whether a frame of zstd holds no text."""
+    """Return whether a zstd frame has no text."""
     tail, first = _SKIPPABLE
     return len(head) > 3 and head[0] in first and head[1:4] == tail
 
 
 def packing_of(head: bytes) -> str | None:
-    """`gzip` or `zstd` by the first four bytes of a file, None for another."""
+    """Return `gzip` or `zstd` by the first four bytes of a file; None for any other file."""
     if head.startswith(_GZIP):
         return "gzip"
     return "zstd" if head[:4] == _ZSTD or _is_skippable(head) else None
 
 
 def _first_frame(file: BinaryIO) -> bytes:
-    """Return the header of the first frame that holds text, or the first bytes of a file of another kind.
+    """Return the header of the first frame that has text, or the first bytes of a file of another kind.
 
-    The file is at its beginning before and after the call.
+    The file position is 0 before and after the call.
     """
     while _is_skippable(head := file.read(8)) and len(head) == 8:
         file.seek(int.from_bytes(head[4:], "little"), 1)
@@ -108,26 +106,28 @@ def _first_frame(file: BinaryIO) -> bytes:
 
 
 def is_packed(path: Path) -> bool:
-    """Whether a file is compressed, so that its lines can be read in order alone."""
+    """Return whether a file is compressed, so that its lines can only be read in order."""
     with opened(path) as file:
         return packing_of(file.read(4)) is not None
 
 
 def lacks_checksum(path: Path) -> bool:
-    """Whether the first frame of a .zst file has no checksum, so that damage in it can go unnoticed."""
+    """Return whether the first frame of a .zst file has no checksum, so that damage in it may go unnoticed."""
     with opened(path) as file:
         head = _first_frame(file)
     return head[:4] == _ZSTD and len(head) >= 5 and not head[4] & _ZSTD_CHECKSUM
 
 
 def unpacking(path: Path) -> str:
-    """The command that unpacks a file beside it."""
+    """Return the command that decompresses a file next to it."""
     program = "zstd -d" if path.suffix.lower() == ".zst" else "gunzip -k"
     return f"{program} {shlex.quote(path.name)}"
 
 
 def unpacked(path: Path, file: BinaryIO) -> BinaryIO:
-    """The decompressed bytes of a file, or those of a plain one. UserError if zstandard is missing."""
+    """Return a file's decompressed bytes; a plain file is returned unchanged. Raise UserError if zstandard is
+    missing.
+    """
     packing = packing_of(file.read(4))
     file.seek(0)
     stream: io.RawIOBase | gzip.GzipFile
@@ -143,7 +143,7 @@ def unpacked(path: Path, file: BinaryIO) -> BinaryIO:
 
 
 def _require_window(path: Path, head: bytes) -> None:
-    """Raise UserError, with the command that unpacks the file, for a frame of `zstd --long`."""
+    """Raise UserError with the decompression command for a frame of `zstd --long`."""
     import zstandard
 
     try:
@@ -161,7 +161,7 @@ def _require_window(path: Path, head: bytes) -> None:
 
 @contextmanager
 def damage_of_packing(path: Path) -> Iterator[None]:
-    """Raise FormatError for what the decompressors raise."""
+    """Raise FormatError for the errors of the decompressors."""
     try:
         yield
     except (EOFError, zlib.error) as error:

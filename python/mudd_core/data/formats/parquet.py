@@ -1,6 +1,6 @@
-"""Parquet files through pyarrow, row group by row group; page checksums are verified where the file has them.
+"""Parquet files, read with pyarrow one row group at a time; page checksums are verified if the file has them.
 
-A dictionary lets a short file repeat a long value in every row, so its size bounds the rows of a batch.
+With a dictionary, a short file may repeat a long value in every row, so its size limits the rows of a batch.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 _MAGIC = b"PAR1"
 _BATCH_BYTES = 64 << 20
 _NUMBER_BYTES = 8
-_PAGE_HEADER = 16  # bytes that have the type and the size of a page
-_BYTE_ARRAY = 6  # Type of parquet.thrift: text and bytes
+_PAGE_HEADER = 16  # bytes with the type and the size of a page
+_BYTE_ARRAY = 6  # Type in parquet.thrift: text and bytes
 _TAIL = 8  # bytes: the size of the footer, and the magic
 
 
 def open_file(path: Path, file: CappedFile) -> tuple[ParquetFile, list[str]]:
-    """The file, opened by pyarrow, and the names of its columns. Close `file` after it."""
+    """Return the file, opened by pyarrow, and the names of its columns. Close `file` after it."""
     parquet = needed("pyarrow.parquet", f"[data] {path}", "to read Parquet files")
     with damage_found(path):
         made = parquet.ParquetFile(file, page_checksum_verification=True, memory_map=False, pre_buffer=False)
-        return made, list(made.schema_arrow.names)  # a name may be no UTF-8
+        return made, list(made.schema_arrow.names)  # a name may be invalid UTF-8
 
 
 @dataclass(frozen=True)
 class _Column:
-    """What the footer says of a column in a row group: name, sizes in bytes, number of values, offsets of its pages."""
+    """The footer's entry for a column in a row group: name, sizes in bytes, number of values, offsets of its pages."""
 
     name: str
     is_bytes: bool
@@ -68,7 +68,7 @@ def _whole(fields: dict[int, Value], number: int) -> int:
 
 
 def _column(chunk: Value) -> _Column:
-    """A ColumnChunk of parquet.thrift, whose field 3 is its ColumnMetaData."""
+    """Return a ColumnChunk of parquet.thrift, whose field 3 is its ColumnMetaData."""
     fields = chunk.get(3) if isinstance(chunk, dict) else None
     path = fields.get(3) if isinstance(fields, dict) else None
     if (
@@ -90,7 +90,7 @@ def _column(chunk: Value) -> _Column:
 
 
 def _row_groups(stream: CappedFile, path: Path) -> list[tuple[int, list[_Column]]]:
-    """Number of rows and columns of each row group, by the footer (FileMetaData of parquet.thrift)."""
+    """Return the number of rows and the columns of each row group from the footer (FileMetaData of parquet.thrift)."""
     end = stream.seek(0, io.SEEK_END)
     stream.seek(max(0, end - _TAIL))
     size = int.from_bytes(stream.read(4), "little")
@@ -111,9 +111,9 @@ def _row_groups(stream: CappedFile, path: Path) -> list[tuple[int, list[_Column]
 
 
 def _rows_at_once(rows: int, found: list[_Column], stream: CappedFile, columns: Columns, path: Path) -> int:
-    """How many rows of a row group to decode at once: about _BATCH_BYTES even if all have the largest value.
+    """Return how many rows to decode at once: about _BATCH_BYTES even if all have the largest value.
 
-    FormatError for text that expands more than text does.
+    Raise FormatError if the column expands more than text does.
     """
     fewest = BATCH_ROWS
     for column in found:
@@ -131,7 +131,7 @@ def _rows_at_once(rows: int, found: list[_Column], stream: CappedFile, columns: 
 
 
 def _page_bytes(header: bytes) -> int:
-    """The uncompressed size of a page: field 2 of its header, or 0 where that is no number."""
+    """Return the uncompressed size of a page: field 2 of its header, or 0 if that is not an integer."""
     try:
         return max(0, Compact(header).first_number(2))
     except ValueError:
@@ -141,7 +141,7 @@ def _page_bytes(header: bytes) -> int:
 def batches(
     file: ParquetFile, stream: CappedFile, columns: Columns, path: Path, groups: list[int] | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The record batches, each checked whole; groups: of these row groups alone."""
+    """Yield the fully validated record batches. groups: only of these row groups."""
     wanted = None if columns is None else list(columns)
 
     def read() -> Iterator[pyarrow.RecordBatch]:
@@ -156,14 +156,14 @@ def batches(
 
 
 def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
-    """The rows of a file."""
+    """Yield the records of a file."""
     return records_of(
         path, columns, open_file, lambda file, stream: batches(file, stream, columns, path), bad
     )
 
 
 def objects(path: Path, bad: BadRecords = FAIL) -> Iterator[JsonObject]:
-    """The rows of a file with all their columns."""
+    """Yield the records of a file with all their columns."""
     return objects_of(path, open_file, lambda file, stream: batches(file, stream, None, path))
 
 

@@ -1,4 +1,4 @@
-"""Plain UTF-8 text: a file is one record, `text`. Other bytes are an error, which names them and a way to convert."""
+"""Plain UTF-8 text: a file is one record, `text`. Other bytes are an error, which suggests a conversion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEAD_BYTES = 4096
 
 
 def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Record]:
-    """The text of the file; UserError if its bytes are not UTF-8."""
+    """Yield the text of the file; raise UserError if its bytes are not UTF-8."""
     require_columns(path, columns, ["text"])
     with BoundedFile(path) as file:
         data = file.read(0, file.size, "text")
@@ -30,7 +30,7 @@ FORMAT = Format("text", (".txt", ".text", ".md", ".py"), lambda _head: False, re
 
 
 def fault_in(data: bytes) -> int | None:
-    """Return where bytes are no UTF-8; None if they are."""
+    """Return the offset of the first byte that is not UTF-8; None if all are."""
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -39,7 +39,7 @@ def fault_in(data: bytes) -> int | None:
 
 
 def not_text(path: Path, offset: int) -> UserError:
-    """The error of a file whose byte at `offset` is no UTF-8."""
+    """Return the error of a file whose byte at `offset` is not UTF-8."""
     with open_binary(path) as file:
         head = file.read(_HEAD_BYTES)
     return UserError(

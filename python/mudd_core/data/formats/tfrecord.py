@@ -1,4 +1,4 @@
-"""TFRecord: framed records (base/framing.py), each a tf.train.Example."""
+"""TFRecord files: framed records (base/framing.py), each a tf.train.Example."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from mudd_core.data.formats.format import (
 )
 
 _HEAD_BYTES = 1 << 12
-_COMPRESSIONS = (("GZIP", b"\x1f\x8b", 31), ("ZLIB", b"\x78", 15))  # the bits are those of zlib.decompressobj
+_COMPRESSIONS = (("GZIP", b"\x1f\x8b", 31), ("ZLIB", b"\x78", 15))  # wbits as in zlib.decompressobj
 _UNPACK_ZLIB = (
     "python3 -c 'import sys, zlib; sys.stdout.buffer.write(zlib.decompress(sys.stdin.buffer.read()))'"
 )
 
 
 def payload_at(file: BoundedFile, offset: int) -> bytes:
-    """The payload of the record at `offset`, both checksums verified."""
+    """Return the payload of the record at `offset`; both checksums are verified."""
     header = file.read(offset, HEADER_BYTES, "the head of a record")
     length, crc = struct.unpack("<QI", header)
     if masked_crc(header[:8]) != crc:
@@ -49,9 +49,9 @@ def payload_at(file: BoundedFile, offset: int) -> bytes:
 
 
 def offsets(file: BoundedFile) -> Iterator[int]:
-    """Where each record begins, by the lengths alone: their checksums are verified, those of the payloads are not.
+    """Yield the offset of each record. The checksums of lengths are verified, the checksums of payloads are not.
 
-    UserError for a file that is compressed as a whole.
+    Raise UserError for a file that is compressed as a whole.
     """
     if (found := _compression(file.read(0, min(file.size, _HEAD_BYTES), "the head"))) is not None:
         raise _compressed(file.path, found)
@@ -68,7 +68,9 @@ def offsets(file: BoundedFile) -> Iterator[int]:
 
 
 def example_of(payload: bytes, columns: Columns, path: Path, offset: int, number: int) -> Record:
-    """The features of a record. UserError if the first record lacks a column, FormatError if a later one does."""
+    """Return the features of a record; if a column is missing, raise UserError for the first record, else
+    FormatError.
+    """
     try:
         record = features(payload, columns)
         missing = [name for name in columns or () if name not in record]
@@ -83,7 +85,9 @@ def example_of(payload: bytes, columns: Columns, path: Path, offset: int, number
 
 
 def feature_of(payload: bytes, name: str, path: Path, offset: int, number: int) -> Value:
-    """One feature of a record. FormatError if it is not there: the pipeline asks for it, not the user."""
+    """Return one feature of a record; raise FormatError if it is missing, because the pipeline needs it, not the
+    user.
+    """
     try:
         record = features(payload, (name,))
     except MessageError as error:
@@ -107,7 +111,9 @@ def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Re
 
 
 def _is_start(head: bytes) -> bool:
-    """The checksum of the first length fits, perhaps after decompression: `offsets` refuses such a file by its name."""
+    """Return whether the first length has its checksum, perhaps after decompression; `offsets` rejects compressed
+    files.
+    """
     return _is_framed(head) or _compression(head) is not None
 
 
@@ -128,7 +134,7 @@ def _compression(head: bytes) -> str | None:
 
 
 def _compressed(path: Path, found: str) -> UserError:
-    """Return the error for compressed records, with the command that unpacks them."""
+    """Return the error for compressed records, with the command that decompresses them."""
     plain = path.with_name(path.name.split(".")[0] + ".plain.tfrecord")
     old, new = shlex.quote(str(path)), shlex.quote(str(plain))
     unpack = f"gunzip -c < {old}" if found == "GZIP" else f"{_UNPACK_ZLIB} < {old}"
@@ -145,7 +151,7 @@ def _places_of_frames(path: Path) -> Int64:
 
 
 class _Frames:
-    """Records of TFRecord."""
+    """An open TFRecord file, read by offset."""
 
     def __init__(self, path: Path, column: str) -> None:
         self._file, self._column = BoundedFile(path, reads_again=True), column

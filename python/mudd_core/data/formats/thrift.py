@@ -1,7 +1,7 @@
 """Structures of Thrift's compact protocol, as far as the footer of a Parquet file needs them.
 
 The format follows the specification of Apache Thrift. pyarrow ends the whole process on some damaged column metadata,
-so what a reader has to know before it decodes is taken from here.
+so this module reads the values that a reader needs before it decodes.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ Value: TypeAlias = "bool | int | bytes | list[Value] | dict[int, Value]"
 
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
 _WHOLE = (4, 5, 6)  # i16, i32, i64
-_DEEPEST = 32  # structures in structures: a footer has eight
+_DEEPEST = 32  # nesting of structures: a footer has eight levels
 
 
 class Compact:
-    """Reads values one after the other. ValueError where the bytes are no such structure, or end within it."""
+    """A reader of consecutive values. Raise ValueError if the bytes are no such structure, or end within it."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def struct(self, depth: int = 0) -> dict[int, Value]:
-        """Return the fields of a structure by their numbers."""
+        """Return the fields of a structure by their ids."""
         if depth > _DEEPEST:
             raise ValueError(f"structures are nested more than {_DEEPEST} deep")
         fields: dict[int, Value] = {}
@@ -35,7 +35,7 @@ class Compact:
         return fields
 
     def first_number(self, wanted: int) -> int:
-        """Return the whole number in field `wanted`, which only whole numbers precede; what follows is not read."""
+        """Return the integer in field `wanted`. Only integers may precede it; later fields are not read."""
         number = 0
         while (head := self._byte()) and (head & 0x0F) in _WHOLE:
             number = number + (head >> 4) if head >> 4 else self._zigzag()
@@ -53,7 +53,7 @@ class Compact:
             return self.struct(depth + 1)
         if kind in (_LIST, _SET):
             return self._list(depth)
-        if kind in (_BYTE, _TRUE, _FALSE):  # a boolean in a list has a byte of its own
+        if kind in (_BYTE, _TRUE, _FALSE):  # a boolean in a list has a separate byte
             return self._byte()
         if kind == _DOUBLE:
             return self._take(8)

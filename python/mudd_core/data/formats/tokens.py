@@ -16,7 +16,7 @@ from mudd_core.data.formats.packed import packing_of
 
 _U16, _U32 = np.dtype("<u2"), np.dtype("<u4")
 _WIDTHS: dict[str, np.dtype[np.generic]] = {".u16": _U16, ".u32": _U32}
-# A file of llm.c starts with 256 int32 numbers: a magic number, a version, the number of ids.
+# A file of llm.c starts with 256 int32 values: a magic number, a version, the number of ids.
 _LLM_C_HEAD = 1024
 _LLM_C: dict[int, np.dtype[np.generic]] = {20240520: _U16, 20240801: _U32}
 _PROBED = 1 << 16  # bytes
@@ -25,23 +25,24 @@ _HEAD = 1 << 12
 
 @dataclass(frozen=True)
 class TokenPlace:
-    """The type of the ids of a file, the offset of the first one in bytes, and their number."""
+    """The type of a file's ids, the byte offset of the first one, and their number."""
 
     kind: np.dtype[np.generic]
     offset: int
     count: int
 
     def read(self, file: BoundedFile, first: int, count: int) -> Int64:
-        """Return ids [count] from number `first` on."""
+        """Return `count` ids starting at index `first`."""
         width = self.kind.itemsize
         data = file.read(self.offset + first * width, count * width, "ids")
         return np.frombuffer(data, self.kind).astype(np.int64)
 
 
 def place_of(file: BoundedFile, vocab_size: int = 0) -> TokenPlace:
-    """Return where the ids of a file are. FormatError for damage, and for ids of another width than the name says.
+    """Return the location of a file's ids; raise FormatError for damage, or for ids of another width than its name
+    says.
 
-    vocab_size: decides the width of a file whose name and head do not: 4 bytes for more than 65,536 ids, else 2.
+    vocab_size: decides the width if neither the name nor the header does: 4 bytes for more than 65,536 ids, else 2.
     """
     if file.size >= len(MAGIC) and file.read(0, len(MAGIC), "the head") == MAGIC:
         head = header_of(file)
@@ -60,7 +61,7 @@ def place_of(file: BoundedFile, vocab_size: int = 0) -> TokenPlace:
 
 
 def _of_llm_c(file: BoundedFile) -> TokenPlace | None:
-    """Return the place of the ids in a file of llm.c, None for another file."""
+    """Return the location of the ids in a file of llm.c; None for another file."""
     if file.path.suffix.lower() != ".bin" or file.size < _LLM_C_HEAD:
         return None
     magic, _, count = np.frombuffer(file.read(0, 12, "the head"), "<i4").tolist()
@@ -73,7 +74,7 @@ def _of_llm_c(file: BoundedFile) -> TokenPlace | None:
 
 
 def _require_two_bytes(file: BoundedFile) -> None:
-    """Raise FormatError if each second number of 2 bytes is 0: then the ids have 4 bytes."""
+    """Raise FormatError if each second 2-byte value is 0, because the ids then have 4 bytes."""
     data = np.frombuffer(file.read(0, min(file.size, _PROBED) // 4 * 4, "ids"), _U16)
     if data.size >= 64 and not data[1::2].any() and data[::2].any():
         raise file.fault(
@@ -90,7 +91,7 @@ def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Re
 
 
 def _has_ids(path: Path) -> bool:
-    """Return whether a file may hold ids: a .bin may be compressed, or text, which ids are not by chance."""
+    """Return whether a file may contain ids: a .bin may also be compressed or text, which ids do not look like."""
     if path.suffix.lower() != ".bin":
         return True
     with BoundedFile(path) as file:
@@ -100,7 +101,7 @@ def _has_ids(path: Path) -> bool:
     try:
         head.decode("utf-8")
     except UnicodeDecodeError as error:
-        return error.start < len(head) - 3  # else a character that the head cuts
+        return error.start < len(head) - 3  # else the first bytes end inside a character
     return b"\0" in head or len(head) < 64
 
 
