@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pty
+import re
 import subprocess
 from pathlib import Path
 
@@ -117,3 +119,27 @@ def test_setup_knows_its_extras() -> None:
     done = call("setup", "sedes")
     assert done.returncode == 2
     assert "expected extras of seeds, hub, cloud and wandb, got sedes" in done.stderr
+
+
+def imported(file: Path, seen: set[Path]) -> set[str]:
+    """The modules that a file of the tests imports when it is imported, those of its helpers too."""
+    seen.add(file)
+    found: set[str] = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").partition(".")[0])
+    helpers = {ROOT / "tests" / "python" / f"{name}.py" for name in found} - seen
+    for helper in sorted(filter(Path.is_file, helpers)):
+        found |= imported(helper, seen)
+    return found
+
+
+def test_the_quick_tests_import_no_large_package() -> None:
+    (folders,) = re.findall(r"(tests/python/base .*?) \|\|", (ROOT / "run").read_text())
+    files = [file for folder in folders.split() for file in sorted((ROOT / folder).glob("test_*.py"))]
+    assert len(files) > 20
+    seen: set[Path] = set()
+    names = set().union(*(imported(file, seen) for file in files))
+    assert "hypothesis" in names and not names & {"torch", "transformers", "datasets", "pyarrow", "nbclient"}
