@@ -92,10 +92,11 @@ def test_a_reader_types_a_question_and_opens_the_section(site: Path, page: Page)
     assert faults == []
 
 
+# Elements that end to the right of the window and are in no box of their page that scrolls.
 WIDE = """() => [...document.querySelectorAll("article *")].filter((one) => {
   const box = one.getBoundingClientRect();
   if (!box.width || box.right <= innerWidth + 1) return false;
-  for (let at = one; at; at = at.parentElement)
+  for (let at = one; at.tagName !== "ARTICLE"; at = at.parentElement)
     if (["auto", "scroll"].includes(getComputedStyle(at).overflowX)) return false;
   return true;
 }).map((one) => one.outerHTML.slice(0, 100))"""
@@ -106,3 +107,6 @@ def test_pages_fit_a_telephone(site: Path, page: Page) -> None:
         page.goto(file.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, file.name
         assert page.evaluate(WIDE) == [], file.name
+    wide = "<div style='width: 600px'>wide</div>"
+    page.evaluate("html => document.querySelector('article').insertAdjacentHTML('beforeend', html)", wide)
+    assert page.evaluate(WIDE) != []
