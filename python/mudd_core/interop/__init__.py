@@ -1,6 +1,6 @@
-"""Weights, batches and gradients of the original programs, in their own names and shapes.
+"""Weights, batches and gradients of the original programs, under their names and in their shapes.
 
-`load_original` gives a Model that answers as the original would; `export_original` is the way back.
+`load_original` returns a Model that computes what the original program computes; `export_original` is its reverse.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["SYSTEMS", "Entry", "Original", "System", "export_original", "load_or
 
 
 class WeightsProgram(Protocol):
-    """An original program, as the readers and writers of weights see it."""
+    """The part of an original program's module that readers and writers of weights use."""
 
     systems: ClassVar[Mapping[str, str]]
     """The names of its formats, each with the module that has the SYSTEM."""
@@ -62,7 +62,7 @@ def programs_with_weights() -> dict[str, WeightsProgram]:
 
 @cache
 def systems() -> dict[str, str]:
-    """Return the names of all formats of weights, each with the module that has the SYSTEM."""
+    """Return the name of every weight format, with the module that has its SYSTEM."""
     found = {"hf": "mudd_core.interop.hf"}
     for program in programs_with_weights().values():
         found |= program.systems
@@ -70,20 +70,20 @@ def systems() -> dict[str, str]:
 
 
 def __getattr__(name: str) -> tuple[str, ...]:
-    # The programs import this package, so that their names are known only after it is imported.
+    # The programs import this package, so their names are known only after its import.
     if name == "SYSTEMS":
         return tuple(systems())
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-_NAMED = 8  # kinds of tensors in a note
+_NAMED = 8  # kinds of tensors that a note lists
 
 
 @dataclass(frozen=True)
 class Theirs:
-    """Weights of an original program that stay where they are: its settings, our config of them, its tensors.
+    """The opened weights of an original program: its settings, the mudd_core config for them, and its tensors.
 
-    left_out: names of further tensors, which take no part in what the program computes.
+    left_out: names of further tensors that the original program does not read.
     """
 
     system: System[ModelConfig]
@@ -103,7 +103,7 @@ class Theirs:
         )
 
     def ours(self, store: _core.ParamStore) -> dict[str, StoredTensor]:
-        """Our tensors by name, each made when it is asked for. store: of a model of the config."""
+        """Return the mudd_core tensors by name; each is read when it is used. store: from a model of this config."""
         shapes = {name: tuple(store.describe(name)["shape"]) for name in store.names()}
         return to_ours(self.system.entries(self.config, self.settings), self.tensors, shapes)
 
@@ -115,7 +115,7 @@ def what_fits() -> Iterator[None]:
         yield
     except UserError:
         raise
-    except ValueError as error:  # a system's module raises these
+    except ValueError as error:  # raised by the modules of the systems
         raise UserError(str(error)) from error
 
 
@@ -123,7 +123,7 @@ def what_fits() -> Iterator[None]:
 def read_original(
     system: str, config: Settings | str | Path, weights: Mapping[str, npt.ArrayLike] | str | Path
 ) -> Theirs:
-    """The weights of an original program, not read yet but checked by name and shape; arguments as load_original."""
+    """Open the weights of an original program and check names and shapes. It has the arguments of load_original."""
     page = _system(system)
     settings = _settings(config)
     with _of_other_types():
@@ -133,7 +133,8 @@ def read_original(
     page, read = page.reading(settings, tensors)
     left_out, tensors = [name for name in tensors if name not in read], read
     model_config = _model_config(page, settings, tensors)
-    for name, shape in page.shapes(model_config, settings).items():  # before memory is taken for them
+    # checked before memory is allocated for the tensors
+    for name, shape in page.shapes(model_config, settings).items():
         if page.unused(settings, name):
             continue
         if name not in tensors:
@@ -154,13 +155,14 @@ def load_original(
     spread: Callable[[ModelConfig], Spread] = lambda model: Spread(),
     alive: Callable[[], None] = lambda: None,
 ) -> Original:
-    """A Model with the weights of an original program.
+    """Return a Model with the weights of an original program.
 
-    system: one of SYSTEMS. config: the original's settings, or the path of a JSON file of them. weights: arrays under
-    the original's names and shapes, or a safetensors file or folder, of which one tensor at a time is read. spread: how
-    ranks hold the model between them; all of them make this call. alive: called for each tensor. The model's logits,
-    loss and loss_and_gradients take the original's batches; gradients carry its names. UserError, a ValueError, for
-    settings and weights that do not fit; FormatError for a damaged file.
+    system: one of SYSTEMS. config: the original's settings, or the path of a JSON file with them. weights: arrays with
+    the original's names and shapes, or a safetensors file or folder, which is read one tensor at a time. spread:
+    returns how the ranks divide the model; then every rank must make this call. alive: called once per tensor.
+
+    The model's logits, loss and loss_and_gradients accept the original's batches, and gradients have its names. Raise
+    UserError (a ValueError) for settings or weights that do not fit, and FormatError for a damaged file.
     """
     theirs = read_original(system, config, weights)
     held = spread(theirs.config)
@@ -182,10 +184,10 @@ def _arrays(weights: Mapping[str, npt.ArrayLike]) -> dict[str, AnyTensor]:
 
 
 def export_original(system: str, model: Model) -> tuple[JsonObject, dict[str, Array]]:
-    """(settings, weights by name) of a model as the original program has them; the reverse of load_original.
+    """Return (settings, weights by name) of a model as the original program has them; the reverse of load_original.
 
-    ValueError for a field of the model's config that decides logits and that the program does not have; a UserWarning
-    for each that decides training alone.
+    Raise ValueError if the original program has no equivalent for a config field that changes logits. Warn
+    (UserWarning) about each field that changes training only.
     """
     settings, weights = export_tensors(system, model)
     return settings, dict(weights)
@@ -194,7 +196,10 @@ def export_original(system: str, model: Model) -> tuple[JsonObject, dict[str, Ar
 def export_tensors(
     system: str, model: Model, ours: Mapping[str, AnyTensor] | None = None
 ) -> tuple[JsonObject, TheirTensors]:
-    """As export_original, each tensor made when it is asked for. ours: the weights of a model that ranks have cut."""
+    """Do the same as export_original, but compute each tensor when it is read.
+
+    ours: the weights, if the model's own are sharded across ranks.
+    """
     page = _system(system)
     if isinstance(model, Original) and type(model.system) is type(page):
         return dict(model.original_config), model.original_weights()
@@ -212,7 +217,7 @@ def export_tensors(
 
 @contextmanager
 def _of_other_types() -> Iterator[None]:
-    """Raise UserError for settings of other types than the original's that the system's module reads as they come."""
+    """Raise UserError if a setting has a type that the original does not use."""
     try:
         yield
     except (AttributeError, LookupError, TypeError, ArithmeticError) as error:
@@ -222,7 +227,7 @@ def _of_other_types() -> Iterator[None]:
 def _model_config(
     page: System[ModelConfig], settings: JsonObject, arrays: Mapping[str, AnyTensor]
 ) -> ModelConfig:
-    """Our config of the original's settings, all its rules kept; ValueError names what breaks one."""
+    """Return the mudd_core config for the original's settings. Raise ValueError if it breaks a rule of the family."""
     with _of_other_types():
         found = page.model_config(settings, {name: array.shape for name, array in arrays.items()})
     faults = model_faults(found)
@@ -232,7 +237,7 @@ def _model_config(
 
 
 def _read(path: str | Path) -> dict[str, AnyTensor]:
-    return {**stored_weights(path, warns=False)}  # that the files are another program's is the point here
+    return {**stored_weights(path, warns=False)}  # no warning: files of another program are expected here
 
 
 def _system(name: str) -> System[ModelConfig]:

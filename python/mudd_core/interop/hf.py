@@ -1,10 +1,11 @@
-"""Hugging Face transformers: Llama, Mistral, Qwen2, Qwen3, GPT-2 and Mixtral, their tensor names, batches, losses.
+"""Hugging Face transformers: tensor names, batches and losses of Llama, Mistral, Qwen2, Qwen3, GPT-2 and Mixtral.
 
-Names may come in any of the spellings that are in use: with or without the prefix "transformer." of GPT-2 and "model."
-of the others, Mixtral's experts one by one or fused over experts (transformers 5 in memory), a tied head stored or left
-out. Gradients and exports have the same spelling as the weights read. GPT-2's resid_pdrop, embd_pdrop and attn_pdrop
-are carried both ways. Llama and Mixtral have no dropout here, so `launch.py import` notes their attention_dropout and
-leaves it out.
+Every spelling of the names in use is accepted: with or without the prefix "transformer." (GPT-2) or "model." (the
+others), Mixtral's experts one by one or fused over experts (transformers 5 in memory), and a tied head that is stored
+or omitted. Gradients and exports use the spelling of the weights that were read.
+
+GPT-2's resid_pdrop, embd_pdrop and attn_pdrop are converted both ways. The mudd_core Llama and Mixtral have no dropout,
+so `launch.py import` prints a note about their attention_dropout and ignores it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from mudd_core.interop.system import Shapes, System, as_ids
 Shape = tuple[int, ...]
 
 _BUFFERS = re.compile(r"(rotary_emb\.\w+|\.attn\.(masked_)?bias)$")  # computed, not learned
-# Every other tensor, such as a head for values or classes, is of another task, and transformers ignores it.
+# Every other tensor, such as a value head or a classifier, belongs to another task; transformers ignores it.
 _OF_MODEL = re.compile(r"(transformer\.|model\.)?((layers|h)\.|embed_tokens|wte|wpe|norm|ln_f|lm_head)")
 _CONSOLIDATED = "layers.0.attention.wq.weight"
 _PREFIXES = ("transformer.", "model.", "")
@@ -45,18 +46,18 @@ _KNOWN = ("tokens", "input_ids", "labels", "attention_mask", "position_ids")
 
 @dataclass(frozen=True)
 class Spelling:
-    """Which of the spellings a set of weights uses."""
+    """The spelling that a set of weights uses."""
 
-    prefix: str = ""  # "transformer." or "" of GPT-2, "model." or "" of the others
+    prefix: str = ""  # "transformer." or "" for GPT-2, "model." or "" for the others
     fused: bool = False  # Mixtral: all experts of a layer in two tensors
-    head: bool = False  # a tied head is stored as well
+    head: bool = False  # a tied head is stored too
 
 
-Part = tuple[Entry, Shape]  # with the shape of their tensor
+Part = tuple[Entry, Shape]  # the entry with the shape of its tensor in transformers
 
 
 def _turned(ours: str, theirs: str, fan_in: int, fan_out: int) -> Part:
-    """Ours [in, out], theirs [out, in]."""
+    """Return the entry of a matrix that is [in, out] in mudd_core and transposed, [out, in], in transformers."""
     return Entry(ours, theirs, axes=(1, 0)), (fan_out, fan_in)
 
 
@@ -67,7 +68,7 @@ def _product(ours: str, theirs: str, fan_in: int, fan_out: int, biased: bool) ->
 
 
 def _rotary_block(model: TransformerPPConfig | MixtralConfig, block: str, layer: str) -> Iterator[Part]:
-    """Norms and attention of the models with rotary positions."""
+    """Yield the entries of a block's norms and attention, for the models with RoPE."""
     D, width = model.d_model, head_width(model)
     q, kv = model.n_head * width, kv_heads(model) * width
     yield Entry(f"{block}.attn.norm.gain", f"{layer}.input_layernorm.weight"), (D,)
@@ -123,7 +124,7 @@ def _gpt2(model: GPT2Config, spelling: Spelling) -> Iterator[Part]:
     yield Entry("pos_embed", f"{p}wpe.weight"), (model.max_seq_len, D)
     for n in range(model.n_layer):
         block, layer = f"blocks.{n}", f"{p}h.{n}"
-        for i, name in enumerate("qkv"):  # one product for the three, [in, out] as ours
+        for i, name in enumerate("qkv"):  # one matrix for q, k and v, [in, out] as in mudd_core
             third = slice(i * D, (i + 1) * D)
             yield (
                 Entry(f"{block}.attn.{name}.w", f"{layer}.attn.c_attn.weight", index=(slice(None), third)),
@@ -154,7 +155,7 @@ def _components(model: HfModel, spelling: Spelling) -> Iterator[Part]:
 
 
 class HuggingFace(System[HfModel]):
-    """The models of transformers, in one spelling."""
+    """The models of transformers, with one spelling of the names."""
 
     normalize = "valid"
     families = hf_settings.FAMILIES
@@ -169,9 +170,9 @@ class HuggingFace(System[HfModel]):
     def reading(
         self, config: Settings, weights: Mapping[str, AnyTensor]
     ) -> tuple[HuggingFace, dict[str, AnyTensor]]:
-        """Return this system in the spelling of the weights, and the learned weights of the model.
+        """Return this system with the spelling of the weights, and those weights that belong to the model.
 
-        ValueError for the names of Mistral's own program.
+        Raise ValueError for the names of Mistral's own program.
         """
         if _CONSOLIDATED in weights:
             raise ValueError(
@@ -192,31 +193,32 @@ class HuggingFace(System[HfModel]):
         return self._spelling or Spelling(prefix=_PREFIXES[0 if isinstance(model, GPT2Config) else 1])
 
     def require(self, config: Settings) -> None:
-        """ValueError for settings that are not computed."""
+        """Raise ValueError for settings that mudd_core does not support."""
         hf_settings.model_config(config)
 
     def model_config(self, config: Settings, shapes: Shapes) -> HfModel:
-        """Our config of a config.json; ValueError where its sizes are not those of the tensors."""
+        """Return the mudd_core config for a config.json. Raise ValueError if the tensors have other sizes."""
         model = hf_settings.model_config(config)
         require_sizes(config, model, shapes)
         return model
 
     def original_config(self, model: HfModel) -> JsonObject:
-        """config.json for a config of ours."""
+        """Return the config.json for a mudd_core config."""
         return hf_settings.original_config(model)
 
     def entries(self, model: HfModel, config: Settings) -> Sequence[Entry]:
-        """Every parameter of ours and its place in theirs."""
+        """Return where each mudd_core parameter is stored in the tensors of transformers."""
         return [entry for entry, _ in _components(model, self._spelled(model))]
 
     def shapes(self, model: HfModel, config: Settings) -> Shapes:
-        """Shapes of all their tensors by name."""
+        """Return the shape of every tensor in transformers, by name."""
         return {entry.theirs: shape for entry, shape in _components(model, self._spelled(model))}
 
     def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """Return our batch of tokens (or input_ids), labels, attention_mask, position_ids [B, T]; ours passes.
+        """Return the mudd_core batch for tokens (or input_ids), labels, attention_mask and position_ids, all [B, T].
 
-        Labels are shifted inside, -100 is ignored; without labels every target is.
+        Labels are shifted by one position here, and -100 is ignored; without labels all targets are ignored. A
+        mudd_core batch is returned as it is.
         """
         if "inputs" in batch and "targets" in batch:
             return {name: as_ids(value, name) for name, value in batch.items()}
@@ -236,7 +238,7 @@ class HuggingFace(System[HfModel]):
         ours = {"inputs": inputs, "targets": targets}
         if batch.get("attention_mask") is not None:
             mask = as_ids(batch["attention_mask"], "attention_mask")
-            if not mask.all():  # a mask of ones changes nothing
+            if not mask.all():  # a mask of ones has no effect
                 ours["key_mask"] = mask
         if batch.get("position_ids") is not None:
             positions = as_ids(batch["position_ids"], "position_ids")

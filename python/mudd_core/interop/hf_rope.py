@@ -1,4 +1,4 @@
-"""Rotary positions in a config.json of transformers: plain, linear or llama3, as version 4 or 5 writes them."""
+"""RoPE settings in a config.json of transformers: plain, linear or llama3, as version 4 or 5 writes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mudd_core.config.families import GPT2Config, TransformerPPConfig
 from mudd_core.interop.hf_rows import HfModel, Row, size_of
 from mudd_core.interop.settings import Reader, Settings
 
-_NAMES = {  # of theirs by ours, for each kind
+_NAMES = {  # names in mudd_core -> names in transformers, for each kind of scaling
     "none": {},
     "linear": {"rope_factor": "factor"},
     "llama3": {
@@ -25,7 +25,10 @@ _ALWAYS = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
 
 @dataclass(frozen=True)
 class Rope(Row):
-    """Base and scaling of the frequencies. base: transformers' default. is_scaled: whether we scale this kind's."""
+    """RoPE theta and the scaling of the frequencies.
+
+    base: theta if it is absent, as in transformers. is_scaled: the mudd_core family supports scaling.
+    """
 
     base: float
     is_scaled: bool
@@ -49,7 +52,7 @@ class Rope(Row):
         return {"rope_base": base, **scaling}
 
     def write(self, model: HfModel) -> JsonObject:
-        """Return base and scaling under the names of version 4 and of version 5."""
+        """Return theta and the scaling under the names of transformers 4 and 5."""
         assert not isinstance(model, GPT2Config)
         scaling = model.rope_scaling if isinstance(model, TransformerPPConfig) else "none"
         values = {theirs: getattr(model, ours) for ours, theirs in _NAMES[scaling].items()}
@@ -62,13 +65,16 @@ class Rope(Row):
 
 
 def _base(settings: Settings, default: float) -> float:
-    """The base of the wavelengths: beside the scaling, or a setting of its own."""
+    """Return RoPE theta: from the object with the scaling if it has one, else from the separate setting."""
     _, table = _table(settings)
     return Reader("hf", table).number("rope_theta", Reader("hf", settings).number("rope_theta", default))
 
 
 def _scaling(settings: Settings, longest: int) -> JsonObject:
-    """How the frequencies are scaled; ValueError for another kind. longest: the model's longest sequence."""
+    """Return the fields for the scaling of the frequencies. longest: the model's longest sequence.
+
+    Raise ValueError for a kind of scaling that mudd_core does not have.
+    """
     name, table = _table(settings)
     read = Reader("hf", {f"{name}.{key}": value for key, value in table.items()})
     given = table.get("rope_type", table.get("type")) or "default"
@@ -95,7 +101,7 @@ def _scaling(settings: Settings, longest: int) -> JsonObject:
         found["rope_low_freq"] = read.number(f"{name}.low_freq_factor", 1.0)
         found["rope_high_freq"] = read.number(f"{name}.high_freq_factor", 4.0)
         original = read.whole(f"{name}.original_max_position_embeddings", longest)
-        # transformers lets the setting outside win.
+        # transformers prefers the setting outside the object.
         found["rope_original_len"] = Reader("hf", settings).whole(
             "original_max_position_embeddings", original
         )
@@ -103,7 +109,7 @@ def _scaling(settings: Settings, longest: int) -> JsonObject:
 
 
 def _table(settings: Settings) -> tuple[str, Settings]:
-    """The object of the scaling and its name; that of version 4 counts first, as in transformers."""
+    """Return the name and the value of the object with the scaling; version 4's has priority, as in transformers."""
     for name in ("rope_scaling", "rope_parameters"):
         given = settings.get(name)
         if not given:

@@ -1,4 +1,4 @@
-"""Kinds of rows of the table in hf_settings.py: each reads settings of transformers and writes them."""
+"""Kinds of table rows for hf_settings.py: each kind reads settings of transformers and writes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HfModel = TransformerPPConfig | GPT2Config | MixtralConfig
 
 
 class Row(ABC):
-    """A setting of a config.json, or a few that decide the same fields of our model, in both directions."""
+    """One setting of a config.json, or several that set the same fields of the model config, in both directions."""
 
     @property
     @abstractmethod
@@ -25,14 +25,14 @@ class Row(ABC):
 
     @abstractmethod
     def read(self, read: Reader, found: JsonObject) -> JsonObject:
-        """Return the fields of our model; ValueError names a setting that we cannot express.
+        """Return the fields of the model config. found: the fields that earlier rows of the table have read.
 
-        found: the fields of the rows above.
+        Raise ValueError, with the setting's name, if mudd_core has no equivalent.
         """
 
     @abstractmethod
     def write(self, model: HfModel) -> JsonObject:
-        """Return the settings for one of our models."""
+        """Return the settings for a mudd_core model config."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class _OneSetting(Row):
         return (self.theirs,)
 
     def _require_one_of(self, read: Reader, values: tuple[Json, ...]) -> None:
-        """Raise ValueError unless the setting is absent or has one of the values; null is another value."""
+        """Raise ValueError unless the setting is absent or has one of the values. null is a value like any other."""
         given = read.config.get(self.theirs)
         if self.theirs in read.config and given not in values:
             raise ValueError(f"[hf] {self.theirs}: expected {' or '.join(map(repr, values))}, got {given!r}")
 
 
 class Multiple(NamedTuple):
-    """A default: a multiple of a field of a row above."""
+    """A default that is a multiple of a field of an earlier row."""
 
     field: str
     times: int = 1
@@ -59,10 +59,11 @@ class Multiple(NamedTuple):
 
 @dataclass(frozen=True)
 class Whole(_OneSetting):
-    """A whole number.
+    """An integer.
 
-    default: of a setting that is null. absent: of one that is not there; None if the default counts for it too.
-    written: computes the number from the model; without it the field is written. older: another name of the setting.
+    default: used if the setting is null. absent: used if it is missing; None means that the default is used then too.
+    written: computes the integer from the model config; without it the field is written. older: another name of the
+    setting.
     """
 
     ours: str
@@ -91,7 +92,7 @@ class Whole(_OneSetting):
 
 @dataclass(frozen=True)
 class Number(_OneSetting):
-    """A number. is_written: whether a config class of transformers has it."""
+    """A float. is_written: a config class of transformers has this setting."""
 
     ours: str
     default: float
@@ -106,7 +107,7 @@ class Number(_OneSetting):
 
 @dataclass(frozen=True)
 class Flag(_OneSetting):
-    """True or false. is_strict: null is refused, as transformers takes it for false."""
+    """A boolean. is_strict: reject null, which transformers would treat as false."""
 
     ours: str
     default: bool = False
@@ -123,9 +124,9 @@ class Flag(_OneSetting):
 
 @dataclass(frozen=True)
 class Word(_OneSetting):
-    """One of a few words. spellings: the word of transformers -> our value; of equal ones the first is written.
+    """One of a few strings. spellings: transformers' string -> our value; the first of several equal ones is written.
 
-    ours: the field, empty if all models of the kind have the first of the spellings.
+    ours: the field; empty if every model of the kind has the first spelling.
     """
 
     ours: str
@@ -145,7 +146,7 @@ class Word(_OneSetting):
 
 @dataclass(frozen=True)
 class Fixed(_OneSetting):
-    """A setting that is read with these values alone, or null, which sets nothing; it is not written."""
+    """A setting that may be null or have one of these values. It sets no field and is not written."""
 
     values: tuple[Json, ...] = ()
 
@@ -161,7 +162,7 @@ class Fixed(_OneSetting):
 
 @dataclass(frozen=True)
 class Inert(_OneSetting):
-    """A setting without effect on the model. written: its value in a config.json that we write."""
+    """A setting without effect on the model. written: its value in an exported config.json."""
 
     written: tuple[Json, ...] = ()
 
@@ -174,7 +175,7 @@ class Inert(_OneSetting):
 
 @dataclass(frozen=True)
 class BalanceLoss(Row):
-    """The weight of Mixtral's balance loss, and whether it is added at all."""
+    """The coefficient of Mixtral's load-balancing loss, with the switch that adds the loss."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -191,7 +192,7 @@ class BalanceLoss(Row):
 
 
 def size_of(found: JsonObject, field: str) -> int:
-    """Return a size that a row above has read."""
+    """Return a size that an earlier row has read."""
     size = found[field]
     assert isinstance(size, int)
     return size

@@ -1,8 +1,8 @@
-"""config.json of transformers' Llama, Mistral, Qwen2, Qwen3, GPT-2 and Mixtral, in a row for each setting and kind.
+"""Settings in the config.json of transformers' Llama, Mistral, Qwen2, Qwen3, GPT-2 and Mixtral, as tables.
 
-A row reads its setting and writes it. Files are of transformers 4 (rope_theta, torch_dtype) or 5 (rope_parameters,
-dtype); absent settings take transformers' defaults. transformers reads a config.json without complaint about names
-that no class has. Here such a name is refused with its value, since nobody can say whether the model needs it.
+A table row reads one setting and writes it. Files of transformers 4 (rope_theta, torch_dtype) and 5 (rope_parameters,
+dtype) are accepted, and absent settings have transformers' defaults. transformers ignores names in a config.json that
+no class has. Such a name is rejected here with its value, because the model may need it.
 tests/python/interop/test_interop_hf_fields.py compares the rows with the config classes of the installed transformers.
 """
 
@@ -42,7 +42,10 @@ FAMILIES = ("transformer_pp", "gpt2", "mixtral")
 
 @dataclass(frozen=True)
 class Kind:
-    """One model type. title: of its classes, <title>Config and others. always: fields that all its models share."""
+    """A model type of transformers.
+
+    title: prefix of its class names, as in <title>Config. always: fields that are the same in all its models.
+    """
 
     model_type: str
     title: str
@@ -52,7 +55,7 @@ class Kind:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """Return all rows in the order in which they are written."""
+        """Return all rows, in the order in which they are written."""
         head = "LMHeadModel" if self.family is GPT2Config else "ForCausalLM"
         return (
             *_EVERYWHERE,
@@ -65,7 +68,7 @@ class Kind:
         )
 
     def read(self, settings: Settings) -> HfModel:
-        """Return our config; ValueError for a setting that no row knows, or that its row refuses."""
+        """Return the mudd_core config. Raise ValueError for a setting that no row knows or that its row rejects."""
         known = {name for row in self.rows for name in row.names}
         read = Reader("hf", settings)
         for name, value in settings.items():
@@ -78,15 +81,15 @@ class Kind:
         return with_fields(self.family(), {**found, **self.always})
 
     def write(self, model: HfModel) -> JsonObject:
-        """Return the settings of a model of this type."""
+        """Return the settings for a model of this type."""
         return {name: value for row in self.rows for name, value in row.write(model).items()}
 
     def name_of(self, ours: str) -> str:
-        """Return the name of a size of our model in transformers."""
+        """Return transformers' name of a size field of the model config."""
         return next(row.theirs for row in self.rows if isinstance(row, Whole) and row.ours == ours)
 
 
-# Saving, generation, heads of other tasks, memory, and arithmetic of equal value.
+# Settings for saving, generation, other tasks' heads and memory, and for implementations with equal results.
 _WITHOUT_EFFECT = """
     _attn_implementation _attn_implementation_autoset _name_or_path attn_implementation bad_words_ids
     begin_suppress_tokens chunk_size_feed_forward decoder_start_token_id diversity_penalty do_sample early_stopping
@@ -100,7 +103,7 @@ _WITHOUT_EFFECT = """
     top_p torch_dtype torchscript transformers.js_config transformers_version typical_p unsloth_fixed
     unsloth_version use_bfloat16
 """
-# Of all kinds.
+# for all kinds
 _EVERYWHERE: tuple[Row, ...] = (
     Fixed("add_cross_attention", (False,)),
     Fixed("auto_map"),
@@ -115,7 +118,7 @@ _EVERYWHERE: tuple[Row, ...] = (
     *map(Inert, _WITHOUT_EFFECT.split()),
 )
 _NO_BIASES = (Fixed("attention_bias", (False,)), Fixed("mlp_bias", (False,)))
-# transformers' names of GPT-2's activations -> our names.
+# transformers' names of GPT-2's activations -> mudd_core's names
 _ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -137,7 +140,7 @@ def _rotary(
     eps: float = 1e-6,
     is_scaled: bool = True,
 ) -> tuple[Row, ...]:
-    """The rows of all kinds with rotary positions; the arguments are transformers' defaults."""
+    """Return the rows that all kinds with RoPE have; the arguments are transformers' defaults."""
     return (
         Whole("vocab_size", "vocab_size", vocab),
         Whole("max_position_embeddings", "max_seq_len", longest),
@@ -151,7 +154,9 @@ def _rotary(
         Number("rms_norm_eps", "norm_eps", eps),
         Rope(base, is_scaled),
         Number("initializer_range", "init_std", 0.02),
-        Inert("attention_dropout", (0.0,)),  # our families have none: `import` notes it
+        Inert(
+            "attention_dropout", (0.0,)
+        ),  # the mudd_core families have no attention dropout: `import` prints a note
         Inert("bos_token_id", (None,)),
         Inert("eos_token_id", (None,)),
     )
@@ -217,7 +222,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind_of(settings: Settings) -> Kind:
-    """Return the kind of a config.json; ValueError for one that is not read."""
+    """Return the kind of a config.json. Raise ValueError for an unsupported one."""
     name = settings.get("model_type")
     if not isinstance(name, str) or name not in KINDS:
         raise Reader("hf", settings).refusal("model_type", f"one of {', '.join(KINDS)}", name)
@@ -225,12 +230,12 @@ def kind_of(settings: Settings) -> Kind:
 
 
 def model_config(settings: Settings) -> HfModel:
-    """Our model config; ValueError names a setting that we cannot express."""
+    """Return the mudd_core model config. Raise ValueError, with the setting's name, if there is no equivalent."""
     return kind_of(settings).read(settings)
 
 
 def original_config(model: ModelConfig) -> JsonObject:
-    """Return the config.json of our model; ValueError for a family or a feature that transformers does not have."""
+    """Return the config.json for a model config. Raise ValueError for a family or feature that transformers lacks."""
     if isinstance(model, TransformerPPConfig):
         return KINDS[_rotary_kind(model)].write(model)
     if isinstance(model, MixtralConfig):
@@ -241,7 +246,7 @@ def original_config(model: ModelConfig) -> JsonObject:
 
 
 def _rotary_kind(model: TransformerPPConfig) -> str:
-    """The type that has what the model has; lost_fields refuses what that type lacks."""
+    """Return the model type that has the features of the model; lost_fields rejects features that it lacks."""
     if model.qk_norm:
         return "qwen3"
     if model.qkv_bias and not model.attn_bias:

@@ -1,4 +1,4 @@
-"""The sizes in a config.json against those of the tensors."""
+"""A check that the sizes in a config.json agree with the shapes of the tensors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ _ROUTERS = ("layers.0.block_sparse_moe.gate.weight", "layers.0.mlp.gate.weight")
 
 
 def require_sizes(config: Settings, model: HfModel, shapes: Shapes) -> None:
-    """ValueError where the sizes that decide how many tensors there are, and how wide, are not those of the tensors."""
+    """Raise ValueError if a size in config.json disagrees with the tensors.
+
+    Only the sizes are checked that determine the number of tensors and their widths.
+    """
     kind = kind_of(config)
     numbers = [int(match[1]) for match in map(_LAYER.match, shapes) if match]
     if not numbers:
         raise ValueError(
-            f"[hf] weights: expected names as 'model.layers.0.' begins, got '{next(iter(shapes), 'none')}'; the files "
-            "are of another kind of model than config.json"
+            f"[hf] weights: expected names that start like 'model.layers.0.', got '{next(iter(shapes), 'none')}'; "
+            "the files are of another kind of model than config.json"
         )
     sizes = [(kind.name_of("n_layer"), model.n_layer, 1 + max(numbers))]
     for name in _EMBEDDINGS:

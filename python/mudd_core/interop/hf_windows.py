@@ -1,4 +1,4 @@
-"""Sliding windows in a config.json of transformers: of all layers, of some, or of none."""
+"""Sliding windows in a config.json of transformers: for all layers, some layers, or none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLIDING, FULL = "sliding_attention", "full_attention"
 
 @dataclass(frozen=True)
 class MistralWindow(Row):
-    """The window of every layer, if there is one."""
+    """The sliding window of all layers, if there is one."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ class MistralWindow(Row):
 
 @dataclass(frozen=True)
 class QwenWindows(Row):
-    """The windows of Qwen: in the layers that layer_types names, or from max_window_layers on."""
+    """Qwen's sliding windows: in the layers that layer_types names, or from layer max_window_layers on."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ class QwenWindows(Row):
 
 @dataclass(frozen=True)
 class NoWindow(Row):
-    """A window that no sequence of the model reaches, as Mixtral's."""
+    """A window as in Mixtral, which is never shorter than the model's longest sequence."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The files that came with imported weights of Hugging Face: kept in the run's folder, and exported byte for byte."""
+"""The files that come with imported Hugging Face weights: stored in the run's folder and exported byte for byte."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mudd_core.interop.hf_settings import model_config
 from mudd_core.run.store.run_folder import RunFolder
 
 SETTINGS = "config.json"
-_TYPES = "types.json"  # of the tensors, as safetensors names them
+_TYPES = "types.json"  # types of the tensors, as safetensors names them
 _SOURCE = (
     "*.safetensors",
     SETTINGS,
@@ -29,7 +29,7 @@ _SOURCE = (
     "tokenizer_config.json",
     "*.jinja",
     f"{TEMPLATES}/*.jinja",
-)  # decide model and text
+)  # the files that determine the model and its text
 _OF_SETTINGS = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 _TOKENIZER = (
     "tokenizer.json",
@@ -46,9 +46,10 @@ _TOKENIZER = (
 
 
 def imported_files(source: Path, settings: Path, *, tokenizer: bool) -> dict[str, bytes]:
-    """The files to keep, by name: config.json, the tokenizer's of the source where they are the run's, and types.json.
+    """Return the files to store, by name: config.json, types.json, and the source's tokenizer files if the run uses
+    them.
 
-    UserError for one that cannot be read.
+    Raise UserError if a file cannot be read.
     """
     files = {SETTINGS: settings / SETTINGS if settings.is_dir() else settings}
     files |= {name: source / name for name in _tokenizer_files(source) if tokenizer}
@@ -63,13 +64,13 @@ def imported_files(source: Path, settings: Path, *, tokenizer: bool) -> dict[str
 
 
 def _types_in(file: Path) -> dict[str, str]:
-    """Name to type of the floating-point tensors in a safetensors file."""
+    """Return the type of each floating-point tensor in a safetensors file, by name."""
     tensors = _core.SafetensorsFile(str(file)).tensors()
     return {name: kind for name, kind, *_ in tensors if kind in _OF_SETTINGS.values()}
 
 
 def keep_imported(files: Mapping[str, bytes], run: RunFolder) -> None:
-    """Write them into the run's folder; SaveError where that fails."""
+    """Write the files into the run's folder. Raise SaveError if a write fails."""
     for name, data in files.items():
         to = run.imported_folder / name
         try:
@@ -80,30 +81,36 @@ def keep_imported(files: Mapping[str, bytes], run: RunFolder) -> None:
 
 
 def carrier(run: RunFolder, config: Config) -> RunFolder:
-    """The run whose imported files go out with a run: its own, or the one whose tokenizer it was tuned with."""
+    """Return the run whose imported files are exported with a run.
+
+    It is the run itself, or the base whose tokenizer a tuned run uses.
+    """
     place = Path(config.data.tokenizer)
     is_of_base = place.name == IMPORTED and place.is_dir() and not run.imported_folder.is_dir()
     return RunFolder(place.parent) if is_of_base else run
 
 
 def base_source(run: RunFolder) -> str:
-    """The folder of Hugging Face that a run was tuned from; empty where there was none."""
+    """Return the Hugging Face folder that a run was tuned from; empty if there is none."""
     source = object_in(RunFolder(run.base_folder).source_file).get("path")
     return source if isinstance(source, str) else ""
 
 
 def source_facts(folder: Path) -> JsonObject:
-    """SHA-256 over name, size and edges of each file of a folder that decides the model and its text, by name."""
+    """Return a SHA-256 by name for each file of a folder that determines the model and its text.
+
+    It covers the file's name, its size, and its first and last bytes.
+    """
     found = {file for pattern in _SOURCE for file in folder.glob(pattern) if file.is_file()}
     files = sorted(file for file in found if not is_consolidated(file.name))
     return {file.name: hashlib.sha256(json.dumps(file_digest(file)).encode()).hexdigest() for file in files}
 
 
 def changed_since(imported: RunFolder, folder: Path) -> list[str]:
-    """Names of the files of a folder that are not those that the base of a tuning was imported from.
+    """Return the names of the files in a folder that have changed since a tuning's base was imported from it.
 
-    A folder that is gone is not missed: it is named only where it is another one. A config.json of the same model has
-    not changed.
+    A folder that no longer exists has no changes; its path is returned only if the import was from another folder. A
+    config.json that describes the same model is unchanged.
     """
     known, now = object_in(imported.source_file), source_facts(folder)
     if not now:
@@ -118,7 +125,7 @@ def changed_since(imported: RunFolder, folder: Path) -> list[str]:
 
 
 def _is_same_model(settings: Path, imported: RunFolder) -> bool:
-    """Whether a config.json decides the model that was imported."""
+    """Return True if a config.json describes the model that was imported."""
     try:
         theirs = model_config(object_in(settings))
     except ValueError:
@@ -127,24 +134,24 @@ def _is_same_model(settings: Path, imported: RunFolder) -> bool:
 
 
 def imported_settings(run: RunFolder, model: ModelConfig) -> JsonObject | None:
-    """The config.json that a run was imported with; None where the model has changed since."""
+    """Return the config.json that a run was imported with; None if the model has changed since."""
     settings = object_in(run.imported_folder / SETTINGS)
     try:
         same = bool(settings) and model_config(settings).settled() == model.settled()
-    except ValueError:  # of a version that read more than this one
+    except ValueError:  # written by a version that supports more settings
         return None
     return settings if same else None
 
 
 def of_type(settings: JsonObject, dtype: str) -> JsonObject:
-    """The config.json of the same model with weights of another type."""
+    """Return the config.json of the same model with another type of weights."""
     return {**{name: value for name, value in settings.items() if name != "torch_dtype"}, "dtype": dtype}
 
 
 def imported_types(run: RunFolder) -> dict[str, str]:
-    """Name to type, as safetensors names both, of the tensors that a run was imported from; empty where none is known.
+    """Return the type of each tensor that a run was imported from, by name, both as in safetensors; empty if unknown.
 
-    A run that an older version imported has the type of its config.json, under the empty name.
+    For a run that an older version imported, the result has the type in its config.json under the empty name.
     """
     known = object_in(run.imported_folder / _TYPES)
     types = {
@@ -156,12 +163,12 @@ def imported_types(run: RunFolder) -> dict[str, str]:
 
 
 def imported_tokenizer(run: RunFolder) -> dict[str, bytes]:
-    """The tokenizer's files that a run was imported with, by name; none where it has another tokenizer."""
+    """Return the tokenizer files that a run was imported with, by name; empty if the run has another tokenizer."""
     folder = run.imported_folder
     return {name: read_bytes(folder / name) for name in _tokenizer_files(folder)}
 
 
 def _tokenizer_files(folder: Path) -> list[str]:
-    """The tokenizer's files that a folder has, and its further chat templates, below it."""
+    """Return the relative paths of the tokenizer files in a folder, with the chat templates in its subfolder."""
     more = [f"{TEMPLATES}/{file.name}" for file in sorted(folder.glob(f"{TEMPLATES}/*.jinja"))]
     return [name for name in (*_TOKENIZER, *more) if (folder / name).is_file()]

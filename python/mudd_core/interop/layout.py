@@ -1,4 +1,7 @@
-"""How a tensor of an original program lies in ours: the same numbers in another order, so gradients map alike."""
+"""The mapping of an original program's tensors to mudd_core's.
+
+The elements are the same in another order, so gradients have the same mapping.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,14 @@ Index = tuple[int | slice, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """One parameter of ours as a part of one tensor of theirs.
+    """The place of a mudd_core parameter (`ours`) in a tensor of the original program (`theirs`).
 
-    ours = theirs.reshape(view)[index].transpose(axes).reshape(shape of ours) * factor + offset. view: None keeps their
-    shape. index: ints and slices, e.g. the layer of a stack. axes: None keeps the order. factor: of ours, for a
-    constant that they multiply elsewhere. offset: constant that ours has on top, 1 for a gain that they store as
-    gain - 1. Two entries of the same `ours` are one shared parameter. part: the entry is of ours[part] only (a matrix
-    of a stack).
+    `ours = theirs.reshape(view)[index].transpose(axes).reshape(shape of ours) * factor + offset`
+
+    view: None keeps the shape of the original tensor. index: integers and slices, such as the layer in a stack. axes:
+    None keeps the order. factor: a constant by which the original multiplies elsewhere. offset: a constant that
+    mudd_core adds, 1 for a gain that the original stores as gain - 1. part: the entry is only the slice `ours[part]`,
+    one matrix of a stack. Two entries with the same parameter and no part are tied tensors.
     """
 
     ours: str
@@ -37,7 +41,10 @@ class Entry:
     factor: float = 1.0
 
     def read_ours(self, theirs: Array, shape: tuple[int, ...]) -> Array:
-        """Our tensor, or our part, as float32 out of theirs. shape: ours. ValueError if the sizes do not fit."""
+        """Return the parameter, or its slice, as float32 from the original's tensor. shape: of the whole parameter.
+
+        Raise ValueError if the sizes do not fit.
+        """
         shape = shape if self.part is None else shape[1:]
         viewed = theirs if self.view is None else theirs.reshape(self.view)
         part = viewed[self.index]
@@ -52,12 +59,12 @@ class Entry:
         return ours + np.float32(self.offset) if self.offset else ours
 
     def write_theirs(self, ours: Array, theirs: Array, *, gradient: bool = False) -> None:
-        """Writes our tensor, or our part, into its place in theirs (contiguous)."""
+        """Write the parameter, or its slice, into its place in the original's tensor, which is contiguous."""
         viewed = theirs if self.view is None else theirs.reshape(self.view)
         part = viewed[self.index]
         axes = self.axes or tuple(range(part.ndim))
         turned = ours.reshape(tuple(part.shape[axis] for axis in axes)).transpose(np.argsort(axes))
-        if gradient:  # of theirs = (ours - offset) / factor
+        if gradient:  # the gradient of the original = (parameter - offset) / factor
             viewed[self.index] = turned * np.float32(self.factor)
         else:
             viewed[self.index] = (turned - np.float32(self.offset)) / np.float32(self.factor)
@@ -66,10 +73,11 @@ class Entry:
 def to_ours(
     entries: Iterable[Entry], weights: Mapping[str, AnyTensor], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, StoredTensor]:
-    """Our tensors (float32) by name, each made when it is asked for; of theirs one at a time is read, too.
+    """Return the mudd_core tensors (float32) by name; each is computed when it is read.
 
-    Those that are made of one tensor of theirs follow each other, so that it is read once. shapes: ours by name.
-    ValueError names what is missing, left over or contradictory.
+    Parameters from the same original tensor are consecutive in the result, so that one tensor at a time is read, and
+    only once. shapes: of the mudd_core parameters. Raise ValueError, with the name, if a tensor is missing, unused or
+    contradictory.
     """
     parts: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -97,7 +105,7 @@ def to_ours(
 
 
 def _our_tensor(name: str, entries: Sequence[Entry], reader: _LastRead, shape: tuple[int, ...]) -> Array:
-    """One tensor of ours out of its entries; ValueError for a number that is not finite."""
+    """Return one mudd_core tensor from its entries. Raise ValueError if an element is not finite."""
     ours: Array | None = None
     for entry in entries:
         array = entry.read_ours(reader.array(entry.theirs), shape)
@@ -114,7 +122,7 @@ def _our_tensor(name: str, entries: Sequence[Entry], reader: _LastRead, shape: t
 
 
 def _require_finite(name: str, values: Array) -> None:
-    """ValueError with the first weight that is NaN or infinite: no step of a training would have a loss."""
+    """Raise ValueError, with the first element that is NaN or infinite: no training step could have a loss."""
     finite = np.isfinite(values.reshape(-1))
     if not finite.all():
         first = int(np.flatnonzero(~finite)[0])
@@ -125,7 +133,7 @@ def _require_finite(name: str, values: Array) -> None:
 
 
 class _LastRead:
-    """Arrays of tensors; the last one is kept."""
+    """A mapping of names to arrays that keeps the array read last."""
 
     def __init__(self, tensors: Mapping[str, AnyTensor]) -> None:
         self._tensors = tensors
@@ -133,17 +141,17 @@ class _LastRead:
         self._array: Array | None = None
 
     def array(self, name: str) -> Array:
-        """Read a tensor, unless it is the last one."""
+        """Read a tensor, unless it was read last."""
         if self._array is None or name != self._name:
-            self._array = None  # before the next one takes memory
+            self._array = None  # freed before the next one is allocated
             self._name, self._array = name, widened(np.asarray(self._tensors[name]))
         return self._array
 
 
 class TheirTensors(Mapping[str, Array]):
-    """Tensors of an original program (float32) by name, made out of ours when they are asked for.
+    """The tensors of an original program (float32) by name, each computed from mudd_core's when it is read.
 
-    shapes: theirs by name.
+    shapes: of the original's tensors.
     """
 
     def __init__(
@@ -173,7 +181,7 @@ class TheirTensors(Mapping[str, Array]):
 def their_gradients(
     entries: Iterable[Entry], ours: Mapping[str, Array], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Array]:
-    """Gradients by their tensors (float32), by name. shapes: theirs by name."""
+    """Return the gradients (float32) by the names of the original's tensors. shapes: of the original's tensors."""
     theirs = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     for entry in entries:
         gradient = ours[entry.ours]

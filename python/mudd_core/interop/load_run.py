@@ -22,7 +22,7 @@ _WHAT = "a work directory, a checkpoint of one, a folder of model.save() or one 
 
 
 class Loaded(NamedTuple):
-    """What mc.load returns: `model, tokenizer = mc.load(path)`."""
+    """The result of mc.load: `model, tokenizer = mc.load(path)`."""
 
     model: Model
     tokenizer: Tokenizer | None
@@ -57,9 +57,10 @@ def load_run(path: str | Path, step: int | Literal["best"] | None = None, *, tru
 
 
 def load(path: str | Path, step: int | Literal["best"] | None = None, *, trust_code: bool = False) -> Loaded:
-    """The model and the tokenizer of a run or folder that load_run opens: `model, tokenizer = mc.load("runs/x")`.
+    """Return the model and the tokenizer of a run or folder that load_run opens: `model, tokenizer =
+    mc.load("runs/x")`.
 
-    The tokenizer is None where there is none. trust_code: as load_run.
+    The tokenizer is None if the run has none. trust_code: as for load_run.
     """
     run = load_run(path, step, trust_code=trust_code)
     return Loaded(run.model, run.tokenizer)
@@ -75,7 +76,7 @@ def _of_hugging_face(folder: Path) -> Source:
 
 
 def _hint(path: Path) -> str:
-    """The nearest folder that is there: of the same parent, or in runs/."""
+    """Return a suggestion of an existing folder: in runs/, or the nearest name in the same parent folder."""
     inside = Path("runs") / path
     if not path.is_absolute() and inside.is_dir():
         return f"; did you mean '{inside}'?"

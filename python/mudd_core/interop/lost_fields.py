@@ -1,8 +1,8 @@
-"""What a model's config loses on the way to another program.
+"""A check for config fields that an export to another program would lose.
 
-The settings that an export would write are read back as an import reads them. A field that decides logits and comes
-back with another value is refused by name; one that decides training alone is noted; initial values do not matter.
-So a new field of a family is refused until a system holds it.
+The settings that an export would write are read back as an import reads them. A field that changes logits is rejected
+by name if it comes back with another value. A field that changes training only causes a note, and initial values are
+ignored. So a new field of a family is rejected until a system supports it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mudd_core.interop.system import Shapes, System
 def lost_fields(
     name: str, system: System[ModelConfig], model: ModelConfig, settings: Settings, shapes: Shapes
 ) -> list[str]:
-    """A note for each field of training that the settings do not hold; ValueError for a field that decides logits.
+    """Return a note for each training field that the settings do not contain.
 
-    name: of the system. settings, shapes: of the export.
+    name: of the system. settings, shapes: of the export. Raise ValueError for a field that changes logits.
     """
     ours = model.settled()
     theirs = _read_back(name, system, model, settings, shapes).settled()
@@ -55,7 +55,10 @@ def _read_back(
 
 
 def spelled(name: str, field: str, spellings: Mapping[str, str], value: str) -> str:
-    """The other program's name of a choice of ours; ValueError names our field. spellings: theirs -> ours."""
+    """Return the other program's name for a value of a field. spellings: other program's name -> mudd_core value.
+
+    Raise ValueError, with the name of the field, if the other program has no such value.
+    """
     found = next((theirs for theirs, ours in spellings.items() if ours == value), None)
     if found is None:
         known = ", ".join(sorted(set(spellings.values())))

@@ -1,4 +1,4 @@
-"""A folder of adapters as PEFT writes and reads it: adapter_config.json and adapter_model.safetensors."""
+"""A folder of LoRA adapters in PEFT's format: adapter_config.json and adapter_model.safetensors."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model"
 TENSORS = f"{WEIGHTS}.safetensors"
 _PICKLE = "adapter_model.bin"
 
-# Settings of LoraConfig that decide nothing of what adapters with given numbers compute. The names of the tensors
-# say which layers have one.
+# Settings of LoraConfig that do not change the output of adapters with known weights. The tensor names show which
+# layers have an adapter.
 _WITHOUT_EFFECT = frozenset(
     (
         *("auto_mapping", "base_model_name_or_path", "corda_config", "ephemeral_gpu_offload", "eva_config"),
@@ -41,7 +41,7 @@ _FIXED: Mapping[str, tuple[Json, ...]] = {
     "peft_type": ("LORA",),
     "task_type": ("CAUSAL_LM", None),
     "bias": ("none",),
-    "init_lora_weights": (True, False, "gaussian", "eva"),  # others change the base's weights, too
+    "init_lora_weights": (True, False, "gaussian", "eva"),  # other values change the base's weights too
 }
 _ADVICE = {
     "init_lora_weights": "; save_pretrained(FOLDER, path_initial_model_for_weight_conversion=INITIAL) of PEFT writes "
@@ -51,14 +51,14 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Adapter:
-    """Adapters of a folder. lora: their settings in our words; weights: by our names and in our shapes, float32."""
+    """The adapters in a folder. lora: their settings; weights: float32, with mudd_core's names and shapes."""
 
     lora: LoraConfig
     weights: Mapping[str, Float32]
 
 
 def adapter_settings(model: ModelConfig, lora: LoraConfig, layers: list[str], base: str) -> JsonObject:
-    """adapter_config.json of adapters on these layers of ours. base: name or folder of what they are for."""
+    """Return the adapter_config.json for adapters on these mudd_core layers. base: name or folder of the base model."""
     modules = modules_of(model)
     asked = [name for name, module in modules.items() if module.layers[0] in layers]
     whole = int(lora.alpha) if lora.alpha == int(lora.alpha) else lora.alpha
@@ -80,9 +80,9 @@ def adapter_settings(model: ModelConfig, lora: LoraConfig, layers: list[str], ba
 
 
 def adapter_tensors(model: ModelConfig, weights: Mapping[str, Float32]) -> dict[str, Float32]:
-    """The tensors of adapters by PEFT's names, [rank, in] and [out, rank]. weights: by our names.
+    """Return the adapter tensors by PEFT's names, [rank, in] and [out, rank]. weights: by mudd_core's names.
 
-    UserError for a layer that shares its matrix with others in transformers, where an adapter is for the whole matrix.
+    Raise UserError for a layer that is only a part of a matrix in transformers: PEFT adapts whole matrices.
     """
     places = {layer: module for module in modules_of(model).values() for layer in module.layers}
     found = {}
@@ -100,10 +100,10 @@ def adapter_tensors(model: ModelConfig, weights: Mapping[str, Float32]) -> dict[
 
 
 def read_adapter(folder: Path, model: ModelConfig, place: str) -> Adapter:
-    """The adapters of a folder that PEFT wrote, for a base of this config. place: of messages.
+    """Return the adapters in a folder that PEFT wrote, for a base with this config. place: the prefix of messages.
 
-    UserError for another folder, for settings that are not computed here, and for adapters of another base; FormatError
-    for damaged files.
+    Raise UserError for a folder of another kind, unsupported settings, or adapters of another base; FormatError for
+    damaged files.
     """
     file = folder / SETTINGS
     if not file.is_file():
@@ -129,7 +129,7 @@ def read_adapter(folder: Path, model: ModelConfig, place: str) -> Adapter:
 
 
 def _require_computed(settings: Mapping[str, Json], folder: Path, place: str) -> None:
-    """UserError for the first setting that adapters here do not have, with its value."""
+    """Raise UserError, with the value, for the first setting that mudd_core's adapters do not support."""
     for name, value in settings.items():
         if name in _WITHOUT_EFFECT or name in _READ:
             continue
@@ -145,9 +145,9 @@ def _require_computed(settings: Mapping[str, Json], folder: Path, place: str) ->
 def _weights(
     folder: Path, model: ModelConfig, every: Sequence[str], rank: int, place: str
 ) -> dict[str, Float32]:
-    """The tensors by our names and in our shapes, all of this rank, finite, and in pairs.
+    """Return the adapter tensors, with mudd_core's names and shapes, after checking ranks, finite values and pairs.
 
-    every: our layers that may have an adapter.
+    every: the layers that may have an adapter.
     """
     file = folder / TENSORS
     if not file.is_file():
@@ -164,7 +164,7 @@ def _weights(
             )
         module, factor = at
         layer = _layer_of(modules, module, f"{place}: {file}")
-        if layer not in every:  # every expert of a stack would be the same layer
+        if layer not in every:  # every expert of a stack would be this one layer
             raise UserError(
                 f"{place}: {file}: '{module}' is of a router or an expert, which take no adapters here; merge it in "
                 "PEFT (merge_and_unload) and give that folder as --base"
@@ -182,7 +182,10 @@ def _weights(
 
 
 def _layer_of(modules: Mapping[str, Module], name: str, place: str) -> str:
-    """Our layer that a module is; UserError where the base has no such module, or one for several layers."""
+    """Return the mudd_core layer of a module.
+
+    Raise UserError if the base has no such module, or if the module is several layers here.
+    """
     known = modules.get(name)
     if known is None:
         raise UserError(
@@ -190,14 +193,16 @@ def _layer_of(modules: Mapping[str, Module], name: str, place: str) -> str:
         )
     if len(known.layers) > 1:
         raise UserError(
-            f"{place}: '{name}' is {len(known.layers)} layers here ({', '.join(known.layers)}), each with an adapter "
-            "of its own; merge it in PEFT (merge_and_unload) and give that folder as --base"
+            f"{place}: '{name}' is {len(known.layers)} layers here ({', '.join(known.layers)}), each with its own "
+            "adapter; merge it in PEFT (merge_and_unload) and give that folder as --base"
         )
     return known.layers[0]
 
 
 def _factor(file: Path, name: str, factor: str, tensor: AnyTensor, rank: int) -> Float32:
-    """A factor in our shape; FormatError for another rank than the settings', and for numbers that are not finite."""
+    """Return a factor with mudd_core's shape. Raise FormatError for another rank than in the settings or for NaN or
+    infinity.
+    """
     shape = tuple(tensor.shape)
     has = shape[0 if factor == "lora_a" else 1] if len(shape) == 2 else -1
     if has != rank:
@@ -218,7 +223,7 @@ def _factor(file: Path, name: str, factor: str, tensor: AnyTensor, rank: int) ->
 
 
 def _require_sizes(adapter: Adapter, model: ModelConfig, place: str) -> None:
-    """UserError where adapters are for layers of other sizes than those of the base."""
+    """Raise UserError if the adapters have other layer sizes than the base."""
     store = Model(model, booked_only=True, lora=adapter.lora).store
     for name, value in adapter.weights.items():
         shape = tuple(store.describe(name)["shape"])

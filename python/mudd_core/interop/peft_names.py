@@ -1,4 +1,4 @@
-"""What PEFT calls the adapted layers of a model: the modules of transformers, and the two tensors of each."""
+"""PEFT's names of a model's adapted layers: the modules of transformers, and the two tensors of each."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from mudd_core.config import ModelConfig
 from mudd_core.interop.hf import SYSTEM
 from mudd_core.interop.hf_rows import HfModel
 
-FACTORS = {"lora_a": "lora_A", "lora_b": "lora_B"}  # ours [in, rank] and [rank, out], theirs transposed
+FACTORS = {
+    "lora_a": "lora_A",
+    "lora_b": "lora_B",
+}  # [in, rank] and [rank, out] in mudd_core, transposed in PEFT
 _PREFIX = "base_model.model."
 
 
 @dataclass(frozen=True)
 class Module:
-    """A module of transformers with a matrix. layers: those of ours that lie in it.
+    """A module of transformers with a matrix. layers: the mudd_core layers that the matrix contains.
 
-    fan_in_first: its matrix is [in, out], as ours; else [out, in].
+    fan_in_first: the matrix is [in, out], as in mudd_core; otherwise [out, in].
     """
 
     name: str
@@ -26,7 +29,7 @@ class Module:
 
 
 def modules_of(model: ModelConfig) -> dict[str, Module]:
-    """The modules with linear layers by name; ValueError for a family that transformers does not have."""
+    """Return the modules with linear layers, by name. Raise ValueError for a family that transformers lacks."""
     if not isinstance(model, HfModel):
         raise ValueError(f"family: expected one of {', '.join(SYSTEM.families)}, got '{model.family}'")
     found: dict[str, Module] = {}
@@ -39,12 +42,12 @@ def modules_of(model: ModelConfig) -> dict[str, Module]:
 
 
 def tensor_name(module: str, factor: str) -> str:
-    """The tensor of a factor (lora_a or lora_b) of a module's adapter."""
+    """Return the tensor name of a factor (lora_a or lora_b) of a module's adapter."""
     return f"{_PREFIX}{module}.{FACTORS[factor]}.weight"
 
 
 def tensor_of(name: str) -> tuple[str, str] | None:
-    """(module, factor) of a tensor's name; None for a tensor of another kind."""
+    """Return (module, factor) for a tensor name; None for a tensor of another kind."""
     for factor, theirs in FACTORS.items():
         end = f".{theirs}.weight"
         if name.startswith(_PREFIX) and name.endswith(end):
@@ -53,7 +56,10 @@ def tensor_of(name: str) -> tuple[str, str] | None:
 
 
 def shortest(asked: Collection[str], every: Iterable[str]) -> list[str]:
-    """Names that mean `asked` among `every`: last parts where all that have one are asked for, else whole names."""
+    """Return the shortest names that select `asked` among `every`.
+
+    A last part is enough if all names that end with it are selected; otherwise the whole names are needed.
+    """
     whole = list(every)
     found = []
     for word in dict.fromkeys(_last(name) for name in whole if name in asked):

@@ -1,4 +1,4 @@
-"""Settings of an original program, read with their type and bounds checked before anything divides by them."""
+"""Settings of an original program, with type and bounds checked as they are read."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mudd_core.base.types import Json
 from mudd_core.config import values
 
 Settings: TypeAlias = Mapping[str, Json]
-LARGEST = 2**31 - 1  # what sizes of the core can hold
+LARGEST = 2**31 - 1  # the largest size in the core
 MOST_LAYERS = 10_000  # as model.n_layer of most families
 
 
 class TransformerFields(TypedDict):
-    """Fields that Transformer++, MUDDFormer and Mixtral have in common."""
+    """Fields that Transformer++, MUDDFormer and Mixtral share."""
 
     vocab_size: int
     max_seq_len: int
@@ -33,30 +33,33 @@ class TransformerFields(TypedDict):
 
 @dataclass(frozen=True)
 class Reader:
-    """The settings of one program; a setting that is absent or null has its default. ValueError names the setting."""
+    """A reader of one program's settings, in which a setting that is absent or null has its default.
+
+    Raise ValueError, with the setting's name, for a wrong value.
+    """
 
     system: str
     config: Settings
 
     def whole(self, name: str, default: int | None = None, *, low: int = 1, high: int = LARGEST) -> int:
-        """A whole number; without a default the setting must be there."""
+        """Return an integer. Without a default the setting is required."""
         given = self._given(name, default)
         return values.whole(self._place(name), given, low, high, strings=False)
 
     def number(self, name: str, default: float) -> float:
-        """A finite number; a string of one counts, since YAML reads 1e-5 as a string."""
+        """Return a finite float. A string such as "1e-5" is accepted, because YAML reads 1e-5 as a string."""
         return values.number(self._place(name), self._given(name, default))
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """True or false, also as 1 or 0."""
+        """Return a boolean; 1 and 0 are accepted."""
         return values.flag(self._place(name), self._given(name, default), strings=False)
 
     def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
-        """One of some words."""
+        """Return one of the choices."""
         return values.one_of(self._place(name), self._given(name, default), choices)
 
     def agree(self, found: Mapping[str, int]) -> None:
-        """ValueError if a size among the settings is not what the tensors say. found: their sizes by setting."""
+        """Raise ValueError if a size in the settings differs from the tensors. found: tensors' sizes, by setting."""
         for name, size in found.items():
             if self.config.get(name) is None:
                 continue
@@ -65,7 +68,7 @@ class Reader:
                 raise ValueError(f"[{self.system}] {name}: the weights have {size}, the settings say {given}")
 
     def refusal(self, name: str, expected: str, value: Json) -> ValueError:
-        """What is wrong with a setting, its value cut to a length that one reads."""
+        """Return the error for a wrong setting, with its value shortened to a readable length."""
         return values.mismatch(self._place(name), expected, value)
 
     def _place(self, name: str) -> str:
@@ -79,7 +82,7 @@ class Reader:
 
 
 def sizes(system: str, shapes: Mapping[str, tuple[int, ...]], name: str, axes: int) -> tuple[int, ...]:
-    """The shape of a tensor that must be there and have so many axes, none of them empty."""
+    """Return the shape of a required tensor with `axes` axes, none of them of size 0."""
     if name not in shapes:
         raise ValueError(f"[{system}] weights: '{name}' is missing")
     if len(shapes[name]) != axes or 0 in shapes[name]:
@@ -90,14 +93,14 @@ def sizes(system: str, shapes: Mapping[str, tuple[int, ...]], name: str, axes: i
 
 
 def layers_in(system: str, count: int) -> int:
-    """A number of layers read off the tensors; ValueError for more than a model may have."""
+    """Return the number of layers found in the tensors. Raise ValueError if it is more than a model may have."""
     if not 1 <= count <= MOST_LAYERS:
         raise ValueError(f"[{system}] weights: expected 1 to {MOST_LAYERS} layers, got {count}")
     return count
 
 
 def lacking(system: str, model: object, name: str) -> str:
-    """The message for a field of a model whose value an original program does not have."""
+    """Return the message for a model field whose value an original program does not have."""
     return (
         f"[{system}] model.{name}: expected a value that the other program has, got {getattr(model, name)!r}; another "
         "--system may have it"

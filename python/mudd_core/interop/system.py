@@ -1,4 +1,4 @@
-"""What each original program's module says about it, and the model with its interface."""
+"""The interface of each original program's module, and the model that accepts its batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ M = TypeVar("M", bound=ModelConfig)
 
 
 class System(ABC, Generic[M]):
-    """One original program, whose models have the configs M of ours.
+    """An original program. M: the type of the mudd_core configs of its models.
 
     `config` is its own settings as a dict, `shapes` the shapes of its tensors by name.
     """
@@ -36,58 +36,61 @@ class System(ABC, Generic[M]):
     """Denominator of its loss, as loss.normalize: valid, all_slots or micro_mean."""
 
     families: ClassVar[tuple[str, ...]]
-    """Families of ours that it has."""
+    """The mudd_core families that it has."""
 
     advice: ClassVar[Mapping[str, str]] = {}
-    """What a user can do about a field of ours that it does not have, by field."""
+    """Advice for users about fields of the model config that it does not have, by field."""
 
     def require(self, config: Settings) -> None:
-        """ValueError for settings that no weights could have here. Called before a file of weights is opened."""
+        """Raise ValueError for settings that are wrong for any weights. Called before a file of weights is opened."""
 
     decay: ClassVar[str] = "no_norm_no_bias"
     """The weights that its optimizer decays, as optim.decay."""
 
     def optimizer(self, config: Settings) -> OptimConfig:
-        """Return its optimizer, as far as our defaults differ from it."""
+        """Return its optimizer: only the fields that differ from mudd_core's defaults."""
         return OptimConfig(decay=self.decay)
 
     @abstractmethod
     def model_config(self, config: Settings, shapes: Shapes) -> M:
-        """Our frozen model config, vocab_size and max_seq_len filled in; ValueError for what we cannot express."""
+        """Return the mudd_core config, with vocab_size and max_seq_len. Raise ValueError for unsupported settings."""
 
     @abstractmethod
     def original_config(self, model: M) -> JsonObject:
-        """The settings that model_config would turn into this config of ours."""
+        """Return the settings that model_config converts to this mudd_core config."""
 
     @abstractmethod
     def entries(self, model: M, config: Settings) -> Sequence[Entry]:
-        """Every parameter of ours and its place in theirs."""
+        """Return where each mudd_core parameter is stored in the original's tensors."""
 
     @abstractmethod
     def shapes(self, model: M, config: Settings) -> Shapes:
-        """Shapes of all their tensors by name."""
+        """Return the shape of every tensor of the original, by name."""
 
     @abstractmethod
     def batch(self, config: Settings, batch: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
-        """Their batch as ours (inputs, targets, optional positions, segments, key_mask; all [B, T])."""
+        """Return the mudd_core batch: inputs, targets, optional positions, segments and key_mask, all [B, T]."""
 
     def unused(self, config: Settings, name: str) -> bool:
-        """Whether a tensor of theirs takes no part in what the program computes."""
+        """Return True if the original program does not read this tensor."""
         return False
 
     def reading(
         self, config: Settings, weights: Mapping[str, AnyTensor]
     ) -> tuple[System[M], dict[str, AnyTensor]]:
-        """This system in the spelling of the weights, and those of them that it reads."""
+        """Return this system with the spelling of the weights, and the weights that it reads."""
         return self, dict(weights)
 
     def in_family(self, found: M, family: str) -> M:
-        """The config that was read back as the same model of another family, where the program has both as one."""
+        """Return a config that was read back, as the same model of another family.
+
+        Only programs that use one class for both families override this.
+        """
         return found
 
 
 class Original(Model):
-    """A Model that takes batches and gives gradients in the words of an original program."""
+    """A Model that accepts the batches of an original program and returns gradients under its names."""
 
     def __init__(
         self,
@@ -105,28 +108,31 @@ class Original(Model):
         self.normalize = system.normalize
 
     def adapt(self, batch: Mapping[str, npt.ArrayLike]) -> Mapping[str, npt.ArrayLike]:
-        """The original's batch as ours; one of ours (inputs and targets, int32 with ignored targets) passes."""
+        """Return the mudd_core batch for a batch of the original.
+
+        A mudd_core batch (int32 inputs and targets, with ignored targets) is returned as it is.
+        """
         require_batch(batch)
         return self.system.batch(self.original_config, batch)
 
     def loss_and_gradients(
         self, batch: Mapping[str, npt.ArrayLike], *, shards: int = 1, **options: Unpack[ExecutorOptions]
     ) -> tuple[float, dict[str, Array]]:
-        """As the original computes them, gradients under its names and in its shapes."""
+        """Return the loss and the gradients as the original computes them, under its names and in its shapes."""
         loss, gradients = super().loss_and_gradients(batch, shards=shards, **options)
         system, config = self.system, self.original_config
         entries, shapes = system.entries(self.config, config), system.shapes(self.config, config)
         return loss, their_gradients(entries, gradients, shapes)
 
     def original_weights(self) -> TheirTensors:
-        """The weights under the original's names and in its shapes, each made when it is asked for."""
+        """Return the weights under the original's names and in its shapes; each is computed when it is read."""
         system, config = self.system, self.original_config
         entries, shapes = system.entries(self.config, config), system.shapes(self.config, config)
         return TheirTensors(entries, self.parameters, shapes)
 
 
 def as_ids(values: npt.ArrayLike, name: str) -> Array:
-    """int32 [B, T] of whole numbers of any type; TypeError for other types."""
+    """Return int32 [B, T] for integers of any type. Raise TypeError for other types."""
     array = np.asarray(values)
     if array.dtype.kind not in "iub":
         raise TypeError(f"[interop] {name}: expected whole numbers, got {array.dtype}")

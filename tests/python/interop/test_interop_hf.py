@@ -140,7 +140,9 @@ def test_names_without_a_prefix(name: str, tmp_path: Path) -> None:
     bare = interop.load_original("hf", settings, bare_weights)
     assert np.array_equal(bare.logits([1, 2, 3]), plain.logits([1, 2, 3]))
     assert set(bare.original_weights()) == set(bare_weights)
-    with pytest.raises(ValueError, match=r"expected names as 'model\.layers\.0\.' begins, got 'vision\."):
+    with pytest.raises(
+        ValueError, match=r"expected names that start like 'model\.layers\.0\.', got 'vision\."
+    ):
         interop.load_original("hf", settings, {f"vision.{key}": array for key, array in weights.items()})
 
 
