@@ -1,4 +1,4 @@
-"""mudd_core: trains language models on CPUs. A public name loads its module when first used."""
+"""mudd_core: train language models on CPUs. A public name imports its module on first use."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ __version__ = "0.1.0"
 
 
 def _openmp_library() -> str:
-    """The OpenMP runtime that `_core` uses: the copy inside a wheel, by its path, or the system's."""
+    """Return the OpenMP runtime that `_core` links to: the path of the copy inside a wheel, or the system's name."""
     wheel = os.path.join(os.path.dirname(os.path.dirname(__file__)), "mudd_core.libs")
     found = [name for name in os.listdir(wheel) if name.startswith("libgomp")] if os.path.isdir(wheel) else []
     return os.path.join(wheel, found[0]) if found else "libgomp.so.1"
@@ -54,11 +54,11 @@ def _openmp_library() -> str:
 def _load_openmp() -> None:
     """Load OpenMP's runtime with a short wait before idle threads sleep, unless the environment says how to wait.
 
-    By default they spin for milliseconds at every barrier. Alone on the cores that gains nothing measurable over
-    30 microseconds; beside other programs it keeps the core from the very thread that is waited for (a step of
-    configs/tiny.py beside a load of 14 on two cores: 1.8 s, with this 0.3 s). The runtime reads the variable when it
-    is loaded, so it is set for that moment only. Where something else has loaded it already, nothing changes.
-    It counts the cores at that moment too: threads beyond them hardly wait, which costs 5 to 10 % of a step of 0.2 s.
+    By default idle threads spin for milliseconds at every barrier. On otherwise idle cores that gains nothing
+    measurable over 30 microseconds. On busy cores a spinning thread blocks the thread it waits for: a step of
+    configs/tiny.py with a load of 14 on two cores takes 1.8 s, with this setting 0.3 s. The runtime reads the variable
+    only when it is loaded, so it is set for that moment. If OpenMP is already loaded, nothing changes. The runtime also
+    counts the cores when it is loaded. Threads beyond that count hardly spin, which costs 5 to 10 % of a step of 0.2 s.
     """
     if os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
         return
@@ -75,7 +75,7 @@ def _load_openmp() -> None:
 
 _load_openmp()
 
-# Public name -> module that defines it. A new name needs a line here and one above, for type checkers.
+# Public name -> module that defines it. A new name also needs an import under TYPE_CHECKING above.
 _HOME = {
     "Batch": "models.hidden",
     "Cache": "models.hidden",
@@ -110,7 +110,7 @@ _MODULES = ("data", "interop", "nn", "ops")
 
 __all__ = sorted((*_HOME, *_MODULES))
 
-if not TYPE_CHECKING:  # a type checker reads the imports above, so that a name that is not there is an error
+if not TYPE_CHECKING:  # type checkers read the imports above, so they report a missing name
 
     def __getattr__(name):
         if name in _MODULES:

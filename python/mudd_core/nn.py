@@ -1,7 +1,7 @@
 """Building blocks of model functions: declare parameters by name and role, call ops.
 
-Names and roles follow contracts 10 and 11: weights are [in, out] for y = x W, embedding and head are [V, D]. Nothing
-here computes; the formulas are in the docstrings of ops/ and in docs/maths/.
+Names and roles follow contracts 10 and 11: weights are [in, out] for y = x W, embedding and head are [V, D]. These
+functions only record ops; the formulas are in the docstrings of ops/ and in docs/maths/.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ T = TypeVar("T")
 
 
 def parameter(name: str, shape: tuple[int, ...], **declaration: Unpack[Declaration]) -> Like:
-    """The parameter `<part>.<name>`. declaration: role, fan_in, fan_out, init, init_scale."""
+    """Return the parameter `<part>.<name>`. declaration: role, fan_in, fan_out, init, init_scale."""
     return current().parameter(_full(name), shape, **declaration)
 
 
 def sow(name: str, value: Like) -> Like:
-    """Name a value `<part>.<name>` for Model.capture and Model.patch; go on with what this returns.
+    """Name a value `<part>.<name>` for Model.capture and Model.patch; use the returned value from then on.
 
-    It is the value itself unless a patch is in force. Outside a capture nothing is recorded.
+    The returned value is `value` itself unless a patch is active. Without a capture nothing is recorded.
     """
     return current().sow(_full(name), value)
 
 
 def sow_fused(name: str, fused: Callable[[], T], make: Callable[[], Like], rest: Callable[[Like], T]) -> T:
-    """The result of `fused`, an op that never stores the value `<part>.<name>` inside it.
+    """Return the result of `fused`, an op that computes the value `<part>.<name>` internally but never stores it.
 
-    make: computes that value, for a capture alone. rest: computes the result from the value, in place of `fused` where
+    make: computes the value; called only by a capture. rest: computes the result from the value; it replaces `fused` if
     the value is patched or its gradient is captured.
     """
     scope, full = current(), _full(name)
@@ -66,9 +66,9 @@ def sow_fused(name: str, fused: Callable[[], T], make: Callable[[], Like], rest:
 
 
 def branch(name: str, residual: Like, make: Callable[[Like | None], Like]) -> Like:
-    """residual + the branch `<part>.<name>`, in one op.
+    """Return residual + the branch `<part>.<name>`, computed in one op.
 
-    make: computes the branch, and adds it to a residual where it is given one.
+    make: computes the branch, and adds the residual unless it is None.
     """
     return sow_fused(
         name,
@@ -79,9 +79,9 @@ def branch(name: str, residual: Like, make: Callable[[Like | None], Like]) -> Li
 
 
 def activated(activation: str, product: Callable[[str], Like]) -> Like:
-    """The `inner` activations of a feed-forward part, in one op with the matmul `up`.
+    """Return the `inner` activations of a feed-forward part; one op computes the matmul `up` and the activation.
 
-    product: the matmul followed by the activation that it is given.
+    product: a function of an activation that returns the matmul followed by it.
     """
     return sow(
         "inner",
@@ -99,7 +99,7 @@ def _full(name: str) -> str:
 
 
 def bias(name: str, width: int) -> Like:
-    """The bias `<name>` [width], zeros."""
+    """Return the bias `<name>` [width], initialized to zeros."""
     return parameter(name, (width,), role="bias", fan_in=width, fan_out=width, init="zeros")
 
 
@@ -115,7 +115,7 @@ def linear(
     role: str = "matrix",
     init: str = "normal",
 ) -> Like:
-    """act(x W + b) + residual with W = `<name>.w` [in, width], normal(0, std), and b = `<name>.b`, zeros."""
+    """Return act(x W + b) + residual with W = `<name>.w` [in, width], normal(0, std), and b = `<name>.b`, zeros."""
     fan_in = x.shape[-1]
     with part(name):
         adapter = current().adapter(prefix())
@@ -136,7 +136,9 @@ def linear(
 def _adapted(
     adapter: Adapters, x: Like, w: Like, b: Like | None, activation: str, residual: Like | None
 ) -> Like:
-    """act(x W + scale (x A) B + b) + residual with A = `lora_a` [in, rank] and B = `lora_b` [rank, width], zeros."""
+    """Return act(x W + scale (x A) B + b) + residual with A = `lora_a` [in, rank] and B = `lora_b` [rank, width],
+    zeros.
+    """
     fan_in, width, rank = w.shape[0], w.shape[1], adapter.rank
     low = {"lora_a": (fan_in, rank), "lora_b": (rank, width)}
     inits: dict[str, tuple[str, float]] = {"lora_a": ("uniform", fan_in**-0.5), "lora_b": ("zeros", 0.0)}
@@ -182,7 +184,7 @@ def _adapted(
 
 
 def stack(name: str, count: int, fan_in: int, fan_out: int, *, std: float) -> Like:
-    """`count` matrices `<name>.w` [count, in, out] (experts), normal(0, std)."""
+    """Return `count` matrices `<name>.w` [count, in, out], one for each expert, normal(0, std)."""
     with part(name):
         shape = (count, fan_in, fan_out)
         return parameter(
@@ -191,14 +193,14 @@ def stack(name: str, count: int, fan_in: int, fan_out: int, *, std: float) -> Li
 
 
 def rms_norm(x: Like, name: str, *, eps: float) -> Like:
-    """RMSNorm with the learned gain `<name>.gain`, ones."""
+    """Return RMSNorm(x) with the learned gain `<name>.gain`, initialized to ones."""
     with part(name):
         made: Like = ops.rms_norm(x, _gain(x.shape[-1]), eps=eps)
     return made
 
 
 def head_norm(x: Like, name: str, heads: int, *, eps: float) -> Like:
-    """RMSNorm of each of the heads [B, T, H*hd] alone, with one learned gain `<name>.gain` [hd], ones."""
+    """Return RMSNorm over each head of x [B, T, H*hd]; all heads share the gain `<name>.gain` [hd], ones."""
     with part(name):
         made: Like = ops.rms_norm(x, _gain(x.shape[-1] // heads), eps=eps, heads=heads)
     return made
@@ -213,7 +215,9 @@ def layer_norm(
     gain_init: tuple[str, float] = ("ones", 0.0),
     scale: float = 1.0,
 ) -> Like:
-    """LayerNorm with `<name>.gain`, ones, and `<name>.bias`, zeros; gain_offset and scale as in ops.layer_norm."""
+    """Return LayerNorm(x) with `<name>.gain`, ones, and `<name>.bias`, zeros; gain_offset and scale as in
+    ops.layer_norm.
+    """
     width = x.shape[-1]
     with part(name):
         bias = parameter("bias", (width,), role="bias", fan_in=width, fan_out=width, init="zeros")
@@ -227,13 +231,13 @@ def _gain(width: int, init: str = "ones", value: float = 0.0) -> Like:
 
 
 def embedding(ids: Like, name: str, vocab_size: int, width: int, *, std: float) -> Like:
-    """Rows of the table `<name>` [V, D]."""
+    """Return the rows of the table `<name>` [V, D] for the ids."""
     made: Like = ops.embedding(ids, unembedding(name, vocab_size, width, std=std, role="embedding"))
     return made
 
 
 def positions(x: Like, name: str, longest: int, *, std: float, given: Like | None = None) -> Like:
-    """x plus the rows of the table `<name>` [longest, D] at the positions (0, 1, ... unless given)."""
+    """Add to x the rows of the table `<name>` [longest, D] at the positions `given`, or 0, 1, ... if it is None."""
     table = unembedding(name, longest, x.shape[-1], std=std, role="embedding")
     made: Like = ops.embedding(given, table, residual=x, positions=given is None)
     return made
@@ -242,7 +246,7 @@ def positions(x: Like, name: str, longest: int, *, std: float, given: Like | Non
 def head(config: TiedHead, *, std: float, init: str = "normal") -> Like:
     """Return the table [V, D] of the logits: the embedding's if they are tied, else the parameter `head`.
 
-    init: the distribution of an untied head, as of parameter().
+    init: the distribution of an untied head, as in parameter().
     """
     if config.tie_embeddings:
         return unembedding("embed", config.vocab_size, config.d_model, std=std, role="embedding")
@@ -252,13 +256,13 @@ def head(config: TiedHead, *, std: float, init: str = "normal") -> Like:
 def unembedding(
     name: str, vocab_size: int, width: int, *, std: float, role: str = "head", init: str = "normal"
 ) -> Like:
-    """The table `<name>` [V, D] itself; of a tied head the embedding's."""
+    """Return the table `<name>` [V, D]; for a tied head pass the embedding's name."""
     return parameter(
         name, (vocab_size, width), role=role, fan_in=width, fan_out=vocab_size, init=init, init_scale=std
     )
 
 
-if not TYPE_CHECKING:  # a checker reports a name that is not there itself
+if not TYPE_CHECKING:  # type checkers report missing names themselves
 
     def __getattr__(name):
         raise unknown("nn", name, NN)

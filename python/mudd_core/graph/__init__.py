@@ -1,1 +1,1 @@
-"""What ops are recorded into: the recorder of a graph and the tape of a notebook."""
+"""The recorder of planned graphs, and the tape that runs ops at once and walks back through them."""

@@ -1,4 +1,4 @@
-"""Numbers of users as arrays of the types that ops compute in."""
+"""Conversion of users' lists, numbers and arrays to arrays of the dtypes that ops compute in."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mudd_core.base.types import Array
 if TYPE_CHECKING:
     from mudd_core.graph.operators import Operators
 
-_said: list[bool] = []  # the warning below, once in a process
+_said: list[bool] = []  # for the warning below: once in a process
 
 
 def as_array(data: npt.ArrayLike) -> Array:
-    """The array itself, or one of a list or number; float64 becomes float32, of an array with one warning."""
+    """Return an array as it is, a list or number as an array; float64 becomes float32, for arrays with one warning."""
     array = np.asarray(data)
     if array.dtype != np.float64:
         return array
@@ -32,12 +32,12 @@ def as_array(data: npt.ArrayLike) -> Array:
 
 
 def as_input(data: npt.ArrayLike) -> Array:
-    """An array as it is, for ops that check its type; a list or number as an array, fractions in float32."""
+    """Return an array as it is, because ops check its dtype; a list or number becomes an array, floats in float32."""
     return data if isinstance(data, np.ndarray) else as_array(data)
 
 
 def constant(value: npt.ArrayLike | Operators, dtype: np.dtype[np.generic]) -> Array:
-    """The other side of an operator on a tensor of this dtype; TypeError for what are no numbers."""
+    """Return the other operand of an operator on a tensor of this dtype. Raise TypeError unless it is numeric."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         kind = type(value).__name__ if array.dtype.kind == "O" else array.dtype
@@ -48,7 +48,7 @@ def constant(value: npt.ArrayLike | Operators, dtype: np.dtype[np.generic]) -> A
 
 
 def _caller() -> int:
-    """The stacklevel of the first caller outside this package, as seen by the caller of this function."""
+    """Return the stacklevel, as seen by the caller of this function, of the first caller outside this package."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("mudd_core"):
         level, frame = level + 1, frame.f_back

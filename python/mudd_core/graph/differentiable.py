@@ -1,6 +1,6 @@
-"""Functions of NumPy arrays with their gradients: arithmetic, sums, shapes, indexing and matrix products.
+"""NumPy functions with their gradients: arithmetic, sums, shapes, indexing and matmuls.
 
-Both executors run the same functions, so both give the same bits. A gradient has the shape of its input: it is summed
+Both executors run the same functions and so return the same bits. A gradient has the shape of its input: it is summed
 over the axes that broadcasting added.
 """
 
@@ -16,20 +16,20 @@ import numpy as np
 from mudd_core.base.types import Array
 
 _Index: TypeAlias = "int | slice | EllipsisType | Array | Sequence[int] | None"
-# What NumPy takes between the brackets of a[key].
+# The index that NumPy accepts in a[key].
 Key: TypeAlias = "_Index | tuple[_Index, ...]"
 Axes: TypeAlias = "int | tuple[int, ...] | None"
 
 
 @dataclass(frozen=True)
 class Differentiable:
-    """forward: arrays to an array. gradients: for each input a function of (gradient of the result, *inputs)."""
+    """A function of arrays and its gradients: for each input a function of (gradient of the result, *inputs)."""
 
     forward: Callable[..., Array]
     gradients: tuple[Callable[..., Array], ...]
 
     def value(self, inputs: Sequence[Array]) -> Array:
-        """The result, C-contiguous; float64 only where an input is, and int32 where all inputs are."""
+        """Return the result, C-contiguous. It is float64 only if an input is, and int32 if all inputs are."""
         with np.errstate(all="ignore"):
             y = np.asarray(self.forward(*inputs), order="C")
         kinds = {one.dtype for one in inputs}
@@ -38,13 +38,13 @@ class Differentiable:
         return y.astype(np.int32) if y.dtype == np.int64 and kinds == {np.dtype(np.int32)} else y
 
     def gradient(self, index: int, dy: Array, inputs: Sequence[Array]) -> Array:
-        """The gradient of one input, in its shape and dtype."""
+        """Return the gradient of one input, in its shape and dtype."""
         with np.errstate(all="ignore"):
             return np.asarray(self.gradients[index](dy, *inputs), inputs[index].dtype, order="C")
 
 
 def with_constants(function: Differentiable, given: Sequence[Array | None]) -> Differentiable:
-    """The function of those inputs that are None in `given`; the others are constants."""
+    """Return the function of the inputs that are None in `given`; the other entries of `given` are constants."""
 
     def filled(inputs: Sequence[Array]) -> list[Array]:
         left = iter(inputs)
@@ -60,7 +60,7 @@ def with_constants(function: Differentiable, given: Sequence[Array | None]) -> D
 
 
 def summed_to(gradient: Array, shape: tuple[int, ...]) -> Array:
-    """The gradient of an array of this shape that was broadcast: a sum over the axes that were added or stretched."""
+    """Return the gradient of an array of this shape that was broadcast: the sum over the added and stretched axes."""
     added = gradient.ndim - len(shape)
     stretched = [added + i for i, n in enumerate(shape) if n == 1 and gradient.shape[added + i] != 1]
     axes = (*range(added), *stretched)
@@ -84,7 +84,7 @@ BINARY = {
     "subtract": _elementwise(np.subtract, lambda dy, a, b: dy, lambda dy, a, b: -dy),
     "multiply": _elementwise(np.multiply, lambda dy, a, b: dy * b, lambda dy, a, b: dy * a),
     "divide": _elementwise(np.divide, lambda dy, a, b: dy / b, lambda dy, a, b: -dy * a / (b * b)),
-    # As PyTorch: x ** 0 has the gradient 0 at 0 too, and 0 ** y, y >= 0, has none by y.
+    # As in PyTorch: x ** 0 has the gradient 0 also at x = 0, and 0 ** y with y >= 0 has the gradient 0 by y.
     "power": _elementwise(
         np.power,
         lambda dy, a, b: np.where(b == 0, 0, dy * b * np.power(a, b - 1)),
@@ -104,7 +104,7 @@ UNARY = {
 
 
 def total(axis: Axes, keepdims: bool) -> Differentiable:
-    """The sum over the axes (None: all)."""
+    """Return the sum over the axes (None: all)."""
     return Differentiable(
         lambda a: np.sum(a, axis, keepdims=keepdims),
         (lambda dy, a: np.broadcast_to(_kept(dy, a, axis), a.shape),),
@@ -112,7 +112,7 @@ def total(axis: Axes, keepdims: bool) -> Differentiable:
 
 
 def mean(axis: Axes, keepdims: bool) -> Differentiable:
-    """The mean over the axes (None: all)."""
+    """Return the mean over the axes (None: all)."""
 
     def gradient(dy: Array, a: Array) -> Array:
         count = a.size // dy.size if dy.size else 1
@@ -122,19 +122,19 @@ def mean(axis: Axes, keepdims: bool) -> Differentiable:
 
 
 def _kept(dy: Array, a: Array, axis: Axes) -> Array:
-    """The gradient of a reduction with the reduced axes as axes of length 1."""
+    """Return the gradient of a reduction with the reduced axes as axes of length 1."""
     axes = range(a.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
     reduced = {one % a.ndim for one in axes} if a.ndim else set()
     return dy.reshape([1 if i in reduced else n for i, n in enumerate(a.shape)])
 
 
 def reshaped(shape: tuple[int, ...]) -> Differentiable:
-    """The same numbers in another shape; one length may be -1."""
+    """Return a reshape to this shape; one length may be -1."""
     return Differentiable(lambda a: np.reshape(a, shape), (lambda dy, a: dy.reshape(a.shape),))
 
 
 def transposed(axes: tuple[int, ...] | None) -> Differentiable:
-    """The axes in another order (None: reversed)."""
+    """Return a transpose to this order of axes (None: reversed)."""
 
     def gradient(dy: Array, a: Array) -> Array:
         return np.transpose(dy, None if axes is None else np.argsort([axis % a.ndim for axis in axes]))
@@ -143,7 +143,7 @@ def transposed(axes: tuple[int, ...] | None) -> Differentiable:
 
 
 def indexed(key: Key) -> Differentiable:
-    """a[key] for every key that NumPy takes; an element that is read twice gets both gradients."""
+    """Return a[key] for any key that NumPy accepts; an element that is read twice gets both gradients."""
     several = key if isinstance(key, tuple) else (key,)
     basic = all(
         one is None or one is Ellipsis or isinstance(one, int | np.integer | slice) for one in several
@@ -153,7 +153,7 @@ def indexed(key: Key) -> Differentiable:
         into = np.zeros(a.shape, a.dtype)
         if basic:
             into[key] = dy
-        else:  # by the flat positions, which np.add.at takes for every key
+        else:  # flat positions, because np.add.at accepts those for every key
             np.add.at(into.reshape(-1), np.arange(a.size).reshape(a.shape)[key], dy)
         return into
 
@@ -165,7 +165,7 @@ def _as_matrices(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _as_product(dy: Array, a: Array, b: Array) -> Array:
-    """The gradient of a product with the axes that np.matmul drops for vectors."""
+    """Restore in the gradient of a matmul the axes that np.matmul drops for vectors."""
     dy = dy[..., None] if b.ndim == 1 else dy
     return dy[..., None, :] if a.ndim == 1 else dy
 

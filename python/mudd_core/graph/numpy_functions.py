@@ -1,6 +1,6 @@
 """NumPy's functions of tensors, and comparisons, which return NumPy's booleans without a gradient.
 
-A function calls the method of the same name, reads the numbers, or is refused if it would lose a gradient.
+A function calls the method of the same name, or reads the values, or raises TypeError if a gradient would be lost.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ _SIZES = {np.shape: "shape", np.ndim: "ndim", np.size: "size"}
 
 
 class NumpyFunctions:
-    """np.sum(t) is t.sum(), np.argmax(t) reads numbers; np.concatenate([t, u]) would lose a gradient and is refused."""
+    """Support for np.sum(t), which is t.sum(), and np.argmax(t), which reads values; np.concatenate([t, u]) is refused,
+    because it would lose a gradient.
+    """
 
     @property
     def wants_gradient(self) -> bool:
-        """Whether a gradient would be lost with the numbers alone."""
+        """True if reading the values alone would lose a gradient."""
         raise TypeError("[graph] a value of a graph has a shape and no numbers yet; use an op or mc.custom")
 
-    if not TYPE_CHECKING:  # a checker knows these functions by NumPy's own stubs
+    if not TYPE_CHECKING:  # type checkers know these functions from NumPy's stubs
 
         def __array_function__(self, function, types, arguments, options):
             first = arguments[0] if arguments else None
@@ -54,7 +56,7 @@ class NumpyFunctions:
 if not TYPE_CHECKING:
 
     def _numbers(given, found):
-        """The arguments with arrays in place of tensors; `found` gets whether each of them wants a gradient."""
+        """Return the arguments with arrays in place of tensors; record in `found` if each wants a gradient."""
         if isinstance(given, NumpyFunctions):
             found.append(given.wants_gradient)
             return np.asarray(given)
@@ -71,7 +73,7 @@ if not TYPE_CHECKING:
 
 
 class Comparisons:
-    """== != < <= > >= of the numbers of a tensor with a tensor, an array or a number."""
+    """The comparisons == != < <= > >= of a tensor with a tensor, an array or a number."""
 
     data: Array
 
@@ -106,5 +108,5 @@ _COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.g
 
 
 def _compared_numbers(operand: Operand) -> Array:
-    """The numbers that a comparison reads."""
+    """Return the values that a comparison reads."""
     return operand.data if isinstance(operand, Comparisons) else np.asarray(operand)

@@ -1,7 +1,7 @@
 """NumPy's operators and methods on the values of both executors.
 
-Where a fused op computes the same (a sum or product of equal shapes, a matrix product), it is used; the rest are
-functions of NumPy, which a graph runs as mudd_core.custom runs those of a user.
+An operator runs a fused op of the core if one computes the same: add and multiply of equal shapes, and matmul. The
+others are functions of NumPy, which a graph runs like the functions of mudd_core.custom.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mudd_core.graph.constants import constant
 from mudd_core.graph.differentiable import Axes, Differentiable, Key
 from mudd_core.graph.numpy_functions import NumpyFunctions
 
-# The other side of an operator.
+# The other operand of an operator.
 Operand: TypeAlias = "Operators | npt.ArrayLike"
 
 _FUSED = {"add": ("add", {}), "multiply": ("glu", {"activation": "none"})}
@@ -35,11 +35,11 @@ class Operators(NumpyFunctions):
 
         @property
         def dtype(self) -> np.dtype[np.generic]:
-            """Type of the elements."""
+            """Dtype of the elements."""
 
         @property
         def is_weight(self) -> bool:
-            """Whether it is a parameter, which has no samples."""
+            """True for a parameter, whose first axis is not the batch."""
 
     def _fused(self, op: str, inputs: Sequence[Self], options: dict[str, str]) -> Self:
         """Run or record an op of the core."""
@@ -48,8 +48,9 @@ class Operators(NumpyFunctions):
     def _function(self, function: Differentiable, inputs: Sequence[Self], whole: Sequence[bool] = ()) -> Self:
         """Run or record a function of NumPy.
 
-        whole: empty for one call on the whole batch. Else the function takes rows of the batch alone, and `whole` says
-        of each input whether every row needs all of it: then the gradients of those follow the tree over shards.
+        whole: empty for one call on the whole batch. Otherwise the function is called on slices of the batch, and
+        `whole` has for each input True if every slice needs all of it. The gradients of those inputs are summed by the
+        tree over shards.
         """
         raise NotImplementedError
 
@@ -74,7 +75,7 @@ class Operators(NumpyFunctions):
     # ---- arithmetic -----------------------------------------------------------------------------------------
 
     def _binary(self, name: str, left: Operand, right: Operand) -> Self:
-        """The result of a function of two operands, of which `self` is one."""
+        """Return the result of a function of two operands, one of which is `self`."""
         function = differentiable.MATMUL if name == "matmul" else differentiable.BINARY[name]
         given = [one if isinstance(one, type(self)) else None for one in (left, right)]
         values = [one for one in given if one is not None]
@@ -133,7 +134,7 @@ class Operators(NumpyFunctions):
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Operand, **options: Operand
     ) -> Self | Array:
-        """Let `array + tensor` and `np.exp(tensor)` be ops too; TypeError for functions without a gradient here."""
+        """Run `array + tensor` and `np.exp(tensor)` as ops. Raise TypeError for functions without a gradient here."""
         if method == "__call__" and not options:
             if ufunc.__name__ in differentiable.UNARY:
                 return self._function(differentiable.UNARY[ufunc.__name__], [self])
@@ -147,35 +148,35 @@ class Operators(NumpyFunctions):
         )
 
     def _compared(self, ufunc: np.ufunc, inputs: Sequence[Operand]) -> Array | None:
-        """The booleans of a comparison; None where the values have no numbers, or for another function."""
+        """Return the booleans of a comparison; None for values of a graph and for any other function."""
         return None
 
     # ---- sums, shapes, indexing -----------------------------------------------------------------------------
 
-    # dtype, out and order: np.sum(t), np.mean(t) and np.reshape(t, shape) pass them.
+    # The unused parameters dtype, out and order exist because np.sum(t), np.mean(t) and np.reshape(t, shape) pass them.
 
     def sum(self, axis: Axes = None, dtype: None = None, out: None = None, *, keepdims: bool = False) -> Self:
-        """The sum over one axis, several, or all."""
+        """Return the sum over one axis, several, or all."""
         return self._function(differentiable.total(axis, keepdims), [self])
 
     def mean(
         self, axis: Axes = None, dtype: None = None, out: None = None, *, keepdims: bool = False
     ) -> Self:
-        """The mean over one axis, several, or all."""
+        """Return the mean over one axis, several, or all."""
         return self._function(differentiable.mean(axis, keepdims), [self])
 
     def reshape(self, *shape: int | Sequence[int], order: str = "C") -> Self:
-        """The same numbers in another shape, as lengths or a tuple; one of them may be -1."""
+        """Return the same elements in another shape, passed as lengths or a tuple; one of them may be -1."""
         return self._function(differentiable.reshaped(_lengths(shape)), [self])
 
     def transpose(self, *axes: int | Sequence[int] | None) -> Self:
-        """The axes in the given order, reversed without one."""
+        """Return the axes in this order; without arguments they are reversed."""
         order = None if axes in ((), (None,)) else _lengths(tuple(one for one in axes if one is not None))
         return self._function(differentiable.transposed(order), [self])
 
     @property
     def T(self) -> Self:
-        """The axes reversed."""
+        """The transpose: all axes reversed."""
         return self.transpose()
 
     def __getitem__(self, key: Key | Operators) -> Self:
@@ -194,7 +195,7 @@ class Operators(NumpyFunctions):
 
 
 def _plain(key: Key | Operators) -> Key:
-    """A key with arrays in place of tensors."""
+    """Return a key with arrays in place of tensors."""
     if isinstance(key, Operators):
         return np.asarray(key)
     return (
@@ -205,7 +206,7 @@ def _plain(key: Key | Operators) -> Key:
 
 
 def _lengths(given: Sequence[int | Sequence[int]]) -> tuple[int, ...]:
-    """(2, 3) of `2, 3` and of `(2, 3)`."""
+    """Return (2, 3) for both `2, 3` and `(2, 3)`."""
     if len(given) == 1 and isinstance(given[0], Sequence):
         return tuple(given[0])
     return tuple(one for one in given if not isinstance(one, Sequence))
@@ -214,11 +215,11 @@ def _lengths(given: Sequence[int | Sequence[int]]) -> tuple[int, ...]:
 def _whole(
     name: str, given: Sequence[Operators | None], constants: Sequence[Array | None]
 ) -> tuple[bool, ...]:
-    """For each value whether all rows of the result read all of it; empty where shards cannot be computed apart.
+    """Return for each value True if all rows of the result read all of it; empty if shards cannot be computed apart.
 
-    The first axis of the result is the samples; a value that has it too gives each row its own row.
+    The first axis of the result is the batch. A value with the same first axis is read row by row.
     """
-    axes = 2 if name == "matmul" else 0  # at the end, which are not broadcast
+    axes = 2 if name == "matmul" else 0  # the last axes, which are not broadcast
     shapes = [
         c.shape if c is not None else v.shape if v is not None else ()
         for v, c in zip(given, constants, strict=True)
@@ -235,12 +236,12 @@ def _whole(
     by_row = [len(one) == len(batch) and one[0] == batch[0] for one in batches]
     for value, cut in zip(given, by_row, strict=True):
         if cut and (value is None or value.is_weight):
-            return ()  # a constant or a weight with a row for each sample
+            return ()  # a constant or a weight has a row for each sample
     return tuple(not cut for value, cut in zip(given, by_row, strict=True) if value is not None)
 
 
 def _fused_for(name: str, left: Operators, right: Operators) -> tuple[str, dict[str, str]] | None:
-    """(op, options) of the core for two values, None where only NumPy's broadcasting does."""
+    """Return (op, options) of the core for two values; None if only NumPy's broadcasting computes the result."""
     if not (left.dtype == right.dtype == np.float32 and left.size and right.size and left.shape):
         return None
     if name == "matmul":
@@ -250,7 +251,7 @@ def _fused_for(name: str, left: Operators, right: Operators) -> tuple[str, dict[
 
 
 def _require_shapes(name: str, left: Operators | Array | None, right: Operators | Array | None) -> None:
-    """ValueError with both shapes where NumPy has no result for them."""
+    """Raise ValueError with both shapes unless NumPy can compute the result."""
     assert left is not None and right is not None
     if name == "matmul":
         if not left.shape or not right.shape:

@@ -12,9 +12,9 @@ from mudd_core.base.types import Array
 
 @dataclass(frozen=True)
 class Adapters:
-    """The adapters of a model. names: of the linear layers that have one; scale: of what it adds.
+    """The adapters of a model. names: the linear layers that have one. scale: the factor of what the adapter adds.
 
-    initial: whether frozen copies of the initial values belong to the parameters (lora.init=pissa).
+    initial: if True, frozen copies of the initial values are parameters too (lora.init=pissa).
     """
 
     names: Collection[str] = ()
@@ -28,19 +28,19 @@ NONE = Adapters()
 
 
 class Store(_core.ParamStore):
-    """All parameters of a model, and which of them are adapters. lent: arrays that some of them lie in."""
+    """All parameters of a model, and its adapters. lent: the arrays that contain some of the parameters."""
 
     adapters: Adapters = NONE
     lent: Mapping[str, Array] = {}
 
 
 def adapter_of(store: _core.ParamStore, name: str) -> Adapters | None:
-    """How the linear layer of this name is adapted in the model of a store; None where it is not."""
+    """Return the adapter of the linear layer of this name, None if it has none."""
     return store.adapters if isinstance(store, Store) and name in store.adapters.names else None
 
 
 class Declaration(TypedDict):
-    """What a model function says of a parameter beside its name and shape (contracts 11)."""
+    """The arguments by which a model function declares a parameter, besides name and shape (contracts 11)."""
 
     role: str
     fan_in: int
@@ -55,7 +55,7 @@ _NEEDED = ("role", "fan_in", "fan_out", "init")
 
 
 def require_declaration(name: str, given: Collection[str]) -> None:
-    """TypeError unless the arguments of nn.parameter are those of a Declaration."""
+    """Raise TypeError unless the arguments of nn.parameter match Declaration."""
     wrong = [f"no argument {key}=" for key in given if key not in Declaration.__annotations__]
     wrong += [f"{key}=, which is missing" for key in _NEEDED if key not in given]
     if wrong:

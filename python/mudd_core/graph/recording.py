@@ -1,6 +1,7 @@
-"""Where a model function runs: recording a graph, or at once on arrays. Both offer the same few calls.
+"""The scopes in which a model function runs: one records a graph, the other runs at once on arrays.
 
-A model function asks the current scope for parameters by name; ops look at their inputs to know what to do.
+Both have the same few methods. A model function gets its parameters from the current scope by name. Ops look at the
+type of their inputs to choose between recording and running.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mudd_core.graph.tape import NumpyFunction, Options, Tensor
 
 
 class Value(Operators):
-    """A value of a graph that is being recorded: a shape and a dtype, no numbers yet."""
+    """A value of a graph that is being recorded: a shape and a dtype, without elements yet."""
 
     def __init__(self, recorder: Recorder, number: int) -> None:
         self.recorder = recorder
@@ -36,13 +37,13 @@ class Value(Operators):
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        """Type of the elements as arrays hold them: bf16 values are float32 there."""
+        """Dtype of the elements in arrays: bf16 values are float32 there."""
         name = self.recorder.graph.dtype(self.number)
         return np.dtype(np.float32 if name == "bfloat16" else name)
 
     @property
     def is_weight(self) -> bool:
-        """Whether it is a parameter, which has no samples."""
+        """True for a parameter, whose first axis is not the batch."""
         return self._is_weight
 
     def _fused(self, op: str, inputs: Sequence[Value], options: dict[str, str]) -> Value:
@@ -61,20 +62,20 @@ class Value(Operators):
         return f"Value({self.recorder.graph.dtype(self.number)}{list(self.shape)})"
 
 
-# What ops take and give: of a graph, of the tape, or an array.
+# The inputs and results of ops: values of a graph, tensors of the tape, or arrays.
 Like: TypeAlias = "Value | Tensor | Array"
 
 
 class Scope(Protocol):
-    """What nn.py needs of the place a model function runs in."""
+    """The methods that nn.py needs of the scope that a model function runs in."""
 
     def parameter(
         self, name: str, shape: Sequence[int], **declaration: Unpack[Declaration]
     ) -> Value | Tensor:
-        """The parameter of this name as a value that ops take."""
+        """Return the parameter of this name as a value that ops accept."""
 
     def adapter(self, name: str) -> Adapters | None:
-        """How the linear layer of this name is adapted; None where it is not."""
+        """Return the adapter of the linear layer of this name, None if it has none."""
 
     def sow(self, name: str, value: Like) -> Like:
         """Record the value under this name if the scope captures it; return it, or the one that replaces it."""
@@ -83,11 +84,11 @@ class Scope(Protocol):
         """Call `make` and record what it returns, if the scope captures this name."""
 
     def on_path(self, name: str) -> bool:
-        """Whether the model must compute with this value: it is replaced, or its gradient is captured."""
+        """Return True if the model must compute with this value, because it is patched or its gradient is captured."""
 
 
 class Recorder:
-    """Records a graph over the parameters of a store; declares those that the store does not have yet."""
+    """Records a graph over the parameters of a store, and declares the parameters that the store does not have yet."""
 
     def __init__(
         self,
@@ -99,13 +100,13 @@ class Recorder:
         stored: Mapping[str, str] | None = None,
         capture: Sequence[str] = (),
     ) -> None:
-        """stored: the type of each parameter that is declared frozen and not in float32.
+        """stored: the dtype of each parameter that is frozen and not stored in float32.
 
-        capture: patterns of the names of nn.sow that go into `sown`.
+        capture: patterns of nn.sow names whose values are kept in `sown`.
         """
-        self.store = store  # its compute type is the graph's
+        self.store = store  # the compute type of the store is also that of the graph
         self.stored = stored or {}
-        self.sown: dict[str, Value] = {}  # of nn.sow, by name
+        self.sown: dict[str, Value] = {}  # values by their nn.sow name
         self.linears: list[str] = []  # names of the linear layers so far
         self._capture = capture
         self.graph = _core.Graph(
@@ -118,11 +119,11 @@ class Recorder:
         )
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "int32", external: bool = False) -> Value:
-        """A value that is filled before every run (external: attached memory, such as a KV cache)."""
+        """Return a value that is filled before every run (external: attached memory, such as a KV cache)."""
         return Value(self, self.graph.input(name, list(shape), dtype, external))
 
     def parameter(self, name: str, shape: Sequence[int], **declaration: Unpack[Declaration]) -> Value:
-        """The parameter of this name, declared on first sight."""
+        """Return the parameter of this name, and declare it on first use."""
         if name in self.stored:
             declaration["stored"], declaration["trainable"] = self.stored[name], False
         require_declaration(name, declaration)
@@ -132,7 +133,7 @@ class Recorder:
         return value
 
     def adapter(self, name: str) -> Adapters | None:
-        """How the linear layer of this name is adapted; None where it is not."""
+        """Return the adapter of the linear layer of this name, None if it has none."""
         self.linears.append(name)
         return adapter_of(self.store, name)
 
@@ -143,19 +144,19 @@ class Recorder:
         return value
 
     def sow_made(self, name: str, make: Callable[[], Like]) -> None:
-        """Record what makes the value, and keep it, if it is captured."""
+        """Record the ops that compute the value, and keep it, if it is captured."""
         if self._captures(name):
             self.sown[name] = recorded(make())
 
     def on_path(self, name: str) -> bool:
-        """Return False: a graph reads values, it replaces none."""
+        """Return False: a graph never replaces a value."""
         return False
 
     def _captures(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self._capture)
 
     def apply(self, op: str, inputs: Sequence[Value | None], options: Options) -> Value | tuple[Value, ...]:
-        """Records one node; returns its output or a tuple of them."""
+        """Record one node; return its output or a tuple of them."""
         numbers = self.graph.apply(op, options, self._numbers(op, inputs), prefix())
         return self._values(numbers)
 
@@ -166,7 +167,7 @@ class Recorder:
         inputs: Sequence[Value],
         whole: Sequence[bool] = (),
     ) -> Value | tuple[Value, ...]:
-        """Records a pair of NumPy functions. whole: for each input whether no shard takes a part of it."""
+        """Record a pair of NumPy functions. whole: for each input True if every shard reads all of it."""
         numbers = self._numbers("custom", inputs)
         return self._values(self.graph.custom(forward, backward, numbers, prefix(), whole))
 
@@ -184,18 +185,18 @@ class Recorder:
 
 
 class Immediate:
-    """Parameters of a store as leaves of the tape."""
+    """A scope that runs ops at once, with the parameters of a store as leaves of the tape."""
 
     def __init__(self, store: _core.ParamStore) -> None:
         self.store = store
         self.leaves: dict[str, Tensor] = {}
 
     def wants_gradient(self, trainable: bool) -> bool:
-        """Whether the tape collects the gradient of a parameter."""
+        """Return True if the tape collects the gradient of a parameter."""
         return trainable
 
     def parameter(self, name: str, shape: Sequence[int], **declaration: Unpack[Declaration]) -> Tensor:
-        """The parameter of this name; one leaf however often it is used."""
+        """Return the parameter of this name; every use returns the same leaf."""
         if name not in self.leaves:
             about = self.store.describe(name)
             weights = self.store.view(0, name) if about["stored"] == "float32" else self.store.values(name)
@@ -203,11 +204,11 @@ class Immediate:
         return self.leaves[name]
 
     def adapter(self, name: str) -> Adapters | None:
-        """How the linear layer of this name is adapted; None where it is not."""
+        """Return the adapter of the linear layer of this name, None if it has none."""
         return adapter_of(self.store, name)
 
     def sow(self, name: str, value: Like) -> Like:
-        """Return the value; Watcher records it."""
+        """Return the value unchanged; Watcher overrides this."""
         return value
 
     def sow_made(self, name: str, make: Callable[[], Like]) -> None:
@@ -219,14 +220,14 @@ class Immediate:
 
 
 def recorded(value: Like | tuple[Value, ...]) -> Value:
-    """Narrow to the value of a graph; TypeError for one of the tape or an array."""
+    """Narrow to a value of a graph. Raise TypeError for a tensor of the tape or an array."""
     if not isinstance(value, Value):
         raise TypeError(f"[graph] value: expected a value of the graph, got {type(value).__name__}")
     return value
 
 
 def taped(value: Like) -> Tensor:
-    """Narrow to the tensor of the tape; TypeError for a value of a graph or an array."""
+    """Narrow to a tensor of the tape. Raise TypeError for a value of a graph or an array."""
     if not isinstance(value, Tensor):
         raise TypeError(f"[tape] value: expected a tensor, got {type(value).__name__}")
     return value
@@ -237,7 +238,7 @@ _prefix: ContextVar[str] = ContextVar("prefix", default="")
 
 
 def current() -> Scope:
-    """The scope that the model function runs in."""
+    """Return the scope that the model function runs in."""
     scope = _scope.get()
     if scope is None:
         raise RuntimeError("[nn] parameters exist only inside a model: call it through mudd_core.Model")
@@ -245,13 +246,13 @@ def current() -> Scope:
 
 
 def prefix() -> str:
-    """Dotted name of the part of the model that is being recorded."""
+    """Return the dotted name of the part of the model that is being recorded."""
     return _prefix.get()
 
 
 @contextmanager
 def running(scope: Scope) -> Iterator[None]:
-    """Inside: model functions run in this scope."""
+    """Run model functions in this scope inside the `with` block."""
     token = _scope.set(scope)
     try:
         yield
@@ -261,7 +262,7 @@ def running(scope: Scope) -> Iterator[None]:
 
 @contextmanager
 def part(name: str) -> Iterator[None]:
-    """Inside: parameters and nodes are named `<outer>.<name>`; an empty name changes nothing."""
+    """Name parameters and nodes `<outer>.<name>` inside the `with` block; an empty name changes nothing."""
     token = _prefix.set(".".join(filter(None, (_prefix.get(), name))))
     try:
         yield

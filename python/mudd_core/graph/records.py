@@ -1,7 +1,7 @@
 """The tape: records of ops, and the walk back through them.
 
-Order and arithmetic are those of the planned executor, so both give the same bits: calls are walked backwards, the
-first writer of a gradient sets it, later ones add; the gradients of several uses of one leaf weight are summed in the
+Order and arithmetic equal the planned executor's, so both return the same bits. Calls are walked backwards; the first
+writer of a gradient sets it, later ones add to it. The gradients of several uses of one leaf weight are summed in the
 order of the uses.
 """
 
@@ -25,7 +25,7 @@ _order = itertools.count()
 
 
 class Call(Protocol):
-    """What a record needs of an op that has run: one of the core, or a function of NumPy."""
+    """The interface of an op that has run, which is one of the core or a function of NumPy."""
 
     def backward(
         self,
@@ -34,13 +34,13 @@ class Call(Protocol):
         accumulate: Sequence[bool],
         round: Sequence[bool] = ...,
     ) -> None:
-        """Write (or add, where accumulate) the gradient of each input whose place in `into` is an array."""
+        """Write the gradient of each input whose entry in `into` is an array, or add to it if `accumulate` says so."""
 
     def passes_gradient(self) -> int:
-        """Index of the input whose gradient is that of the output, or -1."""
+        """Return the index of the input whose gradient equals the output's gradient, or -1."""
 
     def weight_like(self, i: int) -> bool:
-        """Whether the gradient of an input is kept in fp32."""
+        """Return True if the gradient of this input is kept in fp32."""
 
 
 class FunctionCall:
@@ -56,7 +56,7 @@ class FunctionCall:
         accumulate: Sequence[bool],
         round: Sequence[bool] = (),
     ) -> None:
-        """Write or add the gradients that are wanted."""
+        """Write or add the gradients of the inputs whose entry in `into` is an array."""
         (dy,) = dout
         assert dy is not None
         for index, place in enumerate(into):
@@ -65,16 +65,16 @@ class FunctionCall:
                 place[...] = gradient + place if accumulate[index] else gradient
 
     def passes_gradient(self) -> int:
-        """None of them: each gradient is written."""
+        """Return -1: every gradient is written."""
         return -1
 
     def weight_like(self, i: int) -> bool:
-        """Any input may be a parameter, as in mudd_core.custom."""
+        """Return True: any input may be a parameter, as in mudd_core.custom."""
         return True
 
 
 class Record:
-    """One op on the tape: the call, its inputs, the gradients of its backward."""
+    """One op on the tape: the call, its inputs, and the gradients of its outputs during a backward."""
 
     def __init__(self, call: Call, inputs: Sequence[Tensor | None], outputs: int) -> None:
         self.order = next(_order)
@@ -85,9 +85,9 @@ class Record:
 
 
 def walk_back(seeds: Sequence[tuple[Tensor, Array]], watched: Sequence[Tensor] = ()) -> list[Array | None]:
-    """Fill the gradients of all leaves behind these tensors, of which the gradients are given.
+    """Compute the gradients of all leaves that these tensors depend on. seeds: tensors with their gradients.
 
-    Returns the gradients of the watched tensors, None where there is none.
+    Return the gradients of the watched tensors, None for a tensor without one.
     """
     records = _reachable([tensor._record for tensor, _ in seeds if tensor._record is not None])
     leaves: dict[int, tuple[Tensor, list[tuple[int, Array]]]] = {}
@@ -112,7 +112,7 @@ def walk_back(seeds: Sequence[tuple[Tensor, Array]], watched: Sequence[Tensor] =
 
 
 def _guards(records: Sequence[Record]) -> Iterator[InUse]:
-    """Of all that a backward writes: the records, and the leaves behind them, once for each use."""
+    """Yield the guards of all that a backward writes: the records, and their leaves once for each use."""
     for record in records:
         yield record.in_use
         for tensor in record.inputs:
@@ -121,7 +121,7 @@ def _guards(records: Sequence[Record]) -> Iterator[InUse]:
 
 
 def sum_in_order(arrays: list[Array]) -> Array:
-    """((a0 + a1) + a2) + ..."""
+    """Return ((a0 + a1) + a2) + ..."""
     total = arrays[0]
     for array in arrays[1:]:
         total = total + array
@@ -129,7 +129,7 @@ def sum_in_order(arrays: list[Array]) -> Array:
 
 
 def _reachable(roots: Sequence[Record]) -> list[Record]:
-    """All records behind these, newest first."""
+    """Return all records that these depend on, newest first."""
     found = {id(root): root for root in roots}
     stack = list(found.values())
     while stack:
@@ -142,7 +142,7 @@ def _reachable(roots: Sequence[Record]) -> list[Record]:
 
 
 def _walk(record: Record, leaves: dict[int, tuple[Tensor, list[tuple[int, Array]]]]) -> None:
-    """Backward of one op: into the gradients of the results before it and the uses of leaves."""
+    """Run the backward of one op: add to the gradients of earlier results and to the uses of leaves."""
     into: list[Array | None] = []
     accumulate: list[bool] = []
     round_to_bf16: list[bool] = []
@@ -164,7 +164,7 @@ def _walk(record: Record, leaves: dict[int, tuple[Tensor, list[tuple[int, Array]
         round_to_bf16.append(
             tensor is not None
             and tensor._rounded
-            and tensor._readers == 1  # a sum over several is kept in fp32, as what is passed on and weights
+            and tensor._readers == 1  # a sum over several readers stays in fp32, as do weights
             and index != record.call.passes_gradient()
             and not record.call.weight_like(index)
         )

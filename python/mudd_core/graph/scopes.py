@@ -1,4 +1,4 @@
-"""What ops that run at once depend on beside their arguments: shards, cached positions and precision, by `with`."""
+"""Context managers for settings that ops running at once read: shards, cached positions and precision."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ COMPUTE = {"fp32": "float32", "bf16": "bfloat16", "float32": "float32", "bfloat1
 
 @contextmanager
 def shards(samples: int, count: int) -> Iterator[None]:
-    """Inside: sums over tokens follow `count` logical shards of `samples` samples, as in training (contracts 2).
+    """Sum over tokens as training does, in `count` logical shards of `samples` samples, inside the `with` block
+    (contracts 2).
 
-    count must be a power of two that divides samples; every tensor's rows must be a multiple of samples.
+    count must be a power of two that divides samples. The first axis of every tensor must be a multiple of samples.
     """
     if count < 1 or count & (count - 1) or samples % count:
         raise ValueError(f"[shards] count: expected a power of two that divides {samples}, got {count}")
@@ -31,7 +32,7 @@ def shards(samples: int, count: int) -> Iterator[None]:
 
 @contextmanager
 def cached(length: int) -> Iterator[None]:
-    """Inside: the key and value caches of attention hold `length` positions already; the call's own come behind."""
+    """Let the key and value caches of attention start with `length` cached positions inside the `with` block."""
     if length < 0:
         raise ValueError(f"[cached] length: expected a number >= 0, got {length}")
     token = _cache_length.set(length)
@@ -42,10 +43,10 @@ def cached(length: int) -> Iterator[None]:
 
 
 def precision(name: str) -> AbstractContextManager[None]:
-    """Inside: ops compute as in a graph of this precision, "fp32" or "bf16".
+    """Compute ops as in a graph of this precision, "fp32" or "bf16", inside the `with` block.
 
-    Arrays stay float32; in bf16, results that a graph would store in bf16 hold what bf16 can hold. ValueError for
-    another name, at the call.
+    Arrays stay float32. In bf16, results that a graph would store in bf16 are rounded to bf16 values. Raise ValueError
+    for another name, at the call.
     """
     if name not in COMPUTE:
         raise ValueError(f"[precision] name: expected one of {', '.join(COMPUTE)}, got {name!r}")
@@ -62,5 +63,5 @@ def _computing(kind: str) -> Iterator[None]:
 
 
 def in_force() -> tuple[list[int], int, str]:
-    """(first samples of the shards and the end, cached positions, type of computation) here."""
+    """Return (first samples of the shards and the end, cached positions, compute type) of the current context."""
     return list(_cuts.get()), _cache_length.get(), _compute.get()

@@ -1,7 +1,7 @@
 """The immediate executor: ops on NumPy arrays run at once, and a tape walks back through them.
 
-`Tensor` wraps an array. Ops on tensors are recorded; `loss.backward()` fills `.grad` of the leaves that were made
-with `requires_grad=True`. A tensor takes NumPy's operators, sums, shapes and indices (graph/operators.py).
+`Tensor` wraps an array. Ops on tensors are recorded; `loss.backward()` sets `.grad` of the leaves that were created
+with `requires_grad=True`. A tensor supports NumPy's operators, sums, shapes and indices (graph/operators.py).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from mudd_core.graph.records import FunctionCall, Record, walk_back
 
 # The options of an op by name, as its C++ part reads them.
 Options: TypeAlias = "dict[str, bool | int | float | str]"
-# A function of custom ops: arrays to the outputs, or to the gradients of the inputs.
+# A function of a custom op: arrays to the outputs, or to the gradients of the inputs.
 NumpyFunction: TypeAlias = "Callable[..., Array | Sequence[Array | None]]"
 Results: TypeAlias = "Tensor | Array | tuple[Tensor | Array, ...]"
 
-_counting = threading.Lock()  # of the readers of a tensor
+_counting = threading.Lock()  # guards the count of readers of a tensor
 
 
 class Tensor(Comparisons, Operators, Hinted):
     """A NumPy array on the tape, with NumPy's operators, sum, mean, reshape, transpose, .T and indexing.
 
-    data: float32 (or int32 for indices), never copied; float64 is converted. requires_grad: collect its gradient in
-    `.grad`. np.asarray(t) is a read-only view of the numbers; comparisons give NumPy's booleans.
+    data: float32 (or int32 for indices), never copied; float64 is converted. requires_grad: collect the gradient of
+    this tensor in `.grad`. np.asarray(t) is a read-only view of the elements; comparisons return NumPy's booleans.
     """
 
     _other_names = TENSOR
@@ -60,13 +60,13 @@ class Tensor(Comparisons, Operators, Hinted):
         self._record: Record | None = None
         self._output = 0
         self._wants = requires_grad
-        self._rounded = False  # a graph would store it in bf16
+        self._rounded = False  # True if a graph would store it in bf16
         self._readers = 0
-        self.in_use = InUse("backward")  # while a backward adds to its gradient
+        self.in_use = InUse("backward")  # held while a backward adds to its gradient
 
     @classmethod
     def _result(cls, array: Array, record: Record | None, output: int = 0, rounded: bool = False) -> Tensor:
-        """The output of an op, in any dtype."""
+        """Return a tensor for the output of an op, of any dtype."""
         tensor = cls.__new__(cls)
         tensor._hold(array, False)
         tensor._record, tensor._output, tensor._rounded = record, output, rounded
@@ -80,15 +80,15 @@ class Tensor(Comparisons, Operators, Hinted):
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
-        """Type of the elements."""
+        """Dtype of the elements."""
         return self.data.dtype
 
     def numpy(self) -> Array:
-        """The array itself."""
+        """Return the array itself, without a copy."""
         return self.data
 
     def item(self) -> float:
-        """The number of a tensor of one element."""
+        """Return the value of a tensor of one element. Raise ValueError for any other size."""
         if self.data.size != 1:
             raise ValueError(
                 f"[item] expected one number, got shape {self.shape}; type t.sum().item() or np.asarray(t)"
@@ -98,7 +98,7 @@ class Tensor(Comparisons, Operators, Hinted):
 
     @property
     def recorded(self) -> bool:
-        """Whether backward can begin here: a result of ops on tensors that require gradients."""
+        """True if backward can start here: a result of ops on tensors that require gradients."""
         return self._record is not None
 
     def __repr__(self) -> str:
@@ -121,10 +121,10 @@ class Tensor(Comparisons, Operators, Hinted):
 
     @property
     def wants_gradient(self) -> bool:
-        """Whether a backward reaches it: a leaf with requires_grad, or a result of one."""
+        """True if a backward reaches this tensor: a leaf with requires_grad, or a result that depends on one."""
         return self._wants
 
-    if not TYPE_CHECKING:  # else a checker takes `array + tensor` for an array
+    if not TYPE_CHECKING:  # hidden, because a checker would type `array + tensor` as an array
 
         def __array__(self, dtype=None, copy=None):
             if copy or (dtype is not None and self.dtype != dtype):
@@ -140,7 +140,7 @@ class Tensor(Comparisons, Operators, Hinted):
     # ---- gradients ------------------------------------------------------------------------------------------
 
     def backward(self, gradient: npt.ArrayLike | None = None, **unknown: Never) -> None:
-        """Walk the tape back from here. gradient: that of this tensor; a single number needs none."""
+        """Walk the tape back from this tensor. gradient: its gradient; optional for a single element."""
         if unknown:
             raise TypeError(
                 f"[backward] unexpected argument '{next(iter(unknown))}'; type loss.backward(): "
@@ -170,7 +170,7 @@ class Tensor(Comparisons, Operators, Hinted):
 
     @property
     def is_weight(self) -> bool:
-        """Whether it is a leaf with a gradient."""
+        """True for a leaf with a gradient."""
         return self._wants and self._record is None
 
     def _function(
@@ -191,7 +191,7 @@ class Tensor(Comparisons, Operators, Hinted):
     def _by_shards(
         function: Differentiable, inputs: Sequence[Tensor], whole: Sequence[bool], cuts: Sequence[int]
     ) -> Tensor:
-        """The function as a node of the core, which calls it for each shard and adds gradients by the tree."""
+        """Run the function as a node of the core, which calls it for each shard and sums gradients by the tree."""
 
         def gradients(dy: Array, *arrays: Array) -> tuple[Array, ...]:
             return tuple(function.gradient(index, dy, arrays) for index in range(len(arrays)))
@@ -214,9 +214,9 @@ def _count_readers(inputs: Sequence[Tensor | None]) -> None:
 
 
 def backward(*losses: Tensor, watched: Sequence[Tensor] = ()) -> list[Array | None]:
-    """Walk the tape back from several losses at once, as the planned executor does: the gradient of their sum.
+    """Walk the tape back from several losses at once, like the planned executor, for the gradient of their sum.
 
-    Returns the gradients of the watched results, None for one that the losses do not depend on.
+    Return the gradients of the watched results, None for a result that no loss depends on.
     """
     for loss in losses:
         if loss._record is None:
@@ -225,7 +225,7 @@ def backward(*losses: Tensor, watched: Sequence[Tensor] = ()) -> list[Array | No
 
 
 def call_op(op: str, inputs: Sequence[Tensor | Array | None], options: Options) -> Results:
-    """Run an op now. Arrays in, arrays out; with a Tensor among the inputs, tensors out and a record kept."""
+    """Run an op now. The results are arrays; if any input is a Tensor, they are tensors and the op is recorded."""
     make = lambda arrays, wants: _core.Call(  # noqa: E731
         op, options, arrays, wants, *scopes.in_force()
     )
@@ -235,7 +235,7 @@ def call_op(op: str, inputs: Sequence[Tensor | Array | None], options: Options) 
 def call_custom(
     forward: NumpyFunction, backward: NumpyFunction, inputs: Sequence[Tensor | Array | None]
 ) -> Results:
-    """A pair of NumPy functions as an op (see mudd_core.custom)."""
+    """Run a pair of NumPy functions as an op (see mudd_core.custom)."""
     whole = [isinstance(one, Tensor) and one.is_weight for one in inputs]
     cuts = scopes.in_force()[0]
     return _run(
@@ -262,7 +262,7 @@ def _run(
 def backward_of(
     op: str, inputs: Sequence[Array | None], gradients: Sequence[Array | None], options: Options
 ) -> tuple[Array | None, ...]:
-    """Gradients of the float32 inputs of an op, recomputing its forward. None for absent and integer inputs."""
+    """Return the gradients of the float32 inputs of an op after a fresh forward; None for absent and integer inputs."""
     wants = [i is not None and i.dtype == np.float32 for i in inputs]
     call = _core.Call(op, options, list(inputs), wants, *scopes.in_force())
     call.forward()

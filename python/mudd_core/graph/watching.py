@@ -1,4 +1,4 @@
-"""A scope that looks into a model while it runs at once: it keeps values by name, or puts others in their place."""
+"""A scope that runs a model at once, keeps named values, and replaces patched ones."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mudd_core.graph import tape
 from mudd_core.graph.recording import Immediate, Like, taped
 from mudd_core.graph.tape import Tensor
 
-# What a patch is: an array to one of the same shape and dtype.
+# A patch maps an array to one of the same shape and dtype.
 Patch: TypeAlias = Callable[[Array], Array]
 
 
 class Watcher(Immediate):
-    """Runs a model function on arrays; `kept` has the values of the names in `keep`.
+    """Runs a model function on arrays; `kept` has the values whose names are in `keep`.
 
-    patches: functions whose results take the place of values, by name. gradients: record a tape, also for parameters
-    that are frozen, and compute every kept value in the model's path, so that it has a gradient.
+    patches: by name, functions whose results replace values. gradients: record a tape, also for frozen parameters, and
+    compute with every kept value, so that each has a gradient.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class Watcher(Immediate):
         self._keep, self._patches, self._gradients = frozenset(keep), patches or {}, gradients
 
     def wants_gradient(self, trainable: bool) -> bool:
-        """Whether the tape collects gradients, of frozen parameters too."""
+        """Return True if the tape collects gradients, also of frozen parameters."""
         return self._gradients
 
     def sow(self, name: str, value: Like) -> Like:
-        """Keep the value, or what a patch makes of it, if it is captured; return it."""
+        """Patch and keep the value if its name is listed; return the value to compute with."""
         if name in self._patches:
             value = Tensor(patched(name, self._patches[name], np.asarray(_array(value))))
         if name in self._keep:
@@ -49,7 +49,7 @@ class Watcher(Immediate):
         return value
 
     def _watched(self, value: Like) -> Tensor:
-        """The value as a tensor; with gradients one that only the ops after this point read."""
+        """Return the value as a tensor; if gradients are wanted, as a copy that only later ops read."""
         tensor = value if isinstance(value, Tensor) else Tensor(_array(value))
         if not self._gradients or tensor.dtype != np.float32:
             return tensor
@@ -58,16 +58,16 @@ class Watcher(Immediate):
         return made
 
     def sow_made(self, name: str, make: Callable[[], Like]) -> None:
-        """Make and keep a value that the model's path does not have."""
+        """Compute and keep a value that the fused ops of the model do not store."""
         if name in self._keep:
             self.kept[name] = taped(make())
 
     def on_path(self, name: str) -> bool:
-        """Whether the value is patched, or its gradient captured."""
+        """Return True if the value is patched, or its gradient is captured."""
         return name in self._patches or (self._gradients and name in self._keep)
 
     def gradients(self, *losses: Tensor) -> dict[str, Array]:
-        """The gradients of the kept values of float32 and of all parameters: of the sum of the losses, by name."""
+        """Return the gradients of the sum of the losses by name: of the kept float32 values and of all parameters."""
         names = [name for name, value in self.kept.items() if value.dtype == np.float32]
         found = tape.backward(*losses, watched=[self.kept[name] for name in names])
         values = {name: self.kept[name].shape for name in names}
@@ -86,7 +86,7 @@ def _array(value: Like) -> Array:
 
 
 def patched(name: str, patch: Patch, value: Array) -> Array:
-    """What a patch makes of a value; TypeError or ValueError for something that cannot take its place."""
+    """Return the patched value. Raise TypeError or ValueError unless it has the dtype and shape of the original."""
     made = np.asarray(patch(value.copy()))
     if made.shape != value.shape:
         raise ValueError(f"[patch] {name}: expected an array of shape {value.shape}, got {made.shape}")

@@ -1,6 +1,6 @@
 """Model families, one module each: a frozen config and `model(config, batch, cache=None) -> Hidden` (contracts 16).
 
-Families of the user's are objects of the same registry (config/families/family.py).
+Families of a user are objects in the same registry (config/families/family.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Batch", "Cache", "Hidden", "model_function"]
 
 
 def model_function(config: ModelConfig) -> Callable[[ModelConfig, Batch, Cache | None], Hidden]:
-    """Return the model function of this config's family: of models/<family>.py, or the user's own."""
+    """Return the model function of this config's family: from models/<family>.py, or the user's."""
     family = family_of(config)
     if family.given is not None:
         return partial(_own, family)
@@ -28,7 +28,7 @@ def model_function(config: ModelConfig) -> Callable[[ModelConfig, Batch, Cache |
 
 
 def _own(family: Family, config: ModelConfig, batch: Batch, cache: Cache | None = None) -> Hidden:
-    """Call the user's model function; UserError where it gives no states and head of the right shapes."""
+    """Call the user's model function. Raise UserError unless it returns states and a head of the right shapes."""
     assert family.given is not None
     hidden = family.given(config, batch, cache) if family.decodes else family.given(config, batch)
     place = f"[model.family] {family.name}: model(config, batch)"

@@ -1,4 +1,4 @@
-"""Attention of a block, for every family: which position sees which, and the names of its values.
+"""Attention of a block, for every family: its masks, its cache, and the names of its values.
 
 Shape letters: B samples, T positions, H query heads, G key and value heads, hd head width.
 """
@@ -36,7 +36,7 @@ class Seen(TypedDict, total=False):
 
 
 def seen(batch: Batch, cache: Cache | None, layer: int) -> Seen:
-    """The optional inputs of attention: which position sees which, and the cache while decoding."""
+    """Return the optional inputs of attention: segments and masks, and the cache while decoding."""
     if cache is None:
         return {"segments": batch.segments, "key_mask": batch.key_mask}
     return {"k_cache": cache.k[layer], "v_cache": cache.v[layer], "ring": cache.ring}
@@ -54,10 +54,10 @@ def attend(
     purpose: str = "dropout",
     **scores: Unpack[ScoreOptions],
 ) -> Like:
-    """The heads side by side [B, T, H*hd] of queries [B, T, H*hd], keys and values [B, T, G*hd].
+    """Return the heads side by side [B, T, H*hd] for queries [B, T, H*hd], keys and values [B, T, G*hd].
 
-    Names `queries`, `keys`, `weights` [B, H, T, T] and `heads` for Model.capture. The kernel never stores the weights.
-    dropout, purpose, scores: options of ops.attention.
+    The values are named `queries`, `keys`, `weights` [B, H, T, T] and `heads` for Model.capture. The kernel never
+    stores the weights. dropout, purpose, scores: options of ops.attention.
     """
     queries, keys = nn.sow("queries", q), nn.sow("keys", k)
 

@@ -1,4 +1,4 @@
-"""What the blocks of a MUDDFormer read: mixtures of all states so far (docs/maths/muddformer.md).
+"""The inputs of MUDDFormer blocks: mixtures of all states so far (docs/maths/muddformer.md).
 
 State 0 is the embedding, state n + 1 the output of block n. One fused op mixes the states after a block into the
 query, key, value and residual inputs of the next one. Shape letters: B samples, T positions, D width.
@@ -16,12 +16,12 @@ from mudd_core.models.unfused import mixed_streams, stream_weights
 
 __all__ = ["Streams", "captured_weights", "divided", "final", "norm", "source", "undivided"]
 
-_POST_GAIN = 1e-3  # first value of the gain of a normalised residual mixture
+_POST_GAIN = 1e-3  # initial gain of the norm of a residual mixture
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Inputs of a block [B, T, D]: query, key and value normalised, the residual as it is."""
+    """Inputs of a block [B, T, D]: query, key and value are normalised, the residual is not."""
 
     q: Like
     k: Like
@@ -36,7 +36,7 @@ def captured_weights(config: Config, sown: Mapping[str, Value]) -> dict[int, Val
 
 
 def source(config: Config, x_BTD: Like, state: int) -> Like:
-    """Return the state as it enters mixtures: normalised once for all of them with prenorm."""
+    """Return the state as mixtures read it: with prenorm, normalised once for all of them."""
     if not config.prenorm or config.mix == "none":
         return x_BTD
     with nn.part(f"states.{state}"):
@@ -50,7 +50,7 @@ def norm(config: Config, x: Like, name: str) -> Like:
 
 
 def undivided(config: Config, x_BTD: Like, layer: int) -> Streams:
-    """Let block `layer` read x for everything."""
+    """Let block `layer` read x as query, key, value and residual."""
     with nn.part(f"blocks.{layer}.attn"):
         if config.single or (layer == 0 and config.first_norms == 1):
             a_BTD = norm(config, x_BTD, "norm")
@@ -60,7 +60,7 @@ def undivided(config: Config, x_BTD: Like, layer: int) -> Streams:
 
 
 def divided(config: Config, states: list[Like], x_BTD: Like, layer: int) -> Streams:
-    """Mix the states into what the block after `layer` reads."""
+    """Mix the states into the inputs of the block after `layer`."""
     if not config.sources(layer):
         return undivided(config, x_BTD, layer + 1)
     fused = config.block == "llama" and not config.single
@@ -78,7 +78,7 @@ def divided(config: Config, states: list[Like], x_BTD: Like, layer: int) -> Stre
 
 
 def final(config: Config, states: list[Like], x_BTD: Like) -> Like:
-    """Return the normalised states for the head: of the last mixture, in whose op the norm is where it can be."""
+    """Return the normalised states for the head, after the last mixture; its op also computes the norm if it can."""
     last = config.n_layer - 1
     if config.sources(last):
         if config.block == "llama" and not config.postnorm:
@@ -90,12 +90,12 @@ def final(config: Config, states: list[Like], x_BTD: Like) -> Like:
 def _mixtures(
     config: Config, states: list[Like], x_BTD: Like, layer: int, gains: list[Like]
 ) -> tuple[Like, ...]:
-    """The streams made after block `layer`; the first of them normalised with `gains`."""
+    """Return the streams of the mixture after block `layer`; the first ones are normalised with `gains`."""
     chosen = [states[j] for j in config.sources(layer)]
     count = config.mixtures(layer)
     last = layer == config.n_layer - 1
     residual = config.postnorm and (config.last_norm if last else config.streams[-1] in "rx")
-    zero = config.prenorm and config.postnorm  # postnorm adds the newest state
+    zero = config.prenorm and config.postnorm  # with postnorm the newest state is added
     with nn.part(f"blocks.{layer}.mix"):
         w1, w2, generator_gain = _generator(config, x_BTD, layer, count * len(chosen))
         bias = nn.parameter(
@@ -145,7 +145,7 @@ def _mixtures(
 
 
 def _dynamic(config: Config, x_BTD: Like, w1: Like, w2: Like, gain: Like | None) -> Like:
-    """The dynamic weights [B, T, C l] by ops of their own."""
+    """Return the dynamic weights [B, T, C l], computed by separate ops."""
     u_BTD = ops.rms_norm(x_BTD, gain, eps=config.norm_eps)
     made: Like = ops.linear(ops.linear(u_BTD, w1, activation=config.activation), w2)
     return made
@@ -154,7 +154,7 @@ def _dynamic(config: Config, x_BTD: Like, w1: Like, w2: Like, gain: Like | None)
 def _unfused(
     config: Config, mixed: tuple[Like, ...], x_BTD: Like, gains: Sequence[Like], residual: bool
 ) -> tuple[Like, ...]:
-    """The streams from the sums of states alone: the newest state is added, norms are applied (ops.depth_mix)."""
+    """Return the streams for the plain sums of states: add the newest state and apply the norms (ops.depth_mix)."""
     streams = []
     for c, y in enumerate(mixed):
         late = residual and c == len(mixed) - 1
@@ -167,7 +167,7 @@ def _unfused(
 def _generator(
     config: Config, x_BTD: Like, layer: int, columns: int
 ) -> tuple[Like | None, Like | None, Like | None]:
-    """The two matrices that make the dynamic weights, and the gain of their norm; None where there are none."""
+    """Return the two matrices that compute the dynamic weights, and the gain of their norm; None if absent."""
     if config.mix != "dynamic":
         return None, None, None
     width, hidden = x_BTD.shape[-1], config.generator_width(layer)

@@ -1,7 +1,7 @@
-"""A feed-forward part of experts after a top-k router, for every family that has one.
+"""A mixture-of-experts feed-forward part with a top-k router, for every family that has one.
 
-Maths: docs/maths/moe.md; losses and capacity as the MLPerf reference and transformers. Shape letters: B samples, T
-positions, D width, E experts, k experts of a token, F inner width of an expert.
+Maths: docs/maths/moe.md; losses and capacity as in the MLPerf reference and in transformers. Shape letters: B samples,
+T positions, D width, E experts, k experts of a token, F inner width of an expert.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["auxiliary", "experts"]
 
 
 def auxiliary(config: MixtureConfig, metrics: Sequence[Like]) -> Aux:
-    """The auxiliary losses. metrics: of the router of each layer."""
+    """Return the auxiliary losses. metrics: the router's metrics of each layer."""
     return Aux(
         metrics,
         form=config.aux_form,
@@ -34,9 +34,9 @@ def auxiliary(config: MixtureConfig, metrics: Sequence[Like]) -> Aux:
 def experts(
     config: MixtureConfig, m_BTD: Like, residual_BTD: Like, batch: Batch, cache: Cache | None, layer: int
 ) -> tuple[Like, Like]:
-    """(residual + MoE(m), the router's metrics) of normalised states m.
+    """Return (residual + MoE(m), the router's metrics) for the normalised states m.
 
-    Decoding over a cache drops nothing: how full an expert of the whole sequence is cannot be known there.
+    Decoding with a cache drops no token, because the load of an expert over the whole sequence is not known there.
     """
     E, D, F, std = config.n_expert, config.d_model, config.d_ff, config.init_std
     with nn.part("router"):
@@ -59,7 +59,9 @@ def experts(
 def routed(
     config: MixtureConfig, m_BTD: Like, router: Like, batch: Batch, cache: Cache | None, layer: int
 ) -> tuple[Like, Like, Like]:
-    """(gates, choices [B, T, k], metrics) of the router; named, as its `logits` [B, T, E] are, for Model.capture."""
+    """Return (gates, choices [B, T, k], metrics) of the router; these and its `logits` [B, T, E] are named for
+    Model.capture.
+    """
 
     def route(x: Like, w: Like) -> tuple[Like, Like, Like]:
         made: tuple[Like, Like, Like] = ops.moe_route(

@@ -1,6 +1,6 @@
 """GPT-2: LayerNorm, learned positions, gelu_new (tanh form), biases, tied head, dropout.
 
-Maths: docs/maths/transformer.md, 3 (the transformers library's model).
+Maths: docs/maths/transformer.md, 3 (the model of the transformers library).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Config", "model"]
 
 
 def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
-    """Token ids to final states."""
+    """Return the final states for token ids."""
     std = config.init_std
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
     x_BTD = nn.positions(x_BTD, "pos_embed", config.max_seq_len, std=std, given=batch.positions)
@@ -30,7 +30,7 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
 
 
 def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, layer: int) -> Like:
-    """x + Attn(layer_norm(x)), with biases."""
+    """Return x + Attn(layer_norm(x)), with biases."""
     heads, groups, width, std = config.n_head, kv_heads(config), head_width(config), config.init_std
     with nn.part("attn"):
         a_BTD = nn.sow("in", nn.layer_norm(x_BTD, "norm", eps=config.norm_eps))
@@ -55,7 +55,7 @@ def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, la
 
 
 def feed_forward(config: Config, x_BTD: Like) -> Like:
-    """x + act(layer_norm(x) Wup + b) Wdown + b."""
+    """Return x + act(layer_norm(x) Wup + b) Wdown + b."""
     with nn.part("ffn"):
         f_BTD = nn.sow("in", nn.layer_norm(x_BTD, "norm", eps=config.norm_eps))
         u_BTF = nn.activated(
@@ -68,7 +68,7 @@ def feed_forward(config: Config, x_BTD: Like) -> Like:
 
 
 def to_residual(config: Config, h: Like, name: str, x_BTD: Like) -> Like:
-    """x + dropout(h W + b)."""
+    """Return x + dropout(h W + b)."""
     rate, std = config.resid_dropout, config.residual_std()
     place = f"{nn.prefix()}.{name}"
 
@@ -80,6 +80,6 @@ def to_residual(config: Config, h: Like, name: str, x_BTD: Like) -> Like:
 
 
 def dropped(rate: float, place: str, x: Like, residual: Like | None = None) -> Like:
-    """residual + dropout(x), its draws keyed by the place in the model; x itself where the rate is zero."""
+    """Return residual + dropout(x), with random draws keyed by the place in the model; without dropout at rate zero."""
     made: Like = ops.dropout(x, residual, rate=rate, purpose=f"dropout.{place}") if rate else x
     return made

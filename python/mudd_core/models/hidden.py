@@ -1,4 +1,4 @@
-"""What goes into a model function and what comes out, the same for every family."""
+"""The inputs and outputs of a model function, the same for every family."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mudd_core.graph.recording import Like
 
 @dataclass(frozen=True)
 class Batch:
-    """Token ids [B, T] and optional arrays beside them (contracts 14). Without those, ops take a cheaper path.
+    """Token ids [B, T] and optional arrays (contracts 14). Ops use a cheaper path for absent arrays.
 
-    inputs: int32 ids. targets: int32 ids, negative = ignored. positions: int32, 0..T-1 where absent. segments: int32,
-    attention stays inside one; 0 = padding. key_mask: int32 0/1, keys that may be seen. known_positions: those that
-    rotations know, where a ring of keys takes more tokens than max_seq_len.
+    inputs: int32 ids. targets: int32 ids, negative = ignored. positions: int32, default 0..T-1. segments: int32;
+    attention stays inside a segment; 0 = padding. key_mask: int32 0/1; 1 = visible key. known_positions: the number of
+    positions of the rotary tables, if a ring of keys continues beyond max_seq_len.
     """
 
     inputs: Like
@@ -28,7 +28,7 @@ class Batch:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Like]) -> Batch:
-        """Make a batch from its arrays by name."""
+        """Return a batch from its arrays by name."""
         return cls(
             arrays["inputs"],
             arrays.get("targets"),
@@ -38,15 +38,15 @@ class Batch:
         )
 
     def max_positions(self, config: ModelConfig) -> int:
-        """Positions that rotations are to know in a model of this config."""
+        """Return the number of positions that the rotary tables need in a model of this config."""
         return max(self.known_positions, config.max_seq_len)
 
 
 @dataclass(frozen=True)
 class Cache:
-    """Keys and values of the tokens so far: per layer k and v [B, G, Tmax, hd], written in place.
+    """Keys and values of the tokens so far: for each layer k and v [B, G, Tmax, hd], written in place.
 
-    ring: a token behind Tmax others takes the place of the oldest one.
+    ring: a token after Tmax others replaces the oldest one.
     """
 
     k: Sequence[Like]
@@ -58,8 +58,8 @@ class Cache:
 class Aux:
     """Auxiliary losses, computed from statistics of the layers (the routers of a mixture of experts).
 
-    metrics: one value [B, W] per layer, sums over each sample; the metrics show them too. The others are the options of
-    ops.moe_balance.
+    metrics: one value [B, W] per layer, sums over each sample, which the metrics of a step show too. The other fields
+    are options of ops.moe_balance.
     """
 
     metrics: Sequence[Like]
@@ -70,7 +70,7 @@ class Aux:
     top_k: int
 
     def loss(self, targets: Like) -> Like:
-        """Summed nats per shard, float64 [S], which training adds to the summed loss of the tokens."""
+        """Return summed nats per shard, float64 [S], which training adds to the summed loss of the tokens."""
         loss: Like = ops.moe_balance(
             targets,
             *self.metrics,
@@ -85,9 +85,9 @@ class Aux:
 
 @dataclass(frozen=True)
 class Hidden:
-    """The final normalised states h [B, T, D] and the head [V, D]; losses or logits are made from it.
+    """The final normalised states h [B, T, D] and the head [V, D], from which losses or logits are computed.
 
-    aux: further losses, or None. bias: of the logits [V], or None.
+    aux: further losses, or None. bias: the bias [V] of the logits, or None.
     """
 
     h: Like
@@ -96,11 +96,11 @@ class Hidden:
     bias: Like | None = None
 
     def loss(self, targets: Like) -> tuple[Like, Like, Like]:
-        """Summed nats and counted targets per shard, float64 [S] each, and the guessed ones (ops.cross_entropy)."""
+        """Return summed nats and counted targets per shard, float64 [S] each, and hits (ops.cross_entropy)."""
         loss, count, guessed = ops.cross_entropy(self.h, self.head, targets, self.bias)
         return loss, count, guessed
 
     def logits(self) -> Like:
-        """All logits [B, T, V]."""
+        """Return all logits [B, T, V]."""
         made: Like = ops.linear(self.h, self.head, self.bias, transposed=True, full_precision=True)
         return made

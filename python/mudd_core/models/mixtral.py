@@ -1,4 +1,4 @@
-"""Mixtral: Transformer++ whose feed-forward part is a mixture of experts. Maths: docs/maths/moe.md."""
+"""Mixtral: Transformer++ with a mixture of experts as feed-forward part. Maths: docs/maths/moe.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Config", "model"]
 
 
 def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
-    """Token ids to final states, and the routers' statistics for the auxiliary losses."""
+    """Return the final states for token ids, with the routers' statistics for the auxiliary losses."""
     std = config.init_std
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
     x_BTD = nn.sow("embed.out", x_BTD)

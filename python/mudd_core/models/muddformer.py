@@ -1,7 +1,7 @@
 """MUDDFormer: multiway dynamic dense connections (Xiao et al. 2025, arXiv 2502.12170), and its ablations.
 
-Maths: docs/maths/muddformer.md. What blocks read is in dense_connections.py. Shape letters: B samples, T positions,
-D width, F feed-forward width.
+Maths: docs/maths/muddformer.md. dense_connections.py computes the inputs of the blocks. Shape letters: B samples, T
+positions, D width, F feed-forward width.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Config", "model"]
 
 
 def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
-    """Token ids to final states."""
+    """Return the final states for token ids."""
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=config.init_std)
     x_BTD = nn.sow("embed.out", x_BTD)
     states = [source(config, x_BTD, 0)]
@@ -40,7 +40,7 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
 def block(
     config: Config, inputs: Streams, batch: Batch, cache: Cache | None, layer: int
 ) -> tuple[Like, Like | None]:
-    """(output, the router's metrics or None). Llama: h = r + Attn(q, k, v), h + FFN(h). Pythia: r + Attn + FFN(r)."""
+    """Return (output, router metrics or None). Llama: h = r + Attn(q, k, v), h + FFN(h). Pythia: r + Attn + FFN(r)."""
     with nn.part(f"blocks.{layer}"):
         h_BTD = nn.sow("mid", attention(config, inputs, batch, cache, layer))
         with nn.part("ffn"):
@@ -54,7 +54,7 @@ def block(
 
 
 def attention(config: Config, inputs: Streams, batch: Batch, cache: Cache | None, layer: int) -> Like:
-    """r + Attn(q, k, v)."""
+    """Return r + Attn(q, k, v)."""
     heads, groups, width = config.n_head, kv_heads(config), head_width(config)
     bias, std = config.block == "pythia", config.init_std
     with nn.part("attn"):
@@ -73,7 +73,7 @@ def attention(config: Config, inputs: Streams, batch: Batch, cache: Cache | None
 
 
 def rotated(config: Config, x: Like, name: str, heads: int, batch: Batch) -> Like:
-    """Queries or keys, normalised by head where asked, at their positions."""
+    """Return queries or keys with rotary positions, after a norm of each head if the config sets one."""
     if config.qk_norm:
         x = nn.head_norm(x, name, heads, eps=config.norm_eps)
     made: Like = ops.rope(
@@ -88,7 +88,7 @@ def rotated(config: Config, x: Like, name: str, heads: int, batch: Batch) -> Lik
 
 
 def feed_forward(config: Config, f_BTD: Like, residual_BTD: Like, inner: int) -> Like:
-    """residual + (silu(f Wgate) * (f Wup)) Wdown, or residual + gelu(f Wup + b) Wdown + b."""
+    """Return residual + (silu(f Wgate) * (f Wup)) Wdown, or residual + gelu(f Wup + b) Wdown + b."""
     std = config.init_std
     bias = config.block == "pythia"
     if bias:

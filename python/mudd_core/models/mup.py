@@ -1,10 +1,10 @@
-"""The muP transformer: pre-norm, no learned multipliers; initial values and rates follow the width.
+"""The muP transformer: pre-norm, no learned multipliers; initial values and learning rates depend on the width.
 
 Maths: docs/maths/mup.md (mu-Transformer's code; Yang et al. 2022, table 3). Shape letters: B samples, T
 positions, D width, H query heads, G key and value heads, hd head width, F feed-forward width.
 
-Two limits compared with the original: activations are swiglu and the elementwise ones of jax.nn (act_square squares
-relu alone), and sampling ends at a full context, where the original continues in a ring (docs/decisions/graph.md).
+Two limits compared with the original: activations are swiglu and the elementwise ones of jax.nn (act_square applies to
+relu alone), and sampling ends at a full context, while the original continues in a ring (docs/decisions/graph.md).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ACTIVATIONS = {"relu": "relu", "sqrelu": "squared_relu", "gelu": "gelu_tanh", "
 
 
 def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
-    """Token ids to final states."""
+    """Return the final states for token ids."""
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=1.0)
     if config.e_norm:
         x_BTD = norm(config, x_BTD, "embed_norm")
@@ -39,7 +39,7 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
 
 
 def norm(config: Config, x: Like, name: str, heads: int = 1) -> Like:
-    """RMSNorm of the last axis (of each head), with the gain that the config asks for."""
+    """Return RMSNorm over the last axis (of each head), with the kind of gain that the config sets."""
     if not config.norm_gains:
         gain = None
     else:
@@ -60,13 +60,13 @@ def linear(
     activation: str = "none",
     residual: Like | None = None,
 ) -> Like:
-    """act(x W (+ b)) + residual, W normal with deviation fan-in^-1/2, or zero."""
+    """Return act(x W (+ b)) + residual; W is normal with standard deviation fan-in^-1/2, or zero."""
     std, bias = 0.0 if zero else x.shape[-1] ** -0.5, config.proj_biases
     return nn.linear(x, name, width, std=std, bias=bias, activation=activation, residual=residual)
 
 
 def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, layer: int) -> Like:
-    """x + Attn(rms_norm(x))."""
+    """Return x + Attn(rms_norm(x))."""
     heads, groups, width = config.n_head, config.n_kv_head, config.d_head
     with nn.part("attn"):
         a_BTD = nn.sow("in", norm(config, x_BTD, "norm"))
@@ -102,7 +102,7 @@ def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, la
 
 
 def feed_forward(config: Config, x_BTD: Like) -> Like:
-    """x + act(rms_norm(x) Wup) Wdown; swiglu: x + (silu(f Wgate) * (f Wup)) Wdown."""
+    """Return x + act(rms_norm(x) Wup) Wdown; swiglu: x + (silu(f Wgate) * (f Wup)) Wdown."""
     with nn.part("ffn"):
         f_BTD = nn.sow("in", norm(config, x_BTD, "norm"))
         if config.ff_act_name == "swiglu":
@@ -146,7 +146,7 @@ _GAINS = {"attn.norm": "g_a", "ffn.norm": "g_f", "attn.q_norm": "g_aq", "attn.k_
 
 
 def original_name(ours: str) -> tuple[str, int | None]:
-    """The original's name of our parameter, and its layer; None for one that is in no block."""
+    """Return the original's name of our parameter, and its layer; None as the layer of one that is in no block."""
     if ours in _WHOLE:
         return _WHOLE[ours], None
     _, layer, part = ours.split(".", 2)

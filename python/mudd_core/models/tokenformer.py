@@ -1,8 +1,8 @@
-"""TokenFormer (Wang et al. 2024): the projections and the feed-forward are attention to learned tokens, the slots.
+"""TokenFormer (Wang et al. 2024): projections and feed-forward are attention to learned parameter tokens, the slots.
 
-Maths: docs/maths/tokenformer.md; the defaults are those of the authors' JAX program, with the fields of the
-config set as in its section 2.2 it is their NeoX program, and `block="dense"` is their baseline (section 3).
-Shape letters: B samples, T positions, D width, n slots.
+Maths: docs/maths/tokenformer.md. The defaults match the authors' JAX program; with the fields of its section 2.2 the
+model is their NeoX program, and with `block="dense"` their baseline (section 3). Shape letters: B samples, T positions,
+D width, n slots.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Config", "model"]
 
 
 def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
-    """Token ids to final states."""
+    """Return the final states for token ids."""
     std = 1.0 if config.init == "jax" else 0.02
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
     x_BTD = nn.sow("embed.out", with_positions(config, x_BTD, batch, std))
@@ -36,7 +36,7 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
 
 
 def with_positions(config: Config, x_BTD: Like, batch: Batch, std: float) -> Like:
-    """x plus what is added for the positions, if anything is."""
+    """Add the position embedding to x, if the config has one."""
     if config.positions == "learned":
         return nn.positions(x_BTD, "pos_embed", config.max_seq_len, std=std, given=batch.positions)
     if config.positions == "sinusoidal":
@@ -48,7 +48,7 @@ def with_positions(config: Config, x_BTD: Like, batch: Batch, std: float) -> Lik
 
 
 def norm(config: Config, x_BTD: Like) -> Like:
-    """The LayerNorm in front of a branch: without parameters, but in the baseline with a gain and a bias."""
+    """Return the LayerNorm in front of a branch: without parameters, but in the baseline with a gain and a bias."""
     if config.block == "dense":
         return final_norm(config, x_BTD, 1.0, "norm")
     made: Like = ops.layer_norm(x_BTD, eps=config.norm_eps)
@@ -56,7 +56,7 @@ def norm(config: Config, x_BTD: Like) -> Like:
 
 
 def final_norm(config: Config, x_BTD: Like, scale: float, name: str = "final_norm") -> Like:
-    """scale ((gain_offset + gain) LN(x) + bias); the scale is the logits'."""
+    """Return scale ((gain_offset + gain) LN(x) + bias); the scale multiplies the logits."""
     start = "zeros" if config.gain_offset == 1 else "constant"
     return nn.layer_norm(
         x_BTD,
@@ -69,7 +69,7 @@ def final_norm(config: Config, x_BTD: Like, scale: float, name: str = "final_nor
 
 
 def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, layer: int) -> Like:
-    """x + DropPath(out(Attn(q, k, v))) with q, k, v of the normalised x, three projections in one op."""
+    """Return x + DropPath(out(Attn(q, k, v))); one op computes q, k and v from the normalised x."""
     with nn.part("attn"):
         a_BTD = nn.sow("in", norm(config, x_BTD))
         q, k, v = (nn.sow(name, u) for name, u in zip("qkv", qkv(config, a_BTD), strict=True))
@@ -87,7 +87,7 @@ def attention(config: Config, x_BTD: Like, batch: Batch, cache: Cache | None, la
 
 
 def qkv(config: Config, a_BTD: Like) -> tuple[Like, ...]:
-    """Queries, keys and values [B, T, H*hd] of the normalised states."""
+    """Return queries, keys and values [B, T, H*hd] of the normalised states."""
     width = config.n_head * head_width(config)
     if config.block == "dense":
         std = dense_std(config, config.d_model)
@@ -96,7 +96,7 @@ def qkv(config: Config, a_BTD: Like) -> tuple[Like, ...]:
 
 
 def rotated(config: Config, u: Like, batch: Batch) -> Like:
-    """Queries or keys with the first part of each head rotated by their positions."""
+    """Return queries or keys; the first part of each head is rotated by its position."""
     made: Like = ops.rope(
         u,
         batch.positions,
@@ -109,7 +109,7 @@ def rotated(config: Config, u: Like, batch: Batch) -> Like:
 
 
 def feed_forward(config: Config, x_BTD: Like) -> Like:
-    """x + DropPath(slots(LN(x))): keys, activated scores, values, no second activation."""
+    """Return x + DropPath(slots(LN(x))): keys, activated scores, values, no second activation."""
     with nn.part("ffn"):
         f_BTD = nn.sow("in", norm(config, x_BTD))
         if config.block == "pattention":
@@ -134,7 +134,7 @@ def feed_forward(config: Config, x_BTD: Like) -> Like:
 
 
 def dense_std(config: Config, fan_in: int) -> float:
-    """Standard deviation of the baseline's matrices."""
+    """Return the standard deviation of the baseline's matrices."""
     return fan_in**-0.5 if config.init == "jax" else 0.02
 
 
@@ -146,7 +146,7 @@ def dense_init(config: Config) -> str:
 def slots(
     config: Config, x: Like, names: list[str], group: str, width: int, residual: Like | None = None
 ) -> tuple[Like, ...]:
-    """One op for the projections `names` of x, each from its own slots to `width` channels (+ residual)."""
+    """Run one op for the projections `names` of x, each from its own slots to `width` channels (+ residual)."""
     n, bias = config.slots(group), getattr(config, f"{group}_bias")
     tokens: list[Like | None] = []
     for name in names:
@@ -172,7 +172,7 @@ def slots(
 def slot_tokens(
     config: Config, n: int, fan_in: int, width: int, bias: bool, truncated: bool
 ) -> tuple[Like | None, ...]:
-    """Keys [n, fan_in], values [n, width] and their biases [n], [width] (None without)."""
+    """Return keys [n, fan_in], values [n, width] and their biases [n], [width] (None if absent)."""
     jax = config.init == "jax"
     init = dense_init(config) if truncated else "normal"
     key_std = fan_in**-0.5 if jax else 0.02

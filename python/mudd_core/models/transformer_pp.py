@@ -20,7 +20,7 @@ __all__ = ["Config", "model"]
 
 
 def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
-    """Token ids to final states."""
+    """Return the final states for token ids."""
     std = config.init_std
     x_BTD = nn.embedding(batch.inputs, "embed", config.vocab_size, config.d_model, std=std)
     x_BTD = nn.sow("embed.out", x_BTD)
@@ -35,7 +35,7 @@ def model(config: Config, batch: Batch, cache: Cache | None = None) -> Hidden:
 
 @dataclass(frozen=True)
 class AttentionOptions:
-    """What the attention of a layer has beside the plain form."""
+    """The optional features of the attention of a layer."""
 
     qkv_bias: bool = False
     o_bias: bool = False
@@ -45,7 +45,7 @@ class AttentionOptions:
 
     @classmethod
     def of(cls, config: Config, layer: int) -> AttentionOptions:
-        """The options of a layer, counted from 0."""
+        """Return the options of a layer, counted from 0."""
         rotation = Rotation(
             scaling=config.rope_scaling,
             factor=config.rope_factor,
@@ -69,7 +69,7 @@ def attention(
     layer: int,
     options: AttentionOptions = PLAIN,
 ) -> Like:
-    """x + Attn(rms_norm(x))."""
+    """Return x + Attn(rms_norm(x))."""
     heads, groups, width, std = config.n_head, kv_heads(config), head_width(config), config.init_std
     with nn.part("attn"):
         a_BTD = nn.sow("in", nn.rms_norm(x_BTD, "norm", eps=config.norm_eps))
@@ -96,7 +96,7 @@ def attention(
 
 
 def feed_forward(config: Config, x_BTD: Like) -> Like:
-    """x + (silu(f Wgate) * (f Wup)) Wdown with f = rms_norm(x)."""
+    """Return x + (silu(f Wgate) * (f Wup)) Wdown with f = rms_norm(x)."""
     std, biased = config.init_std, config.mlp_bias
     with nn.part("ffn"):
         f_BTD = nn.sow("in", nn.rms_norm(x_BTD, "norm", eps=config.norm_eps))

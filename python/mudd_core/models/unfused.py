@@ -1,4 +1,4 @@
-"""Values inside fused ops that those never store, as pairs of NumPy functions: for captures and patches alone.
+"""Values that fused ops compute but never store, as pairs of NumPy functions; only captures and patches run them.
 
 Shape letters: B samples, T positions, H query heads, G key and value heads, hd head width, C streams, l states.
 """
@@ -18,7 +18,7 @@ from mudd_core.graph.tape import Tensor
 
 
 class ScoreOptions(TypedDict, total=False):
-    """The options of ops.attention that its weights depend on."""
+    """The options of ops.attention that affect its weights."""
 
     n_head: int
     n_kv_head: int
@@ -33,7 +33,7 @@ class ScoreOptions(TypedDict, total=False):
 def attention_weights(
     q: Like, k: Like, segments: Like | None, key_mask: Like | None, options: ScoreOptions
 ) -> Like:
-    """The weights [B, H, T, T] with which ops.attention adds values; q [B, T, H*hd], k [B, T, G*hd]."""
+    """Return the weights [B, H, T, T] of ops.attention for q [B, T, H*hd] and k [B, T, G*hd]."""
     seen = (_array(segments), _array(key_mask))
 
     def forward(q: Array, k: Array) -> Array:
@@ -58,7 +58,7 @@ def attention_weights(
 def weight_columns(
     q: Array, k: Array, options: ScoreOptions, segments: Array | None = None, key_mask: Array | None = None
 ) -> Array:
-    """The weights P [B, H, T, T] in P v of ops.attention itself: v are unit vectors, a head's width of them a call."""
+    """Recover the weights P [B, H, T, T] of ops.attention by passing unit vectors as v, hd columns in each call."""
     samples, length, _ = q.shape
     width = _width(k, options)
     found = []
@@ -74,7 +74,7 @@ def _width(k: Array, options: ScoreOptions) -> int:
 
 
 def _unit_values(k: Array, options: ScoreOptions) -> Iterator[tuple[int, Array]]:
-    """(first, values [B, T, G*hd]): value s of each head is the unit vector s - first, or zero."""
+    """Yield (first, values [B, T, G*hd]): in each head, position s has the unit vector s - first, or zero."""
     samples, length, _ = k.shape
     width = _width(k, options)
     for first in range(0, length, width):
@@ -83,9 +83,9 @@ def _unit_values(k: Array, options: ScoreOptions) -> Iterator[tuple[int, Array]]
 
 
 def weighted_values(weights: Like, v: Like, groups: int) -> Like:
-    """The heads side by side [B, T, H*hd] of weights [B, H, T, T] and values [B, T, G*hd] of `groups` heads."""
+    """Return the heads side by side [B, T, H*hd] for weights [B, H, T, T] and values [B, T, G*hd] of `groups` heads."""
 
-    def split(v: Array, heads: int) -> Array:  # [B, H, T, hd], those of a group repeated
+    def split(v: Array, heads: int) -> Array:  # [B, H, T, hd]; each group is repeated for its query heads
         each = v.reshape(*v.shape[:2], groups, -1).transpose(0, 2, 1, 3)
         return np.repeat(each, heads // groups, axis=1)
 
@@ -105,7 +105,7 @@ def weighted_values(weights: Like, v: Like, groups: int) -> Like:
 
 
 def router_logits(x: Like, w: Like) -> Like:
-    """The logits [B, T, E] of a router [D, E], in fp32 whatever the model's precision."""
+    """Return the logits [B, T, E] of a router [D, E], in fp32 for any precision of the model."""
 
     def backward(dz: Array, x: Array, w: Array) -> tuple[Array, Array]:
         return dz @ w.T, x.reshape(-1, w.shape[0]).T @ dz.reshape(-1, w.shape[1])
@@ -115,7 +115,7 @@ def router_logits(x: Like, w: Like) -> Like:
 
 
 def stream_weights(dynamic: Like | None, bias: Like, x_BTD: Like) -> Like:
-    """The weights [B, T, C, l] of mixtures: dynamic ones [B, T, C l] plus the bias [C, l], or the bias alone."""
+    """Return the weights [B, T, C, l] of mixtures: dynamic ones [B, T, C l] plus the bias [C, l], or the bias alone."""
 
     def forward(bias: Array, given: Array) -> Array:
         shape = (*given.shape[:2], *bias.shape)
@@ -130,7 +130,7 @@ def stream_weights(dynamic: Like | None, bias: Like, x_BTD: Like) -> Like:
 
 
 def mixed_streams(weights: Like, states: Sequence[Like]) -> tuple[Like, ...]:
-    """The C streams [B, T, D] of weights [B, T, C, l] and l states [B, T, D]."""
+    """Return the C streams [B, T, D] for weights [B, T, C, l] and l states [B, T, D]."""
 
     def forward(a: Array, *states: Array) -> tuple[Array, ...]:
         return tuple(

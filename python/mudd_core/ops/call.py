@@ -1,6 +1,6 @@
 """Ops on arrays, tensors of the tape or values of a graph: the functions `<op>` and `<op>_backward`.
 
-Each function is made from the declaration of its op: it checks the arguments and calls the executor of the inputs.
+Each function is built from the declaration of its op: it checks the arguments and calls the executor of the inputs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Gradient: TypeAlias = "Array | Tensor | None"
 
 
 class Op:
-    """The declaration of an op in the core, with what calls look up."""
+    """The declaration of an op in the core, with lookups that calls need."""
 
     def __init__(self, spec: OpSpec) -> None:
         self.name = spec.name
@@ -37,7 +37,7 @@ class Op:
         self.option_names = {option.name for option in self.options}
 
     def labels(self) -> Iterator[OpInput]:
-        """The inputs in order, with those that may repeat as often as one likes."""
+        """Yield the inputs in order; repeated inputs are yielded without end."""
         yield from self.inputs
         while self.repeated:
             yield from self.repeated
@@ -45,7 +45,7 @@ class Op:
     def bind(
         self, given: tuple[Like | None, ...], named: dict[str, Any], inputs: Sequence[OpInput]
     ) -> list[Any]:
-        """All inputs in order, from positional and named arguments; the options stay in `named`."""
+        """Return all inputs in order, from positional and named arguments; the options stay in `named`."""
         if len(given) > len(inputs) and not self.repeated:
             raise TypeError(f"[{self.name}] expected at most {len(inputs)} inputs, got {len(given)}")
         bound = list(given)
@@ -60,7 +60,7 @@ class Op:
         return bound
 
     def checked(self, inputs: Sequence[Like | None]) -> list[Array | Tensor | None]:
-        """The inputs as arrays or tensors of the tape; TypeError names op and argument."""
+        """Return the inputs as arrays or tensors of the tape. Raise TypeError with op and argument for a wrong one."""
         return [
             None
             if value is None and one.optional
@@ -70,7 +70,7 @@ class Op:
 
 
 def checked(op: str, name: str, value: Any, dtype: str) -> Array | Tensor:
-    """A tensor of the tape as it is, anything else as an array; of another dtype: TypeError."""
+    """Return a tensor of the tape as it is, anything else as an array. Raise TypeError for another dtype."""
     if value is None:
         raise TypeError(f"[{op}] {name}: expected an array, got None")
     plain = np.asarray if dtype == "float64" else as_input
@@ -82,7 +82,7 @@ def checked(op: str, name: str, value: Any, dtype: str) -> Array | Tensor:
 
 
 def apply(op: Op, inputs: Sequence[Like | None], options: dict[str, OptionValue]) -> Any:
-    """Records the op if an input belongs to a graph, else runs it at once (on the tape, if one is a tensor of it)."""
+    """Record the op if an input belongs to a graph, else run it at once (on the tape, if an input is a tensor)."""
     recorders = [i.recorder for i in inputs if isinstance(i, Value)]
     given: list[Any] = list(inputs) if recorders else op.checked(inputs)
     while given and given[-1] is None:
@@ -98,7 +98,7 @@ def backward(
     inputs: Sequence[Array | Tensor | None],
     options: dict[str, OptionValue],
 ) -> tuple[Array | None, ...]:
-    """Gradients of the inputs, given those of the outputs (one array or a tuple), from a fresh forward pass."""
+    """Return the gradients of the inputs from the outputs' gradients (one array or a tuple), after a fresh forward."""
     arrays = [i.data if isinstance(i, Tensor) else i for i in op.checked(inputs)]
     gradients: tuple[Array | None, ...] = tape.backward_of(
         op.name, arrays, gradients_of(op, gradient), options
@@ -107,7 +107,7 @@ def backward(
 
 
 def gradients_of(op: Op, gradient: Gradient | Sequence[Gradient]) -> list[Array | None]:
-    """One gradient for each output, None for those that nobody used; that of a loss may be left out (ones)."""
+    """Return one gradient per output, None for unused outputs; a loss's gradient may be omitted (ones)."""
     several = gradient if isinstance(gradient, tuple | list) else (gradient,)
     first = op.outputs[0]
     if not first.loss and all(g is None for g in several):
@@ -123,10 +123,10 @@ def gradients_of(op: Op, gradient: Gradient | Sequence[Gradient]) -> list[Array 
 
 
 def custom(forward: Callable[..., Any], backward: Callable[..., Any], *inputs: Any) -> Any:
-    """Two NumPy functions as an op, in either executor.
+    """Run two NumPy functions as an op, in either executor.
 
-    forward(*inputs) returns one float32 array or a tuple; backward(*output_gradients, *inputs) returns one gradient per
-    input (None where there is none). Output shapes are learned from one call on zeros.
+    forward(*inputs) returns one float32 array or a tuple. backward(*output_gradients, *inputs) returns one gradient per
+    input, None for an input without one. Output shapes are inferred from one call on zeros.
     """
     recorders = [i.recorder for i in inputs if isinstance(i, Value)]
     if recorders:
@@ -138,7 +138,7 @@ Function = Callable[..., Any]
 
 
 def functions() -> dict[str, Function]:
-    """The functions of all ops by name."""
+    """Return the functions of all ops by name."""
     made: dict[str, Function] = {}
     for spec in op_specs():
         op = Op(spec)
@@ -178,12 +178,12 @@ def _described(call: Function, name: str, text: str, parameters: Sequence[Parame
 
 
 def repeated_name(repeated: Sequence[OpInput]) -> str:
-    """The name of the inputs that may repeat, where they are one argument: `*states`."""
+    """Return the argument name of repeated inputs, as in `*states`; "more" if several inputs repeat together."""
     return repeated[0].name if len(repeated) == 1 else "more"
 
 
 def _parameters(op: Op, inputs: Sequence[OpInput]) -> list[Parameter]:
-    """Inputs, then those that may repeat, then options by name."""
+    """Return the parameters of a signature: inputs, repeated inputs, then options by name."""
     made = [
         Parameter(
             one.name, Parameter.POSITIONAL_OR_KEYWORD, default=None if one.optional else Parameter.empty
@@ -199,7 +199,7 @@ def _parameters(op: Op, inputs: Sequence[OpInput]) -> list[Parameter]:
 
 
 def option_text(options: Sequence[Option]) -> str:
-    """One line for each option: its meaning and its values."""
+    """Return one line for each option: its meaning and its values."""
     lines = []
     for option in options:
         values = ", ".join(option.choices) if option.choices else option.expected
@@ -209,7 +209,7 @@ def option_text(options: Sequence[Option]) -> str:
 
 
 def gradient_text(op: Op) -> str:
-    """The first line of help of a backward: what it returns."""
+    """Return the first line of the help of a backward, which lists the gradients."""
     names = ["None" if one.index else f"d{one.name}" for one in op.inputs if not one.state]
     more = [f"those of each {repeated_name(op.repeated)}"] if op.repeated else []
     listed = ", ".join([*names, *more])
