@@ -1,1 +1,1 @@
-"""The ground of every package: errors, paths, regular files, units, one thread at a time."""
+"""The lowest layer, which every package uses: errors, paths, regular files, units, and a guard against two threads."""

@@ -1,4 +1,4 @@
-"""YAML of config files: one loader, whose time and memory are bounded before any value is made."""
+"""A YAML loader for config files that limits time and memory before it builds any value."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.regular_files import open_binary
 
 MOST_BYTES = 2**18
-MOST_NODES = 20_000  # keys, values, lists and objects, with every alias written out
+MOST_NODES = 20_000  # keys, values, lists and objects, counted with every alias expanded
 DEEPEST = 64
-MOST_BITS = 64  # of a whole number
+MOST_BITS = 64  # of an integer
 FLOAT_TAG = "tag:yaml.org,2002:float"
 FLOAT_TEXT = re.compile(
     r"[-+]?(?:(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*(?:[eE][-+]?[0-9]+)"
@@ -22,15 +22,15 @@ FLOAT_TEXT = re.compile(
 )
 _PREFIX = "tag:yaml.org,2002:"
 _TAGS = {_PREFIX + name for name in ("null", "bool", "int", "float", "str", "seq", "map")}
-# What the constructors of PyYAML raise for a scalar that its tag does not fit: !!int "", !!bool q.
+# The errors of PyYAML's constructors for a scalar that does not fit its tag: !!int "", !!bool q.
 _SCALAR_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML whose 1e-5 is a number and whose dates are strings."""
+    """A YAML loader that reads 1e-5 as a float and dates as strings."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
-        """The value of a node; YAMLError where it is no value of a config."""
+        """Return the value of a node. Raise YAMLError for a value that no config may have."""
         tag = node.tag.replace(_PREFIX, "!!")
         if node.tag not in _TAGS:
             raise _fault(node, f"expected numbers, strings, lists and objects, got the tag {tag}")
@@ -51,9 +51,9 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def read_yaml(place: str, path: Path, *, twice: list[str] | None = None) -> tuple[object, str]:
-    """The value in a file, and its text; UserError with place, file and line for anything that is no YAML of a config.
+    """Return the value in a file, and its text. Raise UserError with place, file and line unless it is config YAML.
 
-    twice: takes the keys that the top level has more than once, whose last value is taken; None: an error.
+    twice: receives the keys that are repeated at the top level, whose last value is used; None: an error.
     """
     try:
         with open_binary(path) as file:
@@ -70,7 +70,7 @@ def read_yaml(place: str, path: Path, *, twice: list[str] | None = None) -> tupl
 
 
 def parse_yaml(place: str, text: str, *, twice: list[str] | None = None) -> object:
-    """The value of a text, as read_yaml."""
+    """Return the value of a string, as read_yaml does for a file."""
     try:
         _require_shallow(text)
         loader = _Loader(text)
@@ -99,7 +99,7 @@ def _short(node: yaml.Node) -> str:
 
 
 def _require_shallow(text: str) -> None:
-    """YAMLError for more levels or nodes than a config has, before PyYAML recurses into them."""
+    """Raise YAMLError for more levels or nodes than a config may have, before PyYAML recurses into them."""
     depth = count = 0
     for event in yaml.parse(text, _Loader):
         count += isinstance(event, yaml.NodeEvent)
@@ -118,14 +118,14 @@ def _bound(depth: int, count: int) -> str:
 
 
 class _Sizes:
-    """Nodes and levels of each node with its aliases written out, every node visited once."""
+    """Counts nodes and levels of each node with its aliases expanded, and visits every node once."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, int]] = {}  # id of a node -> nodes, levels
         self._open: set[int] = set()
 
     def of(self, node: yaml.Node, above: int) -> tuple[int, int]:
-        """Nodes and levels of a node with `above` levels over it; YAMLError for too many, or for a node in itself."""
+        """Return nodes and levels of a node at depth `above`. Raise YAMLError if there are too many, or for a cycle."""
         if id(node) in self._open:
             raise _fault(node, "expected a value that does not contain itself, got an alias of its own")
         if id(node) not in self._known:
@@ -147,7 +147,7 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
 
 
 def _require_keys(root: yaml.Node, twice: list[str] | None) -> None:
-    """YAMLError for a key that is no scalar, and for one that is given twice where `twice` does not take it."""
+    """Raise YAMLError for a key that is not a scalar, and for a repeated key unless `twice` accepts it."""
     seen, rest = set[int](), [root]
     while rest:
         node = rest.pop()

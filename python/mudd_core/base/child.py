@@ -1,7 +1,7 @@
-"""A child process in Python: pipes to it, a wait that a stop interrupts, how it ended, and its end.
+"""A child Python process: its pipes, a wait that a stop interrupts, and its exit code.
 
-It starts in a new session: Ctrl-C reaches this process alone, which then ends the child. A program reads its input up
-to the end, which comes with the end of this process, so that a child does not outlive it.
+The child starts in a new session, so Ctrl-C reaches only this process, which then ends the child. The program reads its
+input until end of file, which also comes when this process ends, so a child does not outlive it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-_TICK = 0.2  # seconds after which a stop is noticed
+_TICK = 0.2  # seconds between checks for a stop
 _CALL = "import sys; sys.path[:] = sys.argv[1:]; from {} import main; main()"
 
 
@@ -34,9 +34,9 @@ class Child:
     ) -> None:
         """Start the process; OSError if there is no Python.
 
-        program: a module with main() on the sys.path of this process; or a script without mudd_core, which gets the
-        arguments and then sys.path. environment: in addition to this process's own. hears_errors: `errors` is a
-        pipe too, else the process writes to the stderr of this one.
+        program: a module with main() on the sys.path of this process, or a script without mudd_core, whose arguments
+        are followed by sys.path. environment: added to this process's environment. hears_errors: connect the child's
+        stderr to the pipe `errors`, otherwise to the stderr of this process.
         """
         if isinstance(program, Path):
             command = [sys.executable, "-I", "-S", str(program), *arguments, *sys.path]
@@ -55,7 +55,7 @@ class Child:
 
     @property
     def input(self) -> IO[bytes]:
-        """The pipe that the process reads; a write raises OSError once it is gone."""
+        """The pipe that the process reads; a write raises OSError after the process has ended."""
         assert self.process.stdin is not None
         return self.process.stdin
 
@@ -67,17 +67,17 @@ class Child:
 
     @property
     def errors(self) -> IO[bytes]:
-        """The pipe of its stderr, if it was started with hears_errors."""
+        """The pipe of its stderr; only with hears_errors."""
         assert self.process.stderr is not None
         return self.process.stderr
 
     def wait_for_output(self, check: Callable[[], None]) -> None:
-        """Return when there is output or its end. check: called five times a second; its error ends the wait."""
+        """Return when there is output or end of file. check: called five times a second; its error ends the wait."""
         while not select.select([self.output], [], [], _TICK)[0]:
             check()
 
     def all_output(self, data: bytes, seconds: float) -> tuple[bytes, bytes]:
-        """Send all input, return all output and errors, and end the process; TimeoutError after `seconds`."""
+        """Send all input, return all output and errors, and end the process. Raise TimeoutError after `seconds`."""
         try:
             return self.process.communicate(data, timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -86,24 +86,24 @@ class Child:
             self.end()
 
     def is_running(self) -> bool:
-        """Return False once a wait has found that the process ended."""
+        """Return False after a wait has found that the process ended."""
         return self.process.returncode is None
 
     def code(self) -> int:
-        """Wait for the end and return the exit code, or the negative number of the signal."""
+        """Wait for the end and return the exit code, or the negative signal number."""
         return self.process.wait()
 
     def ending(self, hint: str = "") -> str:
-        """Wait for the end and return the signal or the exit code as text. hint: follows the name of a signal."""
+        """Wait for the end and return the signal or the exit code as a string. hint: follows the name of a signal."""
         code = self.code()
         return f"signal {signal.Signals(-code).name}{hint}" if code < 0 else f"code {code}"
 
     def kill(self) -> None:
-        """Send SIGKILL; nothing where the process has ended."""
+        """Send SIGKILL; do nothing if the process has ended."""
         self.process.kill()
 
     def end(self) -> None:
-        """Kill the process, wait for it and close its pipes; a second time does nothing."""
+        """Kill the process, wait for it and close its pipes; a second call does nothing."""
         self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):

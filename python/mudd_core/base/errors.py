@@ -1,4 +1,4 @@
-"""The exceptions of mudd_core, and the exit code that the command line gives each."""
+"""The exceptions of mudd_core, with the exit code of the command line for each."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import os
 
 
 class UserError(ValueError):
-    """The user's input cannot be used: missing file, bad config, foreign work directory (exit 2)."""
+    """User input that cannot be used: a missing file, a bad config, another run's work directory (exit 2)."""
 
     exit_code = 2
 
 
 class DataEndError(UserError):
-    """The data have no further batch."""
+    """The end of the data: there is no further batch."""
 
 
 class FormatError(RuntimeError):
-    """A file is malformed or damaged (exit 65).
+    """A malformed or damaged file (exit 65).
 
-    Attributes: file, the path; offset, the byte where the trouble starts; reason, in words.
+    Attributes: file, the path; offset, the byte at which the error was found; reason, a message.
     """
 
     exit_code = 65
@@ -30,27 +30,27 @@ class FormatError(RuntimeError):
 
 
 class DivergedError(RuntimeError):
-    """Training produced non-finite numbers too often in a row (exit 76)."""
+    """Training that produced non-finite losses or gradients in too many successive steps (exit 76)."""
 
     exit_code = 76
 
 
 class SaveError(RuntimeError):
-    """A final save or another required write failed (exit 74)."""
+    """A failed final save, or another required write that failed (exit 74)."""
 
     exit_code = 74
 
 
 class StopRequestedError(RuntimeError):
-    """The run was asked to stop; what was done is saved (exit 75)."""
+    """A request to stop the run; its progress is saved (exit 75)."""
 
     exit_code = 75
 
 
 class ReportedElsewhereError(RuntimeError):
-    """Another rank of the run failed and reports why; this one ends with the same exit code and prints nothing.
+    """A failure of another rank, which reports it; this rank prints nothing and ends with the same exit code.
 
-    Attributes: rank, that failed; exit_code, its code.
+    Attributes: rank, the rank that failed; exit_code, its exit code.
     """
 
     def __init__(self, rank: int, exit_code: int) -> None:
@@ -59,12 +59,12 @@ class ReportedElsewhereError(RuntimeError):
 
 
 def in_one_line(error: BaseException | str) -> str:
-    """The text of an error, its lines and blanks joined by single blanks."""
+    """Return the message of an error in one line, with single spaces."""
     return " ".join(str(error).split())
 
 
 def is_full_disk(error: BaseException) -> bool:
-    """Return whether a write failed for lack of space: as a SaveError, exit 74."""
+    """Return True if a write failed for lack of space, which is a SaveError with exit code 74."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return isinstance(error, OSError) and error.errno in full
 
@@ -77,7 +77,7 @@ _CURES = {
 
 
 def write_reason(error: BaseException) -> str:
-    """Why a write failed, with the cure where one is known, and without the number of a descriptor."""
+    """Return the reason why a write failed, with a remedy if one is known, and without the file descriptor."""
     code = error.errno if isinstance(error, OSError) else None
     if code in _CURES:
         return f"{os.strerror(code)}; {_CURES[code]}"
@@ -85,15 +85,15 @@ def write_reason(error: BaseException) -> str:
 
 
 def write_error(path: object, error: OSError) -> SaveError:
-    """The error of a required write to this path."""
+    """Return the SaveError for a failed required write to this path."""
     return SaveError(f"[save] {path}: {write_reason(error)}")
 
 
-_UNMAPPED = ("failed to map segment", "cannot allocate memory")  # how the dynamic loader says so
+_UNMAPPED = ("failed to map segment", "cannot allocate memory")  # the dynamic loader's message
 
 
 def is_full_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, also where the dynamic loader lacked it for a library."""
+    """Return True if memory ran out, also if the dynamic loader had too little to load a library."""
     if isinstance(error, ImportError):
         return any(text in str(error).lower() for text in _UNMAPPED)
     return isinstance(error, MemoryError)

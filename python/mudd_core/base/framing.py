@@ -1,4 +1,4 @@
-"""Framed records and the small part of protobuf that TensorBoard's events and tf.train.Example need.
+"""Framed records, and the small part of protobuf that TensorBoard's events and tf.train.Example need.
 
 A record is its length (u64), the masked CRC-32C of those eight bytes, the payload, the masked CRC-32C of the payload.
 """
@@ -12,7 +12,7 @@ FOOTER_BYTES = 4
 
 
 def masked_crc(data: bytes) -> int:
-    """CRC-32C, rotated and shifted so that the checksum of a checksum is no fixed point."""
+    """Return the CRC-32C, rotated and offset so that data that contain their checksum have no constant checksum."""
     from mudd_core import _core
 
     crc = _core.crc32c(data)
@@ -21,7 +21,7 @@ def masked_crc(data: bytes) -> int:
 
 
 def framed(payload: bytes) -> bytes:
-    """The record that holds this payload."""
+    """Return the record of this payload."""
     length = struct.pack("<Q", len(payload))
     return b"".join(
         (length, struct.pack("<I", masked_crc(length)), payload, struct.pack("<I", masked_crc(payload)))
@@ -29,7 +29,7 @@ def framed(payload: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """A whole number of at least 0 in groups of seven bits, the lowest first."""
+    """Return an integer of at least 0 as a varint: groups of seven bits, the lowest first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -39,5 +39,5 @@ def varint(value: int) -> bytes:
 
 
 def block(field: int, data: bytes) -> bytes:
-    """A length-delimited field: text or a nested message. field: 1 to 15."""
+    """Return a length-delimited field: a string or a nested message. field: 1 to 15."""
     return bytes([field << 3 | 2]) + varint(len(data)) + data

@@ -1,4 +1,4 @@
-"""One object, one thread at a time: a second thread gets a RuntimeError, never wrong numbers."""
+"""A guard that lets one thread at a time use an object: a second thread gets a RuntimeError, not a wrong result."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 
 class InUse:
-    """`with` it around the use of an object; the thread that has it may enter again, any other gets RuntimeError.
+    """A context manager around the use of an object. The thread that entered may enter again; others get RuntimeError.
 
-    what: the object, as the error calls it.
+    what: the name of the object in the error.
     """
 
     def __init__(self, what: str) -> None:
@@ -37,7 +37,7 @@ G = TypeVar("G", bound=_Guarded)
 
 
 def alone(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenate[G, P], R]:
-    """A method that holds its object's `in_use` while it runs."""
+    """Decorate a method so that it enters its object's `in_use` while it runs."""
 
     @wraps(method)
     def guarded(self: G, /, *args: P.args, **kwargs: P.kwargs) -> R:

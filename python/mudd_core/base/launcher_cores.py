@@ -1,4 +1,4 @@
-"""The cores of mpirun itself, which binds a rank by default to fewer of them."""
+"""The cores that mpirun itself may use; by default it binds a rank to fewer of them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-# mpirun binds by default, to one core a rank for one or two ranks; then this is not set. A binding asked for sets it.
+# By default mpirun binds each rank to one core if there are one or two ranks. Then this variable is not set; a binding
+# that the user requests sets it.
 ASKED_BINDING = "OMPI_MCA_hwloc_base_binding_policy"
 BY_MPIRUN = "OMPI_COMM_WORLD_LOCAL_SIZE"
 
 
 def bound_by_default(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether mpirun started this process and chose its cores without being asked to."""
+    """Return True if mpirun started this process and bound it to cores although the user requested no binding."""
     return BY_MPIRUN in environment and environment.get(ASKED_BINDING, "") in ("", "none")
 
 
 def cores_of_launcher() -> list[int]:
-    """The cores that the parent process may use, in order; empty if the system does not say."""
+    """Return the cores that the parent process may use, in order; empty if the system does not report them."""
     try:
         lines = Path(f"/proc/{os.getppid()}/status").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -33,7 +34,7 @@ def cores_of_launcher() -> list[int]:
 
 @contextlib.contextmanager
 def unbound() -> Iterator[None]:
-    """Let the process use its launcher's cores for a moment, where mpirun has bound it by default."""
+    """Let a process that mpirun bound by default use all cores of its launcher inside the `with` block."""
     cores = cores_of_launcher() if bound_by_default() else []
     if not cores:
         yield

@@ -1,4 +1,4 @@
-"""JSON objects from files as dataclasses: each member is there and of its type, or a FormatError names it."""
+"""JSON objects in files, read as dataclasses: a FormatError names a key that is missing or has another type."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORDS = {dict: "an object", str: "a string", int: "a whole number", float: "a n
 
 
 def object_in(file: Path) -> dict[str, Json]:
-    """The JSON object in a file that may be anything; empty where there is none."""
+    """Return the JSON object in a file; an empty one if the file contains anything else or is missing."""
     try:
         found = json.loads(read_bytes(file))
     except (OSError, ValueError, RecursionError):
@@ -32,9 +32,10 @@ def object_in(file: Path) -> dict[str, Json]:
 
 
 def build(cls: type[D], raw: Mapping[str, Json], file: Path, what: str = "") -> D:
-    """The dataclass (of strings, numbers, tuples of them and None) with the members of `raw`; others are left out.
+    """Return a dataclass (of strings, numbers, tuples of them and None) with the values in `raw`; ignore other keys.
 
-    null is NaN where a number is expected: so `plain` writes it. what: the place in the file, for the message.
+    null is read as NaN if a number is expected, because `plain` writes NaN so. what: the place in the file, for
+    messages.
     """
     hints = typing.get_type_hints(cls)
     make: Callable[..., D] = cls
@@ -53,14 +54,14 @@ def build(cls: type[D], raw: Mapping[str, Json], file: Path, what: str = "") -> 
 
 
 def member(raw: Mapping[str, Json], name: str, kind: type[T], file: Path, what: str = "") -> T:
-    """The member of this name if it is of the type; FormatError else."""
+    """Return the value of this key. Raise FormatError if it is missing or has another type."""
     value = _value(raw, name, (kind,), file, what)
     assert isinstance(value, kind)
     return value
 
 
 def _value(raw: Mapping[str, Json], name: str, kinds: tuple[type, ...], file: Path, what: str) -> Json:
-    """The member of this name if it is of one of the types, whole numbers as float where that is one of them."""
+    """Return the value of this key if it has one of the types; an integer becomes a float if float is one of them."""
     if name not in raw:
         raise FormatError(str(file), 0, f"{what}member '{name}' is missing")
     value = raw[name]
@@ -81,7 +82,7 @@ def _value(raw: Mapping[str, Json], name: str, kinds: tuple[type, ...], file: Pa
 
 
 def entries(raw: Mapping[str, Json], name: str, kind: type[T], file: Path, what: str = "") -> list[T]:
-    """The member of this name if it is a list of that type; FormatError else."""
+    """Return the list of this key. Raise FormatError unless it is a list of that type."""
     values = raw.get(name)
     if not isinstance(values, list | tuple):
         raise FormatError(str(file), 0, f"{what}member '{name}': expected a list, got {_shown(values)}")

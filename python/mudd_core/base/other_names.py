@@ -1,4 +1,4 @@
-"""Names that users of PyTorch and transformers type, with what they type here."""
+"""Names from PyTorch and transformers, each with the mudd_core name to use instead."""
 
 from __future__ import annotations
 
@@ -106,22 +106,22 @@ NN = {
 
 
 def unknown(owner: str, name: str, hints: Mapping[str, str]) -> AttributeError:
-    """The error for an attribute that is not there: with what to type, where the name is another program's."""
+    """Return the error for a missing attribute; for another library's name it says what to type."""
     hint = f"; {hints[name]}" if name in hints else ""
     return AttributeError(f"[{owner}] there is no '{name}'{hint}")
 
 
 class _Hinted(type):
-    """Explains missing attributes of a class: Model.from_pretrained."""
+    """A metaclass that explains missing attributes of a class, such as Model.from_pretrained."""
 
-    if not TYPE_CHECKING:  # a checker reports them itself
+    if not TYPE_CHECKING:  # type checkers report missing attributes themselves
 
         def __getattr__(cls, name):
             raise unknown(cls.__name__, name, type.__getattribute__(cls, "_other_names"))
 
 
 class Hinted(metaclass=_Hinted):
-    """A class whose missing attributes are explained by its table `_other_names`, on the class and its objects."""
+    """A class that explains missing attributes, its own and its objects', by its table `_other_names`."""
 
     _other_names: ClassVar[Mapping[str, str]] = {}
 

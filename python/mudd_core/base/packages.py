@@ -1,4 +1,4 @@
-"""Packages that only some inputs need: import them on first use, and say how to install a missing one.
+"""Optional packages: import them on first use, and say how to install a missing one.
 
 Also the shared libraries that an extension module is linked to.
 """
@@ -16,10 +16,10 @@ from types import ModuleType
 
 from mudd_core.base.errors import UserError
 
-# The packages that every training needs, with the oldest version: `dependencies` of pyproject.toml.
+# The packages that every training needs, with the oldest version: `dependencies` in pyproject.toml.
 REQUIRED = {"numpy": "1.26", "pyyaml": "6", "tokenizers": "0.20"}
-MODULES = {"pyyaml": "yaml"}  # of packages whose module has another name
-# The extra of pyproject.toml that brings each of them.
+MODULES = {"pyyaml": "yaml"}  # packages whose import name differs
+# The extra of pyproject.toml that installs each package.
 EXTRAS = {
     "pyarrow": "seeds",
     "array_record": "seeds",
@@ -38,17 +38,17 @@ _CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def in_checkout() -> bool:
-    """Whether this package runs from a checkout of its repository, not from a wheel."""
+    """Return True if this package runs from a checkout of its repository, False if from a wheel."""
     return (_CHECKOUT / "run").is_file() and (_CHECKOUT / "CMakeLists.txt").is_file()
 
 
 def pages() -> Path:
-    """The folder of the pages docs/*.md: the checkout's, or the copy in the wheel."""
+    """Return the folder of the pages docs/*.md, in the checkout or in the wheel."""
     return _CHECKOUT / "docs" if in_checkout() else Path(__file__).resolve().parents[1] / "docs"
 
 
 def build_with_mpi() -> str:
-    """How to get the module _mpi, which wheels lack, with the packages of Debian that it needs."""
+    """Return the instructions for building the module _mpi, which wheels lack, with the Debian packages it needs."""
     packages = "install Open MPI (Debian: apt install libopenmpi-dev openmpi-bin)"
     if in_checkout():
         return f"{packages} and build again: ./run setup"
@@ -59,9 +59,9 @@ def build_with_mpi() -> str:
 
 
 def install_command(package: str) -> str:
-    """The shell command that installs a package for the running Python: `./run setup EXTRA` in a checkout's .venv.
+    """Return the shell command that installs a package for this Python: `./run setup EXTRA` in a checkout's .venv.
 
-    Never an extra of this package by name: it is on no registry, and its name there belongs to nobody.
+    It never installs an extra of mudd_core by name: the package is on no registry, so anyone could register the name.
     """
     script, extra = _CHECKOUT / "run", EXTRAS.get(package)
     if extra is None or not script.is_file() or Path(sys.prefix).resolve() != _CHECKOUT / ".venv":
@@ -70,7 +70,7 @@ def install_command(package: str) -> str:
 
 
 def _pip() -> str:
-    """The pip of the running Python: by its name where the shell finds it under that."""
+    """Return the pip command of the running Python: the plain name if the shell finds the same pip by it."""
     found = shutil.which("pip")
     if found is not None and Path(found).parent == Path(sys.executable).parent:
         return "pip"
@@ -78,9 +78,9 @@ def _pip() -> str:
 
 
 def needed(module: str, argument: str, purpose: str) -> ModuleType:
-    """The module, imported. UserError with the command that installs it where it is not installed.
+    """Import a module and return it. Raise UserError with the install command if it is not installed.
 
-    argument: [place] name of the field that asks for it. purpose: what it does, as in `to read Parquet files`.
+    argument: [place] name of the field that needs it. purpose: the use, as in `to read Parquet files`.
     """
     try:
         return importlib.import_module(module)
@@ -98,7 +98,7 @@ def needed(module: str, argument: str, purpose: str) -> ModuleType:
 
 
 def linked_library(module: str, name: str) -> Path | None:
-    """Return the file of a library, None where the module has it inside. name: its beginning, as `libmpi`."""
+    """Return the file of a linked library, None if the module contains it. name: its prefix, as `libmpi`."""
     try:
         text = subprocess.run(["ldd", module], capture_output=True, text=True, check=False, timeout=20).stdout
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Paths that users give: files and folders of this machine. storage.py has the URLs that some arguments take."""
+"""Paths that users pass: files and folders of this machine. storage.py has the URLs that some arguments accept."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 from mudd_core.base.errors import UserError
 
-# Path("gs://bucket/run") has lost one of the slashes.
+# Path("gs://bucket/run") drops one of the slashes.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|([A-Za-z][A-Za-z0-9+.-]+):/")
-IMPORTED = "imported"  # below a work directory: the files that came with imported weights
-_LONGEST_NAME = 255  # bytes, of every file system in use
+IMPORTED = "imported"  # folder in a work directory for the files that came with imported weights
+_LONGEST_NAME = 255  # bytes; the limit of all common file systems
 _COPY = {
     "gs": "gcloud storage cp -r",
     "s3": "aws s3 cp --recursive",
@@ -30,12 +30,12 @@ def hub_cache() -> Path:
 
 
 def hub_place() -> str:
-    """Return the name in messages of the place in which names of the hub are looked up."""
+    """Return the name of the Hugging Face hub in messages."""
     return f"HF_HOME ({hub_cache().parent})"
 
 
 def url_fault(path: str | Path) -> str | None:
-    """What is wrong with a path that is a URL, and what to do; None for a path of this machine."""
+    """Return what is wrong with a path that is a URL, with a remedy; None for a path of this machine."""
     found = _URL.match(str(path))
     if found is None or (found[1] is None and isinstance(path, str)):
         return None
@@ -50,7 +50,7 @@ def url_fault(path: str | Path) -> str | None:
 
 
 def output_folder(path: str | Path, what: str) -> Path:
-    """The folder, made if it is not there; UserError where that cannot be. Call it before work that takes long."""
+    """Return the folder, created if missing. Raise UserError if it cannot be. Call this before work that takes long."""
     folder = local(path, what)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -62,13 +62,13 @@ def output_folder(path: str | Path, what: str) -> Path:
 
 
 def existing(folder: Path) -> Path:
-    """Return the folder, or the nearest one above it that exists."""
+    """Return the folder, or its nearest parent that exists."""
     folder = folder.absolute()
     return next((one for one in (folder, *folder.parents) if one.is_dir()), Path("/"))
 
 
 def local(path: str | Path, what: str) -> Path:
-    """The path; UserError for a URL and for names that no file can have. what: the argument, as [place] name."""
+    """Return the path. Raise UserError for a URL or an impossible file name. what: the argument, as [place] name."""
     fault = url_fault(path)
     if fault is None and "\0" in str(path):
         fault = "expected a path, got one with a null character"

@@ -1,8 +1,8 @@
-"""How Python opens files here: regular files only, at once, and links only where they may be followed.
+"""Functions that open regular files only, without waiting, and follow links only if the caller allows it.
 
-A FIFO, a socket or a device in place of a file is an OSError instead of a wait without end. Files of a work directory
-are opened with links=False, so that a link in it never makes a run read, cut or extend a file elsewhere. A file with
-several hard links is refused there too, where it is opened to be written.
+A FIFO, a socket or a device in place of a file raises OSError; opening it could block for ever. Files of a work
+directory are opened with links=False, so a link there never makes a run read, truncate or extend a file elsewhere. A
+file with several hard links cannot be opened for writing there either.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AnyPath = str | bytes | Path
 
 
 def kind_of(mode: int) -> str:
-    """What a file is, by its st_mode, in words."""
+    """Return the kind of a file for messages, from its st_mode."""
     kinds = {
         stat.S_IFREG: "a regular file",
         stat.S_IFDIR: "a folder",
@@ -33,13 +33,16 @@ def kind_of(mode: int) -> str:
 
 
 def shown_kind(found: os.stat_result) -> str:
-    """What a file is, in words; of a regular file with further names, how many it has."""
+    """Return the kind of a file for messages; for a regular file with several hard links, also their count."""
     many = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
     return f"one with {found.st_nlink} hard links" if many else kind_of(found.st_mode)
 
 
 def open_regular(path: AnyPath, flags: int = os.O_RDONLY, *, links: bool = True, mode: int = 0o644) -> int:
-    """A descriptor of a regular file; OSError for anything else. Cut the file yourself: O_TRUNC would do it unseen."""
+    """Open a regular file and return its descriptor. Raise OSError for anything else.
+
+    Truncate the file after this call: O_TRUNC would truncate it before the checks.
+    """
     follow = 0 if links else os.O_NOFOLLOW
     try:
         file = os.open(path, flags | _ALWAYS | follow, mode)
@@ -54,7 +57,7 @@ def open_regular(path: AnyPath, flags: int = os.O_RDONLY, *, links: bool = True,
 
 
 def _explained(error: OSError, path: AnyPath, links: bool) -> OSError:
-    """The error in words that name what is at the path: a link, a folder, a socket."""
+    """Return the error with a message that names the kind of file at the path: a link, a folder, a socket."""
     try:
         found = (os.stat if links else os.lstat)(path).st_mode
     except OSError:
@@ -65,31 +68,31 @@ def _explained(error: OSError, path: AnyPath, links: bool) -> OSError:
 
 
 def open_binary(path: AnyPath, *, links: bool = True) -> BinaryIO:
-    """A regular file to read."""
+    """Open a regular file for reading."""
     return os.fdopen(open_regular(path, links=links), "rb")
 
 
 def read_bytes(path: AnyPath, *, links: bool = True) -> bytes:
-    """All of a regular file."""
+    """Return the bytes of a regular file."""
     with open_binary(path, links=links) as file:
         return file.read()
 
 
 def read_text(path: AnyPath, *, links: bool = True) -> str:
-    """All of a regular file of UTF-8; UnicodeDecodeError for other bytes."""
+    """Return the text of a regular UTF-8 file. Raise UnicodeDecodeError for other bytes."""
     return read_bytes(path, links=links).decode("utf-8")
 
 
 def open_to_append(path: AnyPath, *, buffering: int = -1) -> BinaryIO:
-    """A regular file to write at its end, made if it is missing; a link is refused."""
+    """Open a regular file for appending, created if missing. Raise OSError for a link."""
     file = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, links=False)
     return os.fdopen(file, "ab", buffering=buffering)
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Replace a file, or make it; a crash leaves the old one or the new one.
+    """Replace or create a file; after a crash the old or the new one is there.
 
-    UserError for a link or a FIFO there; SaveError where it cannot be written.
+    Raise UserError for a link or a FIFO there, SaveError if it cannot be written.
     """
     from mudd_core import _core
 
@@ -109,5 +112,5 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """The same with a string, as UTF-8."""
+    """Replace or create a file with a string, as UTF-8."""
     write_file(path, text.encode("utf-8"))

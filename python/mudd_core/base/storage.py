@@ -1,4 +1,4 @@
-"""URLs: which texts are some, storage.map, and the file system of fsspec behind one. Nothing here reads a config."""
+"""URLs: how to recognise one, storage.map, and the fsspec file system of a URL. Nothing here reads a config."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _MOUNT = "storage.map=PREFIX=FOLDER takes a folder that it is mounted at"
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is SCHEME://..."""
+    """Return True for a string SCHEME://..."""
     return _URL.match(text) is not None
 
 
 def is_bucket(text: str) -> bool:
-    """Whether a text is a URL of a bucket: gs://, s3://."""
+    """Return True for the URL of a bucket: gs://, s3://."""
     return scheme_of(text) in _BUCKETS
 
 
 def scheme_of(url: str) -> str:
-    """gs of gs://bucket/run."""
+    """Return the scheme of a URL, such as gs for gs://bucket/run; "" without one."""
     found = _URL.match(url)
     return found[1].lower() if found else ""
 
 
 def mapped(text: str, mounts: str, argument: str = "[storage] map") -> str:
-    """The text with the longest prefix of storage.map replaced by its folder; UserError for a map that is none."""
+    """Replace the longest prefix of storage.map by its folder. Raise UserError for a malformed map."""
     best = ("", "")
     for entry in filter(None, (entry.strip() for entry in mounts.split(","))):
         prefix, equals, folder = entry.partition("=")
@@ -50,7 +50,7 @@ def mapped(text: str, mounts: str, argument: str = "[storage] map") -> str:
 
 
 def mirror_folder(url: str, root: Path = Path("runs/remote")) -> Path:
-    """Where the run of a work directory URL lives: runs/remote/<host>/<path>."""
+    """Return the folder of the run of a work directory URL: runs/remote/<host>/<path>."""
     found = _URL.match(url)
     assert found is not None
     parts = [part for part in found[2].split("/") if part not in ("", ".")]
@@ -60,7 +60,7 @@ def mirror_folder(url: str, root: Path = Path("runs/remote")) -> Path:
 
 
 def readable(text: str, mounts: str) -> str:
-    """The text mapped; where it is a URL of a run that is mirrored there from this machine, that run's own folder."""
+    """Return the mapped string; for the URL of a run that this machine mirrors, the local folder of the run."""
     text = mapped(text, mounts)
     if not is_url(text):
         return text
@@ -70,7 +70,7 @@ def readable(text: str, mounts: str) -> str:
 
 
 class FileSystem(Protocol):
-    """The calls of fsspec's file systems that are in use; an entry has at least its type and its size."""
+    """The methods of fsspec's file systems that this package calls. An entry contains at least type and size."""
 
     def invalidate_cache(self) -> None: ...
     def ls(self, path: str, detail: bool) -> list[str]: ...
@@ -91,7 +91,7 @@ class FileSystem(Protocol):
 
 
 def file_system(url: str, argument: str) -> tuple[FileSystem, str]:
-    """(file system, path in it) of a URL. UserError for a scheme without its package, or one that nobody knows."""
+    """Return (file system, path in it) of a URL. Raise UserError for an unknown scheme or a missing package."""
     scheme = scheme_of(url)
     url = scheme + url[len(scheme) :]
     if scheme in ("http", "https") and argument.startswith("[workdir]"):
@@ -117,13 +117,13 @@ def file_system(url: str, argument: str) -> tuple[FileSystem, str]:
         ) from None
     except ValueError as error:
         raise UserError(f"{argument}: {scheme}:// URLs cannot be used: {error}; {_MOUNT}") from None
-    except Exception as error:  # of credentials, or of the network
+    except Exception as error:  # of credentials or of the network
         raise unreachable(url, argument, error) from None
     return found, str(path)
 
 
 def unreachable(url: str, argument: str, error: BaseException, failed: str = "reached") -> UserError:
-    """The refusal of a storage that does not answer, or not as it should. failed: the operation, as a participle."""
+    """Return the UserError for a storage that cannot be reached. failed: the operation, as a participle."""
     reason = str(error) or type(error).__name__
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY"):
         if secret := os.environ.get(name):

@@ -1,4 +1,4 @@
-"""What surrounds a run: the environment variables that change it, the machine, and the command that started us."""
+"""The surroundings of a run: environment variables that change it, the machine, and the command that started it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TextIO
 
 from mudd_core.base.errors import UserError
 
-# Variables that the testing build alone obeys: docs/running/start.md, docs/checkpoints.md.
+# Variables that only the testing build reads: docs/running/start.md, docs/checkpoints.md.
 OF_TESTING = ("MUDD_EMULATE", "MUDD_KILL_AT")
-# Environment that changes what a run does; echoed when it starts.
+# Environment variables that change a run; they are printed when it starts.
 ENVIRONMENT = (
     "MUDD_MAX_ISA",
     *OF_TESTING,
@@ -25,27 +25,27 @@ ENVIRONMENT = (
 )
 
 
-# How many processes a launcher has started: SLURM, MPICH and its kin, Open MPI.
+# Variables with the number of processes that a launcher has started: Slurm, MPICH and similar, Open MPI.
 PROCESS_COUNTS = ("SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE")
-# Set in a process that can join other ranks by MPI: by mpirun, srun --mpi=pmix, srun --mpi=pmi2.
+# Variables that are set in a process that can join other ranks by MPI: by mpirun, srun --mpi=pmix, srun --mpi=pmi2.
 RANK_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
 
 def launcher_number(text: str) -> int:
-    """A whole number that a launcher may set; -1 for any other text."""
+    """Return the integer that a launcher set; -1 for any other string."""
     return int(text) if text.isdecimal() and len(text) < 10 else -1
 
 
 _LOCAL_NUMBERS = ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
-# Variables of a launcher that must be less than another one, or at most as large.
+# Pairs of launcher variables: the first must be less than the second, or at most equal to it.
 _BELOW = (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), _LOCAL_NUMBERS[::-1])
 _AT_MOST = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),)
 
 
 def launcher_value(name: str) -> int | None:
-    """Return the number in a variable of a launcher, None where it is not set. UserError if Open MPI's has no number.
+    """Return the integer in a launcher's variable, None if unset. Raise UserError if Open MPI's is not an integer.
 
-    The variables of other launchers may hold other text (Slurm writes lists such as `2(x3)`), which counts as unset.
+    The variables of other launchers may contain other strings (Slurm writes lists such as `2(x3)`), which are ignored.
     """
     text = os.environ.get(name)
     if text is None:
@@ -62,7 +62,7 @@ def launcher_value(name: str) -> int | None:
 
 
 def _check_launcher() -> None:
-    """UserError that names a variable of a launcher with a value that is none, or does not fit another one."""
+    """Raise UserError for a launcher variable with an invalid value, or one that contradicts another variable."""
     for name in (*PROCESS_COUNTS, *RANK_NUMBERS, *_LOCAL_NUMBERS):
         launcher_value(name)
     for pairs, least in ((_BELOW, 1), (_AT_MOST, 0)):
@@ -76,9 +76,9 @@ def _check_launcher() -> None:
 
 
 def started_processes() -> tuple[str, int]:
-    """How many processes a launcher has started, and the variable that says so; 1 where there is none."""
+    """Return a launcher's variable with the number of processes, and that number; ("", 1) without a launcher."""
     _check_launcher()
-    # mpirun inside a Slurm job may start fewer than the job's slots: its own number counts.
+    # mpirun inside a Slurm job may start fewer processes than the job has slots, so its value is used.
     for name in reversed(PROCESS_COUNTS):
         count = launcher_value(name)
         if count is not None and (name == "OMPI_COMM_WORLD_SIZE" or count > 1):
@@ -87,29 +87,29 @@ def started_processes() -> tuple[str, int]:
 
 
 def is_rank() -> bool:
-    """Whether this process is one of several that a launcher with MPI has started."""
+    """Return True if this process is one of several that a launcher with MPI has started."""
     return started_processes()[1] > 1 and any(name in os.environ for name in RANK_NUMBERS)
 
 
 def is_first_rank() -> bool:
-    """Whether this process prints: the rank 0 of a launcher, or a process alone."""
+    """Return True if this process prints: rank 0 of a launcher, or a single process."""
     known = (number for number in map(launcher_value, RANK_NUMBERS) if number is not None)
     return not is_rank() or next(known, 0) == 0
 
 
 def require_one_process(what: str = "training") -> None:
-    """UserError if a launcher has started several processes that this one is to run beside."""
+    """Raise UserError if a launcher has started several processes."""
     name, count = started_processes()
     if count > 1:
         raise UserError(
             f"[launch] {name}: expected 1 process, got {count}; {what} runs in one process here, since MPI knows of no "
-            "others. Start ranks by mpirun, srun --mpi=pmix or launch.py --ranks (docs/cluster.md), or, where this is "
+            "others. Start ranks by mpirun, srun --mpi=pmix or launch.py --ranks (docs/cluster.md), or, if this is "
             f"the only one: env -u {name} <the command>"
         )
 
 
 def require_address_space() -> None:
-    """UserError for a limit of the address space below which numpy's BLAS ends the process itself, with code 1."""
+    """Raise UserError for a limit of the address space so low that numpy's BLAS would end the process with code 1."""
     limit, least = resource.getrlimit(resource.RLIMIT_AS)[0], 160 + 8 * (os.cpu_count() or 1)
     if limit != resource.RLIM_INFINITY and limit < least << 20:
         raise UserError(
@@ -119,7 +119,7 @@ def require_address_space() -> None:
 
 
 def require_levels() -> None:
-    """UserError for a MUDD_MAX_ISA or MUDD_EMULATE that is no level, and for variables of the testing build."""
+    """Raise UserError for an unknown level in MUDD_MAX_ISA or MUDD_EMULATE, and for variables of the testing build."""
     if not os.environ.keys() & {"MUDD_MAX_ISA", *OF_TESTING}:
         return
     from mudd_core import _core
@@ -131,7 +131,7 @@ def require_levels() -> None:
 
 
 def environment_text(precision: str) -> str:
-    """Machine and settings that decide speed and bits. precision: as train.precision."""
+    """Return the machine and the settings that affect speed and bits. precision: the value of train.precision."""
     from mudd_core import _core
 
     named = " ".join(f"{name}={os.environ[name]}" for name in ENVIRONMENT if name in os.environ)
@@ -143,19 +143,19 @@ _MODULES = ("__main__.py", "train.py", "preprocess.py")  # python -m mudd_core, 
 
 
 def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this process; IPython in a terminal is none."""
+    """Return True in a Jupyter kernel, False in IPython in a terminal."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and hasattr(shell, "kernel")
 
 
 def notes_stream() -> TextIO:
-    """The stream of notes and progress: standard error, which a notebook would show in red, so there the output."""
+    """Return the stream of notes and progress: stderr; in a notebook stdout, because it shows stderr in red."""
     return sys.stdout if in_notebook() else sys.stderr
 
 
 def program() -> list[str]:
-    """The arguments that start this command line again: the console script, `python3 -m mudd_core` or launch.py."""
+    """Return the argv prefix that starts this command: the console script, `python3 -m mudd_core` or launch.py."""
     started = Path(sys.argv[0]) if sys.argv else Path()
     if started.name == "mudd":
         return ["mudd"]
@@ -167,7 +167,7 @@ def program() -> list[str]:
 
 
 def typed_program() -> list[str]:
-    """The same with launch.py by the path that was typed, so that the line works from the same folder."""
+    """Return the same with the typed path of launch.py, so that the command works from the same folder."""
     typed = sys.argv[0] if sys.argv else ""
     if Path(typed).name != "launch.py" or "/" not in typed:
         return program()

@@ -1,4 +1,4 @@
-"""The types of values that many modules pass on: JSON, and NumPy arrays by dtype.
+"""The types of values that many modules exchange: JSON, and NumPy arrays by dtype.
 
 The aliases are strings, so that this module does not import NumPy.
 """
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# What json.loads returns and json.dumps takes. config/values.py reads single fields with a type and bounds.
+# The result of json.loads and the argument of json.dumps. config/values.py reads single fields with a type and bounds.
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 JsonObject: TypeAlias = "dict[str, Json]"
 
 Array: TypeAlias = "npt.NDArray[Any]"  # of any dtype
-# Of every shape. With npt.NDArray a strict checker of users would complain of the type of the lengths.
+# Of any shape. With npt.NDArray a strict checker would complain about the types of the axes in users' code.
 Float32: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float32]]"
 Float64: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
 Int32: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.int32]]"

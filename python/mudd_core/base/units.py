@@ -1,4 +1,4 @@
-"""Sizes as people read them: bytes in powers of 1024, operations in powers of 1000, times in days to seconds."""
+"""Readable quantities: bytes in powers of 1024, operations in powers of 1000, times from days to seconds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def flops_text(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """45s, 12m30s, 3h05m, 2d07h, 14 years."""
+    """Return a time such as 45s, 12m30s, 3h05m, 2d07h, 14 years."""
     if not math.isfinite(seconds):
         return "?"
     whole = int(seconds + 0.5)

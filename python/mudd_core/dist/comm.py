@@ -1,4 +1,4 @@
-"""Communication of one rank of a run with the other ranks."""
+"""Communication of one rank with the other ranks of a run."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from mudd_core import _core
 
 _HERE = str(Path(__file__).parent)
-# Longest message between nodes; tests take less.
+# Longest message between hosts; tests set less.
 LONGEST_MESSAGE = 1 << 30
 
 
 class Comm:
-    """All ranks make the same collective calls in the same order, each from one thread at a time.
+    """The collective calls of a rank. All ranks make the same calls in the same order, each from one thread at a time.
 
-    core: the Comm of the C++ core. debug: ranks compare where they call from; RuntimeError names both places.
+    core: the Comm of the C++ core. debug: ranks compare the places of their calls; RuntimeError contains both places.
     """
 
     def __init__(self, core: _core.Comm, debug: bool = False) -> None:
@@ -33,7 +33,7 @@ class Comm:
         self.core.barrier(self._site())
 
     def all_gather(self, mine: bytes) -> list[bytes]:
-        """Return the bytes of every rank, in rank order; they may differ in length."""
+        """Return the bytes of every rank, in rank order; their lengths may differ."""
         site = self._site()
         sizes = self.core.all_gather(len(mine).to_bytes(8, "little"), site)
         lengths = [int.from_bytes(n, "little") for n in sizes]
@@ -47,48 +47,49 @@ class Comm:
         return bytes(self.core.broadcast(data if self.rank == root else bytes(length), root, site))
 
     def set_phase(self, phase: str, step: int) -> None:
-        """Name what this rank does now (mudd::dist::Phase), for error messages of other ranks; a sign of life."""
+        """Set the current phase of this rank (mudd::dist::Phase), for messages of other ranks and as a heartbeat."""
         self.core.set_phase(phase, step)
 
     def watch(self, seconds: float) -> None:
-        """End the job with exit code 70 once a rank of this node has called no set_phase for so long; 0: never."""
+        """End the job with exit code 70 if a rank of this host makes no set_phase call for this time; 0: never."""
         self.core.watch(seconds)
 
     def fail(self, code: int, message: str) -> None:
-        """End the whole job with this exit code; ranks that wait get PeerError.
+        """End the whole job with this exit code; waiting ranks raise PeerError.
 
-        Where ranks are processes it prints the message once and does not return.
+        If ranks are processes, print the message once and do not return.
         """
         self.core.fail(code, message)
 
     def close(self, patience: float = 0.0) -> bool:
-        """Leave the job in good order, after all files are closed; the last call on every rank.
+        """Leave the job after all files are closed; this must be the last call on every rank.
 
-        patience: seconds to wait for the other ranks, 0 for ever. Return whether they came; False after a failure.
+        patience: seconds to wait for the other ranks, 0 = without limit. Return True if they came; False after a
+        failure.
         """
         return bool(self.core.close(patience))
 
     @property
     def shared_bytes_free(self) -> int:
-        """Bytes of shared memory that the ranks of this node may still take."""
+        """Bytes of shared memory that the ranks of this host may still allocate."""
         return int(self.core.shared_bytes_free)
 
     def split_nodes(self) -> None:
-        """Make every rank a node of its own, which exchanges messages in place of memory. All ranks call it."""
+        """Treat each rank as a separate host, so that ranks exchange messages and not memory. All ranks call it."""
         self.core.split_nodes()
         self._find_node()
 
     def expert_group(self, ranks: int, room: float = 0.0) -> _core.ExpertGroup:
-        """Return the group of so many neighbours, this rank among them, that hold the experts between them.
+        """Return the group of `ranks` neighbours, including this rank, among which the experts are sharded.
 
         room: see mesh.expert_room.
         """
         return _core.ExpertGroup(self.core, ranks, room)
 
     def counters(self) -> dict[str, tuple[int, int]]:
-        """Return (messages, bytes) that this rank has sent between nodes, by purpose: control, sum, gather, exchange.
+        """Return (messages, bytes) sent by this rank between hosts, by purpose: control, sum, gather, exchange.
 
-        exchange: of the rows of experts, also inside a node.
+        exchange: the tokens for experts, also inside a host.
         """
         return dict(self.core.counters())
 
@@ -110,9 +111,10 @@ def threads(
     hang_timeout: float = 0.0,
     longest_message: int = LONGEST_MESSAGE,
 ) -> list[Comm]:
-    """Ranks as threads of this process, `node_size` of them a node (all by default); each Comm is one thread's.
+    """Return the ranks of a run as threads of this process, one Comm per thread.
 
-    hang_timeout: seconds without a sign of life until all waiting ranks get PeerError; 0: never.
+    node_size: ranks per host; default: all. hang_timeout: seconds without a sign of life until all waiting ranks raise
+    PeerError; 0: never.
     """
     cores = _core.thread_ranks(world, node_size or world, debug, hang_timeout, longest_message)
     return [Comm(core, debug) for core in cores]

@@ -16,13 +16,13 @@ from mudd_core.base.surroundings import PROCESS_COUNTS, launcher_value
 from mudd_core.dist import parent, siblings
 from mudd_core.dist.comm import LONGEST_MESSAGE, Comm, alone
 
-# Set by Open MPI's mpirun, by PMIx (srun --mpi=pmix), by PMI.
+# Variables of Open MPI's mpirun, of PMIx (srun --mpi=pmix) and of PMI.
 LAUNCHERS = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK")
-# Windows of a node below this much shared memory are not worth having.
+# With less shared memory than this on a host, shared-memory windows are not worth their cost.
 _LEAST_SHARED = 128 << 20
 _LAST_PATIENCE = 2.0  # seconds, for ranks that end without close()
 _JOIN_SECONDS = 60.0
-_AGREEMENT_SECONDS = 20.0  # after the limit, for rank 0 to name the rank that differs
+_AGREEMENT_SECONDS = 20.0  # after the limit, so that rank 0 can name the rank that differs
 
 
 def launched(
@@ -34,14 +34,14 @@ def launched(
     longest_message: int = LONGEST_MESSAGE,
     shared_bytes: int = 0,
 ) -> Comm:
-    """Return this process's rank of the job that a launcher started, or `alone()` where none did.
+    """Return this process's rank of the job that a launcher started, or `alone()` without a launcher.
 
-    node: "host", or "rank" to make every rank a node of its own, which exchanges messages in place of memory.
-    hang_timeout: seconds without a sign of life until the job ends with exit code 70; 0: never.
-    join_timeout: seconds until all ranks must have joined, each with the same arguments here.
-    shared_bytes: shared memory that a node will need; with less, every rank is a node of its own.
-    UserError where the launcher started more processes than MPI knows of, and on rank 0 where ranks differ
-    (ReportedElsewhereError on the others). Only one call in a process. When the launcher is killed, so is this process.
+    node: "host", or "rank" to treat every rank as a separate host, which exchanges messages and not memory.
+    hang_timeout: seconds without a sign of life until the job ends with exit code 70; 0: never. join_timeout: seconds
+    in which all ranks must join, each with the same arguments here. shared_bytes: shared memory that a host will need;
+    with less, every rank is treated as a separate host. Raise UserError if the launcher started more processes than MPI
+    knows of. If the ranks' arguments differ, raise UserError on rank 0 and ReportedElsewhereError on the others. Call
+    this once in a process. When the launcher is killed, so is this process.
     """
     if node not in ("host", "rank"):
         raise UserError(f"[dist] node: expected host or rank, got '{node}'")
@@ -84,12 +84,12 @@ def launched(
 
 @contextlib.contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """End the process with exit code 2 where the block takes much longer: MPI waits for ever for a rank without MPI."""
+    """End the process with exit code 2 if the block hangs: MPI waits for ever for a rank that runs without MPI."""
 
     def give_up() -> None:
         if siblings.first():
             print(
-                f"error: [ranks] not all ranks have begun to join within {seconds + _AGREEMENT_SECONDS:g} s "
+                f"error: [ranks] not all ranks have started to join within {seconds + _AGREEMENT_SECONDS:g} s "
                 f"(dist.join_timeout={seconds:g}, and {_AGREEMENT_SECONDS:g} s to agree): one runs another program, or "
                 f"hangs; start every rank by the same command{siblings.others()}",
                 file=sys.stderr,
@@ -107,7 +107,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def _check_world(world: int) -> None:
-    """Refuse processes that do not know of each other: each would train alone and write the same files."""
+    """Raise UserError for processes that do not know of each other: each would train alone and write the same files."""
     for name in PROCESS_COUNTS:
         count = launcher_value(name)
         if world == 1 and count is not None and count > 1:

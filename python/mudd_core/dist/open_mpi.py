@@ -12,7 +12,7 @@ from mudd_core.base.packages import build_with_mpi, linked_library
 
 
 def find_mpirun() -> str:
-    """Return the mpirun of the library that _mpi is linked to, else the one on the path; UserError if there is none."""
+    """Return the mpirun of the library that _mpi is linked to, else the one on the path. Raise UserError for none."""
     module = importlib.util.find_spec("mudd_core._mpi")
     if module is None or module.origin is None:
         raise _unusable("mudd_core was built without Open MPI")
@@ -30,7 +30,7 @@ def _unusable(what: str) -> UserError:
 
 
 def version_of(mpirun: Path) -> str:
-    """Return what `mpirun --version` prints, empty where it cannot be run."""
+    """Return the output of `mpirun --version`, empty if it cannot be run."""
     try:
         done = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False, timeout=20)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The processes that started this rank: when one of them is killed, the rank ends too, and gives its lock back."""
+"""The processes that started this rank: when one of them is killed, the rank ends too and releases its lock."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import signal
 import threading
 from pathlib import Path
 
-# The number of the process of launch.py --ranks; mpirun hands it to the ranks of its own host only.
+# The process id of launch.py --ranks; mpirun passes it only to the ranks of its host.
 JOB_PROCESS = "MUDD_JOB_PROCESS"
-_ORDERLY_SECONDS = 3.0  # for mpirun to end its ranks, once launch.py is gone
+_ORDERLY_SECONDS = 3.0  # for mpirun to end its ranks, after launch.py has ended
 _MPIRUN = ("mpirun", "orterun")
 
 
 def follow() -> None:
-    """End this process when its launcher ends, from now on; call it once, in a process that a launcher started."""
+    """End this process when its launcher ends. Call it once, in a process that a launcher started."""
     parent = os.getppid()
     try:
         files = [os.pidfd_open(parent)]
     except OSError:
-        files = []  # gone already, or a kernel without pidfd: there MPI alone notices the loss of mpirun
+        files = []  # ended already, or a kernel without pidfd, on which only MPI notices the loss of mpirun
     if os.getppid() != parent:
         _end()
     if not files:
@@ -39,14 +39,14 @@ def follow() -> None:
 
 def _watch(parent: int, files: list[int]) -> None:
     if files[0] not in _ended(files, None):
-        # launch.py was killed: mpirun has got a SIGTERM, but it loses one that comes while it starts its ranks.
+        # launch.py was killed. mpirun has got a SIGTERM, but ignores one that comes while it starts its ranks.
         _ended(files[:1], _ORDERLY_SECONDS)
         _end(parent)
     _end()
 
 
 def _ended(files: list[int], seconds: float | None) -> list[int]:
-    """Those of the processes that have ended, once one has; empty after `seconds`."""
+    """Return the processes that have ended, as soon as one has; empty after `seconds`."""
     poll = select.poll()
     for file in files:
         poll.register(file, select.POLLIN)
@@ -61,7 +61,7 @@ def _name(process: int) -> str:
 
 
 def _end(parent: int | None = None) -> None:
-    """Kill mpirun, if it is still this process's parent, and this process: no file is half written by that."""
+    """Kill mpirun, if it is still this process's parent, and this process. That leaves no file half written."""
     if parent is not None and os.getppid() == parent:
         with contextlib.suppress(OSError):
             os.kill(parent, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What the launcher has started beside this rank on this host: names a rank that runs another program."""
+"""The other ranks that the launcher started on this host, to name one that runs another program."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import shlex
 from pathlib import Path
 
 _RANK = b"OMPI_COMM_WORLD_RANK="
-_LONGEST = 100  # characters of a command that is named
+_LONGEST = 100  # longest command in a message, in characters
 
 
 def others() -> str:
-    """A text that names the ranks of this host with another command line, for the end of a message; "" if none has."""
+    """Return the end of a message that lists the ranks of this host with another command line; "" if there are none."""
     commands = _commands()
     mine = commands.get(_own())
     different = [
@@ -23,7 +23,7 @@ def others() -> str:
 
 
 def first() -> bool:
-    """Whether this rank is the lowest of this host with its command line: the one that prints."""
+    """Return True if this is the lowest rank of this host with its command line, the one that prints."""
     commands = _commands()
     mine = commands.get(_own())
     return mine is None or _own() == min(rank for rank, argv in commands.items() if argv == mine)
@@ -35,7 +35,7 @@ def _own() -> int:
 
 
 def _commands() -> dict[int, list[str]]:
-    """The command lines of the processes that have the parent of this one, by rank."""
+    """Return the command lines of the processes with the same parent as this one, by rank."""
     found = {}
     for process in children(os.getppid()):
         folder = Path("/proc", str(process))
@@ -51,7 +51,7 @@ def _commands() -> dict[int, list[str]]:
 
 
 def children(process: int) -> list[int]:
-    """The processes that a process has started and not reaped; empty where the system does not list them."""
+    """Return the children of a process that have not been reaped; empty if the system does not list them."""
     found = []
     try:
         for task in Path(f"/proc/{process}/task").iterdir():
@@ -62,7 +62,7 @@ def children(process: int) -> list[int]:
 
 
 def in_session(leader: int) -> list[tuple[int, str]]:
-    """The processes of a session with their names (comm), without its leader; empty without /proc."""
+    """Return the processes of a session with their names (comm), without its leader; empty without /proc."""
     found = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,1 +1,1 @@
-"""What people look at: charts, tables, the terminal, and text that is safe to show there."""
+"""Output for people: charts, tables, the terminal, and strings that are safe to print."""

@@ -1,4 +1,4 @@
-"""Line charts: as SVG with curves, bands of uncertainty, dots and a legend, and as characters for a terminal."""
+"""Line charts: SVG with curves, uncertainty bands, dots and a legend, and characters for a terminal."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Point = tuple[float, float]
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 48, 52
 GRID, INK = "#e6e6e6", "#333333"
-# Distinguishable without colour vision too (Okabe and Ito, 2008), darkest first.
+# Distinguishable with colour blindness too (Okabe and Ito, 2008), darkest first.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555", "#b8a000")
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A range and its name; log: logarithmic, the range positive. whole: of steps or tokens, ticks are whole."""
+    """A range and its name. log: a logarithmic axis of a positive range. whole: integer ticks, as for tokens."""
 
     low: float
     high: float
@@ -29,7 +29,7 @@ class Axis:
     whole: bool = False
 
     def share(self, value: float) -> float:
-        """Place of a value between 0 (low) and 1 (high)."""
+        """Return the position of a value, from 0 (low) to 1 (high)."""
         low, high, at = (self._scaled(v) for v in (self.low, self.high, value))
         return (at - low) / (high - low) if high > low else 0.5
 
@@ -37,7 +37,7 @@ class Axis:
         return math.log10(max(value, 1e-300)) if self.log else value
 
     def ticks(self, wanted: int = 6) -> list[float]:
-        """About `wanted` round numbers in the range."""
+        """Return about `wanted` round values in the range."""
         if self.log:
             return _log_ticks(self.low, self.high, wanted)
         return _ticks(self.low, self.high, wanted, self.whole)
@@ -46,7 +46,7 @@ class Axis:
 def axis(
     values: Iterable[float], label: str, *, log: bool = False, whole: bool = False, margin: float = 0.04
 ) -> Axis:
-    """An axis that holds all values up to 1e30 (of a logarithmic one, those above 1e-30) with a margin."""
+    """Return an axis that contains all values up to 1e30 (if logarithmic, those above 1e-30) with a margin."""
     kept = [v for v in values if abs(v) <= 1e30 and (v >= 1e-30 or not log)]
     low, high = (min(kept), max(kept)) if kept else (0.0, 1.0)
     if log:
@@ -75,8 +75,8 @@ def _log_ticks(low: float, high: float, wanted: int) -> list[float]:
 
 
 def number(value: float) -> str:
-    """A tick as people write it: 0.25, 40, 15k, 2M."""
-    size = abs(float(f"{value:.4g}"))  # 999,999 is 1M
+    """Return the label of a tick: 0.25, 40, 15k, 2M."""
+    size = abs(float(f"{value:.4g}"))  # 999,999 becomes 1M
     for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if (9900 if unit == 1e3 else unit) <= size < 1e12:
             return f"{value / unit:.4g}{letter}"
@@ -84,7 +84,7 @@ def number(value: float) -> str:
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """The ticks as `number` writes them, with as many digits as tell different ones apart."""
+    """Return the labels of the ticks, with enough digits to distinguish them."""
     labels = [number(tick) for tick in ticks]
     for digits in range(5, 16):
         if len(set(labels)) == len(set(ticks)):
@@ -94,12 +94,12 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
 
 
 def labelled(ticks: Sequence[float]) -> list[tuple[float, str]]:
-    """Each tick with its label."""
+    """Return each tick with its label."""
     return list(zip(ticks, tick_labels(ticks), strict=True))
 
 
 class Chart:
-    """Two axes and what is drawn on them; finish() gives the file."""
+    """Two axes and the drawing on them; finish() returns the file."""
 
     def __init__(self, title: str, x: Axis, y: Axis) -> None:
         self._x, self._y = x, y
@@ -113,17 +113,17 @@ class Chart:
         self._axes()
 
     def x(self, value: float) -> float:
-        """Pixel column of a value; beyond the range, the edge."""
+        """Return the pixel column of a value; outside the range, the edge."""
         return LEFT + min(1.0, max(0.0, self._x.share(value))) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        """Pixel row of a value; beyond the range, the edge."""
+        """Return the pixel row of a value; outside the range, the edge."""
         return HEIGHT - BOTTOM - min(1.0, max(0.0, self._y.share(value))) * (HEIGHT - TOP - BOTTOM)
 
     def text(
         self, x: float, y: float, words: str, *, anchor: str = "start", size: int = 13, color: str = INK
     ) -> None:
-        """A line of text at pixels."""
+        """Draw a line of text at pixels."""
         self.parts.append(
             f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{color}">'
             f"{escape(visible(words))}</text>"
@@ -145,7 +145,7 @@ class Chart:
         self.parts.append("</g>")
 
     def line(self, points: Sequence[Point], color: str, width: float = 2.0, *, dashed: bool = False) -> None:
-        """A polyline through the points with finite values."""
+        """Draw a polyline through the points with finite values."""
         path = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in points if math.isfinite(y))
         dash = ' stroke-dasharray="5 4"' if dashed else ""
         self.parts.append(
@@ -153,14 +153,14 @@ class Chart:
         )
 
     def band(self, points: Sequence[tuple[float, float, float]], color: str) -> None:
-        """The area between (x, low) and (x, high)."""
+        """Fill the area between (x, low) and (x, high)."""
         kept = [(x, a, b) for x, a, b in points if math.isfinite(a) and math.isfinite(b)]
         around = [(x, b) for x, _, b in kept] + [(x, a) for x, a, _ in reversed(kept)]
         path = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in around)
         self.parts.append(f'<polygon points="{path}" fill="{color}" fill-opacity="0.15"/>')
 
     def dots(self, points: Sequence[Point], color: str, labels: Sequence[str] = ()) -> None:
-        """A dot for each point, with its label below."""
+        """Draw a dot for each point, with its label below."""
         for (x, y), label in zip(points, labels or [""] * len(points), strict=True):
             if not math.isfinite(y):
                 continue
@@ -172,16 +172,16 @@ class Chart:
                 )
 
     def legend(self, words: str, color: str) -> None:
-        """One more line of the legend, top right."""
+        """Add a line to the legend, top right."""
         self.text(WIDTH - RIGHT - 10, TOP + 20 + 18 * self._legend, words, anchor="end", color=color)
         self._legend += 1
 
     def finish(self) -> str:
-        """The whole file."""
+        """Return the whole SVG file."""
         return "\n".join([*self.parts, "</svg>", ""])
 
 
-COLUMNS, ROWS = 64, 14  # of the area inside the axes
+COLUMNS, ROWS = 64, 14  # size of the area inside the axes
 FINE = ""  # the mark of a series that is drawn as a line of braille dots
 _DOTS = (
     (0x01, 0x08),
@@ -202,10 +202,10 @@ def text_chart(
     width: int = 0,
     meeting: str = "",
 ) -> str:
-    """The points of each (mark, points) in their order, later ones over earlier ones, with the ends of both axes.
+    """Return a chart of characters with the end values of both axes; later series of (mark, points) cover earlier ones.
 
-    width: columns of the whole chart; 0: an area of COLUMNS. meeting: the mark where several series meet. A series
-    with the mark FINE is a line of braille dots, which fits a terminal with UTF-8 alone.
+    width: columns of the whole chart; 0: an area of COLUMNS. meeting: the mark at which several series meet. A series
+    with the mark FINE is a line of braille dots, which only a UTF-8 terminal shows.
     """
     middle = math.sqrt(y.low * y.high) if y.log else (y.low + y.high) / 2
     labels = dict(zip((0, ROWS // 2, ROWS - 1), tick_labels((y.high, middle, y.low)), strict=True))
@@ -223,7 +223,7 @@ def text_chart(
     lines = [title, *(f"{labels.get(i, ''):>{margin}} |{''.join(row)}" for i, row in enumerate(cells))]
     first, last = tick_labels((x.low, x.high))
     under = f"{first}{x.label:^{columns - len(first) - len(last)}}{last}"
-    if x.low == x.high:  # all points are in the middle
+    if x.low == x.high:  # all points go to the middle
         under = f"{f'{x.label} {first}':^{columns}}".rstrip()
     return "\n".join(
         [*(line.rstrip() for line in lines), f"{'':>{margin}} +{'-' * columns}", f"{'':>{margin + 2}}{under}"]
@@ -231,7 +231,7 @@ def text_chart(
 
 
 def means(points: Sequence[Point], most: int) -> list[Point]:
-    """Return at most so many points: means over groups of points that follow one another, NaN left out."""
+    """Return at most `most` points: means over groups of successive points, without NaN."""
     group = max(1, -(-len(points) // most))
     found = []
     for begin in range(0, len(points), group):
@@ -244,7 +244,7 @@ def means(points: Sequence[Point], most: int) -> list[Point]:
 
 
 def _places(x: Axis, y: Axis, points: Sequence[Point], columns: int, rows: int) -> Iterator[tuple[int, int]]:
-    """(column, row) of each finite point on a grid; beyond the axes, the edge."""
+    """Yield (column, row) on a grid for each finite point; outside the axes, the edge."""
     for across, up in points:
         if math.isfinite(up):
             column = min(columns - 1, max(0, round(x.share(across) * (columns - 1))))
@@ -263,7 +263,7 @@ def _draw_line(cells: list[list[str]], x: Axis, y: Axis, points: Sequence[Point]
 
 
 def _between(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """The places of a straight line on a grid, both ends included."""
+    """Yield the cells of a straight line on a grid, including both ends."""
     (left, top), (right, bottom) = start, end
     steps = max(abs(right - left), abs(bottom - top), 1)
     for i in range(steps + 1):

@@ -1,4 +1,4 @@
-"""Tables: of HTML for `_repr_html_` of the public objects in notebooks, and of characters for a terminal."""
+"""Tables: HTML for `_repr_html_` of the public objects in notebooks, and characters for a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CELL = "text-align:left;padding:1px 8px"
 def html_table(
     rows: Iterable[Sequence[str]], *, title: str = "", head: Sequence[str] = (), marked: Collection[int] = ()
 ) -> str:
-    """A table of texts, escaped; rows whose numbers are in `marked` are bold."""
+    """Return a table of escaped strings; rows whose index is in `marked` are bold."""
     lines = [f"<div><b>{escaped(title)}</b></div>"] if title else []
     lines.append("<table>")
     if head:
@@ -26,12 +26,12 @@ def _row(cells: Sequence[str], tag: str) -> str:
 
 
 def folded(summary: str, table: str) -> str:
-    """A table behind a line that opens it."""
+    """Return a collapsed table that opens with a click on its summary."""
     return f"<details><summary>{escaped(summary)}</summary>\n{table}\n</details>"
 
 
 def text_table(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,)) -> list[str]:
-    """Return a line for each row, all rows of one length; columns in `left` are aligned left, others right."""
+    """Return a line for each row; all rows have equal length. Columns in `left` are aligned left, others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(_aligned(row, widths, left)).rstrip() for row in rows]
 

@@ -1,4 +1,4 @@
-"""Layout on a terminal: the width of standard output, its characters beyond ASCII, and paragraphs of help."""
+"""Terminal layout: the width of standard output, its non-ASCII characters, and paragraphs of help."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
-PLAIN_WIDTH = 80  # of a pipe, of a file, and of a terminal that does not say
+PLAIN_WIDTH = 80  # of a pipe, a file, or a terminal that does not report its width
 _NARROWEST, _WIDEST = 40, 160
 
 
 @dataclass(frozen=True)
 class Screen:
-    """width: columns of a line. fine: a terminal that shows braille characters."""
+    """width: columns of a line. fine: True for a terminal that shows braille characters."""
 
     width: int = PLAIN_WIDTH
     fine: bool = False
 
 
 def screen() -> Screen:
-    """Return the terminal that standard output is; 80 columns of ASCII where it is none."""
+    """Return the size of the terminal of standard output; 80 columns of ASCII if it is not a terminal."""
     if not sys.stdout.isatty():
         return Screen()
     return Screen(min(_WIDEST, max(_NARROWEST, columns(sys.stdout))), locale_is_utf8(os.environ))
 
 
 def columns(stream: TextIO) -> int:
-    """Return the width of a terminal now; 80 where it does not say."""
+    """Return the current width of a terminal; 80 if it does not report one."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or PLAIN_WIDTH
     except (OSError, ValueError):
@@ -37,7 +37,7 @@ def columns(stream: TextIO) -> int:
 
 
 def locale_is_utf8(environment: Mapping[str, str]) -> bool:
-    """Return whether the variables of the locale name UTF-8; the stream's encoding is UTF-8 in every locale."""
+    """Return True if the locale's variables name UTF-8; the encoding of the stream is UTF-8 in every locale."""
     named = (environment.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
     found = next(filter(None, named), "")
     return found.lower().replace("-", "").endswith("utf8")
@@ -47,7 +47,7 @@ WIDTH = 96  # columns
 
 
 def folded(text: str, width: int = WIDTH) -> str:
-    """Return a text with its paragraphs refilled; a paragraph with an indented line stays as it is."""
+    """Return a string with its paragraphs refilled; a paragraph with an indented line is not changed."""
     paragraphs = textwrap.dedent(text).strip().split("\n\n")
     return "\n\n".join(
         part if any(line.startswith(" ") for line in part.splitlines()) else textwrap.fill(part, width)
