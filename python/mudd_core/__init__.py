@@ -58,7 +58,7 @@ def _load_openmp() -> None:
     measurable over 30 microseconds. On busy cores a spinning thread blocks the thread it waits for: a step of
     configs/tiny.py with a load of 14 on two cores takes 1.8 s, with this setting 0.3 s. The runtime reads the variable
     only when it is loaded, so it is set for that moment. If OpenMP is already loaded, nothing changes. The runtime also
-    counts the cores when it is loaded. Threads beyond that count hardly spin, which costs 5 to 10 % of a step of 0.2 s.
+    reads the number of cores when it is loaded. Further threads hardly spin, which costs 5 to 10 % of a step of 0.2 s.
     """
     if os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
         return

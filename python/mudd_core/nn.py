@@ -81,7 +81,7 @@ def branch(name: str, residual: Like, make: Callable[[Like | None], Like]) -> Li
 def activated(activation: str, product: Callable[[str], Like]) -> Like:
     """Return the `inner` activations of a feed-forward part; one op computes the matmul `up` and the activation.
 
-    product: a function of an activation that returns the matmul followed by it.
+    product: returns act(x W) for the activation it is called with.
     """
     return sow(
         "inner",
@@ -136,9 +136,7 @@ def linear(
 def _adapted(
     adapter: Adapters, x: Like, w: Like, b: Like | None, activation: str, residual: Like | None
 ) -> Like:
-    """Return act(x W + scale (x A) B + b) + residual with A = `lora_a` [in, rank] and B = `lora_b` [rank, width],
-    zeros.
-    """
+    """Return act(x W + scale (x A) B + b) + residual; A = `lora_a` [in, rank], B = `lora_b` [rank, width], zeros."""
     fan_in, width, rank = w.shape[0], w.shape[1], adapter.rank
     low = {"lora_a": (fan_in, rank), "lora_b": (rank, width)}
     inits: dict[str, tuple[str, float]] = {"lora_a": ("uniform", fan_in**-0.5), "lora_b": ("zeros", 0.0)}
@@ -215,9 +213,7 @@ def layer_norm(
     gain_init: tuple[str, float] = ("ones", 0.0),
     scale: float = 1.0,
 ) -> Like:
-    """Return LayerNorm(x) with `<name>.gain`, ones, and `<name>.bias`, zeros; gain_offset and scale as in
-    ops.layer_norm.
-    """
+    """Return LayerNorm(x) with `<name>.gain`, ones, and `<name>.bias`, zeros; other options as in ops.layer_norm."""
     width = x.shape[-1]
     with part(name):
         bias = parameter("bias", (width,), role="bias", fan_in=width, fan_out=width, init="zeros")

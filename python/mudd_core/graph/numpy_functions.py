@@ -20,8 +20,9 @@ _SIZES = {np.shape: "shape", np.ndim: "ndim", np.size: "size"}
 
 
 class NumpyFunctions:
-    """Support for np.sum(t), which is t.sum(), and np.argmax(t), which reads values; np.concatenate([t, u]) is refused,
-    because it would lose a gradient.
+    """NumPy's functions for tensors: np.sum(t) is t.sum(), and np.argmax(t) reads values.
+
+    np.concatenate([t, u]) raises TypeError, because it would lose a gradient.
     """
 
     @property

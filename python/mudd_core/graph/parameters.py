@@ -12,7 +12,7 @@ from mudd_core.base.types import Array
 
 @dataclass(frozen=True)
 class Adapters:
-    """The adapters of a model. names: the linear layers that have one. scale: the factor of what the adapter adds.
+    """The adapters of a model. names: the adapted linear layers. scale: the factor of an adapter's output.
 
     initial: if True, frozen copies of the initial values are parameters too (lora.init=pissa).
     """

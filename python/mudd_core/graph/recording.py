@@ -104,7 +104,7 @@ class Recorder:
 
         capture: patterns of nn.sow names whose values are kept in `sown`.
         """
-        self.store = store  # the compute type of the store is also that of the graph
+        self.store = store  # the graph uses the compute type of the store
         self.stored = stored or {}
         self.sown: dict[str, Value] = {}  # values by their nn.sow name
         self.linears: list[str] = []  # names of the linear layers so far

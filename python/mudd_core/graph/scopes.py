@@ -11,15 +11,15 @@ _cache_length: ContextVar[int] = ContextVar("cache_length", default=0)
 _compute: ContextVar[str] = ContextVar("compute", default="float32")
 
 COMPUTE = {"fp32": "float32", "bf16": "bfloat16", "float32": "float32", "bfloat16": "bfloat16"}
-"""Names of users to those of the core."""
+"""The core's compute type for each name that users may pass."""
 
 
 @contextmanager
 def shards(samples: int, count: int) -> Iterator[None]:
-    """Sum over tokens as training does, in `count` logical shards of `samples` samples, inside the `with` block
-    (contracts 2).
+    """Sum over tokens in `count` logical shards of `samples` samples, as in training, inside the `with` block.
 
-    count must be a power of two that divides samples. The first axis of every tensor must be a multiple of samples.
+        count must be a power of two that divides samples. The first axis of every tensor must be a multiple of samples
+    (contracts 2).
     """
     if count < 1 or count & (count - 1) or samples % count:
         raise ValueError(f"[shards] count: expected a power of two that divides {samples}, got {count}")

@@ -49,7 +49,7 @@ class Tensor(Comparisons, Operators, Hinted):
             raise TypeError(f"[Tensor] data: expected numbers, got {kind}; type mc.Tensor([1.0, 2.0])")
         if requires_grad and self.data.dtype != np.float32:
             raise TypeError(
-                f"[Tensor] data: expected float32 where a gradient is wanted, got {self.data.dtype}; "
+                f"[Tensor] data: expected float32 with requires_grad=True, got {self.data.dtype}; "
                 "pass x.astype(np.float32)"
             )
 

@@ -59,9 +59,7 @@ def experts(
 def routed(
     config: MixtureConfig, m_BTD: Like, router: Like, batch: Batch, cache: Cache | None, layer: int
 ) -> tuple[Like, Like, Like]:
-    """Return (gates, choices [B, T, k], metrics) of the router; these and its `logits` [B, T, E] are named for
-    Model.capture.
-    """
+    """Return (gates, choices [B, T, k], metrics) of the router; Model.capture names them and its `logits` [B, T, E]."""
 
     def route(x: Like, w: Like) -> tuple[Like, Like, Like]:
         made: tuple[Like, Like, Like] = ops.moe_route(

@@ -132,7 +132,7 @@ def depth_mix(bias: Given, w1: Given | None = None, w2: Given | None = None, gen
 def depth_mix(bias: Like | None, w1: Like | None = None, w2: Like | None = None, generator_gain: Like | None = None, gain_0: Like | None = None, gain_1: Like | None = None, gain_2: Like | None = None, gain_3: Like | None = None, newest: Like | None = None, *states: Like | None, direct: bool = False, post_norm: bool = False, activation: str = 'gelu_tanh', eps: float = 1e-06, norm_eps: float = 1e-06) -> Like | tuple[Like, ...]: ...
 
 def depth_mix_backward(dy: Given | tuple[Given | None, ...], bias: Given, w1: Given | None = None, w2: Given | None = None, generator_gain: Given | None = None, gain_0: Given | None = None, gain_1: Given | None = None, gain_2: Given | None = None, gain_3: Given | None = None, newest: Given | None = None, *states: Given, direct: bool = False, post_norm: bool = False, activation: str = 'gelu_tanh', eps: float = 1e-06, norm_eps: float = 1e-06) -> tuple[Float32 | None, ...]:
-    """Gradients (dbias, dw1, dw2, dgenerator_gain, dgain_0, dgain_1, dgain_2, dgain_3, dnewest, those of each states) of depth_mix; None for absent inputs.
+    """Gradients (dbias, dw1, dw2, dgenerator_gain, dgain_0, dgain_1, dgain_2, dgain_3, dnewest, one for each of states) of depth_mix; None for absent inputs.
 
     dy is the gradient of the stream, or a tuple, None for zero."""
 
@@ -285,7 +285,7 @@ def moe_balance(targets: Given, *metrics: Given, form: str = 'pooled', scope: st
 def moe_balance(targets: Like, *metrics: T, form: str = 'pooled', scope: str = 'shard', balance: float = 0.0, z: float = 0.0, top_k: int = 2) -> tuple[T, T, T]: ...
 
 def moe_balance_backward(dloss: Given | None | tuple[Given | None, ...], targets: Given, *metrics: Given, form: str = 'pooled', scope: str = 'shard', balance: float = 0.0, z: float = 0.0, top_k: int = 2) -> tuple[Float32 | None, ...]:
-    """Gradients (None, those of each metrics) of moe_balance; None for absent inputs.
+    """Gradients (None, one for each of metrics) of moe_balance; None for absent inputs.
 
     Of the first output, scaled per shard by dloss (None: 1)."""
 
@@ -347,7 +347,7 @@ def pattention(x: Given, key: Given, value: Given, key_bias: Given | None = None
 def pattention(x: Like | None, key: Like | None, value: Like | None, key_bias: Like | None = None, value_bias: Like | None = None, residual: Like | None = None, *more: Like | None, norm: str = 'l2_norm_gelu', gelu: str = 'gelu_tanh', eps: float = 1e-05, zoom: float = 0.0, scale_factor: float = 1.0, keep_scores: bool = True, drop_path: float = 0.0, purpose: str = 'drop_path') -> Like | tuple[Like, ...]: ...
 
 def pattention_backward(dy: Given | tuple[Given | None, ...], x: Given, key: Given, value: Given, key_bias: Given | None = None, value_bias: Given | None = None, residual: Given | None = None, *more: Given | None, norm: str = 'l2_norm_gelu', gelu: str = 'gelu_tanh', eps: float = 1e-05, zoom: float = 0.0, scale_factor: float = 1.0, keep_scores: bool = True, drop_path: float = 0.0, purpose: str = 'drop_path') -> tuple[Float32 | None, ...]:
-    """Gradients (dx, dkey, dvalue, dkey_bias, dvalue_bias, dresidual, those of each more) of pattention; None for absent inputs.
+    """Gradients (dx, dkey, dvalue, dkey_bias, dvalue_bias, dresidual, one for each of more) of pattention; None for absent inputs.
 
     dy is one array, or a tuple with one for each projection."""
 

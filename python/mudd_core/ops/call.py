@@ -211,6 +211,6 @@ def option_text(options: Sequence[Option]) -> str:
 def gradient_text(op: Op) -> str:
     """Return the first line of the help of a backward, which lists the gradients."""
     names = ["None" if one.index else f"d{one.name}" for one in op.inputs if not one.state]
-    more = [f"those of each {repeated_name(op.repeated)}"] if op.repeated else []
+    more = [f"one for each of {repeated_name(op.repeated)}"] if op.repeated else []
     listed = ", ".join([*names, *more])
     return f"Gradients ({listed}{',' if len(names) == 1 and not more else ''}) of {op.name}; None for absent inputs."

@@ -61,7 +61,7 @@ def test_help_has_the_values_of_options_and_the_gradients() -> None:
     assert ops.embedding_backward.__doc__ == (
         "Gradients (None, dtable, dresidual) of embedding; None for absent inputs."
     )
-    assert "dnewest, those of each states) of depth_mix" in ops.depth_mix_backward.__doc__
+    assert "dnewest, one for each of states) of depth_mix" in ops.depth_mix_backward.__doc__
 
 
 def test_inputs_and_gradients_may_be_named() -> None:
