@@ -1,4 +1,4 @@
-"""Fixtures that several tests of the command tune share."""
+"""Fixtures for several tests of the command tune."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import pytest
 
 @pytest.fixture(scope="session")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small llama in several files, with a chat template, and 40 conversations; tests change copies alone."""
-    from tune_folders import write_given  # needs torch, which other tests of this folder do without
+    """Return a folder with a small llama in several files, a chat template and 40 conversations. Tests change copies
+    only.
+    """
+    from tune_folders import write_given  # needs torch; other tests of this folder do not
 
     return write_given(tmp_path_factory.mktemp("given"), 40)
 
 
 @pytest.fixture
 def here(given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of these, as the current folder."""
+    """Return a copy of that folder, which is the current folder during the test."""
     shutil.copytree(given, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"

@@ -1,4 +1,4 @@
-"""A command line, taken apart once before any config is read."""
+"""The command line is parsed once, before any config is read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_options_and_overrides_are_told_apart() -> None:
     assert asked.given.options == {"--config": "tiny.py", "--stop": "b"}
     assert asked.given.words == ["--top-k", "3", "sample.seed=4"]
     assert asked.given.stops == ["a", "b"]
-    assert asked.given is asked.given  # read once
+    assert asked.given is asked.given  # parsed only once
 
 
 def test_a_field_that_is_an_option_of_another_command_stays_an_override() -> None:

@@ -1,4 +1,4 @@
-"""Imports that are killed, meet a full disk, or are made twice at once: no run begins with random weights."""
+"""Imports that are killed, meet a full disk, or run twice at once: no run starts with random weights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def imported(given: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def codes_of(*words: str) -> tuple[list[int], str]:
-    """Exit codes of the children of the driver, and its standard error."""
+    """Return the exit codes of the driver's children, and its standard error."""
     done = subprocess.run(
         [sys.executable, str(DRIVER), *words], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )
@@ -105,14 +105,14 @@ def test_a_folder_of_an_older_import_without_weights_is_refused_and_repaired(
     run = tmp_path / "run"
     shutil.copytree(imported, run)
     shutil.rmtree(run / "checkpoints")
-    (run / "checkpoints" / "step-0.tmp-12345678").mkdir(parents=True)  # of the writer that was killed
+    (run / "checkpoints" / "step-0.tmp-12345678").mkdir(parents=True)  # left by the writer that was killed
     for name in missing:
         shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink()
     data = [f"data.path={given / 'chat.jsonl'}", f"data.cache_dir={tmp_path / 'cache'}"]
     assert main([f"--config={run}/config.json", f"--workdir={run}", *data]) == 2
     error = capsys.readouterr().err
     assert "import that was broken off" in error and "resume it as it was" not in error
-    assert not (tmp_path / "cache").exists()  # refused before the text is read
+    assert not (tmp_path / "cache").exists()  # rejected before the data are read
     assert main(["import", str(given / "base"), f"--workdir={run}"]) == 0
     assert weights_of(run) == weights_of(imported)
     assert (run / "imported").is_dir()
@@ -134,7 +134,7 @@ def test_a_second_tune_waits_for_nothing_and_removes_nothing(
 ) -> None:
     run = tmp_path / "run"
     half = run / "base" / "checkpoints" / "step-0.tmp-12345678"
-    half.mkdir(parents=True)  # the first one imports
+    half.mkdir(parents=True)  # the first command does the import
     with FolderLock(RunFolder(run)):
         assert tune(given, run) == 2
     assert "is in use by" in capsys.readouterr().err
@@ -149,7 +149,7 @@ def test_a_second_tune_waits_for_nothing_and_removes_nothing(
 def test_a_second_tune_before_the_training_replaces_nothing(
     given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The run's lock is free between the preparation and the training."""
+    """Start a second tune while the run's lock is free, between the preparation and the training."""
     run, train = tmp_path / "run", entry.run
     names = ("tune.json", "tune-arguments.json", "base/config.json")
 
@@ -164,7 +164,7 @@ def test_a_second_tune_before_the_training_replaces_nothing(
 
     monkeypatch.setattr(command, "entry", SimpleNamespace(run=between))
     assert tune(given, run) == 0
-    assert tune(given, run) == 0  # nothing is claimed after the training
+    assert tune(given, run) == 0  # the second tune replaces nothing after the training
 
 
 @pytest.mark.parametrize("method", ["full", "lora"])

@@ -1,4 +1,4 @@
-"""A run whose checkpoint four ranks have written in slices: every command that reads it joins them."""
+"""A checkpoint that four ranks wrote in slices: every command that reads it joins the slices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tiny_run import TinyRun
 
 @pytest.fixture(scope="module")
 def runs(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[TinyRun, TinyRun]:
-    """Two copies of one stopped run: as one process saved it, and cut over four ranks."""
+    """Return two copies of one stopped run: saved by one process, and sharded across four ranks."""
     folder = tmp_path_factory.mktemp("runs")
     whole = TinyRun(folder / "whole", tiny_text, ("train.stop_at=8",))
     whole.stopped()

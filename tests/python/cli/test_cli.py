@@ -1,4 +1,4 @@
-"""The command line: words, help, what a mistake leaves."""
+"""The command line: arguments, help, and the effects of a mistake."""
 
 from __future__ import annotations
 

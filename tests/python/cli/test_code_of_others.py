@@ -1,4 +1,4 @@
-"""Code in the folder of a run: only that of a run of this user, of a file that the command names, or with consent."""
+"""Code in a run's folder is used only if the run is this user's, the command names the file, or the user consents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ READER = "def read(path):\n    for n in range(400):\n        yield f'{n} and {n 
 
 
 def command(*words: str, state: Path | None = None) -> tuple[int, str]:
-    """Exit code and both streams of launch.py. state: where another user keeps what they have started."""
+    """Return the exit code and both streams of launch.py. state: the folder with another user's list of started
+    runs.
+    """
     argv = [sys.executable, str(ROOT / "launch.py"), *words]
     others = {} if state is None else {"XDG_STATE_HOME": str(state)}
     done = subprocess.run(
@@ -47,7 +49,7 @@ def change(file: Path, key: str, value: str) -> None:
 
 
 def plant(work: Path, key: str, text: str, value: str, *, named: bool = True) -> None:
-    """Put code into the folder of a run, with its hash in run.json. named: the config names it too."""
+    """Add code to the folder of a run, with its hash in run.json. named: the config names the code too."""
     (work / FILES[key]).write_text(text)
     run = json.loads((work / "run.json").read_text())
     own = {"name": value, "sha256": hashlib.sha256(text.encode()).hexdigest()}
@@ -59,7 +61,7 @@ def plant(work: Path, key: str, text: str, value: str, *, named: bool = True) ->
 
 @pytest.fixture(scope="module")
 def plain(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run without code."""
+    """Return a finished run without code."""
     work = tmp_path_factory.mktemp("plain") / "run"
     TinyRun(work, tiny_text, SHORT).finished()
     return work
@@ -67,13 +69,13 @@ def plain(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def work(plain: Path, tmp_path: Path) -> Path:
-    """A copy of it to plant files in."""
+    """Return a copy of that run, to which tests add files."""
     return Path(shutil.copytree(plain, tmp_path / "run"))
 
 
 @pytest.fixture(scope="module")
 def own(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of plus.py and of a stopped run whose model, optimizer and reader are files of the user's."""
+    """Return the folder of a stopped run and plus.py; its model, optimizer and reader are the user's files."""
     folder = tmp_path_factory.mktemp("own")
     plus_file(folder)
     (folder / "mine.py").write_text(READER)
@@ -83,7 +85,7 @@ def own(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def named_files(folder: Path, *words: str) -> tuple[str, ...]:
-    """The arguments of the command that started the run of `own`."""
+    """Return the arguments of the command that started the run of `own`."""
     names = (
         f"--model.family={folder}/plus.py:Plus",
         f"optim.name={ADAMW}",
@@ -94,12 +96,12 @@ def named_files(folder: Path, *words: str) -> tuple[str, ...]:
 
 @pytest.fixture
 def moved(own: Path, tmp_path: Path) -> Path:
-    """A copy of that folder, as on another machine."""
+    """Return a copy of that folder, as it would be on another machine."""
     return Path(shutil.copytree(own, tmp_path / "moved"))
 
 
 def planted(mark: Path) -> str:
-    """Code that leaves a mark when it runs."""
+    """Return code that creates a file when it runs."""
     return f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n"
 
 
@@ -155,7 +157,7 @@ def test_python_reads_a_run_from_elsewhere_without_its_code(work: Path, tmp_path
         with pytest.raises(UserError, match=r"model.family"):
             use()
     assert not (tmp_path / "mark").exists()
-    with pytest.raises(UserError, match="is not there"):  # the planted code registers no class
+    with pytest.raises(UserError, match="is not there"):  # the added code registers no class
         mc.load_run(work, trust_code=True).model  # noqa: B018
     assert (tmp_path / "mark").exists()
 
@@ -179,7 +181,7 @@ def test_a_file_on_the_disk_that_a_saved_config_alone_names_never_runs(work: Pat
 def test_runs_of_this_user_go_on_without_a_word(own: Path, moved: Path) -> None:
     code, said = command("sample", f"--workdir={own}/run", "--prompt=ab", "sample.max_tokens=3")
     assert code == 0, said
-    code, said = command(f"--workdir={moved}/run", "train.stop_at=3")  # the same run in another place
+    code, said = command(f"--workdir={moved}/run", "train.stop_at=3")  # the same run in another folder
     assert code == 75, said
 
 
@@ -213,11 +215,11 @@ def test_a_link_in_place_of_a_copy_is_refused(moved: Path) -> None:
 def test_on_another_machine_the_command_names_the_files_or_consents(
     own: Path, moved: Path, tiny_text: Path, tmp_path: Path
 ) -> None:
-    """As a job of Slurm or Kubernetes resumes a run whose folder was moved, or is a mirror's."""
+    """Resume as a job of Slurm or Kubernetes does: the run's folder was moved, or comes from a mirror."""
     state = tmp_path / "state"
     code, said = command(f"--workdir={moved}/run", "train.stop_at=3", state=state)
     assert code == 2 and "add --trust-code" in said, said
-    elsewhere = tmp_path / "code"  # where the other machine has the files
+    elsewhere = tmp_path / "code"  # the folder of these files on the other machine
     elsewhere.mkdir()
     for name in ("plus.py", "mine.py"):
         shutil.copy(own / name, elsewhere / name)
@@ -226,7 +228,7 @@ def test_on_another_machine_the_command_names_the_files_or_consents(
         again.environment = {"XDG_STATE_HOME": str(tmp_path / f"state-{stop}")}
         assert again.finish() == (75 if stop == 3 else 0), again.tail
     code, said = command("validate", f"--workdir={moved}/run", state=tmp_path / "state-4")
-    assert code == 0, said  # this user has gone on with it here
+    assert code == 0, said  # this user has resumed the run here
 
 
 HIDDEN = "\x1b]0;x\x07\x9b31m\u202e\u2066\u200f\x7f"
@@ -253,13 +255,13 @@ def test_values_of_a_run_move_no_cursor_and_turn_no_text(
     shown = page.read_text() if html else said
     assert not MARKS.intersection(shown.replace("\n", ""))
     assert "\\x1b" in shown and "\\u202e" in shown
-    (work / "model_family.py").unlink()  # the message has the name of the file then
+    (work / "model_family.py").unlink()  # then the message contains the name of the file
     code, said = command("sample", f"--workdir={work}")
     assert code == 2 and not MARKS.intersection(said.rstrip()) and "\\u202e" in said
 
 
 def test_explain_shows_the_typed_word_without_its_control_characters() -> None:
-    # An environment variable or a script may have brought the word, so it need not be the reader's own.
+    # The argument may come from an environment variable or a script, not from the reader.
     code, said = command("--config=tiny.py", f"data.path=v{HIDDEN}", "--explain=data.path")
     assert code == 0 and not MARKS.intersection(said.replace("\n", "")), said
     assert "word     data.path=v\\x1b" in said

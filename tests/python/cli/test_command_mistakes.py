@@ -1,4 +1,4 @@
-"""The commonest mistakes on the command line: one line each that says what to type, as kept in a file."""
+"""The most common mistakes on the command line: the answer is one line with the right command, as stored in a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPE = "; type: python3 launch.py "
 
 
 def proposed() -> list[list[str]]:
-    """The arguments of the commands that the answers propose."""
+    """Return the arguments of the commands that the answers propose."""
     lines = [entry[1].partition(_TYPE)[2].partition("; configs of")[0] for entry in ENTRIES]
     return [shlex.split(line) for line in dict.fromkeys(lines) if line]
 
@@ -30,7 +30,7 @@ def test_every_mistake_has_its_line() -> None:
     command = [sys.executable, str(ROOT / "tests" / "command_mistakes.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stderr, done.returncode) == ("", 0)
-    # Else: python tests/command_mistakes.py --write, and read them.
+    # If this fails: run python tests/command_mistakes.py --write, and read the answers.
     assert done.stdout.splitlines() == KEPT.splitlines()
 
 
@@ -51,7 +51,7 @@ def test_a_proposed_command_is_taken(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A proposed training has a checked config; other commands know their options."""
+    """Check that a proposed training has a valid config, and that other proposed commands have known options."""
     monkeypatch.chdir(tmp_path)
     Path("notes.txt").write_text("notes\n")
     if (tool := parse(words).tool) is not None:

@@ -1,4 +1,4 @@
-"""The recipes of deploy/ and docker/: what they start is what the program takes."""
+"""The recipes of deploy/ and docker/: the program accepts the commands that they start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def base_job() -> Any:
 
 
 def patched_job() -> Any:
-    """The job with the overlay's patch, which replaces values of its own."""
+    """Return the job after the overlay's patch, which replaces some values."""
     job = base_job()
     for change in yaml.safe_load((OVERLAY / "select-configuration.yaml").read_text()):
         assert change["op"] == "replace"
@@ -63,7 +63,7 @@ def test_the_operator_knows_every_field_of_the_job() -> None:
         assert job["spec"]["mpiReplicaSpecs"]["Launcher"]["replicas"] == 1, "the operator refuses more"
     wrong = base_job()
     del wrong["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"]
-    wrong["spec"]["cleanPodPolicy"] = "Running"  # where v1 had it
+    wrong["spec"]["cleanPodPolicy"] = "Running"  # the place of this field in v1
     wrong["spec"]["slotsPerWorker"] = "1"
     wrong["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] = "Always"
     wrong["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"][1]["emptyDir"]["sizeLimit"] = (

@@ -1,4 +1,4 @@
-"""The ways into the command line: launch.py and the modules, and what the process finds around it."""
+"""The entry points of the command line, launch.py and the modules, in different environments."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_output_on_a_full_disk_is_74_and_hides_no_other_code(tmp_path: Path) -> 
 
 def test_the_door_runs_the_checkouts_python_once(tmp_path: Path) -> None:
     shutil.copy(ROOT / "launch.py", tmp_path / "launch.py")
-    bare = (sys.executable, "-I", "-S")  # an interpreter without mudd_core
+    bare = (sys.executable, "-I", "-S")  # a Python without mudd_core
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def door() -> subprocess.CompletedProcess[str]:
@@ -68,7 +68,9 @@ def test_the_door_runs_the_checkouts_python_once(tmp_path: Path) -> None:
     done = door()
     assert done.returncode == 75
     assert done.stdout == f"1|{tmp_path / 'launch.py'}|--config=small.py|a b|"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')  # a broken .venv: no loop
+    python.write_text(
+        f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n'
+    )  # a broken .venv must not cause a loop
     done = door()
     assert done.returncode == 2 and "./run train" in done.stderr
 

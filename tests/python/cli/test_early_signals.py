@@ -26,7 +26,7 @@ def get_config():
     os.kill(os.getpid(), signal.{name})
     return Config(name="early")
 """
-# Sends itself the signal when the first module of mudd_core is looked for, then goes on as launch.py.
+# Sends itself the signal at the first import of a module of mudd_core, then continues as launch.py.
 AT_IMPORT = """
 import os, runpy, signal, sys
 class Sender:
@@ -121,7 +121,7 @@ def test_which_arguments_train(arguments: str, wanted: bool) -> None:
 
 @pytest.mark.parametrize(
     "name", ["SLURM_NTASKS", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"]
-)  # and no rank number beside
+)  # without a variable for the rank
 def test_several_processes_of_a_launcher_are_refused_before_anything_is_written(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,17 +134,17 @@ def test_several_processes_of_a_launcher_are_refused_before_anything_is_written(
     for value in ("1", "01", "", "2(x3)"):
         monkeypatch.setenv(name, value)
         assert cli.main(["--config=early.py"]) == 2
-        # mpirun itself sets nothing but numbers; other launchers' variables may hold lists.
+        # mpirun sets integers only; other launchers' variables may contain lists.
         refused = name == "OMPI_COMM_WORLD_SIZE" and not value.isdecimal()
         wanted = (
             f"[launch] {name}: expected a whole number" if refused else "SystemExit: 99"
-        )  # now it was run
+        )  # now early.py was run
         assert wanted in capsys.readouterr().err
 
 
 def test_a_program_that_calls_main_has_its_own_handlers_afterwards(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert cli.main(["--config=tiny.py", f"--workdir={tmp_path / 'file'}"]) == 2
-    with signals.handlers():  # raises where the command's are still installed
+    with signals.handlers():  # raises an error if the command's handlers are still installed
         assert signals.taken()
     assert not signals.taken()

@@ -1,4 +1,4 @@
-"""What a command ends with: paths, the next commands and the hash, or an error and its exit code."""
+"""The last lines of a command: paths, next commands and the hash, or an error and its exit code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_ending_names_paths_commands_and_the_hash(tmp_path: Path) -> None:
         "view     ",
     ):
         assert command in text
-    assert "resume" not in text  # nothing is left to do
+    assert "resume" not in text  # there are no steps left
     assert text.splitlines()[-1] == "final hash ab12"
 
 
@@ -98,7 +98,7 @@ def test_report_tells_of_numbers_that_are_not_finite_and_of_damage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     engine = FakeEngine(w=np.full(5, np.nan, np.float32))
-    with make(tmp_path, engine, "train.save=false") as trainer:  # such weights are never saved
+    with make(tmp_path, engine, "train.save=false") as trainer:  # weights that are not finite are never saved
         trainer.fit()
 
     def refuse(name: str) -> None:
@@ -107,7 +107,8 @@ def test_report_tells_of_numbers_that_are_not_finite_and_of_damage(
     summary = json.loads((tmp_path / "summary.json").read_text(), parse_constant=refuse)
     assert summary["loss"] is None and summary["val_loss"] is None
     assert cli.main(["report", f"--workdir={tmp_path}"]) == 0
-    # Loss and bits of three validations, loss and gradient norm of the five last rows, the last row.
+    # Counted: loss and bits per byte of three validations, loss and gradient norm of the last five entries, and the
+    # last entry.
     assert capsys.readouterr().out.count("not finite") == 2 * 3 + 2 * 5 + 1
     log = tmp_path / "metrics.jsonl"
     log.write_text(log.read_text().replace("{", "", 1))

@@ -1,8 +1,8 @@
-"""From a user's text to a trained model, by the commands of this program alone.
+"""From a user's text to a trained model, with the commands of this program only.
 
-The other flows: test_maxtext_flows.py (records to TokenFormer and MUDDFormer), test_grammar_jax_lm.py (preprocess to
-Parquet to GPT-2), test_sweep.py and test_mup.py (a sweep of two rates, `mup check`). The benchmark's dry runs:
-test_document_moe_runs.py.
+Other tests cover the other flows: test_maxtext_flows.py (records to TokenFormer and MUDDFormer), test_grammar_jax_lm.py
+(preprocess to Parquet to GPT-2), test_sweep.py and test_mup.py (a sweep of two learning rates, `mup check`). The dry
+runs of the benchmark are in test_document_moe_runs.py.
 """
 
 from __future__ import annotations

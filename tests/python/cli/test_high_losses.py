@@ -1,4 +1,4 @@
-"""Validation losses that are very high or not finite: what the logs hold of them, and how a run ends."""
+"""Validation losses that are very high or not finite: their log entries, and how the run ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 def engine_with(loss: Callable[[int], float]) -> FakeEngine:
-    """An engine whose validation loss after n updates is loss(n)."""
+    """Return an engine whose validation loss after n updates is loss(n)."""
 
     class Scripted(FakeEngine):
         def evaluate(self, batch: Any) -> tuple[float, int, int]:
@@ -36,7 +36,7 @@ def engine_with(loss: Callable[[int], float]) -> FakeEngine:
 
 
 def strict_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a log; an error for NaN and Infinity, which JSON lacks."""
+    """Return the entries of a log. Raise an error for NaN and Infinity, which JSON does not have."""
 
     def refuse(name: str) -> None:
         raise AssertionError(f"{path.name} has {name}")

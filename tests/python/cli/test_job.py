@@ -1,4 +1,4 @@
-"""`launch.py --ranks`: the mpirun that it builds, signals, exit codes and restarts, with a stand-in for the ranks."""
+"""`launch.py --ranks`: the mpirun command, signals, exit codes and restarts, mostly with a fake for the ranks."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_ranks_get_their_share_of_the_cores_and_are_bound_to_it() -> None:
     ("job", "machine"),
     [
         (Job(4, threads=32), BIG),  # more threads than cores
-        (Job(4), Machine("mpirun", cores=64, threads=64, whole=False)),  # a mask of the user's own
-        (Job(4), Machine("mpirun", cores=4, threads=8)),  # two hardware threads a core
+        (Job(4), Machine("mpirun", cores=64, threads=64, whole=False)),  # the user has set a CPU mask
+        (Job(4), Machine("mpirun", cores=4, threads=8)),  # two hardware threads per core
     ],
 )
 def test_ranks_are_left_unbound_where_cores_do_not_suffice(job: Job, machine: Machine) -> None:
@@ -86,7 +86,7 @@ def test_the_words_of_the_job_are_taken_out_and_threads_are_looked_up() -> None:
         assert requested_job(parse(["--ranks=2", *spelt])).job.threads == 3
     assert (
         requested_job(parse(["--ranks=2", "--threads=many"])).job.threads == 0
-    )  # the ranks name the mistake
+    )  # the ranks report this mistake
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_smaller_world_divides_the_shards() -> None:
     assert on_hosts(four, ("a", "c", "d")) == Job(4, ("a", "c", "d"))
     assert on_hosts(four, ("c",)) == Job(2, ("c",))
     assert on_hosts(four, ()) is None
-    assert on_hosts(Job(8), ()) == Job(8)  # no hosts named: this one
+    assert on_hosts(Job(8), ()) == Job(8)  # without hosts the ranks run on this one
 
 
 def test_hosts_that_do_not_answer_are_left_out(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ import os, signal, sys, time, pathlib
 def stop(number, _):
     rank = os.environ["OMPI_COMM_WORLD_RANK"]
     pathlib.Path("got" + rank).write_text(signal.Signals(number).name)
-    if rank == "0":  # as a rank of a run does: mpirun may lock itself behind the ranks
+    if rank == "0":  # as a rank of a run does: mpirun may lock itself after the ranks
         pathlib.Path(os.environ["MUDD_JOB_CODE"]).write_text("75")
     sys.exit(75)
 for name in ("SIGUSR1", "SIGTERM", "SIGINT"):
@@ -241,7 +241,7 @@ def test_every_stop_signal_reaches_the_ranks_as_usr1(tmp_path: Path, number: sig
 
 @needs_mpirun
 def test_a_stop_that_mpirun_loses_is_repeated(tmp_path: Path) -> None:
-    """The ranks begin to listen only after the first USR1, which goes nowhere."""
+    """Let the ranks ignore the first USR1, so that mpirun's signal is lost."""
     late = WAITING.replace(
         "import os,", "import signal\nsignal.signal(signal.SIGUSR1, signal.SIG_IGN)\nimport os,"
     )
@@ -282,7 +282,10 @@ def test_restarts_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("last_words", "code"), [("", 137), ("echo 75 >$MUDD_JOB_CODE", 75)])
 def test_an_mpirun_that_outlives_its_ranks_is_killed(tmp_path: Path, last_words: str, code: int) -> None:
-    """As Open MPI 4.1.4 does now and then: it waits for a lock for ever. The code is what rank 0 left, if it did."""
+    """Keep mpirun running after its ranks, as Open MPI 4.1.4 sometimes does when it waits for a lock forever.
+
+    The exit code is the one that rank 0 left in a file, if there is one.
+    """
     stuck = tmp_path / "mpirun"
     stuck.write_text(f"#!/bin/sh\nsleep 1 &\nwait $!\n{last_words}\nexec sleep 60\n")
     stuck.chmod(0o755)

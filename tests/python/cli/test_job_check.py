@@ -1,4 +1,4 @@
-"""What launch.py --ranks checks before it starts mpirun, and how it names the cause of an end."""
+"""The checks of launch.py --ranks before it starts mpirun, and the cause that it reports when a job ends."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_silent_hosts_are_refused_before_mpirun_waits(monkeypatch: pytest.Monkey
         require_hosts(("a", "b.invalid"), lambda _: ("a",))
     require_hosts(
         ("127.0.0.1", "localhost", "a"), lambda _: ("a",)
-    )  # mpirun starts ranks here without a shell
+    )  # mpirun starts these ranks without a remote shell
     require_hosts((), nobody)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     require_hosts(("b.invalid",), nobody)
@@ -134,7 +134,7 @@ def test_silent_hosts_are_refused_before_mpirun_waits(monkeypatch: pytest.Monkey
 @needs_mpi
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_stop_ends_the_remote_shells_that_wait(number: signal.Signals, tmp_path: Path) -> None:
-    """A shell that answers once and then waits, as ssh does for a host that the network drops later."""
+    """Use a remote shell that answers once and then waits, like ssh when the network loses the host later."""
     shell = tmp_path / "waiting-shell"
     shell.write_text('#!/bin/sh\n[ "$2" = true ] && exit 0\necho $$ >>started\nwhile :; do sleep 1; done\n')
     shell.chmod(0o755)
@@ -151,14 +151,14 @@ def test_a_stop_ends_the_remote_shells_that_wait(number: signal.Signals, tmp_pat
     while not started.exists() or len(started.read_text().split()) < 2:
         assert job.poll() is None and time.monotonic() < end
         time.sleep(0.05)
-    if number == signal.SIGKILL:  # of mpirun
+    if number == signal.SIGKILL:  # kill mpirun, not the job
         number = signal.SIGTERM
         for process in children(job.pid):
             os.kill(process, signal.SIGKILL)
     job.send_signal(number)
     shells = [int(process) for process in started.read_text().split()]
     try:
-        job.communicate(timeout=30)  # to the end of the pipe, which a shell that is left keeps open
+        job.communicate(timeout=30)  # returns at the end of the pipe, which a remaining shell would keep open
         states = [Path(f"/proc/{process}/stat") for process in shells]
         assert all(not state.exists() or ") Z " in state.read_text() for state in states)
     finally:

@@ -1,7 +1,7 @@
-"""SIGKILL at 20 instants, 12 of them at named points of a save: the end is bit-equal to the unbroken run's.
+"""SIGKILL at 20 points, 12 of them named points of a save: the end has the same bits as the unbroken run.
 
-One work directory is killed again and again and resumed by the same command each time. The named points are
-those of docs/checkpoints.md (MUDD_KILL_AT=<point>[:n], n-th passage in the process).
+One work directory is killed again and again, and resumed by the same command each time. docs/checkpoints.md lists the
+named points (MUDD_KILL_AT=<point>[:n] for the n-th passage in the process).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mudd_core.base.errors import FormatError
 from mudd_core.checkpoint import whole_parts
 from tiny_run import TinyRun
 
-# Point, and whether a temporary folder is left behind.
+# The point, and whether the kill leaves a temporary folder.
 POINTS = [
     ("after_mkdir", True),
     ("after_block", True),
@@ -44,7 +44,7 @@ RANDOM_KILLS = 8
 
 @dataclass
 class Unbroken:
-    """The run nothing happens to, and the processor time it took from command to exit."""
+    """The unbroken run, with its processor time from command to exit."""
 
     run: TinyRun
     seconds: float
@@ -53,25 +53,27 @@ class Unbroken:
 @pytest.fixture(scope="module")
 def unbroken(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Unbroken:
     run = TinyRun(tmp_path_factory.mktemp("unbroken") / "run", tiny_text)
-    assert run.finish() == 0, run.tail  # builds the token cache, so that the time below is the run's alone
+    assert run.finish() == 0, run.tail  # builds the token cache, so that the time below excludes it
     shutil.rmtree(run.workdir)
     return Unbroken(run, timed_run(run, 1)[0])
 
 
 def processor_seconds(process: subprocess.Popen[str]) -> float:
-    """Time the process has computed so far: on a shared machine the clock tells more of the others."""
+    """Return the processor time of the process so far. Wall time would include other processes of a shared machine."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def timed_run(run: TinyRun, first_step: int) -> tuple[float, float]:
-    """Processor seconds from command to exit, and from command to the first step printed."""
+    """Return the processor seconds from command to exit, and from command to the first printed step."""
     process = run.start()
     try:
         run.wait_for_step(process, first_step)
         start_up = processor_seconds(process)
         _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)  # wait4 took it from Popen
+        process.returncode = os.waitstatus_to_exitcode(
+            status
+        )  # wait4 has reaped the process, so Popen cannot
         assert process.returncode == 0, run.tail
         return used.ru_utime + used.ru_stime, start_up
     finally:
@@ -79,7 +81,7 @@ def timed_run(run: TinyRun, first_step: int) -> tuple[float, float]:
 
 
 def newest_committed(run: TinyRun) -> int:
-    """Found without the program's own search: the highest step whose manifest and shards verify."""
+    """Return the highest step whose manifest and shards verify, without the program's own search."""
     best = 0
     for folder in run.checkpoints.glob("step-*"):
         try:
@@ -90,7 +92,7 @@ def newest_committed(run: TinyRun) -> int:
 
 
 def assert_resumed_from(run: TinyRun, step: int) -> None:
-    """Printed and logged, and the log went on from there: never from an older step, never from the start."""
+    """Check that the run resumed from this step, as printed and logged, and not from an older step or the start."""
     resumed = [event for event in run.events() if event["event"] == "resumed"]
     printed = re.findall(r"resumes at step (\d+)", run.output)
     if step == 0:
@@ -101,7 +103,7 @@ def assert_resumed_from(run: TinyRun, step: int) -> None:
 
 
 def assert_equal_runs(run: TinyRun, wanted: TinyRun) -> None:
-    """Every logged number that does not tell of time, and the hash of all weights."""
+    """Check that both runs logged equal values, except for times, and have the same hash of all weights."""
     assert run.rows() == wanted.rows()
     assert run.summary()["final_hash"] == wanted.summary()["final_hash"]
 
@@ -118,7 +120,7 @@ def kill_at_point(run: TinyRun, point: str, leaves: bool) -> None:
 
 
 def kill_at_random(run: TinyRun, rng: random.Random, from_step: int) -> None:
-    """Some steps after the resume, and then some part of a step or save later."""
+    """Kill the run a few steps after the resume, at a random moment of a step or a save."""
     process = run.start()
     try:
         run.wait_for_step(process, from_step + rng.randint(1, 9))
@@ -135,7 +137,7 @@ def test_twenty_kills_change_nothing(unbroken: Unbroken, tiny_text: Path, memory
     rng = random.Random(seed)
     kills: list[tuple[str, bool] | None] = [*POINTS, *[None] * RANDOM_KILLS]
     rng.shuffle(kills)
-    # This point needs a third save in one process' reach of older steps: last, when there surely are some.
+    # This point is reached only if the process can delete an older step; so it is last, when older steps exist.
     kills.sort(key=lambda kill: kill is not None and kill[0] == "after_delete_rename")
 
     run = TinyRun(memory_path / "run", tiny_text)
@@ -150,7 +152,7 @@ def test_twenty_kills_change_nothing(unbroken: Unbroken, tiny_text: Path, memory
     left = 1 - start / unbroken.run.summary()["steps"]
     assert 0.05 < left < 1, "kills must leave something to resume and something to do"
 
-    # Times are noise plus truth: one of three tries must be fast enough, all must be right.
+    # Times are noisy: one of three attempts must be fast enough, but all must have the right bits.
     tries = []
     for attempt in range(3):
         last = TinyRun(memory_path / f"last-{attempt}", tiny_text)
@@ -178,7 +180,7 @@ def stopped_half_way(unbroken: Unbroken, tiny_text: Path, workdir: Path) -> Tiny
 def test_control_one_changed_byte_in_the_state_is_seen(
     unbroken: Unbroken, tiny_text: Path, memory_path: Path
 ) -> None:
-    """A byte of a weight changed and all checksums made good again: the comparison above must fail."""
+    """Change a byte of a weight and correct all checksums: the comparison above must fail."""
     run = stopped_half_way(unbroken, tiny_text, memory_path / "run")
     found = checkpoint.load_newest(run.checkpoints)
     assert found is not None

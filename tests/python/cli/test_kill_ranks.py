@@ -1,6 +1,6 @@
-"""SIGKILL of one rank at named instants of a step and of a save: the job ends, and the same command goes on.
+"""SIGKILL of one rank at named points of a step and of a save: the job ends, and the same command resumes it.
 
-All instants: ./run soak mpi; the points of a save by themselves: test_resume_of_ranks.py.
+./run soak mpi tests all points. test_resume_of_ranks.py tests the points of a save separately.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ def test_a_rank_killed_while_weights_are_gathered_is_named_and_no_bit_is_lost(
     whole: TinyRun, tiny_text: Path, tmp_path: Path
 ) -> None:
     kills = Kills(tmp_path / "run", tiny_text, 2, ("mesh.zero=3", "dist.node=rank"))
-    for rank, instant in [(1, 3), (0, 40), (1, 121)]:  # gathers, of which an update waits for about ten
+    for rank, instant in [(1, 3), (0, 40), (1, 121)]:  # the n-th gather; an update waits for about ten
         said = kills.kill(rank, f"phase_gather:{instant}")
-        assert f"process rank {rank} " in said, said  # mpirun's: no rank of its node is left to say more
+        # the message is mpirun's: no other rank of that node is left to report it
+        assert f"process rank {rank} " in said, said
     assert kills.slowest < 5
     assert kills.finish(whole)
 
@@ -55,7 +56,7 @@ def test_a_rank_killed_while_rows_of_experts_are_exchanged_is_named_and_no_bit_i
     whole = run_of(tmp_path / "whole", tiny_text, *steps, config=MIXTURE)
     whole.finished()
     kills = Kills(tmp_path / "run", tiny_text, 2, (*steps, "mesh.expert=2"), MIXTURE)
-    # Ten exchanges a step: rows of the first layer, and the sixth step.
+    # A step has ten exchanges: kill at the tokens of the first layer, and in the sixth step.
     for rank, instant in [(1, 3), (0, 58)]:
         said = kills.kill(rank, f"phase_exchange:{instant}")
         assert said.count("is gone: its process was killed") == 1, said

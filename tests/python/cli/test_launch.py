@@ -1,4 +1,4 @@
-"""The program as a user runs it: train, look, sample, validate, and everything that can be wrong with its input."""
+"""The program as a user runs it: training, report, sampling, validation, and all kinds of wrong input."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ SHORT = (f"train.steps={STEPS}", "train.save_every=12", "train.eval_every=12")
 
 @pytest.fixture(scope="module")
 def finished(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """A finished run that tests only read."""
+    """Return a finished run that tests only read."""
     return TinyRun(tmp_path_factory.mktemp("finished") / "run", tiny_text, SHORT).finished()
 
 
 def again(run: TinyRun, *words: str) -> TinyRun:
-    """The same command with more words, logging elsewhere."""
+    """Return the run with more arguments; its output goes to another file."""
     return TinyRun(run.workdir, run.text, (*run.words, *words), log_suffix=".again.log")
 
 
 def copied(run: TinyRun, folder: Path) -> TinyRun:
-    """A copy of the run that a test may harm."""
+    """Return a copy of the run that a test may damage."""
     shutil.copytree(run.workdir, folder / "run")
     return TinyRun(folder / "run", run.text, run.words)
 
@@ -123,7 +123,7 @@ def test_validation_gives_the_number_of_the_run(finished: TinyRun) -> None:
         in run.output
     )
     earlier = again(finished, "validate", "--step=12")
-    assert earlier.finish() == 2  # a command stands first
+    assert earlier.finish() == 2  # a command must be the first argument
     earlier = again(finished, "--mode=validation", "--step=12")
     assert earlier.finish() == 0 and "step 12: validation loss" in earlier.output
     assert again(finished, "--mode=validation", "--step=13").finish() == 2
@@ -138,7 +138,7 @@ def test_report_and_data_tell_what_is_there(finished: TinyRun) -> None:
     assert "257 ids" in run.output and "documents" in run.output
 
 
-# Large against what huge pages add to the program, and each dominated by something else.
+# Each case is large compared with the effect of huge pages, and dominated by another kind of memory.
 MEMORY_CASES = {
     "activations": ("train.batch_size=256", "model.d_model=256", "model.d_ff=1024"),
     "weights": ("train.batch_size=4", "model.d_model=768", "model.n_layer=4", "model.d_ff=3072"),
@@ -167,13 +167,13 @@ def test_the_plan_predicts_memory_within_a_tenth(case: str, finished: TinyRun, t
         "an estimate",
     ):
         assert part in run.output
-    if case == "weights":  # those that are loaded go beside no others
+    if case == "weights":  # a resume loads the weights and does not initialize others as well
         run = TinyRun(tmp_path / "run", finished.text, (*words, "train.stop_at=1"))
         run.stopped()
     else:
         words = ("train.steps=1", *words[1:])
     meter = (sys.executable, "-S", "-c", bench_memory.METER, str(tmp_path / "peak"))
-    run = TinyRun(tmp_path / "run", finished.text, words, prefix=meter)  # trains, validates
+    run = TinyRun(tmp_path / "run", finished.text, words, prefix=meter)  # this run trains and validates
     run.finished()
     code, peak = (tmp_path / "peak").read_text().split()
     assert code == "0", run.tail
@@ -290,7 +290,7 @@ def test_debugging_names_the_node_at_once(finished: TinyRun, tmp_path: Path) -> 
 
 
 def test_every_kind_of_config_runs(finished: TinyRun, tmp_path: Path) -> None:
-    """A GPT-2 from a JSON file, with accumulation, another normalisation and schedule."""
+    """Train a GPT-2 from a JSON file, with gradient accumulation and another loss.normalize and schedule."""
     config = json.loads((finished.workdir / "config.json").read_text())
     config["model"] = {"family": "gpt2", "d_model": 32, "n_layer": 2, "n_head": 2, "d_ff": 64}
     file = tmp_path / "gpt2.json"

@@ -1,4 +1,4 @@
-"""log.txt: what is printed, line by line, rewritten lines as they were at last."""
+"""log.txt contains the printed lines; of rewritten lines it has the last version."""
 
 from __future__ import annotations
 

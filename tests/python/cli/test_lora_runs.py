@@ -1,4 +1,4 @@
-"""Runs that train adapters beside a base on disk: their files, resumes, commands on them, and what is refused."""
+"""Runs that train adapters for a base on disk: files, resumes, commands that read them, and rejected settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LORA = {"tune.method": "lora", "lora.rank": 4, "lora.alpha": 8, "lora.dropout": 
 
 
 def trained(text: Path, workdir: Path, **fields: Any) -> str:
-    """The final hash of a run here; empty where it was stopped."""
+    """Return the final hash of a run in this process; empty if the run was stopped."""
     with mc.Trainer(config_of(text, **{**SHORT, **fields}), workdir) as trainer:
         trainer.fit()
         return trainer.final_hash()
@@ -58,7 +58,7 @@ def test_commands_on_a_run_of_adapters(base: Path, tiny_text: Path, tmp_path: Pa
 
 @pytest.fixture(scope="module")
 def adapted(base: Path, tiny_text: Path) -> list[str]:
-    """Words that name a run of adapters and its data."""
+    """Return the arguments that select a run of adapters and its data."""
     run = base.parent / "adapted"
     trained(tiny_text, run, **lora(base))
     return [f"--workdir={run}", f"data.path={tiny_text}", f"data.cache_dir={tiny_text.parent / 'cache'}"]
@@ -120,7 +120,7 @@ def test_a_resume_has_the_same_bits_and_takes_a_base_that_was_moved(
         with pytest.raises(UserError, match="does not exist"):
             trained(tiny_text, tmp_path / "run", **lora(base))
         assert trained(tiny_text, tmp_path / "run", **lora(moved)) == want
-        inside = moved.rename(tmp_path / "straight" / base.name)  # where the run's own folder has it
+        inside = moved.rename(tmp_path / "straight" / base.name)  # the run's own folder contains it
         model = mc.load(tmp_path / "straight").model
         inside.rename(moved)
         assert model.lora is not None and len(list(model.generate([5], max_tokens=3))) == 3
@@ -136,7 +136,7 @@ def test_pissa_begins_with_the_base(base: Path, tiny_text: Path, tmp_path: Path,
         name = "blocks.0.attn.q"
         u, s, v = np.linalg.svd(whole.parameters[f"{name}.w"].astype(np.float64))
         low = model.lora.scale * model.parameters[f"{name}.lora_a"] @ model.parameters[f"{name}.lora_b"]
-        # NumPy's SVD is in float64, the adapters are float32.
+        # NumPy's SVD uses float64, the adapters are float32.
         assert np.abs(low - (u[:, :4] * s[:4]) @ v[:4]).max() < 1e-5 * s[0]
         far = np.abs(model.logits([5, 6, 7]) - whole.logits([5, 6, 7])).max()
         assert far < (1e-5 if kind == "fp32" else 0.05)

@@ -1,4 +1,4 @@
-"""SIGKILL of launch.py or of mpirun: the ranks end too, nothing stays in shared memory, the same command goes on."""
+"""SIGKILL of launch.py or of mpirun: the ranks end too, shared memory is freed, and the same command resumes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rank_faults import run_of
 from tiny_run import TinyRun
 
 MEMORY = Path("/dev/shm")
-LONG = ("train.steps=500", "train.eval_every=500")  # longer than a kill takes
+LONG = ("train.steps=500", "train.eval_every=500")  # longer than it takes to kill the process
 
 
 @pytest.fixture(scope="module")
 def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """The unbroken run of one process."""
+    """Return the unbroken run of one process."""
     return run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text, *LONG).finished()
 
 
 def segments(jobs: set[str]) -> list[str]:
     """Return the names of the files that Open MPI keeps in shared memory for these jobs."""
-    # A test in another process may run a job at the same time: its files do not count.
+    # Another test may run a job at the same time: its files are ignored.
     own = [f".{job}." for job in jobs]
     return [file.name for file in MEMORY.iterdir() if any(job in file.name for job in own)]
 

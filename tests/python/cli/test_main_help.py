@@ -1,4 +1,4 @@
-"""The help of the program itself loads no config, so that it is printed at once."""
+"""The program's own help is printed without loading a config, so it appears at once."""
 
 from __future__ import annotations
 

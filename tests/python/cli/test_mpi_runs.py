@@ -1,4 +1,4 @@
-"""Runs by processes under mpirun, as a user starts them: bits, stops, lost and stopped ranks, ranks that differ."""
+"""Runs by processes under mpirun, as a user starts them: bits, stops, lost or stopped ranks, ranks that differ."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def nothing_stays() -> Iterator[None]:
     assert not set(window_files()) - before
 
 
-# What mpirun adds to the end of a job, and its transport where a rank is gone.
+# Lines that mpirun prints at the end of a job, and its transport if a rank is gone.
 OF_MPIRUN = re.compile("-" * 20 + "|MPI_ABORT|Primary job|Forwarding signal|ORTE_ERROR_LOG|Read -1")
 
 
@@ -120,7 +120,7 @@ def test_a_killed_rank_ends_the_job_and_a_restart_goes_on(
     assert time.monotonic() - killed < 5
     assert process.wait(60) == 0, run.tail
     resumed = re.search(r"resumes at step (\d+)", run.output)
-    assert resumed and int(resumed[1]) >= 10  # a fast rank has saved more before the signal
+    assert resumed and int(resumed[1]) >= 10  # a fast rank has saved a later step before the signal
     assert run.same_as(whole)
 
 
@@ -145,7 +145,7 @@ def test_other_arguments_on_one_rank_are_refused(tiny_text: Path, tmp_path: Path
 
 
 def at_two_levels(run: TinyRun, high: str, low: str) -> TinyRun:
-    """The run with rank 0 at one level and rank 1 at another."""
+    """Return the run with rank 0 at one instruction set level and rank 1 at another."""
     run.prefix = (*MPIRUN, "1", "-x", f"MUDD_MAX_ISA={high}")
     other = run.command()[len(run.prefix) :]
     run.words = (*run.words, ":", "-n", "1", "-x", f"MUDD_MAX_ISA={low}", *other)

@@ -1,4 +1,4 @@
-"""What launch.py shows of mpirun's messages: no help block behind a line of a rank that names the reason."""
+"""mpirun's messages as launch.py prints them: without help blocks after a line in which a rank reports the reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OURS = "error: [mesh] 3 ranks do not divide train.logical_shards=8\n"
 
 
 def shown(text: str, size: int) -> str:
-    """What is shown of a text that comes in pieces of so many bytes."""
+    """Return the printed part of a string that arrives in pieces of `size` bytes."""
     data, stream = text.encode(), HelpFilter()
     found = b"".join(stream.feed(data[i : i + size]) for i in range(0, len(data), size))
     return (found + stream.rest()).decode()

@@ -52,14 +52,14 @@ def test_the_config_has_the_sizes_of_the_article() -> None:
     assert (model.n_layer, model.d_model, model.n_head, model.d_ff) == (24, 1024, 16, 1408)
     assert (model.n_expert, model.top_k, model.capacity_factor, model.aux_coef) == (16, 2, 0.0, 0.0)
     assert {model.ffn_width(layer) for layer in range(24)} == {1408}
-    # The article names 26 billion tokens.
+    # The paper says 26 billion tokens.
     assert config.train.steps * config.train.batch_size * config.train.seq_len == pytest.approx(
         26e9, rel=1e-4
     )
 
 
 def test_only_active_experts_count_as_flops() -> None:
-    """Two experts of 1,408 do the work of the dense 2,816; the routers are on top."""
+    """Compare two active experts of width 1,408 with a dense layer of 2,816; only the routers add FLOPs."""
     mixture, dense = (mc.load_config(f"muddformer/{name}").model for name in ("405m_moe", "405m"))
     routers = 6.0 * 24 * 1024 * 16
     assert flops_per_token(mixture, 50432, 2048) == flops_per_token(dense, 50432, 2048) + routers
@@ -70,7 +70,7 @@ def test_an_underused_expert_is_an_alarm() -> None:
     load = expert_load.for_model(model, 8)
     assert load is not None and expert_load.for_model(MUDDFormerConfig(), 8) is None
     metrics = np.zeros(19)
-    metrics[:4] = metrics[8:12] = [8, 4, 4, 0]  # routed, and kept
+    metrics[:4] = metrics[8:12] = [8, 4, 4, 0]  # tokens routed to each expert, and tokens kept
     for step in range(expert_load.WINDOW):
         load.add_step(step, metrics)
     assert load.alarms() == ["layer 0 expert 3 at 0.00 of its share"]
@@ -96,7 +96,7 @@ def test_a_dense_config_that_was_saved_before_keeps_its_hash() -> None:
 
 @pytest.fixture(scope="module")
 def trained(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The work directory of a whole run."""
+    """Return the work directory of a finished run."""
     folder = tmp_path_factory.mktemp("experts")
     words = [*RUN, f"data.path={tiny_text}", f"data.cache_dir={folder / 'cache'}"]
     assert main([*words, f"--workdir={folder / 'run'}"]) == 0
@@ -109,9 +109,9 @@ def test_a_run_logs_loads_and_entropies(trained: Path) -> None:
     for row in rows:
         assert np.shape(row["expert_load"]) == (2, 4) and np.mean(row["expert_load"]) == pytest.approx(1)
         assert not np.any(row["expert_dropped"])
-        # The logarithm in float32.
+        # The code computes the logarithm in float32.
         assert all(0 < entropy <= np.log(4) + 1e-6 for entropy in row["router_entropy"])
-        assert row["aux_loss"] == 0  # no coefficient is typed
+        assert row["aux_loss"] == 0  # the command sets no coefficient
 
 
 def test_the_commands_read_such_a_run(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:

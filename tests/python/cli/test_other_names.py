@@ -1,4 +1,4 @@
-"""Names and values of other programs: what each is here, over all kinds of values that have a counterpart or none."""
+"""Names and values of other programs: the answer names the mudd_core equivalent, or says that there is none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mudd_core.cli.names import OPTIONS
 from mudd_core.config.foreign import NOTES, SETTINGS
 from mudd_core.config.schema import fields_of_all
 
-# What is typed behind --config=tiny.py, and what the proposed command has in its place.
+# The arguments after --config=tiny.py, and their replacement in the proposed command.
 PROPOSED = {
     "--resume_from_checkpoint=True": "",
     "--resume_from_checkpoint=out": "--workdir=out",
@@ -52,7 +52,7 @@ PROPOSED = {
     "model.hidden-size=64": "model.d_model=64",
 }
 
-# What has no counterpart, and what its answer says.
+# Arguments without an equivalent, and the answer to each.
 REFUSED = {
     "--nproc_per_node=0": "is --ranks here: got '0'",
     "--nproc_per_node=many": "is --ranks here: got 'many'",
@@ -81,7 +81,7 @@ REFUSED = {
 
 
 def told(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that answers a command in a folder with notes.txt."""
+    """Return the one line that answers a command in a folder with notes.txt."""
     monkeypatch.chdir(folder)
     Path("notes.txt").write_text("notes\n")
     assert cli.main(shlex.split(line)) == 2

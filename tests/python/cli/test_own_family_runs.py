@@ -1,4 +1,4 @@
-"""Runs whose architecture is a file of the user's: bits, copies, changed files, errors, kills, ranks."""
+"""Runs whose architecture is a file of the user: bits, copies, changed files, errors, kills, ranks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def own_run(folder: Path, text: Path, name: str, *words: str) -> TinyRun:
 
 
 def command(*words: str) -> tuple[int, str]:
-    """Exit code and both streams of launch.py."""
+    """Return the exit code and both streams of launch.py."""
     argv = [sys.executable, str(ROOT / "launch.py"), *words]
     done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done.returncode, done.stdout
@@ -50,7 +50,7 @@ def test_a_changed_file_is_named_and_the_copy_resumes(tiny_text: Path, tmp_path:
     assert way_out
     resumed = own_run(work, tiny_text, way_out[1], "train.stop_at=5")
     resumed.stopped()
-    file.unlink()  # the work directory alone goes on too, as it is a run of one's own
+    file.unlink()  # --workdir alone resumes the run too, because this user started it
     code, said = command(f"--workdir={work}", "train.stop_at=0")
     assert code == 0 and "final hash" in said, said
     code, said = command("export", f"--workdir={work}", f"--to={tmp_path}/out", "--system=hf")

@@ -1,4 +1,4 @@
-"""Runs whose optimizer is a file of the user's: resumes, copies, a changed file, mistakes, ranks."""
+"""Runs whose optimizer is a file of the user: resumes, copies, a changed file, mistakes, ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose data come from a file of the user's: the copy, a changed file, mistakes, ranks."""
+"""Runs whose data come from a reader in a file of the user: the copy, a changed file, mistakes, ranks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_saved_config_alone_runs_no_file(tiny_text: Path, tmp_path: Path) -> N
     assert "a command runs only files that it names; add data.pipeline=" in refused.stderr
     stopped = launched(
         tmp_path, f"--config={work}/config.json", f"--workdir={work}", "train.stop_at=4"
-    )  # its own copy
+    )  # the run's own copy
     assert stopped.returncode == 75 and not (tmp_path / "was_here").exists(), stopped.stderr
 
 

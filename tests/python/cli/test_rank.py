@@ -1,4 +1,4 @@
-"""A rank as the command line runs it: one config for all, agreement at the start, one message at the end."""
+"""A rank as the command line runs it: one config for all ranks, agreement at the start, one message at the end."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def no_cap() -> Iterator[None]:
 def levels_held(
     own: Sequence[str], node_size: int, monkeypatch: pytest.MonkeyPatch, *words: str
 ) -> tuple[list[int], dict[int, str]]:
-    """Exit codes of ranks with these levels, and the levels that ranks are held to, if below their own."""
+    """Return the exit codes of ranks with these levels, and the common levels of ranks whose own is higher."""
     levels, held = threading.local(), dict[int, str]()
     monkeypatch.setattr(_core, "detected_isa", lambda: levels.value)
     monkeypatch.setattr(rank_checks, "hold_to", lambda level: held.__setitem__(levels.rank, level))
@@ -166,12 +166,12 @@ def test_an_error_of_one_rank_ends_the_job_with_its_code_and_one_message(
         ranks.comm.fail = lambda code, text: (told.append(f"{code} {text}"), fail(code, text))[1]  # type: ignore[method-assign]
         if ranks.rank == 1:
             raise FormatError("cache.h5", 9, "torn")
-        ranks.barrier()  # never all of them
+        ranks.barrier()  # never reached by all ranks
         return 0
 
     assert codes(work) == [70, 65, 70]
     assert told == ["65 FormatError: cache.h5 at byte 9: torn"]
-    assert "error" not in capsys.readouterr().err  # the Comm tells it
+    assert "error" not in capsys.readouterr().err  # the Comm prints the error
 
 
 def test_an_internal_error_has_its_traceback() -> None:
@@ -223,10 +223,10 @@ def test_an_error_behind_an_agreement_is_told_where_it_happened(capsys: pytest.C
 @pytest.mark.parametrize(
     ("mine", "others", "usable", "threads"),
     [
-        (range(8), [range(8)], 8, 4),  # one mask for all
-        (range(4), [range(4, 8)], 4, 4),  # bound apart
+        (range(8), [range(8)], 8, 4),  # all ranks have one mask
+        (range(4), [range(4, 8)], 4, 4),  # each rank has its own cores
         ([0], [[1]], 1, 1),
-        (range(8), [range(8)], 6, 3),  # a quota of 6
+        (range(8), [range(8)], 6, 3),  # a CPU quota of 6
         (range(2), [range(2)] * 3, 2, 1),  # more ranks than cores
     ],
 )
@@ -242,15 +242,20 @@ def test_a_binding_that_mpirun_made_by_itself_is_widened(monkeypatch: pytest.Mon
     two = {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
     assert rank_cores.widen_binding(0, two, range(8)) == "" and given.pop() == [4, 5, 6, 7]
     assert rank_cores.widen_binding(3, two, range(8)) == "" and given.pop() == [3, 4, 5]
-    assert rank_cores.widen_binding(6, two, range(8)) == "" and given.pop() == list(range(8))  # they overlap
+    assert rank_cores.widen_binding(6, two, range(8)) == "" and given.pop() == list(
+        range(8)
+    )  # the masks overlap
     assert rank_cores.widen_binding(1, two, range(8)) == "" and not given
-    assert rank_cores.widen_binding(4, {}, range(8)) == "" and not given  # no mpirun
+    assert rank_cores.widen_binding(4, {}, range(8)) == "" and not given  # without mpirun
     one = {"OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
     assert rank_cores.widen_binding(0, one, range(8)) == "" and given.pop() == list(range(8))
 
 
 def test_openmp_counts_the_cores_that_a_binding_by_default_hides() -> None:
-    """With threads above the cores that it counted when it was loaded, OpenMP's runtime hardly waits at barriers."""
+    """Check the number of cores that OpenMP sees.
+
+    With more threads than the cores that it counted when it was loaded, OpenMP's runtime hardly spins at barriers.
+    """
     code = (
         "import os, ctypes\n"
         "all_cores = os.sched_getaffinity(os.getppid())\n"

@@ -1,4 +1,4 @@
-"""Commands that read a run by several ranks: the output of one process, also where the ranks cut the weights."""
+"""Commands that read a run with several ranks: the output equals one process', also if the ranks shard the weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rank_runs import by_threads, without_time
 from tiny_run import TinyRun
 
 MIXTURE = ("--config=mixtral/tiny.py", "model.d_model=64", "model.n_layer=2", "model.d_ff=128")
-# Words, number of ranks, ranks of a node.
+# Arguments, number of ranks, ranks per node.
 MESHES = {
     "zero 1": ((), 2, 2),
     "zero 3 on a node": (("mesh.zero=3",), 2, 2),
@@ -37,7 +37,7 @@ MESHES = {
 
 @pytest.fixture(scope="module")
 def run(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """A Mixtral that one process has trained for a few steps on bytes."""
+    """Return a Mixtral that one process has trained for a few steps on bytes."""
     folder = tmp_path_factory.mktemp("mixture") / "run"
     words = ("data.tokenizer=bytes", "train.steps=8", "train.seq_len=32", "eval.max_batches=3")
     made = TinyRun(folder, tiny_text, (*MIXTURE, *words, "sample.max_tokens=12"))
@@ -47,7 +47,7 @@ def run(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 @pytest.fixture(autouse=True)
 def own_handlers() -> Iterator[None]:
     yield
-    signals.release()  # of a bakeoff
+    signals.release()  # set by a bakeoff
 
 
 def words_of(run: TinyRun, command: str) -> list[str]:
@@ -121,7 +121,7 @@ def test_an_export_by_ranks_writes_the_files_of_one_process(
     words = ["export", f"--workdir={run.workdir}", f"--system={system}", "--shard-mb=0"]
     words.append(f"data.cache_dir={run.text.parent / 'cache'}")
     more, world, node_size = MESHES[mesh]
-    assert main([*words, f"--to={tmp_path / 'one'}", *more]) == 0  # of a run of that mesh
+    assert main([*words, f"--to={tmp_path / 'one'}", *more]) == 0  # reads the run that the mesh trained
     assert by_threads([*words, f"--to={tmp_path / 'many'}", *more], world, node_size) == [0] * world
     said = capsys.readouterr().out.splitlines()
     assert said[0].replace("one", "") == said[1].replace("many", "") and len(said) == 2
@@ -184,7 +184,7 @@ def test_a_stop_ends_the_ranks_together(
     assert by_threads([*words_of(run, "sample"), "mesh.zero=3"], 2, 1) == [75, 75]
 
 
-# By command: what hangs, and on which rank.
+# For each command: the function that hangs, and the rank.
 HANGS: dict[str, tuple[Any, str, int]] = {
     "validate": (Model, "evaluate", 1),
     "sample": (sample_texts, "write_text", 1),

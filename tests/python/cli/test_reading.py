@@ -1,4 +1,4 @@
-"""Commands that read a run take its saved config: a run trained with overrides needs none of them again."""
+"""Commands that read a run use its saved config: overrides of the training need not be repeated."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mudd_core.tools import mix_weights
 from mudd_core.tools.export_weights import command as export_command
 from tiny_run import CONFIG, TinyRun
 
-NAME = "tiny_run"  # of the config: its default folder is runs/tiny_run
+NAME = "tiny_run"  # the name of the config; its default folder is runs/tiny_run
 OWN = ("train.steps=3", "train.batch_size=4", "train.seed=7", "optim.lr=0.002")
 
 
 @pytest.fixture(scope="module")
 def trained(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with runs/<name of the config>, trained with overrides."""
+    """Return a folder with runs/<name of the config>, trained with overrides."""
     folder = tmp_path_factory.mktemp("overridden")
     run = TinyRun(folder / "run", tiny_text, OWN).trained()
     (folder / "runs").mkdir()
@@ -40,7 +40,7 @@ def test_reading_commands_need_no_override_again(
     assert cli.main(["report", which]) == 0
     printed = capsys.readouterr().out
     assert "tree " in printed and "step 3: validation loss" in printed and "batch_size=4" in printed
-    with pytest.raises(Exception, match="expected a MUDDFormer"):  # it came as far as the model
+    with pytest.raises(Exception, match="expected a MUDDFormer"):  # the command has loaded the model by then
         mix_weights.main([which])
     out = trained / "exported"
     assert export_command.main([which, f"--to={out}", "train.threads=1"]) == 0
@@ -83,7 +83,7 @@ def test_a_tool_takes_a_bare_folder_of_a_run_or_checkpoint(
     run = f"runs/{NAME}"
     (step,) = (trained / run / "checkpoints").iterdir()
     named = f"--from={run}" if words[0] == "grow" else f"--workdir={run}"
-    outcome([*words, named], capsys)  # the token cache is there from now on
+    outcome([*words, named], capsys)  # from now on the token cache exists
     first = outcome([*words, named], capsys)
     for typed in (run, f"{run}/checkpoints", str(step.relative_to(trained)), f"{named}/checkpoints"):
         assert outcome([*words, typed], capsys) == first, typed
@@ -92,7 +92,7 @@ def test_a_tool_takes_a_bare_folder_of_a_run_or_checkpoint(
 
 
 def outcome(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    """Exit code, errors and output of a command, without what changes with time."""
+    """Return the exit code, errors and output of a command, without the parts that change with time."""
     code = cli.main(words)
     shutil.rmtree("out", ignore_errors=True)
     out, err = capsys.readouterr()
@@ -120,7 +120,7 @@ def test_a_folder_of_a_run_is_no_config_and_a_config_is_no_run(
 
 
 def untimed(text: str) -> str:
-    """What a command prints without its seconds."""
+    """Return the output of a command without its seconds."""
     return re.sub(r"[\d.]+ s\b", "", text)
 
 
@@ -128,7 +128,7 @@ def test_the_step_of_a_checkpoint_folder_counts(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(trained)
-    of_step = f"runs/{NAME}/checkpoints/{step_name(2)}"  # the run has step 3 alone
+    of_step = f"runs/{NAME}/checkpoints/{step_name(2)}"  # the run has a checkpoint of step 3 only
     for words in (["sample"], ["validate"]):
         assert cli.main([*words, of_step]) == 2
         assert "checkpoint of step 2" in capsys.readouterr().err
@@ -145,7 +145,7 @@ def test_data_takes_a_bare_folder_of_a_run_and_its_step_is_no_option_of_it(
     monkeypatch.chdir(trained)
     run = f"runs/{NAME}"
     (step,) = (trained / run / "checkpoints").iterdir()
-    outcome(["data", f"--workdir={run}"], capsys)  # the listing of the text is there from now on
+    outcome(["data", f"--workdir={run}"], capsys)  # from now on the listing of the text exists
     named = outcome(["data", f"--workdir={run}"], capsys)
     assert named[0] == 0, named
     for typed in (run, f"--config={run}", f"--workdir={run}/checkpoints", str(step.relative_to(trained))):

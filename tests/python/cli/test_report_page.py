@@ -1,4 +1,4 @@
-"""`report RUN --html`: where the page goes, and runs that train, were killed, or are of another program's style."""
+"""`report RUN --html`: the path of the page, and runs that train, were killed, or have another program's log style."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_run_that_trains_and_one_that_was_killed(tiny_text: Path, tmp_path: Pa
     assert report(str(run.workdir), "--html").returncode == 0
     assert status_in(run.workdir / "report.html") == "interrupted"
     run.words = ("train.steps=100000", "train.log_every=1", "train.stop_at=20")
-    assert run.finish() == 75, run.tail  # the page in the folder is nobody's fault
+    assert run.finish() == 75, run.tail  # a resume accepts the page in its folder
     assert report(str(run.workdir), "--html").returncode == 0
     text = (run.workdir / "report.html").read_text()
     assert status_in(run.workdir / "report.html") == "stopped" and "stopped: train.stop_at" in text

@@ -1,4 +1,4 @@
-"""Runs that change the instruction set level on their way have the bits and the tokens of the unbroken one."""
+"""Runs that change the instruction set level midway have the same bits and tokens as the unbroken run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVELS = levels()
 
 @pytest.fixture(scope="module")
 def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """The unbroken run, at the CPU's own level."""
+    """Return the unbroken run, at the CPU's own level."""
     return TinyRun(tmp_path_factory.mktemp("whole") / "run", tiny_text, STEPS).finished()
 
 

@@ -44,7 +44,7 @@ def _going_on(words: list[str], reason: str = STOP) -> list[str]:
 def test_a_stop_that_is_reached_is_not_typed_again(words: str) -> None:
     typed = ["--config=tiny.py", "train.steps=9", *words.split(), "optim.lr=0.1"]
     assert _going_on(typed) == ["--config=tiny.py", "train.steps=9", "optim.lr=0.1"]
-    assert _going_on(typed, "SIGTERM") == typed  # it is still ahead
+    assert _going_on(typed, "SIGTERM") == typed  # the signal has not come yet
 
 
 def test_a_stop_of_a_file_is_set_to_zero() -> None:

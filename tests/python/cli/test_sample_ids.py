@@ -1,4 +1,4 @@
-"""Sampling from runs on ids: by a tokenizer that is named, or not at all; the hint at the end of a run."""
+"""Sampling from runs on ids, with a named tokenizer or none; the hint at the end of a run."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_report_has_bits_per_byte_by_a_named_tokenizer(tmp_path: Path) -> None:
     (named,) = [line.split() for line in plain.splitlines() if line.split()[:2] == row[:2]]
     assert float(named[2]) == pytest.approx(
         float(named[1]) / math.log(2), rel=0.06
-    )  # but for ends of documents
+    )  # differs only by the ends of documents
 
 
 def test_the_hint_has_words_of_the_text_and_works(
@@ -134,7 +134,7 @@ def test_the_hint_of_a_registered_reader_works_in_a_new_process(
     )
     run = ["--config=mine.py", *WORDS[1:], "data.pipeline=hint_notes", "data.path=notes.txt"]
     run += ["model.vocab_size=64"] if kind == "ids" else ["data.tokenizer=bytes"]
-    for _ in range(2):  # the second one finds a finished run
+    for _ in range(2):  # the second command finds a finished run
         done = subprocess.run([sys.executable, str(ROOT / "launch.py"), *run], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         words = sample_command(done.stdout)

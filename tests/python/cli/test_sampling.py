@@ -1,4 +1,4 @@
-"""`sample`: stop texts, prompts of a file, the length of a text, and prompts that are typed."""
+"""`sample`: stop strings, prompts from a file, the length of the output, and interactive prompts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import pytest
 from places import ROOT
 from tiny_run import TinyRun
 
-LONGEST = 40000  # tokens of an answer that nobody waits for
+LONGEST = 40000  # tokens of an answer that the tests interrupt
 WORDS = ("train.steps=40", "sample.max_tokens=200", "model.max_seq_len=64", "sample.temperature=0.4")
 
 
 @pytest.fixture(scope="module")
 def run(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the trained run `run`."""
+    """Return a folder with the trained run `run`."""
     tiny = TinyRun(tmp_path_factory.mktemp("sampled") / "run", tiny_text, WORDS).finished()
     return tiny.workdir.parent
 
@@ -37,7 +37,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREAD
 
 
 def sampled(folder: Path, *words: str, typed: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """`sample run` in a fresh process. typed: standard input."""
+    """Run `sample run` in a fresh process. typed: standard input."""
     return subprocess.run(
         command(*words),
         cwd=folder,
@@ -50,7 +50,7 @@ def sampled(folder: Path, *words: str, typed: bytes = b"") -> subprocess.Complet
 
 
 def texts(folder: Path, *words: str, typed: bytes = b"") -> str:
-    """The output of a sample that prints nothing else."""
+    """Return the output of a sample that prints nothing to standard error."""
     done = sampled(folder, *words, typed=typed)
     assert (done.stderr, done.returncode) == (b"", 0), done.stderr
     return done.stdout.decode()
@@ -65,7 +65,7 @@ def test_a_text_ends_before_its_stop_text_and_keeps_its_other_characters(run: Pa
     assert two == f"{expected}\n"
     assert (
         texts(run, "--prompt=ab", "--max-tokens=30", "--stop=ab!") == f"{whole}\n"
-    )  # of the prompt nothing counts
+    )  # stop strings in the prompt are ignored
 
 
 def test_each_line_is_a_prompt_and_each_text_has_the_next_seed(run: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_prompt_of_a_file_that_is_too_long_is_named_before_anything_is_written
 
 
 def test_the_default_length_needs_no_note(run: Path) -> None:
-    assert len(texts(run, "--prompt=ab")) > 20  # shorter than the default length: texts() allows no note
+    assert len(texts(run, "--prompt=ab")) > 20  # shorter than the default length: texts() permits no note
     done = sampled(run, "--prompt=ab", "--max-tokens=200")
     assert done.returncode == 0 and b"sample.max_tokens asked for 200" in done.stderr
 
@@ -133,7 +133,7 @@ def test_a_stop_text_that_spells_a_line_feed_has_a_note(run: Path) -> None:
 
 
 class Terminal:
-    """A `sample run --interactive` that a user types into."""
+    """A `sample run --interactive` with a user's keyboard input."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self._ours, theirs = pty.openpty()
@@ -150,11 +150,11 @@ class Terminal:
         self.shown = ""
 
     def type(self, text: str) -> None:
-        """Type this text; it is shown too."""
+        """Type this string, which the terminal also echoes."""
         os.write(self._ours, text.encode())
 
     def wait(self, reached: Callable[[str], bool]) -> None:
-        """Read what is shown until it is as wanted; AssertionError after a minute."""
+        """Read the output until `reached` accepts it. Raise AssertionError after a minute."""
         end = time.monotonic() + 60
         while not reached(self.shown):
             assert time.monotonic() < end, self.shown
@@ -166,7 +166,7 @@ class Terminal:
                     return
 
     def mark(self) -> None:
-        """Wait for the next mark of the prompt, and forget what is before it."""
+        """Wait for the next prompt mark, and discard the output before it."""
         self.wait(lambda shown: shown.endswith("> "))
         self.shown = ""
 
@@ -175,14 +175,16 @@ class Terminal:
         self.process.send_signal(signal.SIGINT)
 
     def interrupt_prompt(self) -> None:
-        """Press Ctrl-C until the program ends: CPython loses a signal between the prompt and the wait for a key."""
+        """Press Ctrl-C until the program ends: CPython loses a signal between printing the prompt and waiting for a
+        key.
+        """
         while self.process.poll() is None:
             self.interrupt()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(1)
 
     def code(self) -> int:
-        """The exit code."""
+        """Return the exit code."""
         try:
             return self.process.wait(60)
         finally:

@@ -1,4 +1,4 @@
-"""Disks that refuse and ruined checkpoints, seen from the command line: exit codes, words, nothing lost."""
+"""Disks that refuse writes and damaged checkpoints, seen from the command line: exit codes, messages, no data loss."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from mudd_core import checkpoint
 from tiny_run import TinyRun
 
-SHARD_LIMIT = 100_000  # bytes of any file: less than a shard of the tiny model
+SHARD_LIMIT = 100_000  # bytes of any file; a shard of the tiny model is larger
 
 
 def test_a_final_save_that_fails_exits_74_and_the_next_start_goes_on(
@@ -22,7 +22,7 @@ def test_a_final_save_that_fails_exits_74_and_the_next_start_goes_on(
     process = more.start()
     try:
         more.wait_for_step(process, 25)
-        # From here no file may grow beyond the limit: what a full disk looks like to one process.
+        # From now on no file may grow beyond the limit, which is like a full disk for this process.
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (SHARD_LIMIT, SHARD_LIMIT))
         assert process.wait(60) == 74, more.tail
     finally:

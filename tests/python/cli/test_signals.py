@@ -1,4 +1,4 @@
-"""Stopping a real run: signals, the STOP file, a second signal, the lock, and the log that is cut back."""
+"""Stopping a real run: signals, the STOP file, a second signal, the lock, and the truncation of the log."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def test_a_stop_saves_the_last_step_and_exits_75(
         process.kill()
     logged = [row["step"] for row in run.rows() if "loss" in row]
     newest = checkpoint.load_newest(run.checkpoints)
-    # The last whole step, not the last multiple of train.save_every.
+    # The last completed step, not the last multiple of train.save_every.
     assert newest is not None and newest.step == logged[-1] >= 13
     assert run.summary()["stopped"] == name and run.summary()["step"] == newest.step
     assert name == "STOP file" or "stop requested; a second signal leaves at once" in run.output
-    assert "launch.py" in run.output  # the command that goes on
+    assert "launch.py" in run.output  # the command that resumes the run
     assert not (run.workdir / "STOP").exists()
 
     run.finished()
@@ -52,7 +52,7 @@ def test_a_stop_saves_the_last_step_and_exits_75(
     assert run.same_as(unbroken)
 
 
-# Runs argv[2:] on a terminal of its own, closes that when the file argv[1] has 13 lines, and ends with the same code.
+# Runs argv[2:] on a new terminal, closes it when the file argv[1] has 13 lines, and exits with the same code.
 TERMINAL = """
 import os, pty, select, sys
 pid, terminal = pty.fork()
@@ -108,26 +108,29 @@ def test_sigusr2_saves_and_goes_on(unbroken: TinyRun, tiny_text: Path, memory_pa
 def test_a_second_signal_leaves_at_once(
     second: signal.Signals, code: int, tiny_text: Path, memory_path: Path
 ) -> None:
-    # Updates long enough that the first signal cannot be answered before the second comes.
+    # An update takes so long that the second signal comes before the program can answer the first.
     words = ("train.batch_size=2048", "train.logical_shards=1", "train.save_every=1", "train.eval_every=0")
     run = TinyRun(memory_path / "run", tiny_text, words)
     process = run.start()
     try:
         run.wait_for_step(process, 2)
-        while not (run.checkpoints / "step-2").is_dir():  # saving is over soon: the signal shall meet step 3
+        while not (
+            run.checkpoints / "step-2"
+        ).is_dir():  # a save is short: the signal should come during step 3
             assert process.poll() is None, run.tail
             time.sleep(0.005)
         time.sleep(0.3)
         process.send_signal(signal.SIGTERM)
-        run.wait_for_text(process, "a second signal leaves at once")  # pending together they swap places
+        # two pending signals would be delivered in another order
+        run.wait_for_text(process, "a second signal leaves at once")
         process.send_signal(second)
         found = process.wait(20)
     finally:
         process.kill()
     assert found == code, run.tail
     newest = checkpoint.load_newest(run.checkpoints)
-    assert newest is not None and newest.step == 2  # what was committed is intact
-    assert run.rows()[-1]["step"] == 2  # the update under way was not waited for
+    assert newest is not None and newest.step == 2  # the committed checkpoint is intact
+    assert run.rows()[-1]["step"] == 2  # the program did not wait for the update in progress
 
 
 def test_the_log_is_cut_back_to_the_resumed_step(
@@ -146,7 +149,7 @@ def test_the_log_is_cut_back_to_the_resumed_step(
     newest = checkpoint.list_steps(run.checkpoints)[-1]
     with path.open("a") as log:
         log.write(json.dumps({"step": logged + 1, "loss": 123.0}) + "\n")
-        log.write('{"step": 99, "lo')  # a torn last line
+        log.write('{"step": 99, "lo')  # an incomplete last line
     assert run.finish(timeout=60) == 0, run.tail
     assert f"resumes at step {newest} " in run.output
     assert run.same_as(unbroken)
@@ -162,11 +165,11 @@ def test_one_run_a_work_directory(tiny_text: Path, memory_path: Path) -> None:
         second = TinyRun(run.workdir, tiny_text, log_suffix=".second.log")
         assert second.finish() == 2
         assert f"process {process.pid}" in second.output
-        assert process.poll() is None  # the loser did the holder no harm
+        assert process.poll() is None  # the failed start did not disturb the process with the lock
     finally:
         process.kill()
         process.wait()
-    assert run.finish() == 0, run.output  # the lock died with the process
+    assert run.finish() == 0, run.output  # the lock was released when the process died
 
 
 def test_a_finished_run_prints_its_summary_and_does_nothing(unbroken: TinyRun) -> None:

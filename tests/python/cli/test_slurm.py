@@ -1,4 +1,4 @@
-"""deploy/slurm/train.sbatch under a stand-in scheduler: preempted three times, requeued, and bits equal at the end."""
+"""deploy/slurm/train.sbatch with a fake scheduler: preempted three times, requeued, and equal bits at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = ("train.steps=60", "train.save_every=0", "train.eval_every=30")
 
 
 class Scheduler:
-    """Starts the job script as Slurm does, preempts it by USR1 to the script, and starts it again when it asks."""
+    """A scheduler that starts the job script as Slurm does, preempts it with USR1, and requeues it on request."""
 
     def __init__(self, folder: Path, run: TinyRun, launcher: str) -> None:
         self.run, self.requeued = run, folder / "requeued"
@@ -29,7 +29,7 @@ class Scheduler:
         self.state.write_text("JobId=17 JobName=mudd\n   JobState=RUNNING Reason=None Dependency=(null)\n")
         answer = f'if [ "$1" = show ]; then cat "{self.state}"; else echo "$@" >>"{self.requeued}"; fi'
         self._tool(tools / "scontrol", answer)
-        if launcher == "stand-in":  # one process, whatever the options are
+        if launcher == "stand-in":  # one process for any options
             self._tool(tools / "mpirun", 'while [ "${1#*python}" = "$1" ]; do shift; done; exec "$@"')
         paths = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
         self.environment = {

@@ -1,4 +1,4 @@
-"""Ready ids of fewer kinds than bytes: characters, DNA, music."""
+"""Data of token ids with fewer different ids than bytes: characters, DNA, music."""
 
 from __future__ import annotations
 

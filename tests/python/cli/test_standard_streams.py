@@ -18,7 +18,7 @@ FULL = "standard output cannot be written: No space left on device"
 def launched(
     words: list[str], folder: Path, stdout: int | None = None, **environment: str
 ) -> tuple[int, bytes, str]:
-    """Exit code, standard output and standard error of launch.py in a fresh process."""
+    """Return the exit code, standard output and standard error of launch.py in a fresh process."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "launch.py"), *words],
         cwd=folder,

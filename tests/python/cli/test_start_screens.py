@@ -1,4 +1,4 @@
-"""The first lines of a run: four where it starts, and the error alone where it does not."""
+"""The first lines of a run: four if it starts, and only the error if it does not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_start_prints_what_is_kept() -> None:
     command = [sys.executable, str(ROOT / "tests" / "start_screens.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stderr, done.returncode) == ("", 0)
-    # Else: python tests/start_screens.py --write, and read it.
+    # If this fails: run python tests/start_screens.py --write, and read the screens.
     assert done.stdout.splitlines() == KEPT.splitlines()
 
 

@@ -1,4 +1,4 @@
-"""What a terminal or a shell does to the program: closed streams, control characters, programs that are not there."""
+"""Effects of terminals and shells on the program: closed streams, control characters, missing programs."""
 
 from __future__ import annotations
 

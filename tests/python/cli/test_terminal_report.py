@@ -1,4 +1,4 @@
-"""`report RUN` draws the curve and the last rows: in a pipe, on terminals, of runs of every state."""
+"""`report RUN` prints the curve and the last log entries: to a pipe, on terminals, for runs in every state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def environment(**names: str) -> dict[str, str]:
 
 
 def report(run: Path, **names: str) -> str:
-    """What the command prints into a pipe."""
+    """Return the output of the command in a pipe."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "launch.py"), "report", str(run)],
         env=environment(**names),
@@ -50,7 +50,7 @@ def report(run: Path, **names: str) -> str:
 
 
 def on_terminal(run: Path, columns: int, **names: str) -> str:
-    """What the command prints on a terminal of so many columns."""
+    """Return the output of the command on a terminal with `columns` columns."""
     master, slave = pty.openpty()
     command = f'stty cols {columns}; exec "$0" "$1" report "$2"'
     process = subprocess.Popen(
@@ -73,7 +73,7 @@ def on_terminal(run: Path, columns: int, **names: str) -> str:
 
 
 def changed(trained: Path, tmp_path: Path, change: Callable[[Rows], Rows], torn: str = "") -> Path:
-    """A copy of the run with other rows. torn: the beginning of one more row."""
+    """Return a copy of the run with other log entries. torn: the start of one more entry."""
     run = tmp_path / "copy"
     shutil.copytree(trained, run)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -83,7 +83,7 @@ def changed(trained: Path, tmp_path: Path, change: Callable[[Rows], Rows], torn:
 
 
 def below_config(printed: str) -> list[str]:
-    """The lines after the config."""
+    """Return the lines after the config."""
     lines = printed.splitlines()
     (begin,) = (i for i, line in enumerate(lines) if line.startswith("config "))
     return lines[begin + 1 :]
@@ -94,7 +94,7 @@ def test_a_pipe_gets_ascii_in_80_columns(trained: Path) -> None:
         lines = below_config(report(trained, **names))
         assert all(line.isascii() and len(line) <= 80 for line in lines)
         chart = [line.partition("|")[2] for line in lines if "|" in line]
-        assert sum(line.count(".") for line in chart) >= 6  # one may be below a validation
+        assert sum(line.count(".") for line in chart) >= 6  # a validation may cover one of the points
         assert sum(line.count("o") for line in chart) == 2
     table = lines[lines.index("") :]
     head = next(i for i, line in enumerate(table) if "grad norm" in line)

@@ -1,4 +1,4 @@
-"""Counts and numbers as options of the tools: every refusal names the option, what is expected and what it got."""
+"""Integer and float options of the tools: every error names the option, the expected value and the given one."""
 
 from __future__ import annotations
 

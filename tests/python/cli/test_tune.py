@@ -40,32 +40,32 @@ WORDS = ("train.threads=1", "optim.lr=0.003", "train.seq_len=64", "train.epochs=
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small llama with a chat template, and 80 conversations."""
+    """Return a folder with a small llama, a chat template and 80 conversations."""
     return write_given(tmp_path_factory.mktemp("tune"), 80, unused_ids=3)
 
 
 def tune(
     folder: Path, *words: str, base: str = "base", run: str = "mine", fields: Sequence[str] = WORDS
 ) -> subprocess.CompletedProcess[str]:
-    """The command, typed in the folder."""
+    """Run the command in the folder."""
     command = ["tune", f"--base={base}", "--data=chat.jsonl", f"--workdir=runs/{run}"]
     return launched(folder, *command, *fields, *words)
 
 
 @pytest.fixture(scope="module")
 def whole(given: Path) -> subprocess.CompletedProcess[str]:
-    """All weights trained: adapters of this base, which knows nothing, could not learn an answer."""
+    """Run a tuning of all weights. This base has random weights, so adapters could not learn an answer."""
     return tune(given, "tune.method=full")
 
 
 @pytest.fixture(scope="module")
 def adapted(given: Path) -> subprocess.CompletedProcess[str]:
-    """The command as it is typed, with its own method."""
+    """Run the command as a user types it, with its default method."""
     return tune(given, run="adapted")
 
 
 def goes_on(folder: Path, stopped: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
-    """The command that a stopped run has printed."""
+    """Run the command that a stopped run has printed."""
     found = re.search(r"; to go on:\n  (.*)$", stopped.stdout, re.M)
     assert stopped.returncode == 75 and found, stopped.stdout + stopped.stderr
     words = [word for word in shlex.split(found[1]) if word != "python3"]
@@ -110,7 +110,7 @@ def test_a_plan_says_the_same_and_trains_nothing(
         assert re.search(rf"^  {name} ", plan.stdout, re.M)
     trained = re.search(r"([\d,]+) of [\d,]+ parameters train", plan.stdout)
     assert trained, plan.stdout
-    saved = 12 * int(trained[1].replace(",", ""))  # adapters and two moments, and nothing of the base
+    saved = 12 * int(trained[1].replace(",", ""))  # the adapters and two moments, without the base
     assert f"  checkpoint    {bytes_text(saved)} each" in plan.stdout
     assert {file.name for file in (given / "runs" / "planned").iterdir()} == {".lock", "base"}
     assert final_hash(tune(given, run="planned")) == final_hash(adapted)
@@ -123,13 +123,13 @@ def test_the_same_command_goes_on_with_the_same_bits(
     again = goes_on(given, stopped)
     assert "resumes runs/stopped" in again.stdout
     assert final_hash(again) == final_hash(adapted)
-    assert "held-out loss: " in tune(given, run="stopped").stdout  # of a run that is done
+    assert "held-out loss: " in tune(given, run="stopped").stdout  # the run is finished
 
 
 def test_a_killed_run_goes_on_with_the_same_bits(
     given: Path, adapted: subprocess.CompletedProcess[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed in the import of its base, and in two saves."""
+    """Kill the run during the import of its base, and in two saves."""
     for point in ("after_shard_write", "after_block:2", "before_rename:2"):
         monkeypatch.setenv("MUDD_KILL_AT", point)
         killed = tune(given, run="killed")
@@ -169,7 +169,7 @@ def test_export_gives_back_the_folder_of_the_base(
     assert done.returncode == 0, done.stderr
     assert (given / "out" / "tokenizer.json").read_bytes() == (given / "base" / "tokenizer.json").read_bytes()
     before, after = (json.loads((given / x / "tokenizer_config.json").read_text()) for x in ("base", "out"))
-    assert after == {**before, "eos_token": "<|im_end|>"}  # the base stops at </s> alone
+    assert after == {**before, "eos_token": "<|im_end|>"}  # the base stops at </s> only
 
 
 def test_another_base_and_other_data_are_refused(
@@ -205,7 +205,7 @@ def test_an_export_has_the_adapters_in_its_weights(
     with torch.no_grad():
         got = model(ids).logits.numpy()
         base = transformers.AutoModelForCausalLM.from_pretrained(given / "base").eval()(ids).logits.numpy()
-    # PyTorch computes in float32 too, with its sums in another order.
+    # PyTorch also computes in float32, but adds in another order.
     assert np.abs(got - want).max() < 1e-4 * np.abs(want).max()
     assert np.abs(base - want).max() > 1e-2 * np.abs(want).max()
 
@@ -213,7 +213,7 @@ def test_an_export_has_the_adapters_in_its_weights(
 def test_an_export_holds_one_model_at_a_time(
     given: Path, adapted: subprocess.CompletedProcess[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without packed copies of its weights, whatever it compares."""
+    """Check that an export does not keep packed copies of the weights, even while it compares models."""
     held: weakref.WeakSet[mc.Model] = weakref.WeakSet()
     make, logits, seen = mc.Model.__init__, mc.Model.logits, []
 
@@ -237,7 +237,7 @@ def test_an_export_holds_one_model_at_a_time(
 
 
 def export(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command, typed in the folder."""
+    """Run the export command in the folder."""
     return launched(folder, "export", *words)
 
 
@@ -285,7 +285,7 @@ def test_adapters_of_a_run_of_whole_weights_are_refused(
 
 
 def near_sum(run: mc.Model, layer: str, value: Float32) -> bool:
-    """Whether no number of bf16 is nearer to W + scale A B than the value, but for what an fp32 sum is off by."""
+    """Return True if the values are W + scale A B rounded to the nearest bf16, up to the error of an fp32 sum."""
     scale = run.store.adapters.scale
     w, a, b = (run.parameters[f"{layer}.{name}"].astype(np.float64) for name in ("w", "lora_a", "lora_b"))
     added, size = scale * a @ b, scale * np.abs(a) @ np.abs(b)
@@ -297,7 +297,7 @@ def near_sum(run: mc.Model, layer: str, value: Float32) -> bool:
 def test_merged_weights_are_rounded_once_to_the_type_of_the_base(
     given: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(given)  # whose runs/cache has the hash of the data
+    monkeypatch.chdir(given)  # its runs/cache has the hash of the data
     half = given / "half"
     shutil.copytree(given / "base", half)
     for file in half.glob("*.safetensors*"):
@@ -340,7 +340,7 @@ def test_an_export_by_our_own_names_keeps_the_adapters(
 
 @pytest.mark.filterwarnings(
     "ignore:.*is_gradient_checkpointing.*:FutureWarning"
-)  # peft calls transformers so
+)  # transformers warns about a call in peft
 def test_adapters_of_peft_are_trained_further(given: Path) -> None:
     base = transformers.AutoModelForCausalLM.from_pretrained(given / "base")
     settings = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "up_proj"], "init_lora_weights": False}

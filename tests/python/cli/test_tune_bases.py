@@ -48,7 +48,7 @@ def test_a_base_that_is_edited_after_it_is_refused_by_the_name_of_the_file(here:
     assert tune("train.stop_at=1") == 75
     shutil.copytree(here / "base", here / "kept")
     edit(here / "base" / "config.json", lambda value: value.update(transformers_version="9.9"))
-    assert tune("--plan") == 0  # another text of the same model
+    assert tune("--plan") == 0  # another text, but the same model
     edit(here / "base" / SETTINGS, say_please)
     shutil.copytree(here / "base", here / "other")
     capsys.readouterr()
@@ -65,7 +65,7 @@ def test_a_base_that_is_edited_after_it_is_refused_by_the_name_of_the_file(here:
     assert main(["export", "--workdir=runs/mine", "--to=out", "--adapter"]) == 0
     assert f"note: {SETTINGS} in {here / 'base'} changed after the tuning began" in capsys.readouterr().err
     shutil.rmtree(here / "base")
-    assert tune() == 0  # the run has all of it
+    assert tune() == 0  # the run contains a copy of everything that it needs
     (here / "kept").rename(here / "base")
     assert tune() == 0
 
@@ -105,7 +105,7 @@ def test_a_run_whose_data_changed_goes_on_with_those_it_began_with_and_says_so(
 ) -> None:
     assert tune("train.stop_at=1") == 75
     said = "note: chat.jsonl changed after runs/mine began; the run continues with the conversations that it began with"
-    (here / "chat.jsonl").touch()  # another time alone
+    (here / "chat.jsonl").touch()  # changes only the time
     assert tune("train.stop_at=1") == 75 and said not in capsys.readouterr().out
     with (here / "chat.jsonl").open("a") as file:
         file.write('{"prompt": "more", "completion": "and more"}\n')
@@ -119,7 +119,9 @@ def test_one_example_is_trained_on_and_the_prompt_is_said_to_be_it(here: Path, c
     assert tune("train.steps=3") == 0
     text = capsys.readouterr()
     assert "no example is held out, so these prompts are of the training data:" in text.out
-    assert "epochs over the same text" not in text.err + text.out  # three of one row, most of it padding
+    assert (
+        "epochs over the same text" not in text.err + text.out
+    )  # three epochs of one sequence, most of it padding
     assert main(["data", "show", "--workdir=runs/mine"]) == 0
     assert re.search(r"^  inputs   '[^!]*' \[\d+ of padding\]$", capsys.readouterr().out, re.M)
 

@@ -1,4 +1,4 @@
-"""Exports of adapters on a model with experts, two of which the router likes equally but for rounding."""
+"""Exports of adapters on a model with experts; the router scores two of them equally except for rounding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Told = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Mixtral whose router has two columns that differ by rounding, and a tuning of it."""
+    """Return a folder with a Mixtral, two of whose router columns differ only by rounding, and a tuning of it."""
     folder = write_given(tmp_path_factory.mktemp("given"), 40)
     for file in (folder / "base").glob("*.safetensors*"):
         file.unlink()
@@ -34,7 +34,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     with torch.no_grad():
         layer = model.model.layers[0].mlp
-        layer.experts.down_proj *= 1000  # so that it shows which expert a token took
+        layer.experts.down_proj *= 1000  # large outputs show which expert a token was routed to
         router = layer.gate.weight
         router *= 30
         router[1] = torch.nextafter(router[0], torch.randint(0, 2, router[0].shape) * 2.0 - 1)
@@ -70,7 +70,7 @@ def test_tokens_that_rounding_does_not_route_are_compared(
     sure = surely_routed(merged)
     assert sure is not None and sure.sum() == compared
     limit = NEAR * np.abs(probe_logits(run)).max()
-    assert far.max() > limit >= far[sure].max()  # some token takes another expert
+    assert far.max() > limit >= far[sure].max()  # at least one token is routed to another expert
 
     def wrong(weights: dict[str, StoredTensor], store: mc.ParamStore) -> dict[str, StoredTensor]:
         made = right(weights, store)

@@ -1,4 +1,4 @@
-"""The command tune on bad bases, data and fields: exit code, the thing and the way out; and Alpaca's file."""
+"""The command tune with wrong bases, data and fields: exit code, cause and remedy; and a file in Alpaca's format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tune(*words: str, data: str = "chat.jsonl") -> int:
 
 
 def edit(name: str, change: Callable[[dict[str, object]], object]) -> Spoil:
-    """Change the object in a JSON file."""
+    """Return a function that changes the object in a JSON file."""
 
     def spoil(folder: Path) -> None:
         value = json.loads((folder / name).read_text())
@@ -77,7 +77,7 @@ def pickled(folder: Path) -> None:
 
 
 def other_adapter(folder: Path) -> None:
-    """Of a base with more inputs."""
+    """Replace the adapter by one for a base with more inputs."""
     settings = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
     (folder / "other").mkdir()
     (folder / "other" / "adapter_config.json").write_text(json.dumps(settings))

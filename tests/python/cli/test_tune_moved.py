@@ -1,4 +1,4 @@
-"""The command tune after its work directory, the folder of the base, or a run that is the base was moved."""
+"""The command tune after a move of its work directory, of the base's folder, or of the run that is the base."""
 
 from __future__ import annotations
 
