@@ -1,4 +1,4 @@
-"""Fixtures of the tests of runs."""
+"""Fixtures for tests of runs."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from mudd_core import _core
 
 @pytest.fixture(autouse=True)
 def no_requests() -> None:
-    """Forget the stops that an earlier test requested."""
+    """Clear the stop requests of an earlier test."""
     _core.clear_requests()

@@ -1,6 +1,6 @@
-"""What the ranks of one mesh save, those of another load: the same bits, each rank its own parts and little besides.
+"""Ranks of one mesh load a checkpoint of another mesh: the bits are equal, and each rank reads little beyond its parts.
 
-All 30 pairs: ./run soak mpi.
+./run soak mpi tests all 30 pairs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rank_states import RUN, STATE
 
 SEED, PAIRS = 12, int(os.environ.get("MUDD_MESH_PAIRS", "12"))
 MIB = 1 << 20
-# Ranks, ranks of a node, mesh.
+# The number of ranks, ranks per node, and the mesh fields.
 MESHES = {
     "1": (1, 1, MeshConfig()),
     "2": (2, 1, MeshConfig()),
@@ -41,7 +41,7 @@ MODEL = MixtralConfig(
 
 
 def engine_of(mesh: str, comm: Comm) -> Engine:
-    """A fresh engine of a rank of a mesh."""
+    """Return a new engine of one rank of a mesh."""
     asked = MESHES[mesh][2]
     train = TrainConfig(batch_size=4, seq_len=16, seed=3, logical_shards=4, threads=1)
     config = Config(model=MODEL, mesh=asked, train=train, optim=OptimConfig(lr=1e-3))
@@ -57,7 +57,7 @@ def engine_of(mesh: str, comm: Comm) -> Engine:
 
 
 def saved(mesh: str, folder: Path) -> None:
-    """A checkpoint after an update by the ranks of a mesh."""
+    """Save a checkpoint after one update by the ranks of a mesh."""
 
     def work(comm: Comm) -> None:
         engine = engine_of(mesh, comm)
@@ -68,7 +68,7 @@ def saved(mesh: str, folder: Path) -> None:
 
 
 def loaded(mesh: str, folder: Path) -> tuple[list[StatePart], int]:
-    """The parts of all ranks of a mesh that load the checkpoint, and the most memory that this takes besides."""
+    """Load the checkpoint by the ranks of a mesh. Return the parts of all ranks and the peak of other memory."""
     engines: dict[int, Engine] = {}
     most: list[int] = []
 
@@ -96,7 +96,7 @@ def pairs() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The checkpoint of each mesh."""
+    """Return the checkpoint folder of each mesh."""
     made = {}
     for mesh in MESHES:
         made[mesh] = tmp_path_factory.mktemp("mesh")

@@ -1,4 +1,4 @@
-"""run.json records what decides the bits of a run beside its config; a resume that changes it says so once."""
+"""run.json records everything outside the config that determines the bits of a run; a resume reports a change once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The size of micro-batches is part of the training with loss.normalize=micro_mean: stored, kept, never advised."""
+"""With loss.normalize=micro_mean the micro-batch size affects training: it is stored, fixed, and never advised."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEAN = "loss.normalize=micro_mean"
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents of different lengths, so that micro-batches count different numbers of targets."""
+    """Write documents of different lengths, so that micro-batches have different numbers of targets."""
     file, rng = tmp_path_factory.mktemp("rows") / "text.jsonl", random.Random(5)
     lines = ("".join(rng.choice("abcdefg ") for _ in range(rng.randint(1, 60))) for _ in range(1700))
     file.write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
@@ -66,7 +66,7 @@ def saved(workdir: Path) -> int:
 
 def test_the_size_in_effect_is_stored_and_kept(texts: Path, tmp_path: Path) -> None:
     whole = trained(texts, tmp_path / "whole")
-    quarter = trained(texts, tmp_path / "quarter", f"{SIZE}=3")  # two shards of one sequence
+    quarter = trained(texts, tmp_path / "quarter", f"{SIZE}=3")  # gives two shards of one sequence each
     assert (saved(tmp_path / "whole"), saved(tmp_path / "quarter")) == (8, 2)
     assert whole != quarter
     stopped = tmp_path / "stopped"
@@ -87,12 +87,12 @@ def test_a_run_of_an_earlier_version_keeps_its_saved_size(
     del facts["bound_fields"]
     (run / "run.json").write_text(json.dumps(facts))
     capsys.readouterr()
-    for words in (("train.stop_at=3",), (f"{SIZE}=4",)):  # earlier versions took both
+    for words in (("train.stop_at=3",), (f"{SIZE}=4",)):  # earlier versions accepted both
         last = trained(texts, run, *words)
         assert f"note: {SIZE} stays 2: with loss.normalize=micro_mean it is part" in capsys.readouterr().err
     assert (last, saved(run)) == (quarter, 2)
     config = json.loads((run / "config.json").read_text())
-    config["train"]["micro_batch_size"] = 0  # as earlier versions store the whole batch
+    config["train"]["micro_batch_size"] = 0  # earlier versions store the whole batch like this
     (run / "config.json").write_text(json.dumps(config))
     trained(texts, run)
     assert saved(run) == 0 and not capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a run lacks is found before a tokenizer or a cache is made, leaves no folder, and the advice fits the case."""
+"""A missing input is reported before a tokenizer or a cache is built, no folder is left, and the advice is right."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def needs(config: Config) -> int:
 @pytest.mark.parametrize(
     ("words", "have", "mends"),
     [
-        # Half of the shards at once, then the cheap results again, then another batch.
+        # The advice is half of the shards per micro-batch first, then recompute, then another batch size.
         (["train.batch_size=64"], 0.8, ["train.recompute=true", "stays the same"]),
         (["train.batch_size=64"], 0.5, ["train.micro_batch_size=", "stays the same"]),
         (
@@ -84,7 +84,7 @@ def test_the_mildest_settings_that_fit_are_named(words: list[str], have: float, 
     assert all(part in text for part in mends), text
     named = text.removeprefix("set ").partition(":")[0].split()
     assert needs(mc.load_config("tiny.py", [*words, *named])) <= there
-    # A value of 0 (the whole batch at once) cannot be lowered.
+    # A value of 0 means the whole batch and cannot be lowered.
     assert "lower train.micro_batch_size" not in text
 
 
@@ -108,7 +108,7 @@ def test_the_dry_run_of_the_benchmark_fits_into_30_gib() -> None:
     shape = resolved_model(config, 32_000)
     report = MemoryPlan.of(shape, config).bytes()
     assert sum(report.values()) < 30 << 30
-    # Packed experts are counted in the scratch: those of one expert, not of a layer.
+    # The scratch memory includes the packed weights of one expert, not of all experts in a layer.
     assert report["arena"] < 2 << 30
 
 
@@ -132,7 +132,7 @@ def test_an_unused_work_directory_goes_and_a_used_one_stays(tmp_path: Path) -> N
     (tmp_path / "empty").mkdir()
     with FolderLock(RunFolder(tmp_path / "empty")):
         pass
-    assert (tmp_path / "empty").is_dir()  # somebody made it
+    assert (tmp_path / "empty").is_dir()  # the user created it
 
 
 def test_the_memory_advice_plans_each_model_that_is_too_deep_once() -> None:
@@ -151,4 +151,4 @@ def test_two_thousand_blocks_are_planned_in_seconds() -> None:
     config = mc.load_config("tiny.py", ["model.n_layer=2000"])
     begin = time.process_time()
     assert MemoryPlan.of(resolved_model(config, 2048), config).bytes()["weights"] > 1 << 30
-    assert time.process_time() - begin < 20  # about 3 s; 50 s where every node is compared with every other
+    assert time.process_time() - begin < 20  # about 3 s; comparing every node with every other took 50 s

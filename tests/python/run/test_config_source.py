@@ -1,4 +1,6 @@
-"""A resume by the same command takes the saved config; only a changed file or other arguments run the config again."""
+"""A resume by the same command uses the saved config; the config file runs again only if it or the arguments
+changed.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def started(*words: str) -> Request:
-    """What `train` does with these arguments, over the small engine."""
+    """Return the request that `train` makes of these arguments, with the small engine."""
     request = request_of(parse(words))
     with contextlib.closing(RunStore(request.folder)) as store:
         config = _adopted(store, request.required_config(), request)
@@ -57,7 +59,7 @@ def test_the_same_command_runs_the_file_once(folder: Path, where: tuple[str, ...
         assert started("--config=mine.py", *where, "optim.lr=0.5").config == first.config
     assert times() == 1
     started("--config=mine.py", *where, "optim.lr=0.5", "train.log_every=2")
-    assert times() == 2  # other arguments
+    assert times() == 2  # the arguments changed
     started("--config=mine.py", *where, "optim.lr=0.5", "train.log_every=2")
     assert times() == 2
 
@@ -71,7 +73,7 @@ def test_a_changed_file_runs_again_and_is_named(folder: Path, capsys: pytest.Cap
     assert times() == 2
     assert f"{file} has changed since the run was started" in capsys.readouterr().out
     started(*command)
-    assert times() == 2  # it is the known one now
+    assert times() == 2  # the changed config is now the saved one
     file.write_text(file.read_text().replace("seed=4", "seed=5"))
     with pytest.raises(UserError, match=r"(?s)train\.seed: saved 4, asked 5.*mine\.py has changed"):
         started(*command)

@@ -1,4 +1,4 @@
-"""Files of a run that are JSON and yet wrong: a FormatError (65) names file and member, never a traceback (70)."""
+"""Files of a run with wrong but valid JSON: a FormatError (65) names the file and key; never a traceback (70)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ DEEP = "[" * 200_000
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was stopped behind a validation, and a finished one."""
+    """Return the folder of a run that was stopped after a validation, and of a finished run."""
     folder = tmp_path_factory.mktemp("runs")
     with make(folder / "stopped", None, "train.stop_at=9", "train.save_every=8") as trainer:
         trainer.fit()
-    shutil.rmtree(folder / "stopped" / "checkpoints" / "step-9")  # killed behind the validation of step 8
+    shutil.rmtree(
+        folder / "stopped" / "checkpoints" / "step-9"
+    )  # as if killed after the validation of step 8
     with make(folder / "finished") as trainer:
         trainer.fit()
     return folder
@@ -48,7 +50,7 @@ def stopped(runs: Path, tmp_path: Path) -> Path:
 
 
 def change(file: Path, **members: Any) -> None:
-    """Set members of a JSON object; ... removes one."""
+    """Set keys of a JSON object; `...` removes a key."""
     raw = json.loads(file.read_text())
     raw.update(members)
     file.write_text(json.dumps({name: value for name, value in raw.items() if value is not ...}))
@@ -90,7 +92,7 @@ def test_members_of_a_summary(runs: Path, tmp_path: Path) -> None:
     for field in dataclasses.fields(Summary):
         for wrong in ("yes" if field.type == "bool" else True, [], {}, 10**400, ...):
             if wrong == [] and "tuple" in str(field.type):
-                wrong = [3]  # an empty list is a tuple without members
+                wrong = [3]  # an empty list is a valid empty tuple
             raw = {name: value for name, value in {**good, field.name: wrong}.items() if value is not ...}
             if wrong is ... and field.default is not dataclasses.MISSING:
                 assert build(Summary, raw, file) is not None
@@ -104,7 +106,7 @@ def test_members_of_a_summary(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="member 'tokens': expected a whole number, got 'many'"):
         store.summary()
     change(file, step=3)
-    assert store.summary() is None  # there is something left to do
+    assert store.summary() is None  # there are steps left to train
     store.close()
 
 
@@ -118,13 +120,17 @@ def test_the_validation_row_at_the_resumed_step(stopped: Path) -> None:
             if name == "step":
                 continue
             if wrong is ... and (name == "val_loss" or field.default is not dataclasses.MISSING):
-                continue  # a training row, and a row of an earlier version
+                continue  # a log entry of a training step, or of an earlier version
             row = {key: value for key, value in {**last, name: wrong}.items() if value is not ...}
             others = [each for each in rows if each is not last]
             log.write_text("".join(json.dumps(each) + "\n" for each in [*others, row]))
             resume_fails(stopped, f"metrics.jsonl at byte 0: validation of step 8: member '{name}'")
-    row = {**last, "val_loss": None, "more": 1}  # what is not finite is null; a later version may say more
-    del row["val_accuracy"]  # and an earlier one less
+    row = {
+        **last,
+        "val_loss": None,
+        "more": 1,
+    }  # a value that is not finite is null; a later version may add keys
+    del row["val_accuracy"]  # an earlier version has fewer keys
     log.write_text(json.dumps(row) + "\n")
     with make(stopped) as trainer:
         assert trainer.step_done == 8
@@ -133,7 +139,7 @@ def test_the_validation_row_at_the_resumed_step(stopped: Path) -> None:
 
 
 def seal(path: Path, state: dict[str, Any]) -> None:
-    """Another state in the newest checkpoint, with all checksums right."""
+    """Change the state in the newest checkpoint, and update all checksums."""
     folder = path / "checkpoints" / "step-8"
     found = manifest_reader.read_manifest(folder)
     (folder / "manifest.json").write_bytes(manifest.encode(dataclasses.replace(found, state=state)))
@@ -218,7 +224,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 
 def no_internal_error(read: Callable[[Path], object], path: Path, message: str) -> None:
-    """It works, or its error has the exit code of bad input or of damage."""
+    """Check that the call works, or that its exit code is for bad input or damage."""
     try:
         read(path)
     except Exception as error:

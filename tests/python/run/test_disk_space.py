@@ -1,4 +1,4 @@
-"""A start and --plan compare the disk space of a run's checkpoints with what is free, before text is read."""
+"""A start and --plan compare the disk space for a run's checkpoints with the free space, before text is read."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_run_whose_checkpoints_will_not_all_fit_is_warned_with_the_number_that
     assert main(words(tiny_text, tmp_path / "enough")) == 0
     printed = capsys.readouterr()
     assert "[train.keep_last]" not in printed.out + printed.err
-    space = 3 * checkpoint_size(tmp_path / "enough")  # of four: three that are kept and the next one
+    space = 3 * checkpoint_size(tmp_path / "enough")  # a run needs four: three that it keeps and the next one
     assert space > 1.7 * MIB, "a save needs a MiB beside the checkpoint"
     with faults(shrink_free_space=(space,)):
         assert main(words(tiny_text, tmp_path / "run")) == 0
@@ -73,11 +73,11 @@ def test_the_checkpoints_of_a_run_that_resumes_count_as_space(
     with faults(shrink_free_space=(MIB + MIB // 2,)):
         assert main(typed) == 2
     assert NEEDED in capsys.readouterr().err
-    with faults(shrink_free_space=(2 * MIB,)):  # for one more checkpoint, not for four
+    with faults(shrink_free_space=(2 * MIB,)):  # enough for one more checkpoint, not for four
         assert main(typed) == 0
     printed = capsys.readouterr()
     assert "[train.keep_last]" not in printed.out + printed.err
-    with faults(shrink_free_space=(0,)):  # nothing is left to save
+    with faults(shrink_free_space=(0,)):  # there is nothing left to save
         assert main(typed) == 0
 
 

@@ -1,4 +1,6 @@
-"""What the page shows by family, against numbers counted here; and the note where a checkpoint cannot be measured."""
+"""The family's part of the page, compared with values computed here; and the note if a checkpoint cannot be
+measured.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def trained(folder: Path, config: Config) -> RunFolder:
 
 
 def maps(page: str) -> dict[str, dict[str, Json]]:
-    """What page.js reads of each heat map, by its title."""
+    """Return the data of each heat map for page.js, by title."""
     found = re.findall(
         r"<h3>([^<]*)</h3>(?:(?!<h3>).)*?<script type=\"application/json\">(.*?)</script>", page, re.S
     )
@@ -76,7 +78,7 @@ def test_the_map_of_experts_counts_the_choices_of_the_router(tmp_path: Path, tin
     records = records_of(trained(tmp_path / "run", config))
     steps, loads = expert_loads(records, config.model)
     assert steps.tolist() == [1, 2, 3]
-    # NumPy's sums have another order.
+    # NumPy adds in another order.
     np.testing.assert_allclose(loads, wanted, atol=2e-6)
     shown = maps(run_page(records))["Load of each expert"]
     assert shown["steps"] == [1, 2, 3]
@@ -106,7 +108,7 @@ def test_the_maps_of_connections_are_the_mean_weights_of_the_checkpoint(
         spread = cells(shown[f"Spread over tokens, {stream}"])
         for layer in range(3):
             own = weights[f"blocks.{layer}.mix.weights"].reshape(inputs.size, 4, layer + 2)[:, place]
-            # NumPy's sums have another order.
+            # NumPy adds in another order.
             np.testing.assert_allclose(found[layer, : layer + 2], own.mean(0), rtol=2e-3, atol=1e-5)
             np.testing.assert_allclose(spread[layer, : layer + 2], own.std(0), rtol=2e-3, atol=1e-5)
             assert np.isnan(found[layer, layer + 2 :]).all()
@@ -114,7 +116,7 @@ def test_the_maps_of_connections_are_the_mean_weights_of_the_checkpoint(
 
 
 def theta(kind: str, a: Array, eps: float) -> Array:
-    """The activated scores of rows a [..., n], as docs/maths/tokenformer.md defines them."""
+    """Return the activated scores of rows a [..., n], as docs/maths/tokenformer.md defines them."""
     n = a.shape[-1]
     length = np.sqrt((a * a).sum(-1, keepdims=True))
     if kind == "l2_norm_gelu":
@@ -144,10 +146,10 @@ def test_the_use_of_slots_is_that_of_the_scores(kind: str) -> None:
             scores = theta(kind, values[f"blocks.{layer}.{place}"] @ key.T + bias, shape.score_eps())
             sums = np.abs(scores).sum((0, 1))
             mass = sums / sums.sum()
-            # NumPy's sums have another order.
+            # NumPy adds in another order.
             np.testing.assert_allclose(use.mass[layer], mass, rtol=1e-3, atol=1e-9)
             entropy = -(mass * np.log(mass)).sum()
-            # NumPy's sums have another order.
+            # NumPy adds in another order.
             assert use.effective()[layer] == pytest.approx(np.exp(entropy) / len(mass), rel=1e-4)
             assert use.unused(0.5)[layer] == pytest.approx((mass < 0.5 / len(mass)).mean(), abs=2 / len(mass))
     halves = by_use(np.array([[0.0, 0.1, 0.2, 0.7]] * 2))

@@ -1,4 +1,4 @@
-"""Faults of ranks that exchange messages in place of memory: a stopped rank, a link that is cut, copies refused."""
+"""Faults of ranks that exchange messages instead of sharing memory: a stopped rank, a broken link, failed copies."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_killed_rank_of_another_node_is_named_with_its_last_message(
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[TwoNodes | None]:
-    """Two nodes joined by a link; None without `ip` or the right to make namespaces."""
+    """Return two nodes joined by a link; None without `ip` or the right to create namespaces."""
     with contextlib.ExitStack() as stack:
         try:
             yield stack.enter_context(TwoNodes(tmp_path))
@@ -87,7 +87,10 @@ def nodes(tmp_path: Path) -> Iterator[TwoNodes | None]:
 
 
 def test_a_cut_link_ends_the_job(nodes: TwoNodes | None, tiny_text: Path, tmp_path: Path) -> None:
-    """Where no link can be made, the other rank is stopped: as silent, to the one that waits."""
+    """Cut the link between two nodes.
+
+    If no link can be created, stop the other rank: to the waiting rank it is just as silent.
+    """
     words = (f"--hosts={','.join(nodes.hosts)}",) if nodes else ()
     run = run_of(
         tmp_path / "run", tiny_text, "--ranks=2", *words, "dist.node=rank", "dist.hang_timeout=5", *ENDLESS
@@ -104,7 +107,7 @@ def test_a_cut_link_ends_the_job(nodes: TwoNodes | None, tiny_text: Path, tmp_pa
         else:
             os.kill(ranks_of(run)[1], signal.SIGSTOP)
         assert process.wait(30) == 70, run.tail
-        assert time.monotonic() - cut < 10, run.tail  # twice the limit
+        assert time.monotonic() - cut < 10, run.tail  # twice the time limit
     finally:
         process.kill()
     assert "the next one is awaited" in run.output, run.tail

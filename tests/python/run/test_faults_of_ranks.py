@@ -1,4 +1,4 @@
-"""Faults of a run by several ranks that no other test has: stops from outside, a full disk, a bad number for ever."""
+"""Further faults of a run with several ranks: external stops, a full disk, values that stay NaN."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rank_runs import config_of, on_ranks
 from tiny_mixture_config import get_config
 from tiny_run import CONFIG, MIXTURE, TinyRun
 
-# Configs and words of meshes that cut weights, or share out experts.
+# Configs and arguments of meshes that shard weights or distribute experts.
 AXES = {
     "zero 3": (CONFIG, ("mesh.zero=3", "dist.node=rank")),
     "expert": (MIXTURE, ("mesh.expert=2",)),
@@ -73,7 +73,7 @@ def test_a_full_disk_of_one_rank_costs_no_step_and_ends_with_74(
 
 
 def with_memory(size: str) -> tuple[str, ...]:
-    """What runs a command with a /dev/shm of this size."""
+    """Return a command prefix that runs the command with a /dev/shm of this size."""
     return ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"', "sh")
 
 
@@ -81,7 +81,7 @@ SMALL = with_memory("64m")
 
 
 def may_mount() -> bool:
-    """Whether this process may give a command a /dev/shm of its own."""
+    """Return True if this process may give a command a separate /dev/shm."""
     return (
         shutil.which("unshare") is not None and subprocess.run([*SMALL, "true"], check=False).returncode == 0
     )
@@ -143,14 +143,14 @@ def test_bad_numbers_of_one_rank_for_ever_end_all_and_name_it(
             train = run.config.train
             shape = (train.batch_size, train.seq_len)
             batch = {"inputs": np.full(shape, 5, np.int32), "targets": np.full(shape, 6, np.int32)}
-            batch["inputs"][-1] = 7  # a sample of the last rank
+            batch["inputs"][-1] = 7  # only a sample of the last rank reads this embedding
             comm.barrier()
             parts = run.engine.state_parts(writable=True)
             [table] = [part for part in parts if part.name == "embed"] or [None]
             at = 7 * run.model.config.d_model
             if table is not None and (comm.node_rank == 0 and table.begin <= at < table.end):
                 table.array.reshape(-1)[at - table.begin] = np.nan
-            comm.barrier()  # the ranks of a node share one table
+            comm.barrier()  # the ranks of a node share one embedding table
             before = None if table is None else np.array(table.array)
             comm.barrier()
             try:

@@ -24,7 +24,7 @@ from mudd_core.run.store.saved_run import named_run
 
 URL = "local://bucket/run"
 LOCAL = Path("runs/remote/bucket/run")
-# In one process, since starting Python takes longer than a fetch: each attempt is a fork, which ends before the next.
+# Each attempt is a fork of one process, because starting Python takes longer than a fetch.
 BROKEN_OFF = """
 import os, shutil, sys
 from pathlib import Path
@@ -77,7 +77,7 @@ print(*codes)
 
 @pytest.fixture
 def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stopped run that only the storage has."""
+    """Return a stopped run that only the storage has."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bucket").mkdir()
     with fake_runs.make(URL, None, "train.stop_at=7") as trainer:  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def test_a_fetch_that_is_broken_off_at_any_file_is_completed_by_the_next_call(
 def test_newer_steps_arrive_with_their_logs_or_not_at_all(
     remote: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The older copy of this machine stays as it was while a fetch of newer steps fails."""
+    """Check that the older local copy does not change while a fetch of newer steps fails."""
     RunStore(RunFolder(LOCAL, URL)).close()
     shutil.copytree(LOCAL, "older")
     with fake_runs.make(URL, None, "train.stop_at=12") as trainer:  # type: ignore[arg-type]
@@ -211,7 +211,7 @@ def test_an_upload_that_hangs_is_a_failed_upload(
             pytest.raises(SaveError, match="an earlier call has not returned yet"),
         ):
             trainer.fit()
-        assert time.monotonic() - begin < 10  # one limit for all saves, not the 20 s of the storage
+        assert time.monotonic() - begin < 10  # one limit for all saves, not the storage's 20 s
         assert "no answer within 0 s; the step is whole in" in capsys.readouterr().err
         assert len(list((LOCAL / "checkpoints").iterdir())) == 3
     finally:

@@ -73,7 +73,7 @@ def test_history_has_every_update_as_arrays(tmp_path: Path) -> None:
 
 
 def test_a_long_history_keeps_every_second_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MOST_NUMBERS", 60)  # of 8 columns
+    monkeypatch.setattr(history, "MOST_NUMBERS", 60)  # entries have 8 columns
     with make(None) as trainer:
         trainer.fit(progress=False)
         steps = trainer.history["step"].tolist()
@@ -140,14 +140,14 @@ def test_sigint_in_a_script_leaves_a_run_that_its_folder_resumes(tiny_text: Path
     assert done.stdout.split()[-2:] == ["11", whole.summary()["final_hash"]]
     assert re.findall(r"^step .*/30  loss", done.stderr, re.MULTILINE) == [
         "step 30/30  loss"
-    ]  # of fit() alone
+    ]  # only fit() prints it
 
 
 def test_closed_means_closed(tmp_path: Path) -> None:
     trainer = make(tmp_path / "run")
     with trainer:
         trainer.fit()
-    trainer.close()  # once more is nothing
+    trainer.close()  # a second close has no effect
     calls: dict[str, Callable[[], Any]] = {
         "step": trainer.step,
         "fit": trainer.fit,

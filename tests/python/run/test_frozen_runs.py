@@ -1,4 +1,4 @@
-"""Runs whose frozen weights are in bf16 or fp16: from files, resumed, read by the commands, rounded on request."""
+"""Runs whose frozen weights are bf16 or fp16: from files, resumed, read by commands, rounded on request."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def types_in(run: TinyRun) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def base(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """A short run in fp32 to start from."""
+    """Return a short fp32 run, from which the other runs start."""
     run = TinyRun(tmp_path_factory.mktemp("frozen") / "base", tiny_text, (*WORDS[1:3], "train.steps=2"))
     return run.trained()
 
 
 @pytest.fixture(scope="module", params=["BF16", "F16"])
 def started(request: pytest.FixtureRequest, base: TinyRun) -> tuple[str, str, TinyRun]:
-    """(type of a file of 16-bit weights, the word that starts from it, a finished run that did)."""
+    """Return (type in a file of 16-bit weights, the argument that starts from it, a finished run that did)."""
     import torch
     from safetensors.torch import save_file
 

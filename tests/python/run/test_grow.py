@@ -1,4 +1,4 @@
-"""Growing slots: what is preserved, what can learn, the command, the moments (docs/maths/tokenformer.md, 5)."""
+"""Growing slots: unchanged outputs, trainable parameters, the command, the moments (docs/maths/tokenformer.md, 5)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def grown_model(old: mc.Model, how: str, slot_number: int = -1, slots: int = 45,
 
 
 def change(old: mc.Model, new: mc.Model) -> float:
-    """Largest change of a logit as a share of the largest."""
+    """Return the largest change of a logit, relative to the largest logit."""
     most, largest = grow.largest_change(old, new, TOKENS)
     return most / largest
 
@@ -55,7 +55,7 @@ def change(old: mc.Model, new: mc.Model) -> float:
         ("gelu_l2_norm", 12, True),
         ("gelu_l2_norm", 0, False),
         ("l2_norm", 12, True),
-        ("gelu", 0, True),  # knows no tau
+        ("gelu", 0, True),  # has no tau
         ("softmax", 12, False),  # exp(0) = 1 for every new slot
         ("gelu_layer_norm", 12, False),
     ],
@@ -65,7 +65,7 @@ def test_when_zero_keys_preserve_the_function(norm: str, zoom: int, preserved: b
     new = grown_model(old, how, zoom_dim=zoom)
     if (
         how == "zero_both" and norm == "softmax"
-    ):  # nothing comes out of the new slots, but they take their share
+    ):  # the new slots output nothing, but get a part of the softmax
         assert change(old, new) > 1e-3
     assert (change(old, new) < PRESERVED) is preserved
 
@@ -113,7 +113,7 @@ def test_which_new_slots_can_learn() -> None:
     for part, rows in (("attn.v", 12), ("attn.o", 12), ("ffn", 48)):
         key, value = f"blocks.0.{part}.key", f"blocks.0.{part}.value"
         assert np.abs(gradients["zero_keys"][key][rows:]).max() > 0
-        assert not gradients["zero_keys"][value][rows:].any()  # until the keys have moved
+        assert not gradients["zero_keys"][value][rows:].any()  # until the keys have changed
         assert not gradients["zero_both"][key][rows:].any()
         assert not gradients["zero_both"][value][rows:].any()
 
@@ -191,7 +191,7 @@ def test_the_command_preserves_and_the_run_goes_on(
         assert np.array_equal(key[:32], old.tensors["blocks.0.ffn.key"]) and not key[32:].any()
         assert trainer.engine.updates == 0
         trainer.fit()
-    assert cli.main(words(tiny_text, trained, out)) == 2  # never over another run
+    assert cli.main(words(tiny_text, trained, out)) == 2  # never overwrites another run
     assert "holds checkpoints already" in capsys.readouterr().err
 
 

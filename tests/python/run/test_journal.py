@@ -1,4 +1,4 @@
-"""The journal of a run passes each event on to those listeners that care about it, in their order."""
+"""The journal of a run passes each event to the listeners for its type, in the order of the listeners."""
 
 from __future__ import annotations
 

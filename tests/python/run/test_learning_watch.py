@@ -1,4 +1,4 @@
-"""A run that has diverged, or has nothing to learn from, says so and is never called best; healthy ones are silent."""
+"""A run that diverged or cannot learn prints a warning and is never called best; a healthy run prints nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def validation(step: int, loss: float, targets: int = 9) -> Validation:
 
 
 class Watched:
-    """A watch and the warnings that it has given, by step."""
+    """A watch, with the warnings that it has given by step."""
 
     def __init__(self, *words: str, vocabulary: int = VOCABULARY) -> None:
         self.told: list[tuple[int, str]] = []
@@ -47,7 +47,7 @@ class Watched:
         )
 
     def take(self, steps: range, loss: float, every: int = 1, **more: object) -> list[int]:
-        """Take these updates; the steps of all warnings so far."""
+        """Add these updates. Return the steps of all warnings so far."""
         for step in steps:
             self.watch.took_step(record(step, loss, **more), logged=step % every == 0)  # type: ignore[arg-type]
         return self.steps
@@ -59,13 +59,13 @@ class Watched:
 
 def test_the_mean_of_ten_logged_updates_counts_once_the_warm_up_is_over() -> None:
     assert Watched().take(range(1, 200), LN - 0.01) == []
-    assert Watched().take(range(1, 200), LN + 0.01) == [30]  # 21 to 30
+    assert Watched().take(range(1, 200), LN + 0.01) == [30]  # the mean over steps 21 to 30
     assert Watched().take(range(1, 1000), LN + 0.01, every=10) == [120]
     assert Watched("optim.warmup_steps=50").take(range(1, 200), 99.0) == [60]
     found = Watched()
     found.take(range(1, 21), 99.0)
     found.take(range(21, 26), LN - 1)
-    assert found.take(range(26, 31), LN + 0.9) == []  # their mean is below
+    assert found.take(range(26, 31), LN + 0.9) == []  # the mean is below the limit
     assert found.take(range(31, 33), LN + 0.9) == [31]
     assert found.told[0][1].startswith("step 31: the mean loss of the last 10 logged updates, 5.6")
     assert "5.5491 (ln 257), the loss of guessing" in found.told[0][1] and found.watch.warnings == [
@@ -76,7 +76,7 @@ def test_the_mean_of_ten_logged_updates_counts_once_the_warm_up_is_over() -> Non
 def test_an_auxiliary_loss_and_skipped_updates_do_not_count() -> None:
     assert Watched().take(range(1, 200), LN + 1, metrics={"aux_loss": 1.5}) == []
     assert Watched().take(range(1, 200), 99.0, skipped=True) == []
-    assert Watched(vocabulary=0).take(range(1, 200), 99.0) == []  # unknown
+    assert Watched(vocabulary=0).take(range(1, 200), 99.0) == []  # the vocabulary is unknown
 
 
 def test_random_tokens_may_stay_at_the_loss_of_guessing() -> None:
@@ -119,7 +119,7 @@ def test_batches_without_targets_are_named() -> None:
     found = Watched()
     found.take(range(1, 9), 0.0, grad=0.0, targets=0)
     found.take(range(9, 10), 1.0)
-    assert found.take(range(10, 19), 0.0, grad=0.0, targets=0) == []  # one of ten has some
+    assert found.take(range(10, 19), 0.0, grad=0.0, targets=0) == []  # one of ten batches has targets
     assert found.take(range(19, 30), 0.0, grad=0.0, targets=0) == [19]
     short = Watched()
     short.take(range(1, 4), 0.0, grad=0.0, targets=0)
@@ -130,7 +130,7 @@ def test_batches_without_targets_are_named() -> None:
 def test_a_rewind_and_a_resume_keep_the_path_of_the_run() -> None:
     found = Watched()
     found.take(range(1, 30), 99.0)
-    found.take(range(22, 31), LN - 1)  # the run has gone back to step 21
+    found.take(range(22, 31), LN - 1)  # the run was rewound to step 21
     found.watch.ended(30)
     assert found.steps == [30]  # (99 + 9 (ln 257 - 1)) / 10
     resumed = Watched()
@@ -168,7 +168,7 @@ def trained(run: Path, *words: str) -> int:
 
 
 def warnings_of(run: Path) -> tuple[list[str], list[str]]:
-    """Of the summary, and the texts of the events after the start."""
+    """Return the warnings in the summary, and the messages of the events after the start."""
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     told = [event["text"] for event in events if event["event"] == "warning" and "step" in event]
     found = json.loads((run / "summary.json").read_text())["warnings"]
@@ -194,7 +194,7 @@ def test_a_diverged_run_ends_with_warnings_and_without_a_best_step(
     assert "best validation" not in out and "none is marked as best" in out
     assert "best validation" not in run_page(records_of(RunFolder(run)))
     facts = json.loads((run / "run.json").read_text())
-    del facts["vocab_size"]  # then the loss of guessing is unknown
+    del facts["vocab_size"]  # then the loss of random guessing is unknown
     (run / "run.json").write_text(json.dumps(facts))
     assert main(["report", f"--workdir={run}"]) == 0 and "(best validation)" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""Frozen matrices of a base that stay in its file: the same bits, no memory of their own, and the file as it was."""
+"""Frozen matrices of a base that stay in its file: equal bits, no extra memory, and an unchanged file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*not a checkpoint of mudd_core"
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The base of `tune`, read from a folder of transformers in bf16; its embedding is its head."""
+    """Return the base of `tune`, read from a bf16 folder of transformers; its embedding is also its head."""
     folder = tmp_path_factory.mktemp("lent")
     make("llama_tied", folder / "hf").to(torch.bfloat16).save_pretrained(folder / "hf")
     words = [str(folder / "hf"), f"--workdir={folder / 'base'}", "--tokenizer=bytes"]
@@ -50,7 +50,7 @@ def config_of(base: Path, precision: str = "fp32", recompute: bool = False, **lo
 
 
 def trained(config: Config) -> tuple[mc.Model, Any]:
-    """Model and engine after three updates."""
+    """Return the model and the engine after three updates."""
     model, engine, _ = plan_model(config.model, config)
     model.store.initialize(config.train.seed)
     load_base(config, model, None).settle(model, fresh=True)
@@ -75,7 +75,7 @@ def test_lent_weights_have_the_bits_of_copies(
     matrices = [name for name in store.names() if store.describe(name)["stored"] == "bfloat16"]
     assert set(store.lent) == set(matrices) and "embed" in matrices and len(matrices) == 15
     size = 2 * sum(model.parameters[name].size for name in matrices)
-    kept = not recompute  # of so few rows; in fp32 many are packed where they are used
+    kept = not recompute  # with so few tokens; in fp32 many weights are packed only when they are used
     assert report.get("mapped", 0) == (0 if kept else size) and (report["packed"] >= 2 * size) == kept
     assert kept or report["packed"] == 0
     planned = plan_model(config.model, config, only=True)[2]

@@ -1,4 +1,4 @@
-"""What fit() shows: one line on standard error, in a notebook a line and a curve in one place."""
+"""The output of fit(): one line on standard error; in a notebook a line and a curve that are updated in place."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_view_of_a_notebook_is_a_line_over_a_curve(monkeypatch: pytest.Monke
     )  # type: ignore[arg-type]
     with make(None) as trainer:
         trainer.fit()
-    assert len(handle.views) == 21  # one an update, and the last one again
+    assert len(handle.views) == 21  # one per update, and the last one again
     html = handle.views[-1]._repr_html_()
     assert html.startswith("<pre>step 20/20") and "<svg" in html and ">validation<" in html
     assert repr(handle.views[-1]).startswith("step 20/20")
@@ -109,7 +109,7 @@ def test_the_view_of_a_notebook_is_a_line_over_a_curve(monkeypatch: pytest.Monke
 
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
-    """A function that runs cells in a fresh kernel and returns them with their outputs."""
+    """Return a function that runs cells in a fresh kernel and returns them with their outputs."""
     paths = [str(ROOT / "python"), os.environ.get("PYTHONPATH")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
@@ -131,7 +131,7 @@ def test_a_real_notebook_shows_one_output_that_is_drawn_anew(
     new_cache = code(tiny_text).replace(str(tiny_text.parent / "cache"), "cache")
     cells = kernel(new_cache, "summary = trainer.fit()", "trainer.history['step'].tolist()")
     streams = [(o.name, o.text) for cell in cells for o in cell.outputs if o.output_type == "stream"]
-    assert [name for name, _ in streams if name == "stderr"] == []  # it would be red
+    assert [name for name, _ in streams if name == "stderr"] == []  # a notebook would show it in red
     assert any("data: " in text for _, text in streams), streams
     shown = [output for output in cells[1].outputs if output.output_type != "stream"]
     assert [output.output_type for output in shown] == ["display_data"]

@@ -1,4 +1,4 @@
-"""mc.load_run of a work directory: what is in it, while it trains too, without a lock and without its text."""
+"""mc.load_run of a work directory: its contents, also while it trains, without a lock and without its text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def trained(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRu
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:
-    """Size and time of change of every file."""
+    """Return the size and the modification time of every file."""
     return {str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file()}
 
 
@@ -112,7 +112,7 @@ def test_a_run_is_read_while_it_trains(tiny_text: Path, tmp_path: Path) -> None:
         run.wait_for_step(process, 3)
         opened = mc.load_run(tmp_path / "run")
         seen = []
-        for _ in range(20):  # checkpoints come and go meanwhile
+        for _ in range(20):  # checkpoints appear and disappear meanwhile
             now = mc.load_run(tmp_path / "run")
             seen.append((now.step, opened.metrics.rows))
             assert np.isfinite(now.model(np.arange(5))).all() and now.model.precision == "bf16"

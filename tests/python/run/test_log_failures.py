@@ -1,4 +1,4 @@
-"""Logs that the disk refuses at the end of a run: code 74, one line, and checkpoints that are whole."""
+"""Logs that cannot be written at the end of a run: exit code 74, one message, and intact checkpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tiny_run import CONFIG
 
 
 class Refusing(io.FileIO):
-    """A file on a disk that reports an error: in writes from some moment on, or as the file is closed."""
+    """A file on a disk that reports an error: in writes after some moment, or when the file is closed."""
 
     def __init__(self, path: Path, fault: str) -> None:
         super().__init__(regular_files.open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
@@ -84,7 +84,7 @@ def test_a_log_that_is_not_written_to_its_end_is_74_and_the_checkpoint_is_whole(
     reason = "Input/output error" if fault == "close" else "No space left on device"
     assert len(errors) == 1 and name in errors[0] and reason in errors[0]
     steps = checkpoint.list_steps(tmp_path / "run" / "checkpoints")
-    if fault == "full" and name != "events.jsonl":  # no step is committed before its rows
+    if fault == "full" and name != "events.jsonl":  # no step is committed before its log entries
         assert steps == []
     else:
         assert steps == [2]
@@ -130,11 +130,11 @@ def test_a_metrics_file_may_be_in_the_folder_that_the_run_makes(tmp_path: Path, 
 
 @pytest.mark.parametrize("foreign", ['{"a": 1}\n', '{"a": 1, "step": 3}\n', '{"st', "text", "[1]\n"])
 def test_a_foreign_file_is_not_emptied_by_a_copy_of_the_metrics(foreign: str, tmp_path: Path) -> None:
-    """Rows of a copy are cut back by their steps, and an object without one is none."""
+    """Check that a copy of metrics.jsonl is truncated by step only, and not if an object has no step."""
     file = tmp_path / "mine.json"
     file.write_text(foreign)
     config = mc.load_config("tiny.py", {"log.metrics_file": str(file)})
-    if '{"step": '.startswith(foreign):  # a torn row
+    if '{"step": '.startswith(foreign):  # an incomplete entry
         require_metrics_file(config)
         return
     with pytest.raises(UserError, match="expected a new file or one of metrics rows"):

@@ -1,4 +1,4 @@
-"""log.style=mu_transformer and jax_lm: their lines, to the letter."""
+"""log.style=mu_transformer and jax_lm: the exact lines."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_train_lines_are_means_over_their_window() -> None:
     lines = [line for step in range(1, 41) for line in style.step(record(step, step / 10))]
     assert all(re.match(TRAIN, line) for line in lines) and not style.ours
     assert [line.split()[4] for line in lines] == [f"{step}/40" for step in range(5, 40, 5)]
-    assert [line.split()[2] for line in lines] == ["0"] * 3 + ["1"] * 4  # 20 steps an epoch
+    assert [line.split()[2] for line in lines] == ["0"] * 3 + ["1"] * 4  # 20 steps per epoch
     first = np.mean([step / 10 for step in range(1, 7)])  # steps 0 to 5
     assert (
         lines[0] == f"[TRAIN] epoch: 0 step: 5/40 loss: {first:.4f} ppl: {math.exp(first):.2f} ETA 00:00:08 "
@@ -70,7 +70,7 @@ def test_train_lines_are_means_over_their_window() -> None:
 def test_compatible_train_lines_have_the_originals_numbers() -> None:
     style = style_of(facts(config_of("jax_lm", compat=True, steps=161045, log_every=100, epochs=5)))
     lines = [line for step in range(1, 302) for line in style.step(record(step, step / 100))]
-    assert [line.split()[6] for line in lines] == ["0.0100", "1.0200", "2.0200"]  # of steps 0, 101 and 201
+    assert [line.split()[6] for line in lines] == ["0.0100", "1.0200", "2.0200"]  # for steps 0, 101 and 201
     assert [line.split()[10] for line in lines] == [
         clock((161045 - step) * 25 // 50) for step in (100, 200, 300)
     ]
@@ -84,7 +84,9 @@ def test_the_clock_is_that_of_the_document() -> None:
         "00:00:53",
     ]
     assert clock(360000) == "100:00:00"
-    assert (161045 - 100) * 26 // 50 == 83691 and (161045 - 200) * 11 // 50 == 35385  # the page's two lines
+    assert (161045 - 100) * 26 // 50 == 83691 and (
+        161045 - 200
+    ) * 11 // 50 == 35385  # the two lines in the document
 
 
 def test_eval_save_and_restore_lines() -> None:
@@ -98,7 +100,7 @@ def test_eval_save_and_restore_lines() -> None:
         assert style.saved(step) == ["save checkpoint to artifacts/"]
     assert style.saved(5001) == []
     assert style.validated(validation(5001, 2.0))[1:] == ["save checkpoint to artifacts/"]
-    assert style.saved(161045) == []  # behind the validation of its step, as there
+    assert style.saved(161045) == []  # after the validation of its step, as in the program
     assert style.validated(validation(161045, 2.7272)) == [*lines, "save checkpoint to artifacts/"]
     assert style.validated(validation(161045, 2.7272)) == lines
     folder = Path("artifacts/checkpoints/step-40")
@@ -126,7 +128,9 @@ def test_dict_lines_of_mu_transformer() -> None:
     assert [list(line) for line in found] == [["step", "sec_per_step", "loss_avg", "val_loss_avg", "mfu"]] * 3
     assert [line["step"] for line in found] == [5, 10, 12]
     assert [line["val_loss_avg"] for line in found] == [None, 2.5, 2.5]
-    assert all(line["loss_avg"] == pytest.approx(3.0 * 32 / 24) for line in found)  # over the targets
+    assert all(
+        line["loss_avg"] == pytest.approx(3.0 * 32 / 24) for line in found
+    )  # the mean over the targets
     assert [line["sec_per_step"] for line in found] == pytest.approx([STEP] * 3)
     flops = 6 * 100 + 12 * 2 * 2 * 8 * LENGTH  # 100 parameters; L, H, D
     assert found[0]["mfu"] == pytest.approx(100 * flops * BATCH * LENGTH / STEP / 1e6)
@@ -153,7 +157,7 @@ def test_a_start_names_every_field_of_the_original() -> None:
 def test_each_epoch_ends_with_a_validation_and_a_save(tmp_path: Path) -> None:
     with fake_runs.make(tmp_path, None, "train.save_every=0") as trainer:
         config = trainer.config
-        # Twenty steps as the first start of a run of four epochs resolves them.
+        # This is what 20 steps become at the first start of a run of four epochs.
         trainer._state._config = dataclasses.replace(
             config, train=dataclasses.replace(config.train, epochs=4)
         )

@@ -1,4 +1,4 @@
-"""log.*: styles, flushing, the second file of rows, text summaries of TensorBoard."""
+"""log.*: styles, flushing, the second metrics file, TensorBoard's text summaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More steps for a run that exists: in place where the schedule allows it, else by a command that is printed."""
+"""More steps for an existing run: in place if the schedule allows it, otherwise by a command that is printed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_extended_run_ends_as_one_that_was_as_long_from_the_start(
     with make(tmp_path / "parts", FakeEngine(), *words, f"train.stop_at={stop}") as trainer:
         trainer.fit()
     longer = (*words, "train.steps=30", "train.extend=true")
-    for _ in range(2):  # the second time it is finished
+    for _ in range(2):  # the second time the run is finished
         with make(tmp_path / "parts", FakeEngine(), *longer) as trainer:
             assert trainer.fit().final_hash == whole
     rows = [row for row in rows_of(tmp_path / "parts") if "val_loss" not in row]

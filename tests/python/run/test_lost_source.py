@@ -1,4 +1,4 @@
-"""Data that are lost for a while: read again, with the bits of an undisturbed run; kept away, saved and 74."""
+"""Data that are unavailable for a while: read again with equal bits; for too long: the run saves and exits with 74."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from mudd_core.run.loop.lost_source import LostSource, SourceLostError
 from mudd_core.run.loop.trainer import Trainer
 from tiny_run import CONFIG, TIMES
 
-kept: list[Any] = []  # what files are open through must live as long as they do
+kept: list[Any] = []  # objects that must live as long as the files opened through them
 
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """The seconds that were waited, none of them in truth."""
+    """Return the list of waits in seconds; the test does not really wait."""
     found: list[float] = []
     monkeypatch.setattr(lost_source, "pause", found.append)
     yield found
@@ -33,7 +33,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 
 def config_of(text: Path, cache: Path, *words: str) -> Config:
-    """A run of six steps with a token cache of its own, since tests move its file away."""
+    """Return the config of a run of six steps with a separate token cache, because tests move its file."""
     data = [f"data.path={text}", f"data.cache_dir={cache}"]
     size = ["train.steps=6", "train.save_every=2", "train.eval_every=3", "train.micro_batch_size=2"]
     return load_config(str(CONFIG), [*data, *size, *words])
@@ -42,7 +42,7 @@ def config_of(text: Path, cache: Path, *words: str) -> Config:
 def trained(
     config: Config, path: Path, before: Callable[[Trainer, int], None] = lambda trainer, step: None
 ) -> Any:
-    """Hash and rows of a run; `before` is called with the trainer before each of its steps."""
+    """Return the hash and log entries of a run. before: called with the trainer before each step."""
     with Trainer(config, path) as trainer:
         take = trainer.engine.train_step
 
@@ -72,7 +72,9 @@ def test_a_lost_read_is_made_again_and_no_bit_changes(
     _core.testing.use_files(files)
 
     def lose(trainer: Trainer, number: int) -> None:
-        if number == 2 and not waits:  # behind a save; the second and third call are of later micro-batches
+        if (
+            number == 2 and not waits
+        ):  # just after a save; the second and third read are for later micro-batches
             files.fail_at(files.count + nth, code)
 
     assert trained(config, tmp_path / "lost", lose) == wanted

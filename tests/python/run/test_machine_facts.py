@@ -1,4 +1,4 @@
-"""The events of a start, a resume and an end record the machine, the program and the peak of memory."""
+"""The events of a start, a resume and an end record the machine, the program and the peak memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_commit_is_the_one_of_git(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     assert commit_of(tmp_path / "one") == ""
     git("init", "-q", "-b", "main")
-    assert commit_of(tmp_path / "one") == ""  # no commit yet
+    assert commit_of(tmp_path / "one") == ""  # the repository has no commit yet
     git("commit", "-q", "--allow-empty", "-m", "first")
     first = git("rev-parse", "HEAD")[:12]
     assert commit_of(tmp_path / "one") == first

@@ -1,4 +1,4 @@
-"""The memory that --plan tells, against whole runs on configs drawn at random (bench/bench_memory.py draws more)."""
+"""The memory that --plan predicts, compared with runs of random configs (bench/bench_memory.py measures more)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_draw_is_the_same_for_ever_and_families_come_in_turn() -> None:
     assert len({tuple(words) for words in drawn}) == 12
 
 
-@pytest.mark.parametrize("index", [1, 8, 9])  # of families that test_launch does not measure
+@pytest.mark.parametrize("index", [1, 8, 9])  # from families that test_launch does not measure
 def test_the_plan_tells_the_peak_within_a_tenth(index: int, tiny_text: Path, tmp_path: Path) -> None:
     words = bench_memory.draw(SEED, index, most_tokens=512)
     predicted, real = bench_memory.measure(words, tiny_text, tmp_path)

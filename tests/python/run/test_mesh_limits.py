@@ -1,4 +1,4 @@
-"""Each entry of the list of what a mesh refuses: refused by a start, nothing written, and in the page."""
+"""Every limit of a mesh: a start rejects the config, nothing is written, and the page lists the limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rank_runs import config_of, on_ranks
 DENSE = TransformerPPConfig(d_model=32, n_layer=1, n_head=2, d_ff=64)
 SLOTS = TokenFormerConfig(d_model=32, n_layer=1, n_head=2, slot_num=8)
 EXPERTS = MixtralConfig(d_model=64, n_layer=1, n_head=4, n_kv_head=2, d_ff=64, n_expert=4)
-# The model and the fields of a run of two ranks, each a node, which trains without the fields of the third column.
+# The model and fields of a run of two ranks, one per node. Without the fields in the third column it trains.
 ASKED: dict[Limit, tuple[ModelConfig, dict[str, Any], dict[str, Any]]] = {
     PISSA: (DENSE, {"mesh.zero": 3, "tune.method": "lora"}, {"lora.init": "pissa"}),
     CUT_MEASURES: (DENSE, {"mesh.zero": 3}, {"log.weights": True}),

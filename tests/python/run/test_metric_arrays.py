@@ -1,4 +1,4 @@
-"""Rows of a log as columns: lists as a column for each entry, NaN where a row has no number, and the text chart."""
+"""Log entries as columns: a list becomes one column per element, and a missing value is NaN. Also the text chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics log, TensorBoard events, progress line and the estimate of the time that is left."""
+"""The metrics log, TensorBoard events, the progress line and the estimated time left."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_resume_cuts_back_to_the_step_and_drops_a_torn_line(tmp_path: Path) -> N
     log.append({"step": 3, "loss": 1 / 3})
     log.close()
     assert [row["step"] for row in rows_of(path)] == [1, 2, 2, 3]
-    assert rows_of(path)[-1]["loss"] == 1 / 3  # the very same bits come back
+    assert rows_of(path)[-1]["loss"] == 1 / 3  # the value has the same bits after reading
 
 
 def test_a_new_run_starts_with_an_empty_log(tmp_path: Path) -> None:
@@ -140,13 +140,13 @@ def test_a_new_run_purges_nothing_and_an_empty_board_makes_no_file(tmp_path: Pat
 
 def test_a_run_killed_before_its_first_checkpoint_has_each_step_once(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    for loss in (1.0, 2.0):  # the second start begins at step 0 again
+    for loss in (1.0, 2.0):  # the second start is at step 0 again
         board = EventFiles(folder, resumed_step=0)
         board.append({"step": 1, "loss": loss})
         board.close()
     starts = [event for event in events_of(tmp_path / "tensorboard") if event.HasField("session_log")]
     assert [(event.step, event.session_log.status) for event in starts] == [(1, 1)]
-    later = EventFiles(folder)  # an evaluation of other weights, which leaves all steps
+    later = EventFiles(folder)  # an evaluation of other weights keeps all steps
     later.add(5, {"valid/val_loss": 1.0})
     later.close()
     assert sum(event.HasField("session_log") for event in events_of(tmp_path / "tensorboard")) == 1
@@ -160,9 +160,9 @@ def test_durations() -> None:
 def test_time_left_counts_steps_validations_and_saves() -> None:
     clock = Clock(steps=100, eval_every=30, save_every=50, eval_tokens_per_step_token=6.0)
     assert math.isnan(clock.seconds_left(0))
-    clock.took_step(9.0)  # the first step is slow and forgotten
+    clock.took_step(9.0)  # the first step is slow and ignored
     clock.took_step(2.0)
-    # behind step 20: 80 steps, validations at 30, 60, 90 and 100, saves at 50 and 100
+    # after step 20: 80 steps, validations at 30, 60, 90 and 100, saves at 50 and 100
     assert clock.seconds_left(20) == pytest.approx(80 * 2 + 4 * 6.0 * 2 / 3)
     clock.took("eval", 7.0)
     clock.took("save", 3.0)
@@ -175,7 +175,7 @@ def test_time_left_counts_steps_validations_and_saves() -> None:
     late = Clock(steps=101, eval_every=0, save_every=50, eval_tokens_per_step_token=0.0, start=1)
     late.took("save", 3.0)
     late.took_step(0.0)
-    # saves at 51 and 101, which is the end too
+    # saves at 51 and 101, which is also the end
     assert [late.seconds_left(step) for step in (1, 50, 51, 52, 101)] == [6, 6, 6, 3, 3]
 
 

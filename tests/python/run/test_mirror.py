@@ -1,4 +1,4 @@
-"""Work directories that are mirrored to a storage: failing uploads, lost machines, places that are refused."""
+"""Work directories that are mirrored to a storage: failed uploads, lost machines, rejected URLs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOCAL = Path("runs/remote/bucket/run")
 
 
 class Faulty(MemoryFileSystem):
-    """A storage in memory that keeps the order of its uploads, and fails those whose numbers are in `bad`."""
+    """A storage in memory that records the order of its uploads, and fails the uploads with the indices in `bad`."""
 
     protocol = "faulty"
     cachable = False
@@ -86,13 +86,13 @@ def there() -> dict[str, bytes]:
 
 
 def mirrored() -> None:
-    """The storage holds the files of this machine, byte for byte."""
+    """Check that the storage has the same files as this machine, byte for byte."""
     here = {
         file.relative_to(LOCAL).as_posix(): file.read_bytes()
         for file in LOCAL.rglob("*")
         if file.is_file() and file.name not in (".lock", "log.txt")
     }
-    # Files of TensorBoard are named by the second: those of a lost machine stay there.
+    # TensorBoard's file names contain the time in seconds, so the files of a lost machine remain.
     assert {name: data for name, data in there().items() if name in here or "tensorboard" not in name} == here
 
 
@@ -138,7 +138,9 @@ def test_any_upload_that_fails_is_made_good_by_the_next(
     wanted = fake_runs.unbroken(tmp_path / "alone")
     run()
     count = len(Faulty.uploads)
-    for number in range(2, count, 5 if machine == "the same" else 9):  # the first is the trial of a start
+    for number in range(
+        2, count, 5 if machine == "the same" else 9
+    ):  # upload 1 is the test upload of a start
         Faulty.store, Faulty.pseudo_dirs, Faulty.uploads, Faulty.bad = {}, [""], [], {number}
         shutil.rmtree("runs")
         capsys.readouterr()
@@ -147,7 +149,7 @@ def test_any_upload_that_fails_is_made_good_by_the_next(
                 run("train.stop_at=12")
             shutil.rmtree("runs")
         else:
-            with contextlib.suppress(SaveError):  # of the last uploads, which no later one makes good
+            with contextlib.suppress(SaveError):  # no later upload can replace a failed last one
                 assert run() == wanted
             if "was lost; the step is whole" in capsys.readouterr().err:
                 assert '"event": "save failed"' in (LOCAL / "events.jsonl").read_text(), number

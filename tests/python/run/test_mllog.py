@@ -1,4 +1,4 @@
-"""The MLPerf log: its lines, what a resume keeps of it, and what the benchmark's own checker says of it."""
+"""The MLPerf log: its lines, the lines that a resume keeps, and the result of the benchmark's own checker."""
 
 import importlib.util
 import json
@@ -37,7 +37,7 @@ def summary(step: int, stopped: str | None = None) -> Summary:
 
 
 class Run:
-    """A log that is fed as a training loop feeds it, with a validation at every second step."""
+    """A log with the calls of a training loop that validates after every second step."""
 
     def __init__(self, folder: Path, step: int = 0) -> None:
         self.said: list[str] = []
@@ -73,7 +73,7 @@ def test_the_events_of_a_run_in_their_order(tmp_path: Path) -> None:
     assert found[0]["metadata"]["file"] == "mllog.py" and found[0]["metadata"]["lineno"] > 0
     counts = [line["metadata"]["samples_count"] for line in found if line["key"].startswith("block")]
     assert counts == [0, 2 * TOKENS, 2 * TOKENS, 4 * TOKENS]
-    assert found[-1]["metadata"]["status"] == "aborted"  # the target was not reached
+    assert found[-1]["metadata"]["status"] == "aborted"  # the run did not reach the target
     values = {line["key"]: line["value"] for line in found}
     assert (values["train_samples"], values["eval_samples"], values["eval_accuracy"]) == (900, 40, 2.0)
 
@@ -96,7 +96,7 @@ def test_a_resumed_run_has_the_log_of_an_unbroken_one(tmp_path: Path, killed: bo
     whole_log(one)
     run = Run(other).steps(1, 3, 1.7)
     if killed:
-        run.log.evaluating(3)  # broken off
+        run.log.evaluating(3)  # interrupted during the validation
         with (other / BENCHMARK_LOG).open("a") as file:
             file.write(TOKEN + '{"torn')
     else:
@@ -133,7 +133,7 @@ def test_a_disk_that_is_full_to_the_end_is_74_with_the_file(tmp_path: Path) -> N
     run = Run(tmp_path)
     run.log._file.close()
     run.log._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
-    run.steps(1, 1, 2.0)  # its lines wait
+    run.steps(1, 1, 2.0)  # the lines stay in the buffer
     with pytest.raises(
         SaveError, match=rf"\[mllog\] .*{BENCHMARK_LOG}: No space left on device; free space there"
     ):
@@ -164,7 +164,7 @@ def test_a_named_file_keeps_earlier_runs_and_a_resume_cuts_its_own_lines_alone(
     whole_log(tmp_path)
     earlier = log.read_bytes()
     with log.open("ab") as file:
-        file.write(b":::M")  # torn by a kill
+        file.write(b":::M")  # a kill left an incomplete line
     stopped = Run(tmp_path).steps(1, 3, 1.7)
     stopped.log.close()
     assert log.read_bytes().startswith(earlier + b":::M\n" + TOKEN.encode())
@@ -209,7 +209,7 @@ def test_a_file_of_something_else_is_refused_and_kept(
 
 @pytest.fixture(scope="module")
 def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the checker that knows the benchmark: one line of closed_common.yaml differs, one file is added."""
+    """Return a copy of the checker that knows the benchmark: one line of closed_common.yaml changed, one file added."""
     spec = importlib.util.find_spec("mlperf_logging")
     assert spec is not None and spec.submodule_search_locations is not None
     root = tmp_path_factory.mktemp("checker")

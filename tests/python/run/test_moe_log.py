@@ -68,7 +68,9 @@ def test_the_log_and_the_target_use_steps_that_log_every_divides(
     }
     assert summary.step == stops and summary.reached == bool(counted)
     said = f"; the MLPerf log and the target use one every {stops} steps (log_frequency={every})"
-    assert (said in capsys.readouterr().out) == (every in (3, 8))  # 7 and 2 meet after the run
+    assert (said in capsys.readouterr().out) == (
+        every in (3, 8)
+    )  # 7 and 2 first coincide after the end of the run
 
 
 def test_a_run_that_diverges_ends_its_log(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The page of a run: what it shows of each kind of run, and that text of a run is never read as HTML."""
+"""The page of a run: its contents for each kind of run, and strings of a run that are never parsed as HTML."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.run_folder import LOCK
 from page_runs import records_of, update, validation, write_run
 
-HOSTILE = "<script>alert(1)\"'&"  # a name may have no slash
+HOSTILE = "<script>alert(1)\"'&"  # without a slash, so that it can be a name
 CLOSING = "</script><script>alert(1)</script>"
 
 
 class Tags(HTMLParser):
-    """Counts the tags of a page."""
+    """A parser that counts the tags of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ def tags(page: str) -> dict[str, int]:
 
 
 def charts(page: str) -> list[dict[str, object]]:
-    """What page.js reads of each chart."""
+    """Return the data of each chart for page.js."""
     found = re.findall(r'<script type="application/json">(.*?)</script>', page)
     return [json.loads(text) for text in found]
 
@@ -149,7 +149,7 @@ def test_a_run_of_a_million_steps_stays_below_a_megabyte(tmp_path: Path) -> None
     folder = write_run(tmp_path / "run", [], [*saves, *skips])
     records = replace(records_of(folder), updates=Metrics.of_columns(columns))
     page = run_page(records)
-    assert len(page.encode()) < 600_000  # the rest is for the pictures of a family
+    assert len(page.encode()) < 600_000  # the rest of the limit is for the family's heat maps
     loss = charts(page)[0]["series"]
     assert isinstance(loss, list) and 50.0 in loss[0]["values"]
 
@@ -185,7 +185,7 @@ def test_a_run_trains_while_the_process_in_its_lock_lives(tmp_path: Path) -> Non
     lock.write_text(json.dumps({"pid": ended.pid, "host": socket.gethostname(), "since": ""}))
     assert status_of(records_of(folder)) == Status.INTERRUPTED
     lock.write_text(json.dumps({"pid": 1, "host": "another", "since": ""}))
-    assert status_of(records_of(folder)) == Status.RUNNING  # it has just written a row
+    assert status_of(records_of(folder)) == Status.RUNNING  # the run has just written an entry
     os.utime(folder.metrics_file, (0, 0))
     assert status_of(records_of(folder)) == Status.INTERRUPTED
 
@@ -225,7 +225,7 @@ def test_damaged_events_are_left_out(tmp_path: Path) -> None:
 
 
 def best_in(page: str) -> tuple[object, object]:
-    """Step and loss of the dot at the best validation."""
+    """Return the step and the loss of the dot at the best validation."""
     series = charts(page)[0]["series"]
     assert isinstance(series, list)
     (best,) = (one for one in series if one["name"] == "best validation")
@@ -254,7 +254,7 @@ def test_the_best_validation_and_an_end_by_patience_are_marked(tmp_path: Path) -
     page = run_page(records_of(folder))
     assert best_in(page) == ([6], [2.25]) and ">at step 6<" in page
     assert "<dt>out of patience</dt><dd>1</dd>" in page and "ended by train.patience" in page
-    folder.summary_file.write_text(json.dumps({**ending, "step": 11}))  # the run has gone on since
+    folder.summary_file.write_text(json.dumps({**ending, "step": 11}))  # the run has continued since
     page = run_page(records_of(folder))
     assert best_in(page) == ([8], [2.5]) and "out of patience" not in page
 
@@ -267,7 +267,8 @@ def test_the_scale_of_a_heat_map_is_below_zero_only_where_a_value_is() -> None:
         assert scale is not None
         return re.findall(r"<span>(.*?) ?</span>", scale[0])
 
-    assert ends([0.0, 4.0], 1.0) == ["0", "4"]  # a load: a fair part is 1, another expert has four of them
+    # expert load: 1 is a fair part, and one expert may get the parts of four
+    assert ends([0.0, 4.0], 1.0) == ["0", "4"]
     assert ends([2.0, 4.0], None) == ["0", "4"]
     assert ends([-0.5, 2.0], 0.0) == ["-0.5", "2"]
 

@@ -1,6 +1,6 @@
 """The page of a run in Chromium: values at the pointer, no request, no error, 360 pixels, both color schemes.
 
-The tests are skipped where there is no browser (chromium.py).
+The tests are skipped if there is no browser (chromium.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ browser = chromium.browser
 
 @dataclass
 class Opened:
-    """A page in the browser, and what it did that it must not: errors and requests."""
+    """A page in the browser, with its forbidden actions: errors and requests."""
 
     page: Page
     file: Path
@@ -43,7 +43,9 @@ class Opened:
         return self.page.locator(".tip:visible").inner_text()
 
     def hover(self, title: str, across: float = 0.5) -> str:
-        """The text at the pointer over the chart with this title; across: 0 its left end, 1 its right end."""
+        """Return the text at the pointer over the chart with this title. across: 0 for its left end, 1 for its right
+        end.
+        """
         plot = self.page.locator("figure", has=self.page.locator("h3", has_text=title)).locator(".plot")
         plot.scroll_into_view_if_needed()
         box = plot.bounding_box()
@@ -54,7 +56,7 @@ class Opened:
 
 @pytest.fixture
 def opened(browser: Browser, page_file: Path, request: pytest.FixtureRequest) -> Iterator[Opened]:
-    """The page of a run; the parameter is (width, color scheme)."""
+    """Open the page of a run; the parameter is (width, color scheme)."""
     width, scheme = getattr(request, "param", (1280, "light"))
     context = browser.new_context(
         viewport={"width": width, "height": 800}, color_scheme=scheme, has_touch=width < 500
@@ -75,7 +77,7 @@ def opened(browser: Browser, page_file: Path, request: pytest.FixtureRequest) ->
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a run with all kinds of events and with hostile, long names, and a heat map after its sections."""
+    """Write the page of a run with all kinds of events, hostile and long names, and a heat map after its sections."""
     rows = []
     for step in range(10, 4001, 10):
         rows.append(update(step, accuracy=0.2, **({"skipped": True} if step == 1500 else {})))
@@ -163,7 +165,7 @@ def test_the_slider_of_a_heat_map_shows_other_steps(opened: Opened) -> None:
     slider.fill("1")
     after = opened.page.locator(".heat svg")
     paths = sorted(re.findall(r'd="([^"]+)"', before))
-    assert sorted(re.findall(r'd="([^"]+)"', after.inner_html())) == paths  # as Python has drawn it
+    assert sorted(re.findall(r'd="([^"]+)"', after.inner_html())) == paths  # as drawn by Python
 
 
 @pytest.mark.parametrize("opened", [(360, "light"), (360, "dark")], indirect=True)
@@ -214,7 +216,7 @@ def test_text_and_curves_have_contrast_in_both_schemes(opened: Opened) -> None:
     opened.hover("Loss")
     found = opened.page.evaluate(CONTRAST)
     assert {kind for kind, _, _ in found} == {"curve", "text"} and len(found) > 100
-    least = {"text": 4.5, "curve": 3.0}  # of WCAG 2, level AA
+    least = {"text": 4.5, "curve": 3.0}  # required by WCAG 2, level AA
     assert [json.dumps(one) for one in found if one[1] < least[one[0]]] == []
     dark = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert dark in ("rgb(251, 251, 250)", "rgb(20, 23, 26)")
@@ -226,5 +228,5 @@ def test_the_policy_of_the_page_allows_no_other_script(opened: Opened) -> None:
     )
     opened.page.wait_for_timeout(200)
     assert opened.page.evaluate("window.ran") is None
-    assert opened.faults != []  # Chromium reports what it has refused
+    assert opened.faults != []  # Chromium reports everything that it has blocked
     opened.faults.clear()

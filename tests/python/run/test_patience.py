@@ -29,20 +29,20 @@ from mudd_core.run.store.run_folder import RunFolder
 from rank_runs import on_ranks
 from tiny_run import TinyRun
 
-# The best loss at step 6, then three that are no better: one is equal, one not finite.
+# The best loss is at step 6; then come three that are no better: one is equal, one is NaN.
 LOSSES = {2: 3.0, 4: 2.0, 6: 1.5, 8: 1.5, 10: math.nan, 12: 2.5, 14: 1.0, 16: 2.0, 18: 2.0, 20: 2.0}
 PATIENT = ("train.patience=3", "train.eval_every=2", "train.save_every=4", "train.keep_last=1")
 
 
 class Scripted(FakeEngine):
-    """Validation losses by step."""
+    """An engine with these validation losses, by step."""
 
     def evaluate(self, batch: Any) -> tuple[float, int, int]:
         return LOSSES[len(self.batches)] * 10 * batch, 10 * batch, 3 * batch
 
 
 def scripted(path: Path | None, step: int = 0, *words: str) -> Trainer:
-    """A run of the losses above, with an engine that has made so many updates."""
+    """Return a run with the losses above, whose engine has already made `step` updates."""
     return make(path, Scripted(batches=list(range(step))), *PATIENT, *words)
 
 
@@ -99,7 +99,7 @@ def test_a_lost_process_resumes_its_checkpoint_with_the_count_of_that_step(tmp_p
     whole = trained(tmp_path / "whole")
     with scripted(tmp_path / "run") as trainer:
         assert [record.step for _, record in zip(range(11), trainer, strict=False)][-1] == 11
-    assert steps_in(tmp_path / "run") == [8]  # validated four times, the last time at step 10
+    assert steps_in(tmp_path / "run") == [8]  # four validations, the last one at step 10
     with scripted(tmp_path / "run", 8) as trainer:
         assert trainer.step_done == 8
         assert trainer.fit().final_hash == whole.final_hash
@@ -134,7 +134,7 @@ def test_a_run_of_an_earlier_version_counts_its_recorded_validations(tmp_path: P
 
 
 class Flat(FakeEngine):
-    """Each validation has the same loss."""
+    """An engine whose validation losses are all equal."""
 
     def evaluate(self, batch: Any) -> tuple[float, int, int]:
         return 10.0 * batch, 10 * batch, 3 * batch
@@ -142,7 +142,7 @@ class Flat(FakeEngine):
 
 def test_a_rewind_forgets_the_validations_that_it_leaves(tmp_path: Path) -> None:
     words = ("train.patience=9", "train.eval_every=1", "train.save_every=5", "train.max_skips=2")
-    bad = frozenset({7, 8})  # back from step 9 to 5, whose validations are the first five
+    bad = frozenset({7, 8})  # rewound from step 9 to 5, which has the first five validations
     with make(tmp_path / "run", Flat(bad=bad), *words) as trainer:
         whole = trainer.fit()
     assert (whole.step, whole.rewinds, whole.best_step, whole.since_best) == (10, 1, 1, 9)
@@ -247,7 +247,7 @@ BOTH = ("train.patience=3", "train.keep_best=true")
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory, tiny_text: Path) -> TinyRun:
-    """A command that ran out of patience."""
+    """Run a command until it runs out of patience."""
     run = TinyRun(tmp_path_factory.mktemp("ended") / "run", tiny_text, (*WORDS, *BOTH)).trained()
     assert run.summary()["out_of_patience"] is True
     return run

@@ -1,4 +1,4 @@
-"""The peak of a run: the best of what was measured, never below what the run itself reached."""
+"""The peak of a run: the best measured value, and never below the run's own speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""--plan over meshes: what engines of cut experts book, the table of meshes, the nearest one that fits."""
+"""--plan for meshes: the memory of engines with distributed experts, the table of meshes, the nearest mesh that
+fits.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def test_the_plan_of_experts_on_ranks_is_what_their_engines_book(
     reports = on_ranks(work, world, on_a_node)
     plan = MemoryPlan.of(shape, config, Place(world, on_a_node))
     planned, whole = plan.bytes(), MemoryPlan.of(shape, mixture()).bytes()
-    # What a node shares counts once: the dense weights, which each report has whole.
+    # Dense weights are shared within a node and counted once, but each report contains all of them.
     dense = 4 * (mc.Model(shape, booked_only=True).n_parameters - 2 * 8 * 3 * 64 * 128)
     booked = sum(sum(report.values()) for report in reports)
     if zero == 1 or on_a_node == world:
@@ -52,7 +54,7 @@ def test_the_plan_of_experts_on_ranks_is_what_their_engines_book(
     booked -= sum(report.get("gathered", 0) for report in reports) * (on_a_node - 1) // on_a_node
     kinds = reports[0].keys()
     assert world * sum(planned[kind] for kind in kinds) == pytest.approx(booked, rel=PLANNED)
-    for kind in ("moments", "gradients"):  # of each rank alone
+    for kind in ("moments", "gradients"):  # not shared within a node
         assert world * planned[kind] == pytest.approx(sum(report[kind] for report in reports), rel=0.02), kind
     assert planned["weights"] < whole["weights"] and (planned.get("exchange", 0) > 0) == (world > on_a_node)
     assert plan.least_bytes() < on_a_node * sum(planned.values())
@@ -64,7 +66,7 @@ def test_messages_of_cut_weights_are_planned_as_buckets_and_layers_under_way() -
     planned = MemoryPlan.of(shape, config, Place(4, 1)).bytes()
     buckets = (
         planned["gradients"] - mc.Model(shape, booked_only=True).n_parameters
-    )  # 4 bytes, of which a rank has 1/4
+    )  # 4 bytes each, and a rank has 1/4 of them
     assert 0 < planned["exchange"] - planned["gathered"] <= buckets + 4096
 
 
@@ -105,7 +107,9 @@ def test_fewer_ranks_a_node_are_tried_before_more_nodes() -> None:
 def test_a_plan_that_does_not_fit_prints_a_command_that_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "resident_bytes", lambda: 50 * memory.MIB)  # pytest's own is not a rank's
+    monkeypatch.setattr(
+        memory, "resident_bytes", lambda: 50 * memory.MIB
+    )  # without the memory of the pytest process
 
     def plan(*words: str) -> str:
         assert main(["--config=tiny.py", "--plan", f"--workdir={tmp_path / 'none'}", *words]) == 0
@@ -133,7 +137,7 @@ def test_a_plan_that_does_not_fit_prints_a_command_that_does(
 def test_a_plan_of_one_process_names_the_mesh_that_fits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A pytest process that imported torch is larger than the 1 GiB of the node.
+    # A pytest process that has imported torch is larger than this node's 1 GiB.
     monkeypatch.setattr(memory, "resident_bytes", lambda: 50 * memory.MIB)
     text = tmp_path / "t.txt"
     text.write_text("some text\n" * 500)

@@ -1,4 +1,4 @@
-"""What --plan says of several ranks is what their engines allocate."""
+"""The memory that --plan predicts for several ranks is the memory that their engines allocate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mudd_core.run.build.place import Place
 from mudd_core.run.build.planned_model import cut_of
 from rank_runs import on_ranks
 
-SHARED = ("weights", "packed")  # one copy on a node
+SHARED = ("weights", "packed")  # one copy per node
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -36,7 +36,7 @@ def test_the_plan_of_a_rank_is_what_its_engine_books(world: int, on_a_node: int,
     planned = MemoryPlan.of(shape, config, Place(world, on_a_node)).bytes()
     for kind, count in reports[0].items():
         nodes = world // on_a_node * count if kind in SHARED else sum(report[kind] for report in reports)
-        # Slices of weights that are not divisible are of unequal size.
+        # Slices have unequal sizes if the weights are not divisible.
         assert world * planned[kind] == pytest.approx(nodes, rel=0.02), kind
 
 
@@ -45,7 +45,7 @@ def test_the_plan_of_a_rank_is_what_its_engine_books(world: int, on_a_node: int,
 def test_packed_copies_that_another_rank_of_the_node_keeps_are_planned(
     family: str, batch: int, world: int
 ) -> None:
-    # 2 sequences of 128 are so many rows that weights are packed when they are used; 1 is not.
+    # With 2 sequences of 128 tokens weights are packed when they are used; 1 is too short for that.
     words = [f"train.batch_size={batch}", "train.seq_len=128", "train.threads=1"]
     config = mc.load_config(family, words)
     shape = resolved_model(config, 512)
@@ -77,7 +77,7 @@ def test_the_plan_of_cut_weights_is_what_the_engine_books(world: int, on_a_node:
     shared = {*SHARED} if on_a_node == world else {"packed", "gathered"}
     for kind, count in reports[0].items():
         nodes = world // on_a_node * count if kind in shared else sum(report[kind] for report in reports)
-        # Slices of weights that are not divisible are of unequal size.
+        # Slices have unequal sizes if the weights are not divisible.
         assert world * planned[kind] == pytest.approx(nodes, rel=0.05), kind
     whole = MemoryPlan.of(shape, config).bytes()
     if on_a_node == 1:
@@ -107,7 +107,7 @@ def test_the_plan_of_experts_on_ranks_is_what_the_engine_books(world: int, on_a_
         all_ranks = sum(dense)
         if kind in once:
             all_ranks = world // on_a_node * (dense[0] - own[0]) + sum(own)
-        # Slices of weights that are not divisible are of unequal size.
+        # Slices have unequal sizes if the weights are not divisible.
         assert world * planned[kind] == pytest.approx(all_ranks, rel=0.05), kind
 
 

@@ -1,4 +1,4 @@
-"""Every config plans, whatever its size: no memory is touched for it, and a model that is only booked cannot run."""
+"""A plan works for every config of any size: it allocates no model memory, and a planned model cannot run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_config_plans_without_memory(name: str) -> None:
     assert time.process_time() - start < 20
 
 
-# Parameters counted from the shapes in docs/maths/muddformer.md, 3.4.
+# Parameter counts from the shapes in docs/maths/muddformer.md, 3.4.
 COUNTS = {
     "llama2_medium": 411_616_256,
     "mudd_llama2_medium": 414_095_429,
@@ -82,7 +82,7 @@ def test_inner_widths_of_the_medium_model() -> None:
 @pytest.mark.parametrize("name", ALIASES)
 def test_names_of_the_originals_are_configs(name: str) -> None:
     theirs, ours = mc.load_config(name), mc.load_config(ALIASES[name])
-    if name.startswith("mu_transformer/"):  # its grammar names the run and what it logs
+    if name.startswith("mu_transformer/"):  # its grammar sets the name and the logs of the run
         assert (theirs.model, theirs.optim, theirs.data) == (ours.model, ours.optim, ours.data)
     else:
         assert theirs == ours

@@ -1,4 +1,4 @@
-"""The time of a plan: its steps, and the fraction of the peak that runs of its kind have reached."""
+"""The time in a plan: its steps, and the fraction of peak that similar runs have reached."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def test_a_neighbours_damaged_files_are_passed_over(tmp_path: Path) -> None:
     _run(tmp_path / "none", config, "")
     (_run(tmp_path / "torn", config) / "config.json").write_text("{")
     (_run(tmp_path / "bare", config) / "config.json").unlink()
-    os.utime(tmp_path / "good" / "metrics.jsonl", (1, 1))  # the others are looked at first
+    # the newest runs are read first, so the others come before this one
+    os.utime(tmp_path / "good" / "metrics.jsonl", (1, 1))
     for name in ("run", "bad", "none", "torn", "bare"):
         assert fraction_of_peak(config, RunFolder(tmp_path / name))[0] == 0.25
 
@@ -86,7 +87,7 @@ def test_passes_are_steps_as_soon_as_a_start_has_counted_the_rows(tmp_path: Path
 
 
 def test_a_plan_that_takes_long_says_so_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A plan of 10,000 blocks took 91 s without a word."""
+    """Check the message before a plan that takes long: 10,000 blocks once took 91 s without any output."""
     text = tmp_path / "t.txt"
     text.write_text("some text\n" * 500)
     words = ["--plan", f"data.path={text}", "data.tokenizer=bytes", f"--workdir={tmp_path}/run"]

@@ -1,4 +1,4 @@
-"""The progress line: its fields by priority, what a terminal of any width shows of it, and what stays there."""
+"""The progress line: its fields by priority, its length on terminals of any width, and the lines that remain."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def test_nothing_is_written_when_quiet_or_when_nobody_reads() -> None:
         progress = Progress(refusing)
         progress.say("x")
         progress.step(["y"], logged=True)
-        refusing.error = None  # a full disk may have room again
+        refusing.error = None  # a full disk may have space again
         progress.say("z")
         assert refusing.getvalue() == later
 
 
 def shown_by_a_terminal(columns: int, rows: list[dict[str, float]]) -> str:
-    """What Progress writes to a terminal of this width for logged rows."""
+    """Return the output of Progress for these log entries on a terminal with `columns` columns."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     pieces: list[bytes] = []
@@ -152,7 +152,7 @@ def test_an_alarm_comes_before_the_lesser_numbers() -> None:
 
 def test_every_tenth_logged_line_stays_in_the_scrollback() -> None:
     text = shown_by_a_terminal(80, [{**ROW, "step": step} for step in range(1, 3 * KEPT_EVERY + 4)])
-    # What is left of each line once the terminal has applied its carriage returns.
+    # The part of each line that remains visible after the terminal has applied the carriage returns.
     kept = [line.rpartition("\x1b[K")[2] for line in text.split("\r\n") if line]
     steps = [int(re.match(r"step +(\d+)/", line)[1]) for line in kept]  # type: ignore[index]
     assert steps == [10, 20, 30, 33]

@@ -1,4 +1,4 @@
-"""Evaluation protocols: which batches are read, what is ignored, and what the mean is over."""
+"""Evaluation protocols: the batches that are read, the ignored targets, and the denominator of the mean."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FakeRows:
 
 
 def batches(pipeline: str, count: int, **evaluation: Any) -> list[Any]:
-    """Targets of the batches; row i of `count` holds i + 1 twice and then the end of its document."""
+    """Return the targets of the batches; sequence i of `count` has i + 1 twice and then the end of its document."""
     targets = np.repeat(np.arange(1, count + 1, dtype=np.int32)[:, None], 3, axis=1)
     targets[:, 2] = EOS
     config = Config(
@@ -61,7 +61,7 @@ def test_which_batches_a_protocol_reads() -> None:
     assert [len(batches("pack", rows)) for rows in (3, 4, 5, 6)] == [1, 1, 2, 2]  # k B < N - B
     assert [len(batches("features", rows)) for rows in (4, 5, 6)] == [2, 3, 3]
     whole = [len(batches("features", rows, protocol="features")) for rows in (4, 5, 6)]
-    assert whole == [2, 2, 3]  # no part-batch, as in jax-lm's program
+    assert whole == [2, 2, 3]  # no incomplete batch, as in jax-lm's program
     assert len(batches("pile", 20, max_batches=3)) == 3
     assert len(batches("text", 20, max_batches=3, batch_size=4)) == 3
 
@@ -71,8 +71,8 @@ def test_which_batches_a_protocol_reads() -> None:
     [
         ("text", {}, 0, 4),
         ("text", {"max_batches": 1}, 0, 1),
-        ("text", {"documents": 3}, 6, 2),  # half of the documents: half of the rows
-        ("text", {"documents": 3}, 0, 4),  # how many there are is unknown
+        ("text", {"documents": 3}, 6, 2),  # half of the documents: half of the sequences
+        ("text", {"documents": 3}, 0, 4),  # the number of documents is unknown
         ("pile", {"documents": 3}, 0, 2),
         ("pile", {"documents": 3, "max_batches": 1}, 0, 1),
         ("pack", {}, 0, 3),

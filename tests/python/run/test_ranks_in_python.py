@@ -1,4 +1,4 @@
-"""What ranks share in Python: values, decisions, errors; ranks as threads of this process."""
+"""Exchanges between ranks in Python: values, decisions, errors. The ranks are threads of this process."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_error_of_one_rank_is_everybodys_and_is_reported_once() -> None:
 
         with pytest.raises((FormatError, ReportedElsewhereError)) as caught:
             ranks.together(action)
-        assert ranks.gathered("and on") == ["and on"] * 4  # nobody is out of step
+        assert ranks.gathered("and on") == ["and on"] * 4  # the ranks still make the same calls
         return type(caught.value).__name__, caught.value.exit_code
 
     told, elsewhere = ("FormatError", 65), ("ReportedElsewhereError", 65)

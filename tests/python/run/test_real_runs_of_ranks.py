@@ -1,4 +1,6 @@
-"""Whole runs by several ranks with the real engine: text, validation, checkpoints, resumes; bits as of one process."""
+"""Complete runs of several ranks with the real engine: samples, validation, checkpoints, resumes; bits as of one
+process.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,13 @@ def test_parts_and_single_updates_on_ranks_are_one_run_and_the_first_shows_it(
                 if record.step == 4:
                     break
             trainer.save()
-        with Trainer(tmp_path / "parts", comm=comm) as trainer:  # by the folder of the run
+        with Trainer(tmp_path / "parts", comm=comm) as trainer:  # resumed by the folder of the run
             return [str(trainer.step_done), trainer.fit().final_hash]
 
     assert on_ranks(whole, 2, 1, **SLOW) == [want.step] * 2
     assert on_ranks(parts, 2, 1, **SLOW) == [["4", want.final_hash]] * 2
     assert rows(tmp_path / "parts") == rows(tmp_path / "two") == rows(tmp_path / "one")
-    assert capsys.readouterr().err.count("  loss ") == 2  # of the two calls of fit() that made updates
+    assert capsys.readouterr().err.count("  loss ") == 2  # two of the calls of fit() made updates
 
 
 @pytest.mark.parametrize(("world", "on_a_node"), [(2, 1), (4, 1), (4, 2)])
@@ -63,7 +65,7 @@ def test_nodes_give_the_run_of_one_process(
 def test_cut_weights_give_the_run_of_one_process(
     tiny_text: Path, tmp_path: Path, world: int, on_a_node: int, batch: int
 ) -> None:
-    """Batches that the ranks cannot share evenly, also of validation, and texts, which all ranks write together."""
+    """Use batches that do not divide evenly among the ranks, also in validations, and samples, which need all ranks."""
     fields = {"eval.max_batches": 3, "sample.every": 4, "train.batch_size": batch}
     want = run(tmp_path / "one", tiny_text, 1, **fields)
     got = run(tmp_path / "many", tiny_text, world, on_a_node, SLOW, **{"mesh.zero": 3, **fields})

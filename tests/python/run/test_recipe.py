@@ -1,4 +1,4 @@
-"""What a run says whose recipe names a text or a tokenizer that are not here."""
+"""Messages of a run whose recipe names files or a tokenizer that this machine does not have."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_an_import_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     words = ["import", str(tmp_path / "hers"), "--system=mu_transformer"]
     assert (
         main([*words, f"--workdir={tmp_path / 'bytes'}"]) == 0
-    )  # 257 ids are bytes, but the text is not here
+    )  # 257 ids mean bytes, but the text is missing
     told = capsys.readouterr().out
     assert "the recipe names the text c4?[2J;\n  this run uses the sources of Python" in told
     assert main([*words, f"--workdir={tmp_path / 'asked'}", "--tokenizer=bytes", "data.path=c4"]) == 0

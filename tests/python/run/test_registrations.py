@@ -1,4 +1,4 @@
-"""Readers and schemes that a config file registers: a resume and the commands that read the run have them too."""
+"""Readers and schemes that a config file registers: a resume and commands that read the run have them too."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def test_a_run_with_a_registered_reader_is_resumed_and_read_by_fresh_processes(
     (tmp_path / "notes.txt").write_text("\n\n".join(f"note {i}: " + "the cat sat " * 4 for i in range(300)))
     start = ("--config=mine.py", "--workdir=run")
     command(tmp_path, *start)
-    for entry in (tmp_path / "run" / "checkpoints").iterdir():  # as if it had been stopped after one step
+    for entry in (
+        tmp_path / "run" / "checkpoints"
+    ).iterdir():  # as if the run had been stopped after one step
         if entry.name.endswith("2"):
             entry.rename(tmp_path / "later")
     (tmp_path / "run" / "summary.json").unlink()
@@ -70,7 +72,7 @@ def test_a_run_with_a_registered_reader_is_resumed_and_read_by_fresh_processes(
     told = command(tmp_path, "validate", "--workdir=run", code=2)
     assert f"needs what {tmp_path / 'mine.py'} registers (reader notes, scheme held)" in told
     assert f"add --config={tmp_path / 'mine.py'}" in told
-    monkeypatch.chdir(tmp_path)  # the next commands find nothing registered in this process either
+    monkeypatch.chdir(tmp_path)  # in this process nothing is registered for the next commands either
     assert main(["validate", *start]) == 0
     assert main(["sample", *start, "--prompt=note 1", "sample.max_tokens=3"]) == 0
     assert main(["report", "--workdir=run"]) == 0

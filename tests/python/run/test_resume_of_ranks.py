@@ -1,4 +1,4 @@
-"""The real engine: what one world saves another goes on from, with the bits of a run that was never broken off."""
+"""The real engine: a checkpoint of one number of ranks resumes with another, with the bits of an unbroken run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def config_of(family: str, **optim: Any) -> Config:
 def steps(
     config: Config, folder: Path, world: int, begin: int, end: int, node_size: int | None = None
 ) -> str:
-    """As rank_states.train_between, by ranks that are threads."""
+    """Do the same as rank_states.train_between, with ranks that are threads."""
     first, *others = on_ranks(lambda comm: train_between(comm, config, folder, begin, end), world, node_size)
     assert all(other == first for other in others)
     return first
@@ -71,7 +71,7 @@ def test_weights_that_stand_on_every_node_are_saved_once_and_read_on_each(
         sum(file.stat().st_size for file in (memory_path / name / "step-4").glob("*.safetensors"))
         for name in ("one", "many")
     ]
-    assert sizes[1] < 1.2 * sizes[0]  # headers of more files, nothing twice
+    assert sizes[1] < 1.2 * sizes[0]  # headers of more files, but nothing twice
 
 
 PROGRAM = """
@@ -103,7 +103,7 @@ if rank == 0:
 
 
 def processes(config: Config, folder: Path, begin: int, end: int, **more: Any) -> tuple[int, list[str]]:
-    """Exit code of two ranks that are processes, and what each of them ended with."""
+    """Run two ranks as processes. Return the exit code and the result of each."""
     told = {"config": to_dict(config), "folder": str(folder), "begin": begin, "end": end, **more}
     code, out, _ = mpirun(2, PROGRAM, json.dumps(told))
     return code, json.loads(out) if code == 0 else []

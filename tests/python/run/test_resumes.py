@@ -1,7 +1,8 @@
-"""Runs of every family, pipeline and kind of training end in some way and resume to the bits of an unbroken run.
+"""Runs of every family, pipeline and kind of training end in some way and resume with the bits of an unbroken run.
 
-A row is a recipe of a config, how the run ends and at which steps; run_ends.py has the ways and what is compared.
-test_stops.py has every way at every step over an exact engine, test_kill.py and test_signals.py whole processes.
+A table row has a config recipe, the ways in which the run ends, and the steps. run_ends.py defines the ways and the
+comparison. test_stops.py tests every way at every step with an exact engine; test_kill.py and test_signals.py test
+whole processes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ STREAM = ("data.workers=2", "train.steps=24", "train.save_every=7", *LONG)
 
 
 class Sources:
-    """Folders with what the recipes read, each written once."""
+    """Folders with the data of the recipes, each written once."""
 
     def __init__(self, tiny_text: Path, folder: Path) -> None:
         self.tiny_text, self.folder = tiny_text, folder
@@ -40,14 +41,14 @@ class Sources:
 
     @cached_property
     def texts(self) -> Path:
-        """Three jsonl files that train and one that validates."""
+        """Return three jsonl files for training and one for validation."""
         texts = streaming_cases.write_texts(self.folder / "texts", (90, 3, 140))
         streaming_cases.write_texts(texts / "eval", (30,), 9)
         return texts
 
     @cached_property
     def chats(self) -> Path:
-        """A tokenizer and 60 conversations."""
+        """Return a tokenizer and 60 conversations."""
         folder = self.folder / "chat"
         folder.mkdir()
         write_folder(folder / "tokenizer", "llama3")
@@ -57,7 +58,7 @@ class Sources:
 
     @cached_property
     def base(self) -> Path:
-        """A finished run to start from."""
+        """Return a finished run to start from."""
         folder = self.folder / "base"
         with Trainer(tiny(self, "train.steps=2"), folder, progress=None) as trainer:
             trainer.fit()
@@ -65,7 +66,7 @@ class Sources:
 
     @cached_property
     def plus(self) -> str:
-        """Transformer++ as an architecture of the user's."""
+        """Return Transformer++ as the user's own architecture."""
         return f"{plus_file(self.folder)}:Plus"
 
     def ids(self, pipeline: str) -> list[str]:
@@ -81,7 +82,7 @@ def tiny(sources: Sources, *words: str) -> Config:
 
 
 def family(name: str, *fields: str) -> Recipe:
-    """Return the recipe of a family's tiny config with still smaller sizes."""
+    """Return the recipe of a family's tiny config with even smaller sizes."""
     sizes = [
         "model.n_layer=2",
         "model.d_model=32",
@@ -113,7 +114,7 @@ def own(field: str) -> Recipe:
 
 
 def documents(kind: str, cache: str) -> Recipe:
-    """Return the recipe of a pipeline with data.cache=full or stream; a stream's folder never gets a cache."""
+    """Return the recipe of a pipeline with data.cache=full or stream; with stream the folder never gets a cache."""
 
     def recipe(sources: Sources, *words: str) -> Config:
         kept = next((word for word in reversed(words) if word.startswith("data.cache=")), cache)
@@ -133,7 +134,7 @@ def chat(sources: Sources, *words: str) -> Config:
 
 @dataclass(frozen=True)
 class Row:
-    """A run that ends and resumes. also: arguments with which the unbroken run has the same bits and rows."""
+    """A run that ends and resumes. also: arguments with which the unbroken run has the same bits and log entries."""
 
     recipe: Recipe
     ends: tuple[End, ...]

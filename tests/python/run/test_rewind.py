@@ -1,4 +1,4 @@
-"""Rewinds: where a run goes back to, which batches it leaves out, and that no stop or crash changes a bit of it."""
+"""Rewinds: the step to which a run returns, the batches that it skips, and equal bits after any stop or crash."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from mudd_core.base.errors import DivergedError
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.store.run_store import RunStore
 
-STREAK = frozenset(range(12, 22))  # ten batches in a row: max_skips; the checkpoint before them is of step 10
-CALLS = 38  # of a run of 25 updates over them: 22, then 15 from step 10 on
+STREAK = frozenset(
+    range(12, 22)
+)  # max_skips: ten bad batches in a row; the checkpoint before them is of step 10
+CALLS = 38  # calls for 25 updates with this streak: 22, then 15 from step 10 on
 
 
 def make(path: Path | None, engine: FakeEngine, *words: str) -> Trainer:
@@ -33,7 +35,7 @@ def events_of(path: Path, name: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, Any]]]:
-    """Final hash and rows of an unbroken run over the streak."""
+    """Return the final hash and log entries of an unbroken run with the streak."""
     path = tmp_path_factory.mktemp("whole")
     with make(path, FakeEngine(bad=STREAK), "train.keep_last=1") as trainer:
         return trainer.fit().final_hash, rows_of(path)
@@ -46,7 +48,7 @@ def test_a_streak_sends_the_run_back_and_its_batches_are_left_out(tmp_path: Path
     assert engine.batches == [*range(12), *range(22, 37)]
     assert (summary.step, summary.rewinds, summary.skipped_steps) == (25, 1, 0)
     steps = [row["step"] for row in rows_of(tmp_path) if "val_loss" not in row]
-    assert steps == list(range(1, 26))  # each once: rows of the path that was left are cut
+    assert steps == list(range(1, 26))  # each step once: the entries of the abandoned path are removed
     assert [row["step"] for row in rows_of(tmp_path) if "rewinds" in row] == list(range(11, 26))
     (event,) = events_of(tmp_path, "rewound")
     found = {name: event[name] for name in ("from_step", "to_step", "first_batch", "last_batch")}
@@ -74,7 +76,7 @@ def stop(trainer: Trainer) -> None:
 
 
 def save(trainer: Trainer) -> None:
-    trainer.save()  # as SIGUSR2
+    trainer.save()  # as SIGUSR2 does
 
 
 @pytest.mark.parametrize("what", [crash, stop, save])

@@ -1,4 +1,4 @@
-"""Rewinds of the real engine: packed weights, optimizer moments, and the 76 of a rate that is far too high."""
+"""Rewinds of the real engine: packed weights, optimizer moments, and exit code 76 for a far too high learning rate."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def test_a_bad_moment_is_taken_back_with_the_packed_weights(
         moment[3, 1] = np.nan
         record = trainer.step()
         assert (record.step, record.skipped, trainer.step_done) == (6, True, 4)
-        assert trainer.validate().val_loss == saved.val_loss  # through the packed weights
+        assert trainer.validate().val_loss == saved.val_loss  # reads the packed weights
         whole = trainer.fit()
     assert (whole.rewinds, whole.step) == (1, 10)
-    # A run that has the batches in the same order: 0 to 3, then 6 to 11.
+    # A run with the batches in the same order: 0 to 3, then 6 to 11.
     with trainer_of(tmp_path / "other", tiny_text, *words) as trainer:
         trainer._state.guard.batch_index = lambda at: at if at < 4 else at + 2  # type: ignore[method-assign]
         other = trainer.fit()

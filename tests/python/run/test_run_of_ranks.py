@@ -1,4 +1,4 @@
-"""One run by several ranks: rank 0 writes and speaks, the others follow, decisions are everybody's."""
+"""One run of several ranks: rank 0 writes and prints, the others follow, and all of them make the same decisions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(
     engine: Callable[[int], FakeEngine] = lambda rank: FakeEngine(),
     fit: Callable[[Trainer], Any] = lambda trainer: trainer.fit(),
 ) -> list[Any]:
-    """What `fit` gives on every rank, or the error that it raised there."""
+    """Return the result of `fit` on every rank, or the error that it raised there."""
 
     def work(comm: Comm) -> Any:
         try:
@@ -49,7 +49,7 @@ def run(
 
 
 def same(summaries: list[Any]) -> Summary:
-    """The summary that all ranks have, but for times."""
+    """Return the summary of all ranks, which must be equal except for times."""
     timeless = [dataclasses.replace(summary, seconds=0) for summary in summaries]
     assert all(one == timeless[0] for one in timeless), summaries
     first: Summary = timeless[0]
@@ -98,7 +98,7 @@ def test_a_stop_that_one_rank_sees_ends_all_at_the_same_step(tmp_path: Path) -> 
     path = tmp_path / "run"
 
     def engine(rank: int) -> FakeEngine:
-        # Rank 1 alone is late to see it: the file is rank 0's business.
+        # Only rank 1 sees the file late: rank 0 is responsible for it.
         def before(step: int) -> None:
             if step == 6 and rank == 1:
                 (path / "STOP").touch()

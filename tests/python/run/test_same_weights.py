@@ -1,6 +1,6 @@
-"""Weights that several nodes hold are compared; a node that holds others is named.
+"""Weights that several nodes have are compared; a node with different weights is named.
 
-The weight is a frozen one: of a trained one, every step brings the owner's bytes to all other nodes again.
+The test changes a frozen weight: every step copies a trained weight from its owner to all other nodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tiny_mixture_config import get_config
 def train(
     text: Path, world: int, node_size: int, flips: int | None = 3, name: str = "embed", **fields: Any
 ) -> list[str]:
-    """What the ranks ended with, where rank `flips` flips one bit of this weight behind step 3."""
+    """Return the result of each rank if rank `flips` flips one bit of this weight after step 3."""
 
     def work(comm: Any) -> str:
         settings = {

@@ -1,4 +1,4 @@
-"""The text of a sample: it ends before its first stop text, and at positions that end."""
+"""The text of a sample: it ends before the first stop string, or when the model's positions end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mudd_core.run.report.sample import StopTexts, write_text
 
 
 def cut(pieces: tuple[str, ...], stops: list[str]) -> str:
-    """What is written of streamed pieces."""
+    """Return the output for streamed pieces."""
     stop, written = StopTexts(stops), ""
     for piece in pieces:
         written += stop.take(piece)
@@ -31,7 +31,7 @@ def cut(pieces: tuple[str, ...], stops: list[str]) -> str:
         ("aab", ["ab"], "a"),
         ("aaab", ["aab"], "a"),
         ("xabcd", ["abcd", "bc"], "xa"),  # bc is complete first
-        ("xabc", ["bc", "abc"], "x"),  # both are complete: the longer one
+        ("xabc", ["bc", "abc"], "x"),  # both are complete, so the longer one is used
         ("abab", ["abc"], "abab"),
         ("END", ["END"], ""),
         ("plain", [], "plain"),

@@ -1,4 +1,4 @@
-"""Texts at validations (sample.every): what is written when, and that no bit of the training changes."""
+"""Samples at validations (sample.every): their contents and times; the bits of the training do not change."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def test_samples_change_no_bit_of_any_family(
         )
         with Trainer(config, tmp_path / name) as trainer:
             summary = trainer.fit(progress=False)
-            # Copies that decoding packs would be packed again by every update.
+            # Every update would have to repack the copies that decoding packs.
             found.append((summary.final_hash, trainer.model.store.packed_bytes, rows_of(tmp_path / name)))
     assert found[0] == found[1]
     assert not (tmp_path / "without" / "samples.jsonl").exists()
     run = mc.load_run(tmp_path / "with")
     assert [(sample.step, sample.prompt) for sample in run.samples] == [(2, "the "), (4, "the ")]
-    for sample in run.samples[1:]:  # what the command `sample` writes with that checkpoint
+    for sample in run.samples[1:]:  # the output of the command `sample` with that checkpoint
         assert mc.load_run(run.checkpoints[sample.step]).generate("the ") == sample.text
 
 
@@ -89,13 +89,13 @@ def test_a_crash_leaves_the_texts_of_an_unbroken_run(tmp_path: Path, tiny_text: 
     train(tmp_path / "whole", config)
     whole = (tmp_path / "whole" / "samples.jsonl").read_bytes()
     assert steps_of(tmp_path / "whole") == [2, 4, 6, 8]
-    for record in (trainer := Trainer(config, tmp_path / "parts")):  # leaving the loop saves nothing
+    for record in (trainer := Trainer(config, tmp_path / "parts")):  # leaving the loop does not save
         if record.step == 7:
             break
     trainer.close()
     assert steps_of(tmp_path / "parts") == [2, 4, 6]
     lines = (tmp_path / "parts" / "samples.jsonl").read_bytes().splitlines(keepends=True)
-    # Killed between the validation of the checkpoint's step and its text, and in the middle of a line.
+    # As if killed between the validation of the checkpoint's step and its sample, and in the middle of a line.
     (tmp_path / "parts" / "samples.jsonl").write_bytes(lines[0] + lines[1][:9])
     train(tmp_path / "parts", config)
     assert (tmp_path / "parts" / "samples.jsonl").read_bytes() == whole

@@ -1,4 +1,4 @@
-"""Which checkpoints a run writes and keeps, when it validates, and where a target loss ends it."""
+"""The checkpoints that a run writes and keeps, the steps of its validations, and the end at a target loss."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_list_of_steps_that_is_none_is_refused(text: str) -> None:
 
 
 class Scripted(FakeEngine):
-    """Validation losses by step; keeps which steps were validated."""
+    """An engine with these validation losses by step, which records the validated steps."""
 
     def evaluate(self, batch: Any) -> tuple[float, int, int]:
         loss = {4: 3.0, 8: 2.0, 12: 2.5, 16: 1.5, 20: 1.75}[len(self.batches)]
@@ -111,7 +111,7 @@ def test_a_command_without_checkpoints_says_what_a_stop_costs(tiny_text: Path, m
 def test_a_run_may_validate_before_its_first_update(tmp_path: Path) -> None:
     with make(tmp_path, FakeEngine(), "eval.at_start=true", "train.stop_at=2", "train.save=false") as trainer:
         trainer.fit()
-    with make(tmp_path, FakeEngine(), "eval.at_start=true") as trainer:  # the row of step 0 stays, once
+    with make(tmp_path, FakeEngine(), "eval.at_start=true") as trainer:  # the entry of step 0 remains, once
         trainer.fit()
     assert [row["step"] for row in rows_of(tmp_path) if "val_loss" in row] == [0, 8, 16, 20]
 
@@ -180,7 +180,7 @@ def test_a_step_saved_again_with_another_state_is_replaced(tmp_path: Path) -> No
     save({"step": 4, "seconds": 1.0, "skipped_steps": []})
     assert (
         save({"step": 4, "seconds": 2.0, "skipped_steps": []})["seconds"] == 1.0
-    )  # the same but for its time
+    )  # equal except for its time
     assert save({"step": 4, "seconds": 2.0, "skipped_steps": [3]})["skipped_steps"] == [3]
     assert save({"step": 4, "seconds": 5.0, "skipped_steps": [3]}, "d")["seconds"] == 5.0
 

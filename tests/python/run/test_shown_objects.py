@@ -1,4 +1,4 @@
-"""What objects show at a prompt and in a notebook: no address, the facts that one asks for, escaped HTML."""
+"""Objects at a prompt and in a notebook: no address, the most useful values, escaped HTML."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUN = [
 
 
 class Checked(HTMLParser):
-    """Refuses tags that are not closed."""
+    """A parser that rejects tags that are not closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

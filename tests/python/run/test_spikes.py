@@ -1,4 +1,4 @@
-"""The spike rule: what is skipped, that it touches nothing, and that it is part of the saved state."""
+"""The spike rule: the updates that it skips, their absence of effects, and its part of the saved state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mudd_core.config import TrainConfig
 from mudd_core.run.loop.update_guard import WINDOW, UpdateGuard
 
 WORDS = ("train.steps=160", "train.save_every=40", "train.eval_every=0")
-HIGH = frozenset({20, 150})  # the first before the window is full
+HIGH = frozenset({20, 150})  # the first one comes before the window is full
 
 
 def test_a_spike_is_skipped_once_the_window_is_full_and_touches_nothing(tmp_path: Path) -> None:
@@ -69,4 +69,4 @@ def test_the_limits_are_six_deviations_above_the_mean() -> None:
         guard.judge(step, Report(loss, 2 * loss))
     assert guard.limits() == (2.0 + 6 * 1.0, 4.0 + 6 * 2.0)
     guard.judge(WINDOW, Report(float("nan"), 1.0, finite=False))
-    assert guard.limits() == (8.0, 16.0)  # only updates that were kept
+    assert guard.limits() == (8.0, 16.0)  # only updates that were applied

@@ -1,4 +1,4 @@
-"""The tokenizer of a run that starts from another run's weights: taken from it, compared with it, found by a resume."""
+"""The tokenizer of a run that starts from another run's weights: copied, compared, and found by a resume."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = (
 
 
 class Place:
-    """A source run with a trained bpe, and another text."""
+    """A source run with a trained BPE, and another text."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.cache = folder, folder / "cache"
@@ -50,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
     place = Place(tmp_path_factory.mktemp("start"))
     place.text.write_text("".join(f"the {n} quick brown foxes jump over lazy dogs\n" for n in range(900)))
     place.other.write_text("".join(f"zwölf {n} Boxkämpfer jagen Viktor quer\n" for n in range(900)))
-    with pytest.MonkeyPatch.context() as patch:  # the text is new, and its hash is noted all the same
+    with pytest.MonkeyPatch.context() as patch:  # the text is new, but its hash is recorded anyway
         patch.setattr("mudd_core.data.sources.listing.SETTLE_SECONDS", 0.0)
         assert place.run("source") == 0
     return place
@@ -58,7 +58,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.fixture
 def place(made: Place, tmp_path: Path) -> Place:
-    """A copy of all files; their saved paths are those of the copy."""
+    """Return a copy of all files, whose saved paths also refer to the copy."""
     shutil.copytree(made.folder, tmp_path, dirs_exist_ok=True)
     saved = tmp_path / "source" / "config.json"
     saved.write_text(saved.read_text().replace(str(made.folder), str(tmp_path)))
@@ -66,7 +66,7 @@ def place(made: Place, tmp_path: Path) -> Place:
 
 
 def cached_tokenizer(place: Place, name: str) -> bytes:
-    """tokenizer.json of the token cache that a run trained on."""
+    """Return the tokenizer.json of the token cache that a run trained on."""
     facts = json.loads((place.folder / name / "run.json").read_text())
     return (place.cache / facts["data"] / "tokenizer.json").read_bytes()
 

@@ -1,4 +1,4 @@
-"""Warnings of a start: threads, text, vocabulary; each is one line, once, and an event."""
+"""Warnings at a start about threads, text and vocabulary: each is one line, printed once, and an event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tiny_run import TinyRun
 def test_every_warning_is_one_line_and_in_the_events(tiny_text: Path, tmp_path: Path) -> None:
     threads = len(os.sched_getaffinity(0)) + 1
     words = ("data.tokenizer=bpe", "data.vocab_size=4000", "train.batch_size=64", "train.steps=400")
-    words += (f"data.cache_dir={tmp_path / 'cache'}",)  # other tests know the one cache of the session
+    words += (f"data.cache_dir={tmp_path / 'cache'}",)  # other tests use the session's common cache
     run = TinyRun(tmp_path / "run", tiny_text, (*words, f"train.threads={threads}", "train.stop_at=1"))
     run.stopped()
     found = [line for line in run.output.splitlines() if line.startswith("warning: ")]
@@ -111,7 +111,7 @@ def test_the_quota_of_version_1_counts(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
     groups = f"12:cpuset:/\n4:cpu,cpuacct:{path}\n1:name=systemd:{path}\n0::/\n"
     assert usable_cores(tmp_path, groups) == 16
-    (tmp_path / name).mkdir()  # a container sees its own folder here, and no folder of the host's path
+    (tmp_path / name).mkdir()  # a container sees its own cgroup as the root, and no folder of the host's path
     for quota, cores in [("-1", 16), ("765000", 7), ("10000", 1)]:
         (tmp_path / name / "cpu.cfs_quota_us").write_text(f"{quota}\n")
         (tmp_path / name / "cpu.cfs_period_us").write_text("100000\n")

@@ -1,4 +1,4 @@
-"""What a start settles: the length in epochs; a start that fails leaves nothing."""
+"""Values that a start fixes, such as the number of steps for epochs; a failed start leaves nothing."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_vocabulary_without_all_bytes_is_found_before_a_tokenizer_is_trained()
     with pytest.raises(UserError, match=r"model\.vocab_size: expected at least the tokenizer's 257, got 256"):
         config = load_config("tiny.py", ["model.vocab_size=256"])
         resolved_model(config, expected_vocabulary(config))
-    # Smaller than data.vocab_size: a short text may have no more pairs to join.
+    # Smaller than data.vocab_size: a short text may have no more pairs to merge.
     smaller = load_config("tiny.py", ["model.vocab_size=257"])
     assert resolved_model(smaller, expected_vocabulary(smaller)).vocab_size == 257
 

@@ -1,4 +1,4 @@
-"""Starts from other weights, imports and exports by ranks: one tensor in memory at a time, the same numbers."""
+"""Starts from other weights, imports and exports by ranks: one tensor at a time in memory, equal values."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from rank_runs import config_of, on_ranks
 WORLD = 4
 MODEL = TransformerPPConfig(d_model=128, n_layer=8, n_head=2, d_ff=512)
 LARGEST = 4 * 128 * 512  # bytes of a matrix
-WHOLE = 4 * 8 * 128 * (4 * 128 + 3 * 512)  # of the matrices of all blocks
+WHOLE = 4 * 8 * 128 * (4 * 128 + 3 * 512)  # bytes of the matrices of all blocks
 
 
 @pytest.fixture(scope="module")
 def run(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Path]:
-    """A run of one process that is saved with its optimizer's state: config and folder."""
+    """Return the config and the folder of a run of one process, saved with its optimizer state."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     small: dict[str, Any] = {"model": MODEL, "train.seq_len": 16, "train.steps": 2, "train.save_every": 2}
     config = config_of(tiny_text, **small, **{"data.tokenizer": "bytes", "train.eval_every": 0})
@@ -103,7 +103,7 @@ def nothing() -> Iterator[None]:
 
 @contextmanager
 def peak_below(limit: int) -> Iterator[None]:
-    """Inside, Python's arrays never take so many bytes together."""
+    """Check that Python's arrays need fewer bytes than this inside the block."""
     tracemalloc.start()
     try:
         yield

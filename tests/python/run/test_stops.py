@@ -1,4 +1,4 @@
-"""Stops, crashes and resumes of the training loop, over a small exact engine: no bit and no row changes."""
+"""Stops, crashes and resumes of the training loop, with a small exact engine: bits and log entries do not change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mudd_core.run.loop import signals
 from places import HELPERS
 from run_ends import WAYS, End, Killer, Recipe, Run, require_same_end
 
-# Steps before each end of one run, and train.save_every.
+# The steps before each end of one run, and train.save_every.
 CHAINS = [
     *((way, [step], 5) for way in WAYS if way not in ("crash", "SIGKILL in a save") for step in (7, 8)),
     *(("train.stop_at", [step], 5) for step in (1, 4, 5, 19)),
@@ -40,7 +40,7 @@ killer = run_ends.killer
 
 @pytest.fixture(scope="module")
 def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Run]:
-    """Unbroken runs by train.save_every."""
+    """Return unbroken runs by train.save_every."""
     return {every: Run(saving(every), "fake", tmp_path_factory.mktemp("whole")).finish() for every in (4, 5)}
 
 
@@ -138,7 +138,7 @@ def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
             assert child.stdout is not None and child.stdout.readline() == "go\n"
             assert child.stderr is not None
             child.send_signal(signal.SIGINT)
-            while "stop requested" not in child.stderr.readline():  # until it has been seen
+            while "stop requested" not in child.stderr.readline():  # until the request has arrived
                 assert child.poll() is None
             if code == 130:
                 child.send_signal(signal.SIGINT)

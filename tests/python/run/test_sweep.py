@@ -1,4 +1,4 @@
-"""is_sweep: the table and done.txt at the end of a run, which is skipped from then on."""
+"""is_sweep: the table and done.txt at the end of a run, which later commands skip."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_run_with_done_txt_is_skipped_and_one_without_is_finished(
     assert sweep(tiny_text, tmp_path, "0.25") == 0
     assert "it is skipped" in capsys.readouterr().out
     assert (run / "metrics.jsonl").stat().st_mtime_ns == before
-    (run / "done.txt").unlink()  # killed between the last save and the table
+    (run / "done.txt").unlink()  # as if killed between the last save and the table
     (run / "sweep.tsv").unlink()
     assert sweep(tiny_text, tmp_path, "0.25") == 0
     assert (run / "sweep.tsv").read_bytes() == table and (run / "done.txt").is_file()

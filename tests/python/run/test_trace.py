@@ -1,4 +1,4 @@
-"""train.profile: a trace in the trace-event format, of whole steps, that changes no bit and ends no run."""
+"""train.profile: a file of whole steps in the trace-event format, which changes no bit and ends no run."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def run(workdir: Path, text: Path, *words: str, progress: Progress | None = None
 
 
 def traces(workdir: Path) -> list[list[dict[str, Any]]]:
-    """The events of every trace of a run, by the path that TensorBoard's profile plugin looks for."""
+    """Return the events of every trace of a run, found by the path that TensorBoard's profile plugin uses."""
     files = sorted(workdir.glob("plugins/profile/*/*.trace.json.gz"))
     return [json.loads(gzip.decompress(file.read_bytes()))["traceEvents"] for file in files]
 
 
 def assert_nested(events: list[dict[str, Any]]) -> None:
-    """On one track two spans are apart, or one holds the other (0.01 us for the rounding of the numbers)."""
+    """Check that two spans of one track are disjoint or nested (within 0.01 us, because the values are rounded)."""
     open_ends: list[float] = []
     for event in sorted(events, key=lambda e: (e["ts"], -e["dur"])):
         while open_ends and open_ends[-1] <= event["ts"] + 0.01:
@@ -63,16 +63,18 @@ def test_a_window_of_steps_is_traced_with_all_that_happens_in_it(tmp_path: Path,
     assert_nested(spans)
     steps = [event for event in spans if event["cat"] == "step"]
     assert [event["name"] for event in steps] == ["step 3", "step 4", "step 5"]
-    for step in steps:  # two runs of the graph a step, each with a batch in front
+    for step in steps:  # two graph runs per step, each after a batch
         inside = [e for e in spans if e is not step and step["ts"] <= e["ts"] < step["ts"] + step["dur"]]
         kinds = [event["cat"] for event in inside]
         names = [event["name"] for event in inside]
         assert names.count("update") == 1 and names[-1] == "update"
-        assert names.count("batch") == names.count("embedding") / 2 == 2  # forward and backward of each run
+        assert (
+            names.count("batch") == names.count("embedding") / 2 == 2
+        )  # forward and backward of each graph run
         assert {"forward", "backward"} <= set(kinds)
         assert sum(e["dur"] for e in inside) <= step["dur"] + 0.01 * len(inside)
     between = [event["name"] for event in spans if event["name"] in ("evaluation", "save")]
-    assert between == ["save", "evaluation"]  # of step 3
+    assert between == ["save", "evaluation"]  # belongs to step 3
 
 
 @pytest.mark.parametrize(("first", "names"), [(1, ["step 4"]), (4, [])])

@@ -1,4 +1,4 @@
-"""Weights & Biases: modes, an offline run read back, and trackers that are missing, slow or crash."""
+"""Weights & Biases: modes, the contents of an offline run, and trackers that are missing, slow or crash."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tiny_run import TinyRun
 
 
 class FakeRun:
-    """What a run of wandb is to us; `dies` at the call of that number."""
+    """A fake for the parts of a wandb run that mudd_core uses; call number `dies` raises an error."""
 
     def __init__(self, dies: int = 10**9) -> None:
         self.rows: list[tuple[int, dict[str, Any]]] = []
@@ -38,7 +38,7 @@ class FakeRun:
 
 
 def fake(monkeypatch: pytest.MonkeyPatch, run: FakeRun) -> dict[str, Any]:
-    """A wandb whose init gives this run; its arguments."""
+    """Install a fake wandb whose init returns this run. Return the arguments of init."""
     asked: dict[str, Any] = {}
     module = types.ModuleType("wandb")
 
@@ -145,7 +145,7 @@ def test_a_tracker_that_is_not_installed_is_2_before_anything_is_written(
 
 
 def records_of(file: Path) -> Iterator[bytes]:
-    """Records of a run file: a header of 7 bytes, then LevelDB's log format in blocks of 32 KiB."""
+    """Yield the records of a run file: a header of 7 bytes, then LevelDB's log format in blocks of 32 KiB."""
     data, at, whole = file.read_bytes(), 7, b""
     assert data[:4] == b":W&B"
     while at + 7 <= len(data):

@@ -1,4 +1,6 @@
-"""The training loop alone, over a small exact engine: rows, bad numbers, damage, failed saves, refusals."""
+"""The training loop alone, with a small exact engine: log entries, bad values, damage, failed saves, rejected
+starts.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from mudd_core.run.report.progress import Progress
 
 @contextmanager
 def full_disk() -> Iterator[Callable[[bool], None]]:
-    """A function that fills the disk, or frees it: to one process, no file may grow."""
+    """Return a function that fills the disk or frees it; a full disk is simulated by a limit on the size of files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         yield lambda full: resource.setrlimit(resource.RLIMIT_FSIZE, (0 if full else soft, hard))
@@ -211,7 +213,7 @@ def test_a_full_disk_costs_saves_but_neither_the_run_nor_rows(tmp_path: Path) ->
 def test_a_disk_that_stays_full_ends_the_run_with_74(tmp_path: Path, full_from: int) -> None:
     class Engine(FakeEngine):
         def evaluate(self, batch: Any) -> tuple[float, int, int]:
-            fill(trainer.step_done >= full_from)  # 20: behind the last save
+            fill(trainer.step_done >= full_from)  # at 20 the disk is full after the last save
             return super().evaluate(batch)
 
     with full_disk() as fill:
@@ -232,7 +234,7 @@ def test_a_disk_that_stays_full_ends_the_run_with_74(tmp_path: Path, full_from: 
 def test_a_start_behind_the_last_save_ends_with_the_same_summary(tmp_path: Path) -> None:
     with make(tmp_path / "run") as trainer:
         first = trainer.fit()
-    (tmp_path / "run" / "summary.json").unlink()  # as if it was killed before
+    (tmp_path / "run" / "summary.json").unlink()  # as if killed before it was written
     with make(tmp_path / "run") as trainer:
         again = trainer.fit()
     assert first.loss is not None and first.val_loss is not None
@@ -271,7 +273,7 @@ def test_the_lock_is_held_while_it_lives(tmp_path: Path) -> None:
         make(tmp_path / "run")
     with pytest.raises(UserError):
         make(tmp_path / "run", None, "train.steps=21")
-    make(tmp_path / "run").close()  # a refused start gave the lock back
+    make(tmp_path / "run").close()  # a rejected start released the lock
 
 
 def test_progress_lines_say_what_happens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""mc.Trainer("runs/x"): the folder of a run is resumed with its own config."""
+"""mc.Trainer("runs/x") resumes the run in this folder with its saved config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of a tuning that a model card names: typed fields, and those that a later start has changed."""
+"""The arguments of a tuning in its model card: fields that the user typed, and fields that a later start changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mudd_core.run.store.tune_arguments import TuneArguments
 
 TYPED = [
     "optim.lr=3e-4",
-    "--weight-decay=0.1",  # the default of the field, but no choice of the command
+    "--weight-decay=0.1",  # the default of the field, but not of the command
     "train.eval_every=0",
     "train.stop_at=2",
     "train.recompute=true",

@@ -1,4 +1,4 @@
-"""The line of `validate` on a terminal: how far it is, removed at the end; a pipe gets nothing."""
+"""The progress line of `validate`: on a terminal it is removed at the end; a pipe gets none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tiny_run import TinyRun
 
 
 class Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""How long ranks wait for a sign of life of another one."""
+"""The time that ranks wait for a sign of life from another rank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mudd_core.run.ranks.ranks import Ranks
 
 
 class Listening:
-    """A Comm that notes what it is asked for."""
+    """A Comm that records the calls of watch and set_phase."""
 
     rank, world, node_size = 0, 2, 2
 

@@ -1,4 +1,4 @@
-"""The work directory: one run at a time, no foreign folders, files whole or not at all."""
+"""The work directory: one run at a time, no foreign folders, and files that are complete or absent."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_a_second_trainer_takes_over_from_one_that_is_done(tmp_path: Path) -> No
     with pytest.raises(UserError, match=r"that is this very process: close\(\) the Trainer that holds it"):
         make(tmp_path)
     assert first.fit().stopped == "train.stop_at"
-    second = make(tmp_path)  # all of the first one is saved
+    second = make(tmp_path)  # the first trainer has saved everything
     assert second.step_done == 10
     for use in (first.save, first.fit):
         with pytest.raises(UserError, match="a later one of this process took it over; make a new Trainer"):
             use()
     assert checkpoint.list_steps(tmp_path / "checkpoints") == [5, 10]
     second.fit()
-    second.step()  # beyond what is saved
+    second.step()  # a step after the last save
     with pytest.raises(UserError, match="this very process"):
         make(tmp_path)
     second.close()
@@ -92,7 +92,7 @@ def test_a_dropped_one_gives_the_lock_back(tmp_path: Path, monkeypatch: pytest.M
     del first
     second = FolderLock(RunFolder(tmp_path))
     second.close()
-    second.close()  # once is enough
+    second.close()  # a second close has no effect
     monkeypatch.setattr(fcntl, "flock", no_locks)
     lease = FolderLock(RunFolder(tmp_path))
     assert (tmp_path / ".lease").exists()
@@ -133,10 +133,12 @@ def test_without_locks_a_lease_is_used(
         FolderLock(RunFolder(tmp_path))
     old = time.time() - 2 * lease.LEASE_SECONDS
     os.utime(tmp_path / ".lease", (old, old))
-    second = FolderLock(RunFolder(tmp_path))  # a dead holder's lease is taken over
+    second = FolderLock(RunFolder(tmp_path))  # the lease of a dead process is taken over
     assert first._lease is not None and second._lease is not None
     first._lease._last_look -= 2 * lease.LEASE_SECONDS
-    with pytest.raises(UserError, match="in use by process"):  # it was not dead: the later one has it
+    with pytest.raises(
+        UserError, match="in use by process"
+    ):  # it was not dead: the later process now has the lock
         first.beat()
     first.close()
     second._lease._last_look -= 2 * lease.LEASE_SECONDS
@@ -164,7 +166,7 @@ def test_json_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     write_json(file, {"n": 1})
     write_json(file, {"n": 2})
     assert json.loads(file.read_text()) == {"n": 2}
-    for nth in range(1, 6):  # any file call up to the rename
+    for nth in range(1, 6):  # at each file call up to the rename
         faults = _core.testing.FaultFiles()
         faults.fail_at(nth, errno.ENOSPC)
         _core.testing.use_files(faults)

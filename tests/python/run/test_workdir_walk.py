@@ -1,4 +1,4 @@
-"""The path of a work directory is turned into a RunFolder once, and that is handed on instead of the path."""
+"""The path of a work directory becomes a RunFolder once; after that the RunFolder is passed, not the path."""
 
 from __future__ import annotations
 
