@@ -1,4 +1,4 @@
-"""The standard streams of a command: UTF-8 everywhere, and write errors that name the stream."""
+"""The standard streams of a command: UTF-8, write errors that name the stream, and the copy of a run in log.txt."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Iterator
-from typing import TextIO, cast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from mudd_core.base.errors import SaveError
+from mudd_core.base.errors import SaveError, StopRequestedError, write_error
+from mudd_core.base.regular_files import open_to_append
+
+if TYPE_CHECKING:
+    from mudd_core.run.store.run_folder import RunFolder
 
 
 def output_error(error: OSError) -> SaveError:
@@ -96,3 +101,101 @@ def flushed(code: int) -> int:
                     with contextlib.suppress(OSError):
                         print(f"error: {output_error(error)}", file=sys.stderr)
     return code
+
+
+_REWRITE = "\r\x1b[K"  # begins a line of progress that takes the place of the one before
+
+
+class Tee:
+    """Standard output with a copy; a rewritten line is copied as it was at last.
+
+    Errors of the copy are a warning. After an error of standard output, on_loss is called and only the copy is written;
+    a closed pipe is no error.
+
+    Attributes: lost, the error of standard output, or None.
+    """
+
+    def __init__(self, stream: TextIO, path: Path, on_loss: Callable[[], None]) -> None:
+        self._stream, self._path, self._on_loss = stream, path, on_loss
+        self._file = open_to_append(path, buffering=0)
+        self._line = ""
+        self._failed = self._closed = False
+        self.lost: SaveError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write to both."""
+        self.copy(text)
+        self._pass_on(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush standard output."""
+        self._pass_on(self._stream.flush)
+
+    def _pass_on(self, call: Callable[[], object]) -> None:
+        if self._closed or self.lost is not None:
+            return
+        try:
+            call()
+        except BrokenPipeError:  # nobody reads any more (`| head`)
+            self._closed = True
+        except (SaveError, OSError) as error:
+            self.lost = output_error(error) if isinstance(error, OSError) else error
+            self._on_loss()
+
+    def copy(self, text: str) -> None:
+        """Write to the copy alone."""
+        whole, newline, self._line = (self._line + text).rpartition("\n")
+        if newline:
+            lines = [line.rpartition(_REWRITE)[2] for line in whole.split("\n")]
+            self._append("".join(line + "\n" for line in lines))
+        self._line = self._line.rpartition(_REWRITE)[2]
+
+    def _append(self, text: str) -> None:
+        try:
+            data = text.encode("utf-8", "replace")
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError as error:
+            if not self._failed:
+                self._failed = True
+                with contextlib.suppress(OSError):
+                    print(f"warning: {self._path}: {error.strerror}; the run goes on", file=sys.stderr)
+
+    def close(self) -> None:
+        """Copy what is left of the last line; SaveError where the system cannot write what it took."""
+        if self._line:
+            self._append(self._line + "\n")
+        try:
+            self._file.close()
+        except OSError as error:
+            raise write_error(self._path, error) from error
+
+
+@contextlib.contextmanager
+def copied_output(folder: RunFolder, on_loss: Callable[[], None] = lambda: None) -> Iterator[Tee]:
+    """Inside, standard output also goes to the end of log.txt; SaveError where it cannot be opened or closed.
+
+    on_loss: called once, when standard output itself cannot be written.
+    """
+    before, path = sys.stdout, folder.output_file
+    try:
+        tee = Tee(before, path, on_loss)
+    except OSError as error:
+        raise write_error(path, error) from error
+    sys.stdout = tee
+    try:
+        yield tee
+    except BaseException as error:
+        sys.stdout = before
+        with contextlib.suppress(SaveError):  # the error that is on its way counts
+            tee.close()
+        if tee.lost is not None and isinstance(error, StopRequestedError):
+            raise tee.lost from error
+        raise
+    sys.stdout = before
+    tee.flush()
+    tee.close()

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from mudd_core.base.errors import DivergedError, SaveError, UserError
 from mudd_core.base.surroundings import environment_text, typed_program
 from mudd_core.cli.ending import ending, prompt_of, show_sample
-from mudd_core.cli.log_text import Tee, copied_output
 from mudd_core.cli.originals import import_weights, write_files
 from mudd_core.cli.request import Request
 from mudd_core.cli.same_run import command_line, to_go_on
+from mudd_core.cli.standard_streams import Tee, copied_output
 from mudd_core.config import Config, config_hash, mesh_of
 from mudd_core.config.describe import listing
 from mudd_core.config.pipelines import spec_of
 from mudd_core.run.build.recipe import recipe_note
 from mudd_core.run.records.events import Summary
-from mudd_core.run.report.progress import Progress
+from mudd_core.run.report.screen import Progress
 from mudd_core.run.report.style import has_own_start
 
 if TYPE_CHECKING:

@@ -195,7 +195,8 @@ def run_settings(data: bytes, _folder: Path) -> None:
 
 def run_metrics(data: bytes, folder: Path) -> None:
     """metrics.jsonl: reading, and cutting back to a step on resume."""
-    from mudd_core.run.store.metrics import MetricsLog, read_rows
+    from mudd_core.run.store.log_files import MetricsLog
+    from mudd_core.run.store.metrics import read_rows
 
     file = folder / "metrics.jsonl"
     file.write_bytes(data)

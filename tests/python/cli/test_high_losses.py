@@ -14,12 +14,12 @@ from fake_engine import FakeEngine
 from fake_runs import make
 from mudd_core import checkpoint
 from mudd_core.base.errors import DivergedError
+from mudd_core.base.framing import EventFile
 from mudd_core.cli.entry import main
 from mudd_core.config.programs import NAMES
 from mudd_core.engine.model import Model
 from mudd_core.run.loop.trainer import Trainer
 from mudd_core.run.records.events import perplexity
-from mudd_core.run.store.event_file import EventFile
 from tiny_run import CONFIG
 
 NAN, INF = float("nan"), float("inf")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mudd_core.base.errors import SaveError
-from mudd_core.cli.log_text import copied_output
+from mudd_core.cli.standard_streams import copied_output
 from mudd_core.run.store.run_folder import RunFolder
 from tiny_run import TinyRun
 

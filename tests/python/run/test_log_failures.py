@@ -12,10 +12,10 @@ import pytest
 
 import mudd_core as mc
 from mudd_core import checkpoint
-from mudd_core.base import regular_files
+from mudd_core.base import framing, regular_files
 from mudd_core.base.errors import UserError
-from mudd_core.cli import log_text, main
-from mudd_core.run.store import event_file, metrics, metrics_file
+from mudd_core.cli import main, standard_streams
+from mudd_core.run.store import log_files, metrics_file
 from mudd_core.run.store.metrics_file import require_metrics_file
 from tiny_run import CONFIG
 
@@ -77,7 +77,7 @@ def test_a_log_that_is_not_written_to_its_end_is_74_and_the_checkpoint_is_whole(
         return raw if buffering == 0 else io.BufferedWriter(raw)
 
     with monkeypatch.context() as patch:
-        for module in (log_text, metrics, event_file):
+        for module in (standard_streams, log_files, framing):
             patch.setattr(module, "open_to_append", opened)
         assert main(words) == 74
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]

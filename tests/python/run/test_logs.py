@@ -9,15 +9,15 @@ import pytest
 import fake_runs
 from event_files import tags_of
 from mudd_core.base.errors import SaveError, UserError
-from mudd_core.run.store.event_file import EventFiles
+from mudd_core.base.framing import EventFiles
 from mudd_core.run.store.run_folder import RunFolder
 
 
 def test_rows_are_handed_over_every_so_many_steps(tmp_path: Path) -> None:
-    board = EventFiles(RunFolder(tmp_path), flush_every=4)
+    board = EventFiles(RunFolder(tmp_path).board_folder, flush_every=4)
     seen = []
     for step in range(1, 9):
-        board.append({"step": step, "loss": 1.0})
+        board.append(step, {"train/loss": 1.0})
         files = tmp_path / "tensorboard"
         seen.append(len(tags_of(files).get("train/loss", {})) if any(files.iterdir()) else 0)
     assert seen == [0, 0, 0, 4, 4, 4, 4, 8]

@@ -16,12 +16,14 @@ import pytest
 
 from event_files import events_of
 from mudd_core.base.errors import FormatError
+from mudd_core.base.framing import EventFiles
 from mudd_core.base.units import duration
 from mudd_core.config import GPT2Config, TransformerPPConfig
 from mudd_core.engine.flops import flops_per_token
-from mudd_core.run.report.progress import Clock
-from mudd_core.run.store.event_file import EventFiles
-from mudd_core.run.store.metrics import MetricsLog, read_rows
+from mudd_core.run.loop.clock import Clock
+from mudd_core.run.records.events import numbers_of
+from mudd_core.run.store.log_files import MetricsLog
+from mudd_core.run.store.metrics import read_rows
 from mudd_core.run.store.run_folder import RunFolder
 
 
@@ -31,7 +33,7 @@ def rows_of(path: Path) -> list[dict[str, object]]:
 
 def test_rows_survive_a_killed_process(tmp_path: Path) -> None:
     code = (
-        "import os,sys,pathlib; from mudd_core.run.store.metrics import MetricsLog\n"
+        "import os,sys,pathlib; from mudd_core.run.store.log_files import MetricsLog\n"
         "log = MetricsLog(pathlib.Path(sys.argv[1])); log.append({'step': 1, 'loss': 0.1}); os._exit(9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m.jsonl")], check=False)
@@ -108,9 +110,10 @@ def test_numbers_that_are_not_finite_are_null(tmp_path: Path) -> None:
 
 
 def test_board_writes_events_that_others_can_read(tmp_path: Path) -> None:
-    board = EventFiles(RunFolder(tmp_path), resumed_step=600)
-    board.append({"step": 700, "loss": 2.5, "skipped": True, "lr": None})
-    board.append({"step": 700, "val_loss": 1.25})
+    board = EventFiles(RunFolder(tmp_path).board_folder, resumed_step=600)
+    row = {"step": 700, "loss": 2.5, "skipped": True, "lr": None}
+    board.append(700, dict(numbers_of("train", row)))
+    board.append(700, dict(numbers_of("valid", {"step": 700, "val_loss": 1.25})))
     board.close()
     version, purge, train, valid = events_of(tmp_path / "tensorboard")
     assert version.file_version == "brain.Event:2" and abs(version.wall_time - time.time()) < 60
@@ -127,22 +130,27 @@ def test_board_writes_events_that_others_can_read(tmp_path: Path) -> None:
 
 
 def test_a_new_run_purges_nothing_and_an_empty_board_makes_no_file(tmp_path: Path) -> None:
-    board = EventFiles(RunFolder(tmp_path / "a"))
-    board.append({"step": 1, "loss": 1.0})
+    board = EventFiles(RunFolder(tmp_path / "a").board_folder)
+    board.append(1, {"train/loss": 1.0})
     board.close()
     assert [event.HasField("session_log") for event in events_of(tmp_path / "a" / "tensorboard")] == [
         False,
         False,
     ]
-    EventFiles(RunFolder(tmp_path / "b")).close()
+    EventFiles(RunFolder(tmp_path / "b").board_folder).close()
     assert not (tmp_path / "b").exists()
 
 
 def test_a_run_killed_before_its_first_checkpoint_has_each_step_once(tmp_path: Path) -> None:
+<<<<<<< HEAD
     folder = RunFolder(tmp_path)
     for loss in (1.0, 2.0):  # the second start is at step 0 again
+=======
+    folder = RunFolder(tmp_path).board_folder
+    for loss in (1.0, 2.0):  # the second start begins at step 0 again
+>>>>>>> 2d29344f (run: write a step and a text through fewer modules)
         board = EventFiles(folder, resumed_step=0)
-        board.append({"step": 1, "loss": loss})
+        board.append(1, {"train/loss": loss})
         board.close()
     starts = [event for event in events_of(tmp_path / "tensorboard") if event.HasField("session_log")]
     assert [(event.step, event.session_log.status) for event in starts] == [(1, 1)]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from mudd_core import _core
 from mudd_core.base.errors import write_error
+from mudd_core.base.framing import EventFiles
 from mudd_core.config import Config, check_config
 from mudd_core.data import pipelines
 from mudd_core.data.pipelines import Prepared
@@ -25,8 +26,7 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Validation
 from mudd_core.run.records.machine import Peak
 from mudd_core.run.report.style import RunFacts, Style, style_of
-from mudd_core.run.store.event_file import EventFiles
-from mudd_core.run.store.metrics import LineFile
+from mudd_core.run.store.log_files import LineFile
 from mudd_core.run.store.run_folder import RunFolder
 from mudd_core.run.store.run_store import RunStore
 
@@ -165,7 +165,7 @@ def _write(store: RunStore, source: str, style: Style, result: Validation) -> No
         rows.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **row})
         rows.sync()
         rows.close()
-        board = EventFiles(folder)
+        board = EventFiles(folder.board_folder)
         board.add(result.step, style.eval_scalars(result), style.texts() if is_new else {})
         board.close()
     except OSError as error:

@@ -17,7 +17,7 @@ from mudd_core.base.regular_files import open_to_append, read_bytes
 from mudd_core.config import Config
 from mudd_core.programs.moe.mllog_settings import settings_of
 from mudd_core.run.records.events import StepRecord, Summary, Validation
-from mudd_core.run.store.metrics import plain
+from mudd_core.run.store.log_files import plain
 from mudd_core.run.store.run_folder import BENCHMARK_LOG, RunFolder
 
 TOKEN = ":::MLLOG "

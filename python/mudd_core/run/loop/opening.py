@@ -23,8 +23,7 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.facts import data_fingerprint
 from mudd_core.run.records.journal import Journal, Listener
 from mudd_core.run.report.history import History
-from mudd_core.run.report.progress import Progress
-from mudd_core.run.report.screen import Screen
+from mudd_core.run.report.screen import Progress, Screen
 from mudd_core.run.report.style import RunFacts, compliance_log, has_own_start, measures_weights, style_of
 from mudd_core.run.report.style_log import Compliance, StyleLog
 from mudd_core.run.report.tracker import Tracker, require_tracker, tracker_mode
@@ -79,7 +78,7 @@ def open_run(
     journal = Journal(history)
     screen = Screen(progress or Progress(quiet=True), config.train, waits=has_own_start(config))
     if ranks.first:
-        journal.add(screen, *((store.logs.files, store.logs.board) if store is not None else ()))
+        journal.add(screen, *(store.logs.listeners(config) if store is not None else ()))
     opened.callback(lambda: journal.closed())
     if warned:
         journal.warned(warned)

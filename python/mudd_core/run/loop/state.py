@@ -11,10 +11,10 @@ from mudd_core.base.types import Json
 from mudd_core.config import Config
 from mudd_core.config.train import save_steps
 from mudd_core.run.build.components import Components
+from mudd_core.run.loop.clock import Clock
 from mudd_core.run.loop.update_guard import UpdateGuard
 from mudd_core.run.records.engine import StepReport, kept
 from mudd_core.run.records.events import Rewind, StepRecord, Summary, Validation, Validations
-from mudd_core.run.report.progress import Clock
 from mudd_core.run.store.metrics import RecordedValidations
 
 

@@ -35,7 +35,7 @@ from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.records.events import Sample, StepRecord, Summary, Validation
 from mudd_core.run.report.live import Live, Nothing, live
 from mudd_core.run.report.object_text import Facts, one_line, run_facts
-from mudd_core.run.report.progress import Progress
+from mudd_core.run.report.screen import Progress
 from mudd_core.run.report.trace import Trace
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.run_store import RunStore
@@ -230,7 +230,7 @@ class Trainer(Hinted):
     @property
     def samples(self) -> list[Sample]:
         """The texts of sample.every that this Trainer has written: step, prompt, text."""
-        return self._run.history.samples
+        return list(self._validator.samples.written)
 
     # ---- validation, saving, resuming ---------------------------------------------------------------------
 

@@ -26,11 +26,12 @@ class _StoppedError(Exception):
 
 
 class Samples:
-    """Writes the texts of a run that are due."""
+    """Writes the texts of a run that are due. written: those of this process, ascending by step."""
 
     def __init__(self, run: Session, trace: Trace) -> None:
         self._run, self._trace = run, trace
         self._failed: set[str] = set()
+        self.written: list[Sample] = []
 
     def write_if_due(self) -> None:
         """Write a text if this step was validated, is due and has none yet; all weights of its update are here."""
@@ -50,12 +51,14 @@ class Samples:
             self._say_failed(step, str(error) or type(error).__name__)
             return
         if run.ranks.first:
+            # The run may have gone back to a checkpoint before later texts.
+            self.written = [*(one for one in self.written if one.step < step), sample]
             run.journal.sampled(sample)
 
     def _is_due(self, step: int) -> bool:
         every, store = self._run.config.sample.every, self._run.store
-        here = self._run.history.samples
-        last = store.logs.files.last_sample if store is not None else here[-1].step if here else -1
+        here = self.written[-1].step if self.written else -1
+        last = here if store is None else store.logs.files.last_sample
         if not every or step <= last:
             return False
         return step // every > last // every or step >= self._run.config.train.steps
@@ -93,7 +96,7 @@ class Validator:
     ) -> None:
         self._run, self._source = run, source
         self._requests, self._saves, self._trace = requests, saves, trace
-        self._samples = Samples(run, trace)
+        self.samples = Samples(run, trace)
 
     def validate_if_due(self) -> bool:
         """Validate and sample once at this step if it is time, save a best one; False if a stop interrupted it."""
@@ -102,7 +105,7 @@ class Validator:
             return True
         if state.validation_due() and not self._validate():
             return False
-        self._samples.write_if_due()
+        self.samples.write_if_due()
         return True
 
     def _validate(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -248,3 +248,16 @@ class Validations:
         return [
             step for _, step in sorted((loss, step) for step, loss in self._losses if math.isfinite(loss))
         ]
+
+
+def numbers_of(name: str, value: Any) -> Iterator[tuple[str, float]]:
+    """The numbers in a value of a row; those of lists are named name/0, name/1 and so on."""
+    if isinstance(value, int | float):
+        yield name, float(value)
+    elif isinstance(value, Mapping):
+        for member, entry in value.items():
+            if member != "step":
+                yield from numbers_of(f"{name}/{member}", entry)
+    elif isinstance(value, list):
+        for index, entry in enumerate(value):
+            yield from numbers_of(f"{name}/{index}", entry)

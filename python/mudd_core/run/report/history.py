@@ -1,4 +1,4 @@
-"""The updates, validations and texts of a run in this process."""
+"""The updates and validations of a run in this process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from array import array
 
 import numpy as np
 
-from mudd_core.run.records.events import Sample, StepRecord, Validation
+from mudd_core.run.records.events import StepRecord, Validation, numbers_of
 from mudd_core.run.records.journal import Listener
 from mudd_core.run.store.metric_arrays import Metrics
-from mudd_core.run.store.metrics import Row, numbers_of
+from mudd_core.run.store.metrics import Row
 
 MOST_NUMBERS = 1 << 20  # 8 MB; a longer history drops every second row
 
@@ -48,22 +48,12 @@ class History(Listener):
 
     def __init__(self) -> None:
         self._updates, self._validations = _Columns(), _Columns()
-        self._samples: list[Sample] = []
 
     def updated(self, record: StepRecord) -> None:
         self._updates.add(record.row())
 
     def validated(self, result: Validation) -> None:
         self._validations.add(result.row())
-
-    def sampled(self, sample: Sample) -> None:
-        """A text of sample.every; those of later steps go, as the run has gone back before them."""
-        self._samples = [one for one in self._samples if one.step < sample.step] + [sample]
-
-    @property
-    def samples(self) -> list[Sample]:
-        """The texts, ascending by step."""
-        return list(self._samples)
 
     @property
     def updates(self) -> Metrics:

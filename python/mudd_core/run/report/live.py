@@ -14,7 +14,7 @@ from mudd_core.base.units import duration
 from mudd_core.run.records.events import BatchSums, StepRecord
 from mudd_core.run.report.curve import Curve, curve
 from mudd_core.run.report.history import History
-from mudd_core.run.report.progress import Progress, fit, step_fields
+from mudd_core.run.report.screen import Progress, fit, step_fields
 
 SECONDS_BETWEEN = 1.0  # two pictures in a notebook
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from mudd_core.base.types import Array
 from mudd_core.config import Config
 from mudd_core.config.programs import NAMES, program_module
-from mudd_core.run.records.events import BatchSums, SavedStep, StepRecord, Summary, Validation
+from mudd_core.run.records.events import BatchSums, SavedStep, StepRecord, Summary, Validation, numbers_of
 from mudd_core.run.records.machine import Peak
-from mudd_core.run.store.metrics import numbers_of
 from mudd_core.run.store.run_folder import RunFolder
 
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ from mudd_core.base.errors import SaveError
 from mudd_core.base.types import Json
 from mudd_core.checkpoint import Checkpoint
 from mudd_core.config import Difference
-from mudd_core.run.records.events import BatchSums, SavedStep, StepRecord, Summary, Validation
+from mudd_core.run.records.events import BatchSums, SavedStep, StepRecord, Summary, Validation, numbers_of
 from mudd_core.run.records.journal import Listener
 from mudd_core.run.report.screen import Screen
 from mudd_core.run.report.style import ComplianceLog, Style
 from mudd_core.run.store.logs import Logs
-from mudd_core.run.store.metrics import numbers_of
 
 
 class StyleLog(Listener):
@@ -50,7 +49,7 @@ class StyleLog(Listener):
         found = self._style.object(record)
         if self._logs is not None:
             self._logs.board.tags(record.step, tags)
-            self._logs.files.object(found)
+            self._logs.copy.object(found)
 
     def validating(self, step: int) -> None:
         self._say(self._style.validating())
@@ -63,7 +62,7 @@ class StyleLog(Listener):
         tags, line = self._style.eval_scalars(result), self._style.result(result)
         if self._logs is not None:
             self._logs.board.tags(result.step, tags)
-            self._logs.files.result(line)
+            self._logs.copy.result(line)
 
     def saved(self, step: int, seconds: float) -> None:
         self._say(self._style.saved(step))

@@ -19,7 +19,7 @@ from mudd_core.config import LogConfig, to_dict
 from mudd_core.run.records.events import StepRecord, Summary, Validation
 from mudd_core.run.records.journal import Listener
 from mudd_core.run.report.style import Style
-from mudd_core.run.store.metrics import plain
+from mudd_core.run.store.log_files import plain
 from mudd_core.run.store.run_store import RunStore
 
 FINISH_SECONDS = 60.0  # that a run waits for its tracker at the end

@@ -17,7 +17,7 @@ from mudd_core.config.check import type_fault
 from mudd_core.config.fields import walk
 from mudd_core.run.records.events import Summary
 from mudd_core.run.records.facts import DATA_FACT
-from mudd_core.run.store.metrics import plain
+from mudd_core.run.store.log_files import plain
 from mudd_core.run.store.original_run import original_run_text, reader_state_of
 from mudd_core.run.store.resumed_config import with_own_places
 from mudd_core.run.store.run_folder import RunFolder

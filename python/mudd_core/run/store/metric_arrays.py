@@ -11,7 +11,8 @@ import numpy as np
 
 from mudd_core.base.packages import needed
 from mudd_core.base.types import Float64, Int64
-from mudd_core.run.store.metrics import Row, numbers_of
+from mudd_core.run.records.events import numbers_of
+from mudd_core.run.store.metrics import Row
 
 if TYPE_CHECKING:
     import pandas

@@ -20,7 +20,9 @@ from mudd_core.base.paths import local
 from mudd_core.base.regular_files import open_binary, open_to_append, read_bytes
 from mudd_core.config import Config
 from mudd_core.config.programs import program_module
-from mudd_core.run.store.metrics import LineFile, MetricsLog, Row
+from mudd_core.run.records.events import StepRecord, Validation
+from mudd_core.run.store.log_files import Lenient, LineFile, MetricsLog
+from mudd_core.run.store.metrics import Row
 from mudd_core.run.store.run_folder import RunFolder
 
 _OBJECTS, _RESULTS = "train_results.txt", "results.txt"
@@ -68,6 +70,47 @@ class MetricsFile:
         for file in (self._lines, self._results):
             if file is not None:
                 file.close()
+
+
+COPY = "log.metrics_file"
+
+
+class Copy(Lenient):
+    """Writes log.metrics_file as a run trains. log: None for a run without it."""
+
+    log: MetricsFile | None = None
+
+    def open(self, step: int, config: Config) -> None:
+        """Open the file without lines after the step; OSError if it cannot be written."""
+        self.log = MetricsFile(config, step) if config.log.metrics_file else None
+
+    def place(self, name: str) -> str:
+        """Return the file, for a message."""
+        return super().place(name) if self.log is None else str(self.log.path)
+
+    def took_step(self, record: StepRecord, *, logged: bool, seconds_left: float) -> None:
+        if logged:
+            self._row({**record.row(), **record.statistics})
+
+    def validated(self, result: Validation) -> None:
+        self._row(result.row())
+
+    def _row(self, row: Row) -> None:
+        if self.log is not None:
+            with self._going_on(COPY):
+                self.log.row(row)
+
+    def object(self, values: Mapping[str, float | str]) -> None:
+        """Write one object of a program, if the file has these."""
+        if self.log is not None:
+            with self._going_on(COPY):
+                self.log.object(values)
+
+    def result(self, line: str) -> None:
+        """Write one line of a validation, if there is a results.txt."""
+        if self.log is not None:
+            with self._going_on(COPY):
+                self.log.result(line)
 
 
 Kind = Literal["rows", "objects", "folder"]

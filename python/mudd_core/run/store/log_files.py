@@ -1,0 +1,279 @@
+"""The files that a run appends to: metrics.jsonl, samples.jsonl, events.jsonl and TensorBoard.
+
+A full disk ends no run: lines that it refuses wait in memory. A resume truncates each log at its step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sys
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mudd_core import _core
+from mudd_core.base.framing import EventFiles
+from mudd_core.base.regular_files import open_to_append
+from mudd_core.base.types import Json
+from mudd_core.checkpoint import Checkpoint
+from mudd_core.config import Config, Difference
+from mudd_core.engine.memory import peak_bytes
+from mudd_core.run.records.events import (
+    EventName,
+    Rewind,
+    Sample,
+    StepRecord,
+    Summary,
+    Validation,
+    numbers_of,
+)
+from mudd_core.run.records.journal import Listener
+from mudd_core.run.records.machine import MACHINE, PEAK_MEMORY, machine_facts
+from mudd_core.run.store.metrics import Row, read_rows, rows_up_to
+from mudd_core.run.store.run_folder import BOARD, EVENTS, METRICS, SAMPLES, RunFolder
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: numbers that are not finite become null, wherever they stand."""
+    if isinstance(value, Mapping):
+        return {name: plain(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(member) for member in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class LineFile:
+    """Appends JSON objects, a line each, handed to the system at once: a killed process loses none.
+
+    What a full disk refuses waits in memory and goes first once the disk takes it, so no line is torn for good. The
+    OSError is raised all the same, by every call until then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = open_to_append(path, buffering=0)
+        weakref.finalize(self, self._file.close)  # of a Trainer that is dropped
+        self._waiting = bytearray()
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """One line; numbers that are not finite become null."""
+        self.line(json.dumps(plain(row), allow_nan=False).encode())
+
+    def line(self, line: bytes) -> None:
+        """One line of text."""
+        self._waiting += line + b"\n"
+        self._write()
+
+    def sync(self) -> None:
+        """Make the lines survive a power cut."""
+        self._write()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Try once more to write what waits, and close."""
+        try:
+            if not self._file.closed:
+                self._write()
+        finally:
+            self._file.close()
+
+    def _write(self) -> None:
+        while self._waiting:
+            del self._waiting[: self._file.write(self._waiting)]
+
+
+class MetricsLog(LineFile):
+    """metrics.jsonl; every row needs a 'step'. `sync` is called before a checkpoint is committed."""
+
+    def __init__(self, path: Path, *, resumed_step: int = 0, rows: Iterable[Row] | None = None) -> None:
+        """Open the log, without rows after the resumed step and a torn last line. rows: of the file; None: read."""
+        if os.path.lexists(path):
+            kept = [row for row in (read_rows(path) if rows is None else rows) if row["step"] <= resumed_step]
+            _core.replace_file(str(path), "".join(json.dumps(row) + "\n" for row in kept).encode())
+        super().__init__(path)
+
+
+class SampleLog:
+    """samples.jsonl, cut back to the resumed step; the file is made with the first text. last: its last step, or -1."""
+
+    def __init__(self, folder: RunFolder, *, resumed_step: int) -> None:
+        self._folder, self._step = folder, resumed_step
+        self._lines: MetricsLog | None = None
+        self.last = -1
+        if os.path.lexists(folder.samples_file):
+            self._lines = MetricsLog(folder.samples_file, resumed_step=resumed_step)
+            self.last = max((row["step"] for row in read_rows(folder.samples_file)), default=-1)
+
+    def append(self, sample: Sample) -> None:
+        """Append one text; OSError where the disk refuses it, which is tried again with the next one."""
+        self.last = sample.step
+        self._lines = self._lines or MetricsLog(self._folder.samples_file, resumed_step=self._step)
+        self._lines.append(asdict(sample))
+
+    def sync(self) -> None:
+        """Make the texts survive a power cut."""
+        if self._lines is not None:
+            self._lines.sync()
+
+    def close(self) -> None:
+        """Write the rest and close."""
+        if self._lines is not None:
+            self._lines.close()
+
+
+class Lenient(Listener):
+    """A listener that writes files. A disk that refuses a line is one warning for each file."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._warned: set[str] = set()
+
+    def place(self, name: str) -> str:
+        """Return the file or folder of a log, for a message."""
+        return f"{self._folder}/{name}"
+
+    def ended(self, summary: Summary, last: StepRecord | None) -> None:
+        if last is not None:
+            self.took_step(last, logged=True, seconds_left=0.0)
+
+    @contextlib.contextmanager
+    def _going_on(self, name: str) -> Iterator[None]:
+        """Turn an OSError of a log into one warning."""
+        try:
+            yield
+        except OSError as error:
+            self.warn(name, f"{self.place(name)}: {error.strerror}; the run goes on")
+
+    def warn(self, name: str, text: str) -> None:
+        """Print the first warning about a log."""
+        if name not in self._warned:
+            self._warned.add(name)
+            with contextlib.suppress(OSError):  # the same disk may have the output
+                print(f"warning: {text}", file=sys.stderr)
+
+
+class Board(Lenient):
+    """The rows and texts of a run in TensorBoard."""
+
+    log: EventFiles | None = None
+
+    def open(self, step: int, config: Config) -> None:
+        """Continue after this step."""
+        self.log = EventFiles(self._folder.board_folder, step, config.log.flush_every)
+
+    def took_step(self, record: StepRecord, *, logged: bool, seconds_left: float) -> None:
+        """Write the numbers of an update that is logged; statistics keep their names as tags."""
+        if logged:
+            self._row(record.row(), record.statistics)
+
+    def validated(self, result: Validation) -> None:
+        self._row(result.row(), {})
+
+    def _row(self, row: Row, statistics: Mapping[str, float]) -> None:
+        assert self.log is not None
+        with self._going_on(BOARD):
+            self.log.append(row["step"], dict(numbers_of("valid" if "val_loss" in row else "train", row)))
+            self.log.add(row["step"], statistics)
+
+    def sampled(self, sample: Sample) -> None:
+        self.tags(sample.step, {}, {"sample": sample.prompt + sample.text})
+
+    def tags(self, step: int, scalars: Mapping[str, float], texts: Mapping[str, str] | None = None) -> None:
+        """Write further tags."""
+        assert self.log is not None
+        if scalars or texts:
+            with self._going_on(BOARD):
+                self.log.add(step, scalars, texts)
+
+
+class Files(Lenient):
+    """metrics.jsonl, samples.jsonl and events.jsonl of a run."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        super().__init__(folder)
+        self.metrics: MetricsLog | None = None
+        self.samples: SampleLog | None = None
+        self.events: LineFile | None = None
+        self._waiting: list[str] = []  # warnings before there is a file for them
+
+    def open(self, step: int, config: Config) -> None:
+        """Open the files; rows after the step are removed. OSError if one of them cannot be written."""
+        kept = rows_up_to(self._folder, step)
+        self.metrics = MetricsLog(self._folder.metrics_file, resumed_step=step, rows=kept)
+        self.samples = SampleLog(self._folder, resumed_step=step)
+        if self.events is None:
+            self.events = LineFile(self._folder.events_file)
+
+    def event(self, name: str, **facts: Json) -> None:
+        """Write something that happened, which may differ from the events of an unbroken run."""
+        assert self.events is not None
+        with self._going_on(EVENTS):
+            self.events.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": name, **facts})
+
+    def started(self, job: Mapping[str, Json]) -> None:
+        self.event(EventName.STARTED, **job, **{MACHINE: machine_facts()})
+        self._write_waiting()
+
+    def resumed(self, checkpoint: Checkpoint, changed: Sequence[Difference], job: Mapping[str, Json]) -> None:
+        names: dict[str, Json] = {"changed": [str(change) for change in changed]}
+        self.event(EventName.RESUMED, step=checkpoint.step, **names, **job, **{MACHINE: machine_facts()})
+        self._write_waiting()
+
+    def warned(self, text: str, step: int | None = None) -> None:
+        """Write a warning after a step; others wait for the start of the run."""
+        if step is not None:
+            self.event(EventName.WARNING, step=step, text=text)
+        elif text not in self._waiting:
+            self._waiting.append(text)
+
+    def _write_waiting(self) -> None:
+        for text in self._waiting:
+            self.event(EventName.WARNING, text=text)
+
+    def took_step(self, record: StepRecord, *, logged: bool, seconds_left: float) -> None:
+        if logged:
+            self._row({**record.row(), **record.statistics})
+
+    def validated(self, result: Validation) -> None:
+        self._row(result.row())
+
+    def _row(self, row: Row) -> None:
+        assert self.metrics is not None
+        with self._going_on(METRICS):
+            self.metrics.append(row)
+
+    def source_lost(self, step: int, place: str, reason: str, retry: int, seconds: float) -> None:
+        self.event(EventName.SOURCE_LOST, step=step, file=place, reason=reason, retry=retry, wait=seconds)
+
+    def skipped(self, step: int, reason: str, where: str) -> None:
+        self.event(EventName.SKIPPED, step=step, reason=reason, where=where)
+
+    def rewound(self, rewind: Rewind, count: int, allowed: int) -> None:
+        self.event(EventName.REWOUND, **asdict(rewind))
+
+    @property
+    def last_sample(self) -> int:
+        """Return the step of the last text; -1 if there is none, and on other ranks than 0."""
+        return self.samples.last if self.samples is not None else -1
+
+    def sampled(self, sample: Sample) -> None:
+        assert self.samples is not None
+        with self._going_on(SAMPLES):
+            self.samples.append(sample)
+
+    def not_sampled(self, step: int, reason: str) -> None:
+        self.event(EventName.NO_SAMPLE, step=step, reason=reason)
+
+    def saved(self, step: int, seconds: float) -> None:
+        self.event(EventName.SAVED, step=step, seconds=seconds, **{PEAK_MEMORY: peak_bytes()})
+
+    def ended(self, summary: Summary, last: StepRecord | None) -> None:
+        super().ended(summary, last)
+        name = EventName.STOPPED if summary.stopped else EventName.FINISHED
+        reason = "train.patience" if summary.out_of_patience else summary.stopped
+        self.event(name, step=summary.step, reason=reason, **{PEAK_MEMORY: peak_bytes()})
