@@ -142,13 +142,8 @@ def test_a_new_run_purges_nothing_and_an_empty_board_makes_no_file(tmp_path: Pat
 
 
 def test_a_run_killed_before_its_first_checkpoint_has_each_step_once(tmp_path: Path) -> None:
-<<<<<<< HEAD
-    folder = RunFolder(tmp_path)
-    for loss in (1.0, 2.0):  # the second start is at step 0 again
-=======
     folder = RunFolder(tmp_path).board_folder
-    for loss in (1.0, 2.0):  # the second start begins at step 0 again
->>>>>>> 2d29344f (run: write a step and a text through fewer modules)
+    for loss in (1.0, 2.0):  # the second start is at step 0 again
         board = EventFiles(folder, resumed_step=0)
         board.append(1, {"train/loss": loss})
         board.close()
