@@ -1,4 +1,4 @@
-"""data.bad_records: one record that cannot be read ends a start, or is dropped and counted."""
+"""data.bad_records: a record that cannot be read ends the start, or is dropped and counted."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_each_format_drops_single_records(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     count = FILES[name](path)
     bad = BadRecords(drops=True)
-    for _ in range(2):  # a file that is read again is counted once
+    for _ in range(2):  # a second pass over the file does not count the record again
         assert list(documents(path, bad=bad)) == GOOD
         assert bad.count == count
     assert str(path) in bad.first
@@ -136,7 +136,7 @@ def test_documents_train_without_the_bad_ones(
     found = data("bad", "data.bad_records=drop")
     note = f"{count} bad records dropped (data.bad_records=drop), the first: {tmp_path}/bad.jsonl at byte"
     assert note in capsys.readouterr().err
-    assert note in notes(data("bad", "data.bad_records=drop"))[0]  # of a cache that is there
+    assert note in notes(data("bad", "data.bad_records=drop"))[0]  # the cache exists already
     wanted = data("good").rows("train", SHAPE).arrays(0, 8)
     got = found.rows("train", SHAPE).arrays(0, 8)
     assert all((wanted[name] == got[name]).all() for name in wanted)

@@ -1,4 +1,4 @@
-"""Order of samples, validation windows, bad input of the batcher; random numbers from Python."""
+"""Order of samples, validation sequences, wrong input of the batcher; random values from Python."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_philox_and_permutation_from_python() -> None:
     whole = _core.random_normal(0, 1001, seed=9, purpose="w", stddev=0.02)
     part = _core.random_normal(333, 1001, seed=9, purpose="w", stddev=0.02)
     assert (whole[333:] == part).all()
-    # The deviation of a sample.
+    # The standard deviation of a sample.
     assert abs(whole.std() - 0.02) < 0.002
 
 

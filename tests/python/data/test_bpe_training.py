@@ -1,4 +1,4 @@
-"""The BPE that is trained on a text: bounds on pieces and tokens, names of caches, progress and stops."""
+"""The BPE that mudd_core trains: limits on pieces and tokens, names of caches, progress and stops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIZE = 400
 
 
 def plainly_trained(texts: list[str]) -> bytes:
-    """Return the tokenizer.json that the library trains without bounds, as earlier versions of mudd_core did."""
+    """Return the tokenizer.json that the library trains without limits, as earlier versions of mudd_core did."""
     library = Library(models.BPE())
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
@@ -57,7 +57,7 @@ def trained(texts: list[str], *, splits_long_pieces: bool = False) -> bytes:
         [PROSE],
         [PROSE, "", "\n\n", "漢字仮名交じり文。" * 40, "x = {}\t\t\r\n" * 9],
         [PROSE, "a" * 600, " " * 900, "b" * 600],
-        [PROSE, "-" * LONGEST_TOKEN, "-" * LONGEST_TOKEN],  # a token of all of it
+        [PROSE, "-" * LONGEST_TOKEN, "-" * LONGEST_TOKEN],  # becomes a single token
     ],
 )
 def test_texts_without_long_runs_keep_their_tokenizer(texts: list[str]) -> None:
@@ -134,7 +134,7 @@ def test_a_run_of_an_earlier_version_gets_its_own_tokenizer_again(tmp_path: Path
     identity, digest = TokenizerSource("bpe", vocab_size=SIZE).identity, new.cache.corpus_hash
     old = prepare_data(config, fingerprint=fingerprint_of(digest, identity), progress=quiet)
     assert old.fingerprint != new.fingerprint
-    for data in (new, old):  # both are found, each by its run
+    for data in (new, old):  # both caches are found, each by its own run
         assert (
             prepare_data(config, fingerprint=data.fingerprint, progress=quiet).fingerprint == data.fingerprint
         )

@@ -1,4 +1,4 @@
-"""Token caches: contents, damage, trust in what is there."""
+"""Token caches: contents, damage, and the checks of an existing cache."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_unchanged_text_is_not_read_again_and_changed_text_is(
     same_size = victim.read_text().replace("river", "revir")
     assert same_size != victim.read_text()
     victim.write_text(same_size)
-    os.utime(victim, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # size and mtime as before
+    os.utime(victim, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # same size and mtime as before
     with watched_opens() as opened:
         second = prepare(settings, progress=quiet)
     assert reads == ["read"] and str(victim) in opened
@@ -198,7 +198,7 @@ def test_unchanged_text_is_not_read_again_and_changed_text_is(
 
 def test_text_touched_a_moment_ago_is_never_trusted(folder: Path, tmp_path: Path) -> None:
     text = Path(shutil.copytree(folder, tmp_path / "text"))
-    age(text)  # the mtime is old, the ctime is now
+    age(text)  # the mtime is old, but the ctime is now
     assert not list_files(str(text)).is_settled()
     prepare(Settings(str(text), str(tmp_path / "cache")), progress=quiet)
     assert not list((tmp_path / "cache").glob("listing-*"))

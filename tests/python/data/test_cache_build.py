@@ -77,7 +77,7 @@ def test_a_killed_build_is_built_again_to_the_same_bytes(
     )
     assert run.returncode == -signal.SIGKILL
     left = [p for p in tmp_path.iterdir() if ".tmp-" in p.name or p.suffix == ".parts"]
-    assert bool(left) == (point != "after_rename")  # the kill fell inside the build
+    assert bool(left) == (point != "after_rename")  # the kill was during the build
     again = prepare(Settings(str(folder), str(tmp_path)), progress=quiet)
     for name in ("tokens.h5", "tokenizer.json"):
         assert (again.path / name).read_bytes() == (cache.path / name).read_bytes()
@@ -97,7 +97,7 @@ def test_a_cache_that_cannot_be_written_is_a_clear_error(
     monkeypatch.setattr("mudd_core.data.documents.cache_request.write_h5", full)
     with pytest.raises(SaveError, match="No space left"):
         prepare(Settings(str(folder), str(tmp_path / "cache")), progress=quiet)
-    assert [p.suffix for p in (tmp_path / "cache").iterdir()] == [".lock"]  # nothing half-made is left
+    assert [p.suffix for p in (tmp_path / "cache").iterdir()] == [".lock"]  # nothing incomplete is left
 
 
 def test_a_disk_that_fills_up_in_the_hdf5_library_is_a_clear_error(folder: Path, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_build_touches_no_other_builders_folder(folder: Path, tmp_path: Path) 
         prepare(Settings(str(folder), str(tmp_path / "a"))).path.name,
     )
     other.mkdir()
-    (tmp_path / f"{dead}.tmp-1").mkdir()  # of a killed build of the same cache
+    (tmp_path / f"{dead}.tmp-1").mkdir()  # left by a killed build of the same cache
     prepare(Settings(str(folder), str(tmp_path)), progress=quiet)
     assert other.is_dir() and not (tmp_path / f"{dead}.tmp-1").exists()
 

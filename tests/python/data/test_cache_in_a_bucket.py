@@ -11,7 +11,7 @@ from launched import launched
 
 
 def trained(folder: Path, text: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A run of mu-Transformer's first command in a folder of its own, as on another machine."""
+    """Run the first command of mu-Transformer's document in a separate folder, as on another machine."""
     folder.mkdir()
     sizes = [f"--config.{word}" for word in OF_MU_TRANSFORMER.split()]
     own = [f"data.path={text}", "data.tokenizer=bytes", "train.threads=1", "--workdir=w", *words]
@@ -28,7 +28,7 @@ def test_a_bucket_without_a_mount_is_refused_with_the_way_out(tiny_text: Path, t
 def test_a_mounted_bucket_holds_the_cache_for_every_machine(tiny_text: Path, tmp_path: Path) -> None:
     words = ("data.cache_dir=gs://bucket/cache", f"storage.map=gs://bucket={tmp_path / 'mount'}")
     (tmp_path / "mount").mkdir()
-    # A text of the last two seconds is read again: another write could have the same times.
+    # Files changed in the last two seconds are read again, because another write could have the same times.
     newest = max(file.stat().st_mtime for file in tiny_text.rglob("*"))
     time.sleep(max(0.0, newest + 2.1 - time.time()))
     first = trained(tmp_path / "a", tiny_text, *words)

@@ -1,4 +1,4 @@
-"""Builds of token caches that are killed: the next start continues them, and ends with the same bytes."""
+"""Builds of token caches that are killed: the next start continues the build, and the bytes are the same."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mudd_core.data import prepare
 from mudd_core.data.documents import source
 from text_settings import Settings, quiet
 
-# Builds in children of a fresh process. "every": the n-th file operation of Python below the folder of the caches is a
-# SIGKILL, for n of 1, 5, 9 and so on, and an undisturbed start follows. "many": the second rename of each start is one,
-# so that each completes one part.
+# Builds in forks of a fresh process, with two kinds of SIGKILL. "every": at Python's n-th file operation in the cache
+# folder, for n = 1, 5, 9 and so on; an undisturbed start follows. "many": at the second rename of each start, so that
+# each start completes one part.
 DRIVER = """
 import os, shutil, signal, sys
 from pathlib import Path
@@ -67,7 +67,7 @@ print(n)
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents of 9,000 bytes: three parts of training and one of validation."""
+    """Return documents of 9,000 bytes: three parts for training and one for validation."""
     folder = tmp_path_factory.mktemp("text")
     for number in range(10):
         (folder / f"{number}.txt").write_text(f"document {number} of a text \n" * 40)
@@ -75,7 +75,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def kills(pipeline: str, text: Path, root: Path, how: str) -> int:
-    """How often a build was killed."""
+    """Return the number of times that a build was killed."""
     command = [sys.executable, "-c", DRIVER, pipeline, str(text), str(root), how]
     return int(subprocess.run(command, check=True, timeout=300, stdout=subprocess.PIPE).stdout)
 
@@ -84,7 +84,7 @@ def kills(pipeline: str, text: Path, root: Path, how: str) -> int:
 def test_a_build_continues_after_its_complete_parts(
     pipeline: str, parts: int, text: Path, tmp_path: Path
 ) -> None:
-    """Each start completes one part, and the last one the cache."""
+    """Check that each start completes one part, and the last start completes the cache."""
     assert kills(pipeline, text, tmp_path, "many") == parts - 1
 
 

@@ -1,4 +1,4 @@
-"""The seal of a token cache: no number of it can be changed unnoticed, and caches of earlier versions live on."""
+"""The seal of a token cache: any changed value is detected, and caches of earlier versions still work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from text_settings import Settings, quiet
 
 
 def edit(folder: Path, resealed: bool = False, **attributes: Any) -> None:
-    """Change attributes of tokens.h5 by hand, with h5py; resealed: and compute the seal again."""
+    """Change attributes of tokens.h5 with h5py. resealed: compute the seal again."""
     from mudd_core import _h5
 
     with h5py.File(folder / "tokens.h5", "r+") as file:
@@ -41,7 +41,7 @@ def edit(folder: Path, resealed: bool = False, **attributes: Any) -> None:
 
 
 def unseal(folder: Path) -> None:
-    """Make a cache what the version before wrote."""
+    """Convert a cache to the format of the version before seals."""
     edit(folder, format=FORMAT_UNSEALED)
     with h5py.File(folder / "tokens.h5", "r+") as file:
         del file.attrs["seal"]
@@ -70,7 +70,7 @@ def test_every_number_and_hash_is_sealed(copy: Path, name: str) -> None:
 
 
 def test_checksums_of_blocks_are_sealed(copy: Path) -> None:
-    """Other ids with block checksums that fit them: the seal is of the checksums."""
+    """Store other ids with correct block checksums; the seal covers the checksums."""
     from mudd_core import _core
 
     with h5py.File(copy / "tokens.h5", "r+") as file:
@@ -94,7 +94,7 @@ def test_checksums_of_another_type_are_refused(copy: Path) -> None:
 def test_a_hand_made_cache_does_not_fit_its_name_its_tokenizer_or_its_text(
     cache: TokenCache, copy: Path, folder: Path, tmp_path: Path
 ) -> None:
-    """Even with a seal that fits."""
+    """Compute the seal again after each change, so that only the other checks can detect it."""
     edit(copy, corpus_hash="1" * 64, resealed=True)
     with pytest.raises(FormatError, match="is not the name of its corpus and tokenizer"):
         open_cache(copy)
@@ -112,7 +112,7 @@ def test_a_cache_of_an_earlier_version_is_built_anew(
     cache: TokenCache, copy: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = Settings(str(folder), str(copy.parent))
-    for fingerprint in (None, cache.fingerprint):  # of a new run, and of one that goes on
+    for fingerprint in (None, cache.fingerprint):  # a new run, and one that resumes
         unseal(copy)
         with pytest.raises(FormatError, match="this version reads"):
             open_cache(copy)
@@ -157,12 +157,14 @@ def test_an_old_cache_that_nobody_may_replace_is_used(
 
 
 def test_the_name_of_a_cache_is_the_one_of_earlier_versions() -> None:
-    """Runs know their cache by it."""
+    """Runs find their cache by this name."""
     assert fingerprint_of("a" * 64, "bytes") == "569a59d7e19818c0"
 
 
 def test_a_run_notices_another_content_under_the_same_name(tmp_path: Path) -> None:
-    with make(tmp_path / "old", None, "train.stop_at=5") as trainer:  # of a version that saved no seal
+    with make(
+        tmp_path / "old", None, "train.stop_at=5"
+    ) as trainer:  # created by a version that stored no seal
         trainer.fit()
     with make(tmp_path / "old", FakeEngine(), "train.stop_at=10", data_seal="a") as trainer:
         trainer.fit()

@@ -1,4 +1,4 @@
-"""Chat data: texts and masks beside those of transformers, the rules of the mask, refusals with their way out."""
+"""Chat data: text and masks compared with transformers, the rules of the mask, and errors with their remedy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mudd_core.data.rows import RowShape
 
 @pytest.mark.parametrize("form", FORMS)
 def test_ids_masks_and_refusals_are_those_of_transformers(form: str, tmp_path: Path) -> None:
-    """With generation marks in our template and without; theirs needs them."""
+    """Compare with and without generation marks in our template; transformers needs the marks."""
     for marks in (False, True):
         found = compare(tmp_path / str(marks), form, chats(FORMS.index(form), 8), marks=marks)
         assert found.equal >= 4
@@ -29,7 +29,7 @@ def test_ids_masks_and_refusals_are_those_of_transformers(form: str, tmp_path: P
 
 
 def shown(folder: Path, records: list[dict[str, object]], *words: str, form: str = "chatml") -> list[str]:
-    """The kept examples of records, with what counts marked."""
+    """Return the examples that are kept, with marks around the tokens that the loss includes."""
     write_folder(folder / "tokenizer", form)
     data = prepare(chat_config(folder, write_jsonl(folder / "chat.jsonl", records), *words))
     assert isinstance(data, ChatData)
@@ -245,7 +245,9 @@ def test_tools_and_named_templates_reach_the_text(tmp_path: Path) -> None:
 
 
 def test_marks_inside_marks_of_other_text_are_found_by_place() -> None:
-    """Private characters around marked text are taken out again, and their places are those of the text."""
+    """Check that private characters around marked text are removed, and that the marks refer to the text without
+    them.
+    """
     template_ = child.compiled("a{% generation %}bc{% endgeneration %}d{% generation %}{% endgeneration %}")
     found = child.renderer(template_, {})([], False)
     assert (found.text, found.marks) == ("abcd", [(1, 3), (4, 4)])
@@ -253,7 +255,7 @@ def test_marks_inside_marks_of_other_text_are_found_by_place() -> None:
 
 
 def test_a_record_of_another_layout_is_named_with_what_it_has(tmp_path: Path) -> None:
-    """As the first of its file it ends the start; later ones are counted as others that are refused."""
+    """Check both places: the first record of a file ends the start, and later records count as rejected."""
     talk = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]
     cases: list[tuple[dict[str, object], str]] = [
         ({"conversations": talk}, "got conversations; its conversations have from and value, as ShareGPT's"),
@@ -278,7 +280,7 @@ PARTS: list[dict[str, object]] = [
 
 
 def test_content_in_parts_is_trained_on_where_the_template_reads_it(tmp_path: Path) -> None:
-    """A template that takes texts would leave it out, or write it as a list."""
+    """Use templates that expect strings: they would drop content in parts, or write it as a list."""
     reads = "{% for t in messages %}{{ '<|im_start|>' }}{% for p in t.content %}{{ p.text }}{% endfor %}{% endfor %}"
     reads += "{% if add_generation_prompt %}{{ '<|im_start|>' }}{% endif %}"
     drops = "{% for t in messages %}{{ '<|im_start|>' }}{{ t.content if t.content is string else '' }}{% endfor %}"
@@ -305,7 +307,11 @@ def test_thoughts_have_the_names_of_transformers(tmp_path: Path) -> None:
 
 
 def test_a_hint_is_given_where_it_helps(tmp_path: Path) -> None:
-    """The last answer has a mask where only earlier ones change; the text before a first turn may not be there."""
+    """Check both hints.
+
+    The last answer has a mask if the template changes only earlier answers. The text before a first turn may be
+    unknown.
+    """
     turn = "{% for t in messages %}{{ '<|im_start|>' }}{{ '.' if loop.last }}{{ t.content }}{% endfor %}"
     prompt = "{% if add_generation_prompt %}{{ '<|im_start|>' }}{% endif %}"
     first = "{{ messages[0].role }}"
@@ -317,7 +323,7 @@ def test_a_hint_is_given_where_it_helps(tmp_path: Path) -> None:
     (text,) = shown(tmp_path / "last", talk, f"data.template={file}")
     assert text.count("{+") == 1 and text.endswith(
         "{+.d+}"
-    )  # the earlier answer has a text that it would not write
+    )  # in the complete text the earlier answer differs from its generated form
     assert shown(tmp_path / "used", talk, f"data.template={file}", "data.loss_on=last")
     file.write_text(first + turn + prompt)
     begins: list[dict[str, object]] = [{"messages": turns("a", "b")[::-1]}]

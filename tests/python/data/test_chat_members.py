@@ -1,4 +1,4 @@
-"""Members of conversations that data sets have: nulls of tables, arguments as text, weights, thoughts, long texts."""
+"""Keys in conversations of common data sets: nulls of tables, arguments as strings, weights, thoughts, great length."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def conversations(file: Path) -> list[Conversation]:
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "datasets", "datasets.jsonl"])
 def test_nulls_of_tables_are_not_members(kind: str, tmp_path: Path) -> None:
-    """The oracle is the same record without the nulls; jsonl keeps a null that is written there."""
+    """Compare with the same record without the nulls. A null that jsonl contains explicitly is kept."""
     import datasets
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -154,7 +154,7 @@ def test_older_forms_of_calls_are_read() -> None:
 
 
 def test_variables_of_a_record_reach_the_template(tmp_path: Path) -> None:
-    """As chat_template_kwargs of trl."""
+    """Pass them to the template as chat_template_kwargs, like trl."""
     template = (
         "{%- for m in messages %}{{ m.role + ('!' if loud else '') + m.content + '<|im_end|>' }}{%- endfor %}"
     )
@@ -198,7 +198,7 @@ def test_an_answer_of_weight_0_is_not_trained(marks: bool, without: JsonObject, 
         prepare(every)
 
 
-# As Qwen3's: thoughts of answers before the last question are taken out.
+# As in Qwen3: removes the thoughts of answers before the last question.
 STRIPS = (
     "{%- set last = namespace(at=0) %}{%- for m in messages %}{%- if m.role == 'user' %}"
     "{%- set last.at = loop.index0 %}{%- endif %}{%- endfor %}"
@@ -207,7 +207,7 @@ STRIPS = (
     "{{ '<think>' + m.reasoning_content + '</think>' }}{%- endif %}{{ m.content + '<|im_end|>\\n' }}{%- endfor %}"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
 )
-# As DeepSeek-R1-Distill's: the generation prompt opens thoughts that no answer in the text has.
+# As in DeepSeek-R1-Distill: the generation prompt starts thoughts that are in no answer of the text.
 OPENS = (
     "{%- for m in messages %}{{ '<|im_start|>' + m.role }}{{ m.content.split('</think>')[-1] + '<|im_end|>' }}"
     "{%- endfor %}{%- if add_generation_prompt %}{{ '<|im_start|>assistant<think>\\n' }}{%- endif %}"
@@ -241,17 +241,17 @@ def test_thoughts_that_the_prompt_alone_opens_are_no_fault(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("said", ["<b>x</b>", "<t>", "<think>"])
 def test_an_answer_may_begin_as_the_prompt_ends(said: str, tmp_path: Path) -> None:
-    """The generation prompt ends with <think>; the characters that both share are the answer's."""
+    """Check that an answer contains the characters that it shares with the end of the generation prompt, <think>."""
     (text,) = shown(data_of(tmp_path, [{"messages": [ASKS, {**SAYS, "content": said}]}], OPENS))
     assert text.endswith(f"assistant{{+{said}<|im_end|>+}}")
 
 
-# As Phi-3's: EOS follows the last turn alone.
+# As in Phi-3: EOS follows only the last turn.
 ENDS = (
     "{%- for m in messages %}{{ m.role + m.content + '<|im_end|>' }}{%- endfor %}"
     "{{ 'assistant' if add_generation_prompt else eos_token }}"
 )
-# As gpt-oss': an answer removes the thoughts of the call before it, and the prompt opens no channel.
+# As in gpt-oss: an answer removes the thoughts of the preceding call, and the prompt starts no channel.
 CHANNELS = (
     "{%- for m in messages %}{%- set final = loop.index0 > 0 and not messages[-1].tool_calls and loop.last %}"
     "{%- if m.role == 'assistant' %}{%- if m.reasoning_content and not (m.tool_calls and messages[-1].content and "
@@ -260,7 +260,7 @@ CHANNELS = (
     "{%- else %}{{ '<s>' + m.role + m.content + '<|im_end|>' }}{%- endif %}{%- endfor %}"
     "{%- if add_generation_prompt %}{{ '<s>assistant' }}{%- endif %}"
 )
-# As DeepSeek's: arguments are joined as text, and a call is a turn whose content is null.
+# As in DeepSeek: arguments are concatenated as strings, and a call is a turn whose content is null.
 JOINS = (
     "{%- for m in messages %}{%- if m.content is none %}{%- for c in m.tool_calls %}"
     "{{ m.role + '<call>' + c.function.name + c.function.arguments }}{%- endfor %}{{ '<|im_end|>' }}"
@@ -292,7 +292,7 @@ def test_an_answer_that_takes_thoughts_out_of_the_text_before_it_has_a_mask(tmp_
 def test_calls_are_written_as_text_for_templates_that_join_text(
     arguments: Json, content: Json, tmp_path: Path
 ) -> None:
-    """An empty content would lose the call."""
+    """Check that a call has null content, because empty content would lose the call."""
     calls: JsonObject = {"role": "assistant", "content": content, "tool_calls": [call(arguments)]}
     (text,) = shown(data_of(tmp_path, [{"messages": [ASKS, calls, ANSWER, SAYS]}], JOINS))
     said = arguments if isinstance(arguments, str) else json.dumps(arguments)
@@ -300,7 +300,7 @@ def test_calls_are_written_as_text_for_templates_that_join_text(
 
 
 def test_a_template_that_drops_a_call_is_refused(tmp_path: Path) -> None:
-    """It would train an empty answer."""
+    """Check the rejection: without it, training would use an empty answer."""
     with pytest.raises(UserError, match="the template writes 0 of 1 tool calls"):
         data_of(tmp_path, [{"messages": [ASKS, talk(call({}))["messages"][1], ANSWER, SAYS]}])  # type: ignore[index, call-overload]
 
@@ -309,13 +309,13 @@ def test_a_template_that_drops_a_call_is_refused(tmp_path: Path) -> None:
     "source", ["{{ 'x' * 9000000 }}{{ messages[0].content }}", "{{ messages[0].content * 900000000 }}"]
 )
 def test_a_template_that_makes_every_text_too_large_is_refused_early(source: str, tmp_path: Path) -> None:
-    """2,000 conversations would take minutes."""
+    """Check that it is rejected early: 2,000 conversations would take minutes."""
     with pytest.raises(UserError, match=r"t\.jinja: each of the first 20 conversations fails"):
         data_of(tmp_path, [{"messages": [ASKS, SAYS]}] * 50, source)
 
 
 def test_a_text_far_above_the_sequences_is_dropped_and_counted(tmp_path: Path) -> None:
-    """16 million characters took 5 GB of the parent."""
+    """Check the limit: 16 million characters once needed 5 GB in the parent process."""
     template = (
         "{%- for m in messages %}{{ m.content * (16000000 if m.content == 'big' else 1) }}{%- endfor %}"
     )
@@ -330,7 +330,7 @@ def test_a_text_far_above_the_sequences_is_dropped_and_counted(tmp_path: Path) -
 def test_long_texts_are_tokenized_one_by_one_and_a_request_to_stop_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """20 texts just below the bound took 1.3 GB, and SIGTERM waited for 64 of them."""
+    """Check both: 20 conversations just below the limit once needed 1.3 GB, and SIGTERM had to wait for 64 of them."""
     template = "{%- for m in messages %}{{ m.content * (1000 if m.content == 'big' else 1) }}{%- endfor %}"
     big = {"messages": [ASKS, {**SAYS, "content": "big"}]}
     short = {"messages": [ASKS, SAYS]}
@@ -348,14 +348,14 @@ def test_long_texts_are_tokenized_one_by_one_and_a_request_to_stop_ends_it(
     data = data_of(tmp_path, [short, big, big, short, short, big], template)
     assert len(shown(data)) == 3
     assert max(map(sum, calls)) <= 4000
-    assert any(len(one) > 1 for one in calls)  # short ones are still tokenized together
+    assert any(len(one) > 1 for one in calls)  # short conversations are still tokenized together
     assert stops.count("tokenizing conversations") == len([one for one in calls if max(one) > 20]) >= 3
 
 
 def test_a_text_without_answers_is_refused_before_it_is_tokenized(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """2,000 texts just below the bound took hours."""
+    """Check the order: 2,000 conversations just below the limit once took hours."""
     monkeypatch.setattr(JsonTokenizer, "encode_with_places", lambda self, texts: pytest.fail("tokenized"))
     with pytest.raises(
         UserError, match="20 of 20 examples cannot be trained on: 20 with no token that counts"
@@ -372,7 +372,7 @@ def test_a_template_in_a_config_is_bounded_as_a_file_is(tmp_path: Path) -> None:
 
 
 def test_a_cache_of_an_earlier_version_serves_its_own_runs_alone(tmp_path: Path) -> None:
-    """It may have nulls and texts that are read otherwise today."""
+    """Check that new runs do not use it, because nulls and strings in it may have been read differently."""
     data = data_of(tmp_path, [{"messages": [ASKS, SAYS]}])
     config = chat_config(tmp_path, tmp_path / "chat.jsonl")
     with mock.patch.object(chat, "fingerprint_of", wraps=chat.fingerprint_of) as named:

@@ -1,4 +1,4 @@
-"""Rows of chat data: packing, order, examples that are too long, losses and gradients, runs that stop and go on."""
+"""Sequences of chat data: packing, order, too long examples, losses and gradients, runs that stop and resume."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LENGTH = 64
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tokenizer and 60 conversations of 12 to 150 tokens."""
+    """Return a folder with a tokenizer and 60 conversations of 12 to 150 tokens."""
     import random
 
     made = tmp_path_factory.mktemp("chat")
@@ -56,7 +56,7 @@ def test_best_fit_fills_the_fullest_row_that_has_room() -> None:
         assert sorted(place for row in rows for place in row) == list(range(300))
         sums = [int(lengths[row].sum()) for row in rows]
         assert max(sums) <= capacity
-        assert sum(total <= capacity // 2 for total in sums) <= 1  # two of them would be one row
+        assert sum(total <= capacity // 2 for total in sums) <= 1  # two of them would fit into one sequence
 
 
 def test_each_epoch_has_each_example_once_in_another_order(folder: Path) -> None:
@@ -142,7 +142,7 @@ def loss_of(model: Model, batch: dict[str, npt.NDArray[np.int32]]) -> tuple[floa
 
 
 def test_packed_and_unpacked_losses_agree(folder: Path, model: Model) -> None:
-    """Within the rounding of fp32: 1e-6 of the loss, 1e-5 of the norm of the gradients."""
+    """Check within the rounding of fp32: 1e-6 of the loss, 1e-5 of the norm of the gradients."""
     rows = rows_of(folder)
     packed = rows.arrays(0, 4)
     examples = [one for row in range(4) for one in rows.examples(row)]
@@ -156,15 +156,17 @@ def test_packed_and_unpacked_losses_agree(folder: Path, model: Model) -> None:
         alone["segments"][at, here] = 1
     assert len(examples) > 4
     (loss, gradients), (expected, wanted) = loss_of(model, packed), loss_of(model, alone)
-    # float32 on both sides, with the sums in another order.
+    # Both are float32, but add in another order.
     assert abs(loss - expected) <= 1e-6 * expected
     for name, gradient in wanted.items():
-        # float32 on both sides, with the sums in another order.
+        # Both are float32, but add in another order.
         assert np.linalg.norm(gradients[name] - gradient) <= 1e-5 * np.linalg.norm(gradient), name
 
 
 def test_ids_that_no_counted_token_sees_change_no_bit(folder: Path, model: Model) -> None:
-    """Padding, and what stands behind the last counted target of an example; then a seen one, which does."""
+    """Change the padding, and the tokens after the last target of an example; then one visible token, which has an
+    effect.
+    """
     batch = rows_of(folder, "data.loss_on=last").arrays(0, 4)
     loss, gradients = loss_of(model, batch)
     unseen = np.ones(batch["inputs"].shape, bool)

@@ -1,4 +1,4 @@
-"""Templates with names: conversations with tools take `tool_use`, as in transformers, wherever a folder has it."""
+"""Named templates: conversations with tools use the template `tool_use`, as in transformers, wherever it is stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECORDS: list[dict[str, object]] = [
 
 
 def named(folder: Path, value: object) -> Path:
-    """A tokenizer's folder with these templates in its config."""
+    """Write a tokenizer's folder with these templates in its config."""
     write_folder(folder, "chatml")
     file = folder / "tokenizer_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "chat_template": value}))
@@ -37,7 +37,7 @@ def named(folder: Path, value: object) -> Path:
 
 
 def kept(folder: Path) -> list[list[int]]:
-    """The ids of the examples that a folder's tokenizer makes of the records."""
+    """Return the ids of the examples that the folder's tokenizer creates from the records."""
     data = prepare(chat_config(folder, write_jsonl(folder / "chat.jsonl", RECORDS)))
     assert isinstance(data, ChatData)
     splits = data.rows("train", RowShape(256, 1, 0)), data.rows("valid", RowShape(256, 1, 0))

@@ -1,4 +1,4 @@
-"""From text to documents: what counts as text, where it is cut, what is held out, bad input."""
+"""From text to documents: the files that are text, document boundaries, held-out documents, wrong input."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_default_corpus_follows_the_rule(tmp_path: Path, monkeypatch: pytest.Mon
     assert sorted(names) == sorted(taken)
     assert found.left_out == 1
     h = hashlib.sha256()
-    for name in ["B.py", "b.py", "conf.py", "pkg/a.py", "pkg/testing/t.py"]:  # sorted as bytes
+    for name in ["B.py", "b.py", "conf.py", "pkg/a.py", "pkg/testing/t.py"]:  # in byte order
         h.update(len(taken[name]).to_bytes(8, "little") + taken[name])
     assert found.hash == h.hexdigest()
 
@@ -109,7 +109,7 @@ def test_a_document_that_changes_after_hashing_is_an_error(tmp_path: Path) -> No
         found.train[0].read()
 
 
-# Bad input
+# Wrong input
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from mudd_core.config.data import FORMATS
 from mudd_core.config.pipelines import PIPELINES, PROTOCOLS
 from mudd_core.data import formats, pipelines
 
-# MaxText's dataset types and the pipeline that each becomes: names of another program.
+# MaxText's dataset types with the pipeline of each: the names are MaxText's.
 OF_OTHERS = {"programs/maxtext/keys.py"}
-# Words of both lists that are nouns of data too: two of them side by side say nothing about pipelines.
+# Names in both lists that are also common nouns: two of them together need not be pipelines.
 NOUNS = {"text", "rows", "blocks", "features"}
 
 
@@ -50,7 +50,7 @@ def test_no_file_lists_formats_again() -> None:
     writers = {
         "tools/convert/command.py",
         "tools/convert/items.py",
-    }  # which formats can be written, and from which
+    }  # formats that can be written, with the formats that they are converted from
     assert files_that_list(set(FORMATS), NOUNS) - writers == {"config/data.py"}
 
 

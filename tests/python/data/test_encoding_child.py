@@ -1,4 +1,4 @@
-"""Documents of a token cache are encoded in a child process: the same ids, errors that arrive, nothing left behind."""
+"""A child process encodes the documents of a token cache: equal ids, errors that arrive, no leftovers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_first_start_takes_the_memory_of_its_plan(tmp_path: Path) -> None:
     text.mkdir()
     for number, file in enumerate(sorted((ROOT / "python").rglob("*.py"))[:250]):
         (text / f"{number}.txt").write_text(file.read_text())
-    time.sleep(2.1)  # a text of the last two seconds is read again, so its cache would not be known
+    time.sleep(2.1)  # files changed in the last two seconds are read again, so the cache would not be reused
     words = [sys.executable, str(ROOT / "launch.py"), "--config=tiny.py", f"data.path={text}"]
     words += [f"--workdir={tmp_path / 'run'}", f"data.cache_dir={tmp_path / 'cache'}", "train.steps=2"]
     words += ["train.eval_every=0", "eval.max_batches=1", "optim.warmup_steps=1"]

@@ -1,4 +1,4 @@
-"""Rows of ready features: taken unchanged, validated to the last row, and checked."""
+"""Data sets of ready-made features: used unchanged, validated up to the last record, and checked."""
 
 from __future__ import annotations
 

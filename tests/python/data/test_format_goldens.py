@@ -1,4 +1,4 @@
-"""Files that the stock libraries wrote once (goldens/formats/write.py): every reader finds in them what they hold."""
+"""Files that the standard libraries wrote (goldens/formats/write.py): every reader finds their contents."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_folder_of_save_to_disk() -> None:
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer.model"])
 def test_ids_of_a_tokenizer(name: str) -> None:
-    """The last text has the name of a special token in it, which tokenizers takes for that token."""
+    """Include a string with the name of a special token, which tokenizers encodes as that token."""
     source = find_tokenizer(str(GOLDENS / name), 0)
     texts = [text.encode() for text in (*EXPECTED["texts"], "an end<|endoftext|>inside")]
     made = source.reading_names().make()

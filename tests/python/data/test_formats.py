@@ -1,4 +1,4 @@
-"""Readers of files, on files that the stock libraries wrote and on damaged ones."""
+"""Readers of files, tested with files that the standard libraries wrote and with damaged files."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_a_null_and_a_column_of_another_type_are_refused(tmp_path: Path) -> None
 
 
 def test_views_of_arrow_are_read(tmp_path: Path) -> None:
-    """Their lists may be out of order, overlap and be null; sliced batches begin inside them."""
+    """Use view lists that are out of order, overlap or are null, and slices that start inside them."""
     import pyarrow as pa
 
     views = pa.ListViewArray.from_arrays([2, 0, 1], [1, 2, 2], pa.array([5, 6, 7], pa.int32()))

@@ -1,4 +1,4 @@
-"""The HDF5 module beside h5py, and apart from the core."""
+"""The HDF5 module, compared with h5py and used without the core."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_only_contiguous_datasets_have_an_offset(tmp_path: Path) -> None:
 
 
 def test_attributes_of_another_kind_are_refused(tmp_path: Path) -> None:
-    """The fuzzer found the first: the library writes every text of the array into the room of one."""
+    """Include the fuzzer's case: the library writes all strings of the array into the space of one."""
     import h5py
 
     with h5py.File(tmp_path / "x.h5", "w") as f:

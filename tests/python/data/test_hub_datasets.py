@@ -1,4 +1,4 @@
-"""data.dataset: folders, what `datasets` keeps on this machine, and what is said where there is neither."""
+"""data.dataset: folders, copies that `datasets` has on this machine, and the messages if there are none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mudd_core.data.sources.splits import sources_of
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """HF_HOME with a data set `wikitext` of three splits, as load_dataset leaves it."""
+    """Return an HF_HOME with a data set `wikitext` of three splits, as load_dataset leaves it."""
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.delenv("HF_DATASETS_CACHE", raising=False)
@@ -122,13 +122,13 @@ def test_a_data_set_of_the_hub_trains_a_run(pipeline: str, home: Path, tmp_path:
     config = mc.load_config("tiny.py", words)
     with mc.Trainer(config, tmp_path / "run") as trainer:
         final = trainer.fit().final_hash
-    assert trainer.config.data.dataset == "wikitext"  # as it was asked for
+    assert trainer.config.data.dataset == "wikitext"  # the name as the user typed it
     with mc.Trainer(config, tmp_path / "again") as trainer:
         assert trainer.fit().final_hash == final
 
 
 def put_snapshot(home: Path, name: str, files: dict[str, list[str]]) -> Path:
-    """Write the files of a data set as `hf download --repo-type dataset` leaves them, and return their folder."""
+    """Write the files of a data set as `hf download --repo-type dataset` does. Return their folder."""
     kept = home / "hub" / f"datasets--{name.replace('/', '--')}"
     folder = kept / "snapshots" / "abc"
     for at in ("blobs", "refs"):
@@ -180,7 +180,8 @@ def test_a_folder_c4_is_taken_if_it_has_files_of_c4(home: Path, tmp_path: Path) 
     assert not is_here("c4", "en")
     with pytest.raises(UserError, match=r"neither the folder .*c4 nor HF_HOME \(.*home\) has it"):
         with_dataset(settings("c4", dataset_config="en"), LOCAL)
-    assert with_dataset(settings("./c4", dataset_config="en"), LOCAL).path == "c4/en"  # typed as a folder
+    # a path that starts with ./ is a folder
+    assert with_dataset(settings("./c4", dataset_config="en"), LOCAL).path == "c4/en"
     (tmp_path / "c4" / "en" / "c4-train.00000-of-01024.json.gz").write_bytes(b"")
     assert is_here("c4", "en")
     assert with_dataset(settings("c4", dataset_config="en"), LOCAL).path == "c4/en"

@@ -1,4 +1,4 @@
-"""Rows of the pipelines of ready ids against oracles written from the pages, on random data sets in files."""
+"""Sequences of the id pipelines, compared with reference code written from the pages, on random data files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sequences = st.lists(st.lists(ids, max_size=12), min_size=1, max_size=12)
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A new folder for every call, all of them gone at the end."""
+    """Return a function that creates a new folder for every call; all of them are deleted at the end."""
     root, number = tmp_path_factory.mktemp("oracle"), itertools.count()
 
     def new() -> Path:
@@ -42,7 +42,9 @@ def rows_of(pipeline: str, folder: Path, batch: int, seed: int, *words: str) -> 
 
 
 def pile_oracle(files: list[list[list[int]]], batch: int, group: int, epochs: int) -> list[list[int]]:
-    """muddformer e.2, e.3: T + 1 ids a record; files in groups, whose last part-batch is dropped."""
+    """Return the order of muddformer e.2, e.3: T + 1 ids per record, files in groups, no incomplete batch of a
+    group.
+    """
     listed = files * epochs
     found: list[list[int]] = []
     for first in range(0, len(listed), group or len(listed)):
@@ -64,12 +66,12 @@ def test_records_of_the_pile(
 ) -> None:
     wanted = pile_oracle(files, batch, group, epochs)
     if not wanted or sum(map(len, files)) < batch or not pile_oracle(files, batch, group, len(files)):
-        return  # refused: fewer rows than a batch
+        return  # rejected: fewer records than a batch
     folder = place()
     for number, records in enumerate(files):
         write_records(
             folder / f"pile.tfrecord.b{7 * number}", records
-        )  # 14 is behind 7 by number, not by name
+        )  # 14 comes after 7 by number, not by name
     write_records(folder / "val_x", [[1, 2]])
     words = (f"data.files_per_group={group}", "data.eval_match=val_x", "data.format=tfrecord")
     rows = rows_of("pile", folder, batch, 0, *words, f"data.zero_loss={str(zero_counts).lower()}")
@@ -90,7 +92,7 @@ def test_records_of_the_pile(
 def test_a_buffer_gives_every_record_of_a_group_once(
     place: Any, counts: list[int], batch: int, group: int, epochs: int, buffer: int
 ) -> None:
-    """The last group has the files that data.epochs leave it, and no record behind them."""
+    """Check that the last group has the files that remain in data.epochs, and no further records."""
     names = itertools.count(1)
     files = [[[next(names)] for _ in range(count)] for count in counts]
     wanted = pile_oracle(files, 1, group, epochs)
@@ -104,7 +106,7 @@ def test_a_buffer_gives_every_record_of_a_group_once(
     rows = rows_of("pile", folder, batch, 3, *words, f"data.buffer={buffer}", f"data.epochs={epochs}")
     got = rows.arrays(0, rows.batches(epochs) * batch)["inputs"][:, 0].tolist()
     listed, at = counts * epochs, 0
-    size = group or len(counts)  # without groups each pass is shuffled alone
+    size = group or len(counts)  # without groups each epoch is shuffled separately
     for first in range(0, len(listed), size):
         of_group = sum(listed[first : first + size])
         left = of_group if not group else of_group // batch * batch
@@ -126,7 +128,7 @@ def test_records_leave_a_reservoir_when_their_place_is_taken(size: int, count: i
 
 
 def windows(documents: list[list[int]], order: list[int]) -> list[list[int]]:
-    """Windows of T + 1 ids of the documents joined in an order; neighbours share an id."""
+    """Return the sequences of T + 1 ids of the concatenated documents; neighbours share an id."""
     stream = [i for number in order for i in documents[number]]
     return [stream[k * LENGTH : k * LENGTH + LENGTH + 1] for k in range((len(stream) - 1) // LENGTH)]
 
@@ -136,10 +138,10 @@ def windows(documents: list[list[int]], order: list[int]) -> list[list[int]]:
 def test_windows_of_documents_in_gpt_neox_order(
     place: Any, documents: list[list[int]], batch: int, epochs: int, seed: int
 ) -> None:
-    """muddformer e.1: one RandomState shuffles the documents of all epochs, then the windows."""
+    """Check muddformer e.1: one RandomState shuffles the documents of all epochs, then the sequences."""
     one = windows(documents, list(range(len(documents))))
     if len(one) < batch or all(len(document) == LENGTH + 1 for document in documents):
-        return  # refused, or items in training order
+        return  # rejected, or records in training order
     draw, order = np.random.RandomState(seed), np.tile(np.arange(len(documents)), epochs)
     draw.shuffle(order)
     wanted = windows(documents, order.tolist())
@@ -161,7 +163,7 @@ def test_windows_of_documents_in_gpt_neox_order(
 def test_feature_rows_in_the_order_of_their_files(
     place: Any, data: st.DataObject, counts: list[int], batch: int
 ) -> None:
-    """lm_pipeline 5: as they stand; the last part-batch is dropped and the order starts again."""
+    """Check lm_pipeline 5: the stored order; the last incomplete batch is dropped, and the order repeats."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -176,7 +178,7 @@ def test_feature_rows_in_the_order_of_their_files(
     rows = [one for file in files for one in file]
     rows = rows[: len(rows) // batch * batch]
     if not rows:
-        return  # refused: fewer rows than a batch
+        return  # rejected: fewer records than a batch
     folder = place()
     wide = {name: pa.list_(pa.int64()) for name in ("input_ids", "attention_mask", "labels")}
     for number, file in enumerate([*files, rows[:1] * batch]):

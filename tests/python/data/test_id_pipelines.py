@@ -1,4 +1,4 @@
-"""Pipelines of ready ids: ranks, order, bad input, and files that change or come back."""
+"""Pipelines of token ids: ranks, order, wrong input, and files that change or reappear."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The maps of data.pipeline=megatron: kept in a file where they are large, with the order of those in memory."""
+"""The maps of data.pipeline=megatron: large ones are stored in a file, with the same order as in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHAPE = RowShape(LENGTH, BATCH, 7)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """800 sequences for training, more than three blocks of the sums in two epochs; some of them are empty."""
+    """Return 800 training sequences, more than three blocks of sums in two epochs; some sequences are empty."""
     write_indexed(tmp_path / "d" / "x", lists(800, 0, 9))
     write_indexed(tmp_path / "held", lists(9, 4, 20))
     return tmp_path
@@ -46,7 +46,7 @@ def test_maps_in_a_file_have_the_order_of_those_in_memory(
 ) -> None:
     said: list[str] = []
     held = rows_of(folder, said)
-    assert not kept(folder) and not said  # small ones need no file
+    assert not kept(folder) and not said  # small maps need no file
     monkeypatch.setattr(megatron_maps, "_HELD_BYTES", 0)
     stored = rows_of(folder, said)
     (path,) = kept(folder)

@@ -1,4 +1,4 @@
-"""Megatron's data sets: windows, order, splits and maps are those of GPT-NeoX."""
+"""Megatron's data sets: sequences, order, splits and maps are the same as in GPT-NeoX."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_window_starts_are_those_of_gpt_neox(trial: int) -> None:
     sizes = draw.integers(0, 3 if trial % 3 == 0 else 30, draw.integers(1, 40)).astype(np.int32)
     sizes[0] += LENGTH + 2
     documents = draw.permutation(np.tile(np.arange(sizes.size), 2)).astype(np.int32)
-    expected, at, offset = [[0, 0]], 0, 0  # the loop of its helper
+    expected, at, offset = [[0, 0]], 0, 0  # the loop in GPT-NeoX's helper
     for _ in range((int(sizes[documents].sum()) - 1) // LENGTH):
         left = LENGTH + 1
         while left:
@@ -76,7 +76,7 @@ def test_documents_are_shuffled_then_windows_by_one_random_state(tmp_path: Path)
     ("count", "ends"), [(49, (48, 49)), (81, (79, 81)), (100, (97, 100)), (1000, (969, 999))]
 )
 def test_documents_are_split_as_gpt_neox_does(count: int, ends: tuple[int, int], tmp_path: Path) -> None:
-    """Each share of 969 : 30 : 1 is rounded, then every end moves by what that leaves over."""
+    """Check the rule: each fraction of 969 : 30 : 1 is rounded, then the remainder shifts every end."""
     write_indexed(tmp_path / "d" / "x", [[n % VOCAB] * (LENGTH + 2) for n in range(count)])
     data = prepare(config_of("megatron", tmp_path / "d", "data.shuffle=off", "train.steps=1"))
     for split, first, last in (("train", 0, ends[0]), ("valid", ends[0], ends[1])):

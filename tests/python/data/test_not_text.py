@@ -1,4 +1,4 @@
-"""Bytes that are not UTF-8 in every pipeline that reads text: refused with the command that converts the file."""
+"""Bytes that are not UTF-8, in every pipeline that reads text: the error names the command that converts the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two seeds, one for weights and one for the order of data; a schedule that is shorter than the run; GPT-2's start."""
+"""Separate seeds for weights and data order; a schedule that is shorter than the run; GPT-2's initialization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last batches of data.pipeline=pack with data.epochs: each worker ends with the documents that it has left."""
+"""The last batches of data.pipeline=pack with data.epochs: each worker ends with its remaining documents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LENGTH = 10
 
 
 def worker_batches(sizes: list[int], numbers: list[int], rows: int) -> Iterator[Batch]:
-    """The batches of one worker: first fit, and in the end what is left."""
+    """Yield the batches of one worker, packed by first fit, with the remainder at the end."""
     batch: Batch = [[] for _ in range(rows)]
     for number in numbers:
         room = [row for row in batch if sum(sizes[n] for n in row) + sizes[number] <= LENGTH]
@@ -42,7 +42,7 @@ def worker_batches(sizes: list[int], numbers: list[int], rows: int) -> Iterator[
 
 
 def program_batches(sizes: list[int], rows: int, workers: int, epochs: int, seed: int) -> list[Batch]:
-    """All batches in the order of the loader: workers in turns, those that have ended passed over."""
+    """Return all batches in the loader's order: one per worker in turn, without the workers that have ended."""
     n = len(sizes)
     order = [_core.shuffled_index(at, n, seed + epoch) for epoch in range(epochs) for at in range(n)]
     streams = [worker_batches(sizes, order[worker::workers], rows) for worker in range(workers)]
@@ -51,7 +51,7 @@ def program_batches(sizes: list[int], rows: int, workers: int, epochs: int, seed
 
 
 def packed(folder: Path, sizes: list[int], rows: int, workers: int, epochs: int, seed: int) -> Any:
-    """The rows of the core for documents of these sizes: document n is its number, repeated."""
+    """Return the core's sequences for documents of these sizes; document n has the id n + 1, repeated."""
     ids = np.repeat(np.arange(1, len(sizes) + 1), sizes).astype(np.uint16)
     (folder / "ids").write_bytes(ids.tobytes())
     spec = _core.TokenFileSpec(
@@ -78,7 +78,7 @@ def packed(folder: Path, sizes: list[int], rows: int, workers: int, epochs: int,
 
 
 def documents_of(core: Any, batch: int, rows: int) -> Batch:
-    """The numbers of the documents of each row, which its targets name."""
+    """Return the documents in each sequence, as identified by the targets."""
     inputs, targets = (np.zeros((rows, LENGTH), np.int32) for _ in range(2))
     parts = {name: np.zeros((rows, LENGTH), np.int32) for name in core.parts}
     core.fill(batch * rows, inputs, targets, parts)
@@ -103,11 +103,11 @@ def test_all_batches_are_those_of_the_program(
     seed: int,
 ) -> None:
     wanted = program_batches(sizes, rows, workers, epochs, seed)
-    if epochs > 1:  # a document that follows itself would read as one of twice the size
+    if epochs > 1:  # a document after itself would look like one document
         wanted = [[[key for key, _ in itertools.groupby(row)] for row in batch] for batch in wanted]
     folder = tmp_path_factory.mktemp("packed")
     core = packed(folder, sizes, rows, workers, epochs, seed)
-    assert documents_of(core, len(wanted) - 1, rows) == wanted[-1]  # without those before
+    assert documents_of(core, len(wanted) - 1, rows) == wanted[-1]  # read without the batches before it
     assert [documents_of(core, batch, rows) for batch in range(len(wanted))] == wanted
     assert core.batches() == len(wanted)
     if epochs == 1:
@@ -118,7 +118,7 @@ def test_all_batches_are_those_of_the_program(
 
 def test_the_kept_starts_have_the_end_too(tmp_path: Path) -> None:
     sizes = [2 + n % 7 for n in range(5000)]
-    arguments = (tmp_path, sizes, 1, 1500, 1, 5)  # many workers, so that the kept part has the first ends
+    arguments = (tmp_path, sizes, 1, 1500, 1, 5)  # with many workers the stored part includes the first ends
     first = packed(*arguments)
     end = first.batches()
     assert list(tmp_path.glob("starts*"))
@@ -137,13 +137,13 @@ def test_a_stream_ends_as_a_cache_does(texts: Path, closed: list[Any]) -> None:
     require_same(full, streamed, 0, end * BATCH)
     with pytest.raises(UserError, match=f"the data end before batch {end} "):
         streamed.arrays(end * BATCH, BATCH)
-    assert full.cursor(end - 1)["turn"] > end - 1  # a worker ended before
+    assert full.cursor(end - 1)["turn"] > end - 1  # another worker ended earlier
     for batch, source in ((end - 1, full), (end - 1, streamed), (end - 4, streamed)):
         again: Any = rows_of(config_of("pack", texts, "stream", *words))
         closed.append(again)
         again.go_on(json.loads(json.dumps(source.cursor(batch))))
         require_same(full, again, batch * BATCH, (end - batch) * BATCH)
-        assert min(again._cursors) == batch  # nothing before it was read
+        assert min(again._cursors) == batch  # no earlier batch was read
         again.close()
 
 
@@ -165,7 +165,7 @@ def test_a_run_over_the_end_resumes_to_the_same_weights(cache: str, texts: Path,
     plain = config_of("pack", texts, "full", *words)
     full: Any = rows_of(plain, shape=row_shape(plain))
     end = full.batches(1)
-    assert full.cursor(end - 1)["turn"] > end - 1  # a worker ended before
+    assert full.cursor(end - 1)["turn"] > end - 1  # another worker ended earlier
     config = config_of("pack", texts, cache, *words, f"train.steps={end}", f"train.save_every={end - 2}")
 
     def trained(workdir: Path | None, comm: Any = None) -> str:

@@ -1,4 +1,4 @@
-"""Damage and excess in packed files: flipped bits of ArrayRecord files, files that expand into much memory."""
+"""Damaged and oversized files: flipped bits of ArrayRecord files, files that decompress into much memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mudd_core.data.formats import arrayrecord, documents, format_of
 from mudd_core.data.formats.packed import lacks_checksum
 
 RECORDS = [b"record %d of a small file " % i * (i + 1) for i in range(3)]
-MEMORY = 1200 << 20  # bytes of address space, of which pyarrow takes about half
+MEMORY = 1200 << 20  # bytes of address space; pyarrow needs about half
 
 
 def write_array(path: Path, options: str) -> bytes:
@@ -146,7 +146,7 @@ def test_a_zstd_file_without_a_checksum_is_noticed(tmp_path: Path) -> None:
 
 
 def _frame(lines: bytes, log: int = 20) -> bytes:
-    """A frame that does not say how long its text is, so that its window counts."""
+    """Return a frame without its decompressed size, so that the reader checks the window size."""
     import zstandard
 
     settings = zstandard.ZstdCompressionParameters.from_level(3, window_log=log)

@@ -1,4 +1,4 @@
-"""The pipeline of the Pile: files, groups, whole batches and the shuffle buffer against plain loops."""
+"""The Pile's pipeline, compared with plain loops: files, groups, complete batches and the shuffle buffer."""
 
 from __future__ import annotations
 
@@ -68,9 +68,11 @@ def test_pile_counts_id_zero_where_asked_and_validates_all_records(
 def test_pile_validates_whole_batches_of_each_group(
     pile: tuple[Path, dict[str, list[list[int]]]], group: int, epochs: int, limit: int
 ) -> None:
-    """As training does; passes of data.epochs are repeated where eval.max_batches bounds a validation."""
+    """Check that validation is like training; epochs of data.epochs repeat if eval.max_batches limits the
+    validation.
+    """
     folder, files = pile
-    names = [f"pile.tfrecord.b{n}" for n in (0, 10, 2)]  # in the order of a listing
+    names = [f"pile.tfrecord.b{n}" for n in (0, 10, 2)]  # in the order of a directory listing
     words = (
         f"data.files_per_group={group}",
         f"data.epochs={epochs}",

@@ -1,4 +1,6 @@
-"""Every pipeline trains, stops and resumes with the same bits, in micro-batches and without; bad input is refused."""
+"""Every pipeline trains, stops and resumes with the same bits, with and without micro-batches; wrong input is
+rejected.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ KINDS = ("text", "pack", "rows", "blocks", "synthetic", "own_text", "own_ids")
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three jsonl files of short documents."""
+    """Return three jsonl files of short documents."""
     folder = tmp_path_factory.mktemp("jsonl")
     rng = random.Random(5)
     for number in range(3):
@@ -188,7 +190,7 @@ def test_a_killed_build_goes_on_behind_its_last_file(
 def test_a_build_that_data_refuse_leaves_nothing_half_made(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What mends the data changes the name of their cache, so nobody would go on with the finished parts."""
+    """Check that no parts are left: the corrected data have a cache with another name, so nobody could use them."""
     monkeypatch.setattr(documents_source, "GROUP_BYTES", 1)
     folder = tmp_path / "texts"
     folder.mkdir()
@@ -203,7 +205,7 @@ def test_a_build_that_data_refuse_leaves_nothing_half_made(
 
 
 def _edit_in_the_middle(file: Path) -> None:
-    """Another letter behind the first 64 KiB, in a file of the same size."""
+    """Change a token after the first 64 KiB, without changing the size of the file."""
     data = bytearray(file.read_bytes())
     at = data.index(b"word", len(data) // 2)
     data[at : at + 4] = b"next"
@@ -212,7 +214,7 @@ def _edit_in_the_middle(file: Path) -> None:
 
 @pytest.fixture
 def long_text(tmp_path: Path) -> Path:
-    """A jsonl file of which the first and the last 64 KiB are not all."""
+    """Return a jsonl file that is longer than its first and last 64 KiB together."""
     (tmp_path / "long").mkdir()
     line = json.dumps({"text": "a word of a text " * 8}) + "\n"
     (tmp_path / "long" / "a.jsonl").write_text(line * 1500)
@@ -225,7 +227,7 @@ def test_an_edit_in_the_middle_of_a_file_does_not_go_unnoticed(kind: str, long_t
     made = prepare(config, progress=quiet)
     file = long_text / "a.jsonl"
     os.utime(file, ns=(1, 1))
-    assert prepare(config, progress=quiet).seal == made.seal  # touched, with the same content
+    assert prepare(config, progress=quiet).seal == made.seal  # new mtime, same content
 
     _edit_in_the_middle(file)
     with pytest.raises(
@@ -343,5 +345,5 @@ def test_a_validation_may_take_its_first_documents_only(kind: str, texts: Path) 
 
     whole, some = targets(), targets("eval.documents=3")
     assert 0 < len(some) < len(whole)
-    if kind == "pack":  # blocks cut documents at other places
+    if kind == "pack":  # blocks split documents at other places
         assert whole[: len(some)] == some

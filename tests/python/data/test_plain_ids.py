@@ -1,4 +1,4 @@
-"""The pipeline `ids`: files of nanoGPT, llm.c and OLMo, the order of the pipeline `text`, and bad files."""
+"""The pipeline `ids`: files of nanoGPT, llm.c and OLMo, the order of the pipeline `text`, and wrong files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def written(path: Path, data: bytes) -> Path:
 
 
 def core_rows(path: Path, ids: np.ndarray, split: str, samples: int) -> dict[str, np.ndarray]:
-    """The rows that the pipeline `text` makes of the same ids."""
+    """Return the sequences that the pipeline `text` creates from the same ids."""
     data = ids.astype("<u2")
     path.write_bytes(data.tobytes())
     core = _core.Batcher(

@@ -1,4 +1,4 @@
-"""Prompts of weights that came with a tokenizer: the ids of transformers, BOS and special tokens included."""
+"""Prompts for weights that came with a tokenizer: the same ids as in transformers, with BOS and special tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MARKS = ["<|im_start|>", "<|im_end|>"]
 
 
 def byte_fallback(bos: bool) -> tokenizers.Tokenizer:
-    """A tokenizer as Llama-2 and Mistral have it: a space before the text, which its decoder strips."""
+    """Return a tokenizer like Llama-2's and Mistral's: it adds a space before the text, and its decoder removes it."""
     made = tokenizers.Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     special = ["<unk>", "<s>", "</s>", *MARKS]
@@ -48,7 +48,7 @@ def byte_fallback(bos: bool) -> tokenizers.Tokenizer:
 
 
 def byte_level(template: str) -> tokenizers.Tokenizer:
-    """A tokenizer as GPT-2, Llama-3 and Qwen have it. template: of its post-processor, or empty."""
+    """Return a tokenizer like GPT-2's, Llama-3's and Qwen's. template: for its post-processor, or empty."""
     made = tokenizers.Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -100,7 +100,7 @@ def test_prompts_have_the_ids_of_transformers(kind: str, tmp_path: Path) -> None
         assert own.encode(prompt, bos=False) == stock(prompt, add_special_tokens=False).input_ids
         plain = stock(prompt, add_special_tokens=False, split_special_tokens=True).input_ids
         assert own.encode(prompt, bos=False, special_tokens=False) == plain
-    # Data keep their tokens: names of special tokens are text, nothing is added.
+    # Training data are encoded differently: special tokens' names are plain text, and nothing is added.
     data = find_tokenizer(str(folder), 0).make()
     assert data.encode("<s>the") == own.encode("<s>the", bos=False, special_tokens=False)
 
@@ -110,7 +110,7 @@ def test_an_end_that_the_template_adds_is_left_out(tmp_path: Path) -> None:
     byte_level("<s> $A </s>").save(str(folder / "tokenizer.json"))
     own = opened(folder)
     assert own.encode("the")[0] == own.bos_id and own.eos_id not in own.encode("the")
-    assert own.encode("the</s>")[-1] == own.eos_id  # typed
+    assert own.encode("the</s>")[-1] == own.eos_id  # the user typed it
 
 
 def sentencepiece_folder(tmp_path: Path) -> Path:
@@ -159,7 +159,7 @@ def test_special_tokens_map_names_tokens(tmp_path: Path) -> None:
     own = opened(folder)
     assert (own.bos_id, own.eos_id) == (2, 3)
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
-    assert opened(folder).eos_id == 1  # tokenizer_config.json wins
+    assert opened(folder).eos_id == 1  # tokenizer_config.json has priority
 
 
 @pytest.mark.parametrize("kind", ["llama-2", "no bos", "llama-3"])
@@ -180,15 +180,15 @@ def test_the_ends_of_generation_config_are_read(tmp_path: Path) -> None:
         assert opened(folder).stop_ids == wanted
 
 
-# Bytes of which some are no character, or an incomplete one.
+# Bytes with an invalid or an incomplete character.
 BROKEN = [b"\xe2\x96", b"\xc3", b"\xff", b"\xf0\x9f\x98", b"\xed\xffW", b"\xffW", b"\xe2\x96W\xf0"]
 WHOLE = [b"\xe2\x96\x81", b"\xc3\xa9", b"W", b"\xf0\x9f\x98\x80W"]
-# transformers takes the first character back after the last byte; a stream has written it by then.
+# transformers removes the first character after the last byte; by then a stream has already written it.
 TAKEN_BACK = [b"W\xc3", b"a\xa9W", b"\xc3\xa9\xff"]
 
 
 def byte_ids(stock: Any, text: bytes) -> list[int]:
-    """The ids of single bytes in a vocabulary."""
+    """Return the ids of single bytes in a vocabulary."""
     alphabet = {byte: character for character, byte in byte_alphabet().items()}
     vocabulary = stock.get_vocab()
     return [vocabulary.get(f"<0x{byte:02X}>", vocabulary.get(alphabet[byte])) for byte in text]

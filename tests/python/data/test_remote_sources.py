@@ -1,4 +1,4 @@
-"""Texts and tokenizers at URLs: copied once, again where they changed, refused in words."""
+"""Data and tokenizers at URLs: copied once, copied again if they changed, and readable errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def storage() -> Iterator[Any]:
 
 
 class Broken(io.BytesIO):
-    """A remote file whose connection is lost."""
+    """A remote file whose connection breaks."""
 
     def read(self, size: int | None = -1) -> bytes:
         raise ConnectionResetError(errno.ECONNRESET, "connection reset")

@@ -1,4 +1,4 @@
-"""Tokenizers that lose text: the build says so, and no bits per byte are printed."""
+"""Tokenizers that lose text: the build reports the loss, and no bits per byte are printed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _unknown_words() -> str:
 
 
 def _in_bytes() -> str:
-    """A byte-level BPE of another form than the one that mudd_core trains: it begins with a blank."""
+    """Return a byte-level BPE that differs from mudd_core's: it adds a space before the text."""
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=400, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
@@ -71,15 +71,15 @@ def prepared(folder: Path, tokenizer: str) -> Prepared:
 @pytest.mark.parametrize(
     ("made", "lost"),
     [
-        (_lower_case, "100.0%"),  # every document has a capital
+        (_lower_case, "100.0%"),  # every document has a capital letter
         (_unknown_words, "100.0%"),
-        (_bpe, "29 of 294 documents (9.9%)"),  # characters outside its alphabet vanish
+        (_bpe, "29 of 294 documents (9.9%)"),  # characters outside its alphabet disappear
     ],
 )
 def test_a_tokenizer_that_loses_text_has_no_bits_per_byte(
     tmp_path: Path, made: Callable[[], str], lost: str
 ) -> None:
-    for _ in range(2):  # built, then found
+    for _ in range(2):  # first built, then found
         text = prepared(tmp_path, made())
         assert text.valid_bytes_per_target == 0
         (warning,) = start_warnings.of_files(text)

@@ -1,4 +1,4 @@
-"""Rows of the core against oracles written from the pages, on random corpora."""
+"""Sequences from the core, compared with reference code written from the pages, on random corpora."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ corpora = st.lists(st.lists(st.integers(1, 40), max_size=12), min_size=1, max_si
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Documents], tuple[Any, Any]]:
-    """(token file, starts) of documents."""
+    """Return (token file, starts) for documents."""
     path = tmp_path_factory.mktemp("ids") / "ids"
 
     def write(documents: Documents) -> tuple[Any, Any]:
@@ -51,7 +51,7 @@ def read(core: Any, first: int, n: int, length: int) -> dict[str, Any]:
 
 
 def pack_oracle(documents: Documents, length: int, rows: int, workers: int, seed: int, n: int) -> Any:
-    """The first n batches: lists of rows of documents, as the page's loader packs them."""
+    """Return the first n batches as lists of sequences of documents, packed like the page's loader."""
     places, found = list(range(workers)), list[Any]()
     for batch in range(n):
         worker = batch % workers
@@ -72,7 +72,7 @@ def pack_oracle(documents: Documents, length: int, rows: int, workers: int, seed
 
 
 def shift_oracle(documents: Documents, length: int) -> dict[str, Any]:
-    """Inputs, targets, positions and segments of a packed row."""
+    """Return inputs, targets, positions and segments of a packed sequence."""
     y, s, p = (np.zeros(length, int) for _ in range(3))
     at = 0
     for number, document in enumerate(documents, 1):
@@ -109,7 +109,9 @@ def test_packed_rows(
 def test_one_document_a_row(
     stored: Callable[[Documents], tuple[Any, Any]], texts: Documents, ends: bool
 ) -> None:
-    """mup a.5 and f: cut to T with the template's end kept, padded with eos, shifted behind bos; eos counts once."""
+    """Check mup a.5 and f: truncate to T but keep the template's end, pad with eos, shift by bos; eos is a target
+    once.
+    """
     length, eos, bos = 6, 45, 3
     documents = [[*text, eos] if ends else text for text in texts]
     spec, starts = stored(documents)
@@ -137,7 +139,7 @@ def test_one_document_a_row(
 @settings(max_examples=80)
 @given(corpora, st.integers(1, 7))
 def test_blocks(stored: Callable[[Documents], tuple[Any, Any]], texts: Documents, size: int) -> None:
-    """moe d: chunks of documents joined and cut; the last block of a chunk is padded, its padding masked."""
+    """Check moe d: a chunk's documents are concatenated and split; the last block is padded, and padding is masked."""
     length = 5
     spec, starts = stored(texts)
     ends = [*starts.tolist(), sum(map(len, texts))]
@@ -179,7 +181,7 @@ def test_blocks(stored: Callable[[Documents], tuple[Any, Any]], texts: Documents
 def test_rows_of_next_ids(
     stored: Callable[[Documents], tuple[Any, Any]], rows: Documents, counts: bool
 ) -> None:
-    """muddformer e.2: T + 1 ids a row, cut or padded with 0; id 0 is no target unless it counts."""
+    """Check muddformer e.2: T + 1 ids per sequence, truncated or padded with 0; 0 is a target only with zero_loss."""
     length = 5
     spec, starts = stored(rows)
     sizes = np.array([len(row) for row in rows])
@@ -207,7 +209,8 @@ def test_a_far_batch_is_found_by_the_kept_starts(
     options: dict[str, Any] = {"starts": starts, "longest": 15, "tail": 1, "batch_size": 2, "seed": 4}
     first = _core.PackedRows(spec, 16, **options, index=str(tmp_path / "starts"))
     place = first.start_of(24_000)
-    assert (tmp_path / "starts").stat().st_size > 8 * 23_000  # nearly all: a resume packs few batches again
+    # stored for nearly all: a resume packs only a few batches again
+    assert (tmp_path / "starts").stat().st_size > 8 * 23_000
     again = _core.PackedRows(spec, 16, **options, index=str(tmp_path / "starts"))
     assert again.start_of(24_000) == place
     assert read(again, 30_000, 2, 16)["inputs"].tolist() == read(first, 30_000, 2, 16)["inputs"].tolist()

@@ -1,4 +1,4 @@
-"""The engine reads the rows of any pipeline: with positions, segments and key_mask, from the core or from Python."""
+"""The engine reads sequences of any pipeline, with positions, segments and key_mask, from the core or from Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCH, LENGTH = 4, 12
 
 
 class PythonRows:
-    """Rows that Python makes, in two documents each, with their last slot masked."""
+    """Sequences from Python with two documents each and a masked last token."""
 
     core = None
     rows = 10

@@ -1,4 +1,4 @@
-"""Which files of a folder train and validate: records among cards and images, splits by names, saved sets, links."""
+"""The training and validation files of a folder: records among cards and images, splits by name, saved sets, links."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_text_alone_stays_text_with_its_readme(tmp_path: Path) -> None:
 def test_records_among_prose_are_refused_with_the_way_to_choose(
     record: str, prose: str, pipeline: str, tmp_path: Path
 ) -> None:
-    """The way out that the message names keeps the splits."""
+    """Check that the remedy in the message keeps the splits."""
     held = record.replace("train", "test")
     files: dict[str, list[str] | bytes] = {
         record: TEXTS,
@@ -196,7 +196,7 @@ LAYOUTS: dict[str, dict[str, list[str] | bytes]] = {
 
 
 def by_datasets(folder: Path) -> dict[str, list[str]]:
-    """The rows of each split as `datasets` gives them."""
+    """Return the records of each split as `datasets` reads them."""
     import datasets
 
     kind = "parquet" if list(folder.rglob("*.parquet")) else "json"
@@ -221,9 +221,7 @@ def test_splits_are_those_of_the_hub(layout: str, of_dataset: bool, tmp_path: Pa
     assert everything == sorted(TEXTS)
     if len(wanted) > 1 or layout == "others":
         assert "by their names, train: " in found.notes[0] and "data.split=all" in found.notes[0]
-    if (
-        of_dataset and layout != "folders before files"
-    ):  # folders named train, validation and test are its rule
+    if of_dataset and layout != "folders before files":  # its rule: folders named train, validation and test
         words = [
             f"data.dataset={folder}",
             "data.pipeline=pack",
@@ -274,7 +272,7 @@ def test_a_saved_set_is_what_its_state_names(tmp_path: Path) -> None:
 
     folder = tmp_path / "d"
     saved(folder, 12, 4)
-    saved(folder, 6, 1)  # old shards stay
+    saved(folder, 6, 1)  # the old shards remain
     assert len(list(folder.glob("data-*.arrow"))) == 5
     again = datasets.load_from_disk(str(folder))
     again.map(lambda row: {"text": row["text"].upper()})
@@ -297,7 +295,9 @@ def test_a_saved_set_is_what_its_state_names(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=said) as refused:
             sources_of(DataConfig(path=str(copy), pipeline="pack"))
         if cure := str(refused.value).partition("data.path='")[2].partition("'")[0]:
-            assert len(trained(DataConfig(path=cure, pipeline="pack"))) > 6  # old shards too, as named
+            assert (
+                len(trained(DataConfig(path=cure, pipeline="pack"))) > 6
+            )  # this pattern includes the old shards too
     one = DataConfig(path=f"{folder}/data-0000[0]-of-00001.arrow", pipeline="pack")
     assert trained(one) == TEXTS[:6]
 
@@ -307,7 +307,7 @@ def test_links_are_followed_inside_and_counted_outside(
 ) -> None:
     root = write(tmp_path / "d", {"real/a.jsonl": TEXTS[:4]})
     outside = write(tmp_path / "out", {"b.jsonl": TEXTS[4:6], "more/c.jsonl": TEXTS[6:8]})
-    (root / "same.jsonl").symlink_to("real/a.jsonl")  # once
+    (root / "same.jsonl").symlink_to("real/a.jsonl")  # read only once
     (root / "b.jsonl").symlink_to(outside / "b.jsonl")
     (root / "more").symlink_to(outside / "more")
     (root / "dangling.jsonl").symlink_to("nothing.jsonl")
@@ -354,7 +354,7 @@ def test_a_file_named_twice_is_refused_but_for_a_run_that_resumes(twice: str, tm
 
 
 def test_a_run_whose_files_would_change_is_refused(tmp_path: Path) -> None:
-    """A run of an earlier version trained on all files; its cache is gone."""
+    """Use a run of an earlier version, which trained on all files, after its cache was deleted."""
     folder = write(tmp_path / "d", LAYOUTS["flat"])
     words = [
         f"data.path={folder}",

@@ -1,4 +1,4 @@
-"""Which files a run reads: listing, patterns, files for validation."""
+"""The files that a run reads: listing, patterns, files for validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""data.cache=stream gives the rows of data.cache=full, from any place on."""
+"""data.cache=stream yields the same sequences as data.cache=full, from any position on."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_run_saves_the_place_of_its_stream(kind: str, texts: Path, tmp_path: P
 def test_the_place_of_a_cache_is_that_of_a_stream(
     kind: str, words: list[str], texts: Path, closed: list[Any]
 ) -> None:
-    """A run that was begun with a cache is gone on with as a stream, without what lies before."""
+    """Resume a run that used a cache as a stream, without reading the earlier documents."""
     words = [word.format(texts=texts) for word in words]
     full, streamed = both(kind, texts, *words)
     closed.append(streamed)
@@ -178,7 +178,7 @@ def test_auto_streams_above_a_size(texts: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(stream_data, "AUTO_BYTES", 1 << 30)
     assert not streams()
     monkeypatch.setattr(stream_data, "AUTO_BYTES", 100)
-    assert not streams()  # the cache is there now
+    assert not streams()  # now the cache exists
     assert "data.cache=stream tokenizes ahead" in "\n".join(
         prepare(config_of("rows", texts, "stream", f"data.cache_dir={tmp_path}/none")).describe()
     )
@@ -186,7 +186,7 @@ def test_auto_streams_above_a_size(texts: Path, tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("kind", ["tfrecord", "arrayrecord", "parquet", "arrow", "text", "cut"])
 def test_documents_of_every_format_are_read_by_number(kind: str, tmp_path: Path, closed: list[Any]) -> None:
-    """The shuffled order of `pack` reads records anywhere in the files."""
+    """Read single records, because the shuffled order of `pack` needs them from anywhere in the files."""
     rng = random.Random(2)
     lines = ["x" * rng.randint(0, 30) + f" {number} \u00e4" for number in range(70)]
     folder = tmp_path / "files"
@@ -203,7 +203,7 @@ def test_documents_of_every_format_are_read_by_number(kind: str, tmp_path: Path,
 
 
 def write_format(kind: str, folder: Path, lines: list[str]) -> None:
-    """Two files of 40 and 30 texts; one that is cut, or 70 of text."""
+    """Write two files with 40 and 30 documents; for "cut" one file that is split, for "text" 70 files."""
     halves = (lines[:40], lines[40:])
     if kind in ("text", "cut"):
         groups = [[line] for line in lines] if kind == "text" else ["\n\n".join([line * 9 for line in lines])]
@@ -244,7 +244,7 @@ def write_examples(kind: str, path: Path, part: list[str]) -> None:
 
 
 class Here(Processes):
-    """The same in this process."""
+    """Processes whose work runs in this process."""
 
     def submit(self, head: Any, arrays: Any = (), *, file: str, what: str) -> int:
         self._tickets += 1
@@ -290,7 +290,7 @@ def test_streams_of_any_corpus(
 def test_documents_held_out_are_found_group_by_group(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A build that is killed goes on behind its last group; no process stays."""
+    """Check that a killed build continues after its last group, and that no process remains."""
     monkeypatch.setattr(documents_source, "GROUP_BYTES", 1)
     told: list[tuple[str, int, int]] = []
 
@@ -360,7 +360,7 @@ def test_a_cache_without_its_files_has_no_place(texts: Path, tmp_path: Path) -> 
 def test_many_files_do_not_use_up_the_descriptors(
     in_memory: int, tmp_path: Path, closed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second start reads the places of records from their files: 1,500 of them were open at once."""
+    """Check the second start, which finds records by their files: it once had 1,500 files open at the same time."""
     monkeypatch.setattr(records, "_IN_MEMORY", in_memory)
     monkeypatch.setattr(records, "_OPEN_FILES", 3)
     folder = write_texts(tmp_path / "texts", (4,) * 60)

@@ -1,4 +1,4 @@
-"""A stream whose files or processes are damaged, lost or killed: by name, with the bits of an undisturbed run."""
+"""A stream whose files or processes are damaged, lost or killed: the error names them, or the bits are the same."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pids_of(rows: Any) -> list[int]:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
+    """Return True if a process exists and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -43,7 +43,7 @@ def runs(pid: int) -> bool:
 
 
 def wait_until_gone(pids: list[int]) -> None:
-    """They are no children of ours, so nobody says when they end."""
+    """Wait until the processes have ended. They are not children of this process, so wait() cannot be used."""
     for _ in range(600):
         if not any(map(runs, pids)):
             return
@@ -53,7 +53,7 @@ def wait_until_gone(pids: list[int]) -> None:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that a lost source was waited for, none of them in truth."""
+    """Return the list of waits for a lost source in seconds; the test does not really wait."""
     found: list[float] = []
     monkeypatch.setattr(lost_source, "pause", found.append)
     return found
@@ -70,7 +70,7 @@ def test_a_damaged_file_is_named_when_its_batch_comes(kind: str, tmp_path: Path,
     rows = rows_of(config_of(kind, folder, "stream", *words))
     closed.append(rows)
     rows.arrays(0, BATCH)
-    for _ in range(2):  # it is not passed over
+    for _ in range(2):  # the damaged record is not skipped
         with pytest.raises(FormatError, match="is not JSON") as error:
             for batch in range(200):
                 rows.arrays(batch * BATCH, BATCH)

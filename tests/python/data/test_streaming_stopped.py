@@ -1,4 +1,4 @@
-"""A tokenizing process that is stopped by a signal: named, waited for, then ended."""
+"""A tokenizing process that a signal has stopped: it is named, waited for, and then killed."""
 
 from __future__ import annotations
 

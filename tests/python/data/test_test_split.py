@@ -1,4 +1,4 @@
-"""validate --split=test: the rows behind those that validate, or the test split of a data set folder."""
+"""validate --split=test: the sequences after the validation sequences, or the test split of a data set folder."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _config(place: Path, *words: str) -> Config:
 
 
 def _texts_of(config: Config) -> list[str]:
-    """The documents of the test rows."""
+    """Return the documents in the test sequences."""
     prepared = pipelines.prepare(config, progress=lambda *_: None)
     rows = pipelines.test_rows(config, prepared, SHAPE)
     arrays = rows.arrays(0, rows.rows)

@@ -1,4 +1,4 @@
-"""Where a tokenizer comes from: files, folders, sentencepiece models, names of the hub; what a cache keeps."""
+"""The source of a tokenizer: files, folders, sentencepiece models, names on the hub; and its copy in a cache."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOCUMENTS = [b"the river holds", "naïve \u4f60\u597d\n".encode(), b"", b"  two 
 
 @pytest.fixture(scope="module")
 def model() -> bytes:
-    """A sentencepiece model with byte fallback, as LLaMA's; trained here by its own library."""
+    """Return a sentencepiece model with byte fallback like LLaMA's, trained here by the sentencepiece library."""
     import sentencepiece
 
     out = io.BytesIO()
@@ -42,7 +42,7 @@ def model() -> bytes:
 
 
 def gpt2_folder(folder: Path) -> Path:
-    """The vocabulary of TRAINED as vocab.json and merges.txt."""
+    """Write the vocabulary of TRAINED as vocab.json and merges.txt."""
     folder.mkdir()
     bpe = json.loads(TRAINED)["model"]
     (folder / "vocab.json").write_text(json.dumps(bpe["vocab"]))
@@ -63,7 +63,7 @@ def test_a_folder_gives_its_tokenizer_json_and_the_ids_that_its_config_names(tmp
     source = find_tokenizer(str(tmp_path), 0)
     made = source.make()
     assert (made.eos_id, made.pad_id) == (names[first], names[second])
-    assert made.bos_id == names["<|endoftext|>"]  # GPT-2's family: the token that ends a document
+    assert made.bos_id == names["<|endoftext|>"]  # in GPT-2's family BOS is the token that ends a document
     assert source.identity != find_tokenizer(str(tmp_path / "tokenizer.json"), 0).identity
     again = stored_tokenizer(source.identity, source.data, "stored")
     assert (again.eos_id, again.pad_id) == (made.eos_id, made.pad_id)
@@ -199,7 +199,7 @@ def test_what_is_no_model_is_a_format_error(data: bytes, tmp_path: Path) -> None
 
 
 def cached(home: Path, name: str) -> None:
-    """A tokenizer in the layout of huggingface_hub's cache."""
+    """Write a tokenizer in the layout of huggingface_hub's cache."""
     folder = home / "hub" / ("models--" + name.replace("/", "--"))
     snapshot = folder / "snapshots" / ("a" * 40)
     snapshot.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What makes the tokenizers library abort, loop or take all memory ends in a child process, as a message."""
+"""Files that make the tokenizers library abort, loop or exhaust memory: a child process ends with a message."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ OWN: dict[str, Any] = json.loads(train_bpe(TEXTS, len(TEXTS), 300))
 
 
 def file_of(*, model: dict[str, Any] | None = None, **top: object) -> bytes:
-    """A small BPE file, with these members of the model and of the top."""
+    """Return a small BPE file with these keys in the model and at the top level."""
     bpe = {"type": "BPE", "vocab": {"a": 0, "é": 1, "aé": 2, "</s>": 3}, "merges": [["a", "é"]]}
     return json.dumps(
         {"version": "1.0", "added_tokens": [], "model": {**bpe, **(model or {})}, **top}
     ).encode()
 
 
-ABORTS = file_of(model={"continuing_subword_prefix": "#"})  # cuts one byte of é
+ABORTS = file_of(model={"continuing_subword_prefix": "#"})  # removes one byte of é
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Tokenizers: round trips, end of document, streaming, and what a tokenizer.json must not contain."""
+"""Tokenizers: round trips, end of document, streaming, and forbidden contents of a tokenizer.json."""
 
 from __future__ import annotations
 
