@@ -92,7 +92,7 @@ def _next(name: str, holdings: list[_Holding], at: int) -> _Holding:
     """Return the longest part that contains element `at`, preferably on rank 0."""
     able = [holding for holding in holdings if holding[2] <= at < holding[0]]
     if not able:
-        raise ValueError(f"[final_hash] {name}: no rank holds element {at}")
+        raise ValueError(f"[final_hash] {name}: no rank has element {at}")
     return max(able, key=lambda holding: (holding[1], holding[0], -holding[3]))
 
 

@@ -96,7 +96,7 @@ def load_newest(
             return load_newest(checkpoints_dir, run_id=run_id, into=into, only=only, up_to=up_to, comm=comm)
     if passed:
         reasons = "; ".join(map(str, passed))
-        way_out = "restore it from a copy, or move it away to start anew"
+        way_out = "restore it from a copy, or move it away to start from step 0"
         raise FormatError(str(checkpoints_dir), 0, f"no checkpoint verifies ({way_out}): {reasons}")
     return None
 

@@ -47,11 +47,11 @@ def decode(data: bytes, path: str) -> Manifest:
     tail = _TAIL.search(data, max(0, len(data) - _TAIL_BYTES))
     if tail is None:
         raise FormatError(
-            path, len(data), "the manifest does not end with its checksum: it was cut or changed"
+            path, len(data), "the manifest does not end with its checksum: it was truncated or changed"
         )
     found, stored = _core.crc32c(data[: tail.start()]), int(tail.group(1), 16)
     if found != stored:
-        raise FormatError(path, 0, f"the manifest's CRC-32C is {found:08x} where it says {stored:08x}")
+        raise FormatError(path, 0, f"the manifest's CRC-32C is {found:08x}, but it says {stored:08x}")
     try:
         body = json.loads(data, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

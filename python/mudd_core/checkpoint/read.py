@@ -24,8 +24,7 @@ _ROUND_BYTES = 1 << 30  # bytes that a rank reads, approximately, between two sy
 
 
 def read_parts(folder: Path, manifest: Manifest, into: Sequence[StatePart], comm: Comm | None) -> None:
-    """Fill the parts with the values of a step. Parts in memory that ranks of a node share are complete on return,
-    too.
+    """Fill the parts with the values of a step. Memory that ranks of a node share is complete on return, too.
 
     Raise ValueError, before anything is written, if a part does not fit.
     """

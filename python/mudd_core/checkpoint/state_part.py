@@ -69,7 +69,7 @@ class StatePart:
 
     @property
     def whole(self) -> bool:
-        """Whether this is the whole tensor."""
+        """Return whether this is the whole tensor."""
         return self.array.size == self.elements
 
     def cut(self, begin: int, end: int) -> StatePart:

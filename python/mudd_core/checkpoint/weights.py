@@ -20,7 +20,7 @@ from mudd_core.checkpoint.steps import MANIFEST, step_of
 from mudd_core.checkpoint.stored import Place, StoredTensor
 from mudd_core.checkpoint.weights_folder import indexed_files, require_indexed
 
-_CONVERTED = "load it in that program, write model.save_pretrained(FOLDER) and give FOLDER"
+_CONVERTED = "load it in that program, write model.save_pretrained(FOLDER) and pass FOLDER"
 SHARDED = (
     f"a checkpoint of torch_xla (.metadata, *.distcp) is not read, as its index is a pickle: {_CONVERTED}"
 )
@@ -63,9 +63,7 @@ def stored_weights(path: Path | str, *, warns: bool = True) -> dict[str, StoredT
 
 
 def stored_in(files: Sequence[Path]) -> dict[str, StoredTensor]:
-    """Return the tensors of safetensors files in their stored form; raise FormatError if two files have the same
-    one.
-    """
+    """Return the tensors of safetensors files in stored form; raise FormatError if two files have the same one."""
     found: dict[str, StoredTensor] = {}
     for file in files:
         for name, tensor in _tensors_of(file).items():
@@ -85,20 +83,18 @@ def weight_files(path: Path) -> list[Path]:
     if path.suffix in _REFUSED:
         raise UserError(
             f"{path} is a pickle, which runs code when opened; convert it to safetensors "
-            "(safetensors.torch.save_file) and give that file"
+            "(safetensors.torch.save_file) and pass that file"
         )
     if (path / MANIFEST).exists():
         return []
     files = _files_of(path) if path.is_dir() else [path]
     if not files:
-        raise UserError(f"{path} holds no .safetensors file{_instead(path)}")
+        raise UserError(f"{path} has no .safetensors file{_instead(path)}")
     return files
 
 
 def _instead(folder: Path) -> str:
-    """Return a hint about the other weights in a folder without safetensors; empty if there are none of a known
-    format.
-    """
+    """Return a hint about other weights in a folder without safetensors; empty if none have a known format."""
     if any(is_sharded(file.name) for file in (*folder.glob("*"), *folder.glob("*/*"))):
         return f"; {SHARDED}"
     pickled = next((file.name for file in sorted(folder.glob("*")) if file.suffix in _REFUSED), "")
@@ -106,9 +102,7 @@ def _instead(folder: Path) -> str:
 
 
 def is_sharded(name: str) -> bool:
-    """Return whether a file belongs to a checkpoint of torch.distributed, as torch_xla's CheckpointManager writes
-    it.
-    """
+    """Return whether a file is part of a torch.distributed checkpoint, as torch_xla's CheckpointManager writes it."""
     return name == ".metadata" or name.endswith(".distcp")
 
 

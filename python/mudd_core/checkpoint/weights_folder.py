@@ -145,7 +145,7 @@ def indexed_files(folder: Path) -> list[Path] | None:
         return None
     for name in (names := sorted(set(places.values()))):
         if not isinstance(name, str) or "/" in name or not local(name, f"{index}: file").name:
-            raise UserError(f"{index}: expected names of files beside it, got {name!r}")
+            raise UserError(f"{index}: expected names of files in the same folder, got {name!r}")
         if not (folder / name).is_file():
             raise UserError(f"{index} names a file '{name}' that is not in {folder}; copy the folder again")
     return [folder / name for name in names]

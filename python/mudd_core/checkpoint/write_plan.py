@@ -73,8 +73,7 @@ def stored_name(name: str, shape: tuple[int, ...], begin: int, end: int) -> str:
 
 
 def plan_writes(parts: Sequence[StatePart], shard_bytes: int, comm: Comm | None = None) -> WritePlan:
-    """Return the plan. A rank writes each part that only it has; parts of several ranks are distributed evenly in
-    bytes.
+    """Return the plan. A rank writes the parts that only it has; shared parts are distributed evenly in bytes.
 
     If whole parts would exceed BALANCE on a rank, the largest parts are split. Raise ValueError if the parts of all
     ranks leave holes, overlap or contradict each other.
@@ -89,14 +88,14 @@ def plan_writes(parts: Sequence[StatePart], shard_bytes: int, comm: Comm | None 
 
 def _facts(part: StatePart) -> Described:
     if _NAME_OF_PART.fullmatch(part.name):
-        raise ValueError(f"[checkpoint] {part.name}: expected a name that does not end as those of parts do")
+        raise ValueError(
+            f"[checkpoint] {part.name}: expected a name that does not end in @NUMBER, the suffix of parts"
+        )
     return described(part)
 
 
 def _held(parts_of_ranks: list[list[Described]]) -> list[HeldPart]:
-    """Return the distinct parts of all ranks in the order in which they come; each tensor is covered without
-    overlap.
-    """
+    """Return the distinct parts of all ranks in their order of appearance; they cover each tensor without overlap."""
     found: dict[tuple[str, int, int], tuple[str, tuple[int, ...], list[int]]] = {}
     kinds: dict[str, tuple[str, tuple[int, ...]]] = {}
     for rank, facts in enumerate(parts_of_ranks):
@@ -104,7 +103,7 @@ def _held(parts_of_ranks: list[list[Described]]) -> list[HeldPart]:
             kind = (dtype, tuple(shape))
             if kinds.setdefault(name, kind) != kind:
                 raise ValueError(
-                    f"[checkpoint] {name}: ranks hold it as {_text(*kinds[name])} and as {_text(*kind)}"
+                    f"[checkpoint] {name}: ranks have it as {_text(*kinds[name])} and as {_text(*kind)}"
                 )
             if begin < end or math.prod(shape) == 0:
                 found.setdefault((name, begin, end), (*kind, []))[2].append(rank)
@@ -130,7 +129,7 @@ def _check_cover(held: list[HeldPart], kinds: dict[str, tuple[str, tuple[int, ..
         at[part.name] = part.end
     for name, (_, shape) in kinds.items():
         if at[name] != math.prod(shape):
-            raise ValueError(f"[checkpoint] {name}: no rank holds it from element {at[name]} on")
+            raise ValueError(f"[checkpoint] {name}: no rank has it from element {at[name]}")
 
 
 def _owners(held: list[HeldPart], world: int) -> list[list[HeldPart]]:

@@ -12,8 +12,7 @@ _WIPE = "\r\x1b[K"  # go to the start of the line and clear it
 
 
 class ConsoleProgress:
-    """A progress display, called with (phase, done, total). It writes to `stream`: standard error, or a notebook's
-    output.
+    """A progress display, called with (phase, done, total). `stream`: standard error, or a notebook's output.
 
     On a terminal it rewrites one line, and removes it at the end of each phase. Elsewhere it prints one line: `what`,
     or the first phase if `what` is empty. A call with a total of 0 prints a note, which stays in both cases.

@@ -51,9 +51,7 @@ class Cursor(CursorMembers):
 
 @dataclass(frozen=True)
 class RowShape:
-    """The settings besides the data that decide a run's sequences: tokens a sequence, sequences a batch, seed of the
-    order.
-    """
+    """The settings that decide a run's sequences: tokens a sequence, sequences a batch, seed of the order."""
 
     seq_len: int
     batch_size: int
@@ -61,9 +59,7 @@ class RowShape:
 
 
 class Rows(Protocol):
-    """Sequences of a split by global sample index, from 0. Training never ends; validation ends after `rows`
-    sequences.
-    """
+    """Sequences of a split by global sample index, from 0. Only validation ends, after `rows` sequences."""
 
     @property
     def core(self) -> _core.BatchSource | None:
@@ -89,9 +85,7 @@ class Rows(Protocol):
 
 @runtime_checkable
 class Cursored(Protocol):
-    """Sequences whose position is saved in a checkpoint, so that a resumed run finds it without reading from the
-    start.
-    """
+    """Sequences whose position is saved in a checkpoint, so that a resumed run finds it without reading."""
 
     def cursor(self, batch: int) -> Cursor | None:
         """Return the position of this batch or of an earlier one, as JSON values."""

@@ -50,6 +50,6 @@ def test_no_checkpoint_that_verifies_exits_65_and_nothing_is_overwritten(
     assert TinyRun(run.workdir, tiny_text).finish() == 65
     for step in (8, 16):
         assert f"step {step} passed over" in run.output
-    assert "model-00001-of-00001.safetensors" in run.output and "to start anew" in run.output
+    assert "model-00001-of-00001.safetensors" in run.output and "to start from step 0" in run.output
     assert {path: path.read_bytes() for path in run.checkpoints.rglob("*") if path.is_file()} == before
     assert run.rows() == rows

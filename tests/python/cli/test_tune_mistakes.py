@@ -135,7 +135,7 @@ CASES: dict[str, tuple[Spoil, tuple[str, ...], int, str]] = {
     "a missing shard": (lambda folder: first_shard(folder).unlink(), (), 2, "names a file 'model-00001"),
     "a cut shard": (cut_shard, (), 65, "model-00001-of-"),
     "an absent tensor": (edit(INDEX, absent_tensor), (), 65, "layers.9.mlp.up_proj.weight' should be in 'model-"),
-    "a pickle": (pickled, (), 2, "base holds no .safetensors file; pytorch_model.bin is a pickle, which runs code"),
+    "a pickle": (pickled, (), 2, "base has no .safetensors file; pytorch_model.bin is a pickle, which runs code"),
     "a file of the base": (
         lambda _: None,
         ("--base=base/model-00001-of-00003.safetensors",),

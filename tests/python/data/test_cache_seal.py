@@ -117,7 +117,7 @@ def test_a_cache_of_an_earlier_version_is_built_anew(
         with pytest.raises(FormatError, match="this version reads"):
             open_cache(copy)
         assert prepare(settings, fingerprint=fingerprint, progress=quiet) == replace(cache, path=copy)
-        assert "it is built anew from the same text" in capsys.readouterr().err
+        assert "it is rebuilt from the same text" in capsys.readouterr().err
     assert (copy / "tokens.h5").read_bytes() == (cache.path / "tokens.h5").read_bytes()
     assert prepare(settings, progress=quiet) == replace(cache, path=copy)
     assert capsys.readouterr().err == ""

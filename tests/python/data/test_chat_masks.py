@@ -116,9 +116,9 @@ GOOD: dict[str, object] = {"messages": turns("Why?", "So.")}
             [{"role": "bot", "content": "x"}],
             "expected one of system, developer, user, assistant, tool as role, got 'bot'",
         ),
-        ([{"role": "user", "content": 3}], "turn 1: expected a text as content, got a number"),
+        ([{"role": "user", "content": 3}], "turn 1: expected a string as content, got a number"),
         ("Why?", "messages: expected a list of messages, got a text"),
-        (turns("Why?", " \nSo."), "a turn begins or ends inside a token"),
+        (turns("Why?", " \nSo."), "a turn starts or ends inside a token"),
         ([{"role": "human", "content": "x"}], "got 'human'; write user"),
         ([{"from": "human", "value": "x"}], "it has from and value, as ShareGPT's"),
         ([{"role": "user", "content": [{"type": "image"}]}], "turn 1: expected parts"),
@@ -138,7 +138,7 @@ TWICE = "{{ bos_token + bos_token }}{% for t in messages %}{{ t.content + eos_to
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (TWICE, "its text begins with BOS twice"),
+        (TWICE, "its text starts with BOS twice"),
         (
             TWICE.replace("bos_token + ", "").replace("t.content +", "t.content + eos_token +"),
             "EOS follows EOS",
@@ -226,7 +226,9 @@ def test_a_run_trains_on_neither_nothing_nor_all_unless_asked(tmp_path: Path) ->
     )
     records: list[dict[str, object]] = [{"messages": turns("one", "two", "three", "four")}]
     text = refusal(tmp_path, records, f"data.template={file}")
-    assert text.startswith("[data.loss_on] 100% of the targets count with data.loss_on=assistant")
+    assert text.startswith(
+        "[data.loss_on] 100% of the targets contribute to the loss with data.loss_on=assistant"
+    )
     assert shown(tmp_path, records, f"data.template={file}", "data.loss_on=all") == [
         "{+" + "".join(f"<|im_end|>{word}" for word in ("one", "two", "three", "four")) + "+}"
     ]
@@ -260,7 +262,7 @@ def test_a_record_of_another_layout_is_named_with_what_it_has(tmp_path: Path) ->
     cases: list[tuple[dict[str, object], str]] = [
         ({"conversations": talk}, "got conversations; its conversations have from and value, as ShareGPT's"),
         ({"conversations": turns("a", "b")}, "data.column=conversations reads the messages of conversations"),
-        ({"question": "a", "answer": "b"}, "got answer, question; rename them, or name the member"),
+        ({"question": "a", "answer": "b"}, "got answer, question; rename them, or set data.column"),
     ]
     for number, (record, said) in enumerate(cases):
         text = refusal(tmp_path / str(number), [record, GOOD])

@@ -97,7 +97,7 @@ def test_members_next_to_the_turns_are_read() -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"system": ["a"]}, "system: expected a text, got a list"),
+        ({"system": ["a"]}, "system: expected a string, got a list"),
         ({"history": ["a"]}, "history: expected pairs"),
         ({"tools": 3}, "tools: expected a list, got a number"),
         (
@@ -105,7 +105,7 @@ def test_members_next_to_the_turns_are_read() -> None:
             "tools: expected a list or one tool, got an object with time, weather",
         ),
         ({"tools": [{"name": "a"}], "functions": [{"name": "b"}]}, "it has tools and functions"),
-        ({"functions": "{"}, "functions: expected a list, got a text that is not JSON"),
+        ({"functions": "{"}, "functions: expected a list, got a string that is not JSON"),
         ({"system": "b", "messages": [{"role": "system", "content": "a"}, ASKS, SAYS]}, "a member system"),
         ({"messages": [ASKS, {**SAYS, "weight": 0.5}]}, "turn 2: expected 0 or 1 as weight, got 0.5"),
         ({"messages": [ASKS, {**SAYS, "train": "no"}]}, "turn 2: expected true or false as train"),
@@ -194,7 +194,7 @@ def test_an_answer_of_weight_0_is_not_trained(marks: bool, without: JsonObject, 
     (text,) = shown(prepare(config))  # type: ignore[arg-type]
     assert text.count("{+") == 1 and "{+Yes." in text and "weight" not in text
     every = chat_config(tmp_path, tmp_path / "chat.jsonl", "data.loss_on=all")
-    with pytest.raises(UserError, match="loss_on=all counts every token"):
+    with pytest.raises(UserError, match="loss_on=all trains on every token"):
         prepare(every)
 
 
@@ -358,7 +358,7 @@ def test_a_text_without_answers_is_refused_before_it_is_tokenized(
     """Check the order: 2,000 conversations just below the limit once took hours."""
     monkeypatch.setattr(JsonTokenizer, "encode_with_places", lambda self, texts: pytest.fail("tokenized"))
     with pytest.raises(
-        UserError, match="20 of 20 examples cannot be trained on: 20 with no token that counts"
+        UserError, match="20 of 20 examples cannot be trained on: 20 with no token that has a loss"
     ):
         data_of(tmp_path, [{"messages": [ASKS, SAYS]}] * 20, "{{ 'x' * 1000000 }}")
 

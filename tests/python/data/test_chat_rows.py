@@ -207,7 +207,9 @@ def test_the_command_shows_what_counts_and_goes_on_without_the_data(tmp_path: Pa
     words.append("train.steps=3")
     done = launched(ROOT, *words, "train.stop_at=1", f"--workdir={tmp_path}/run")
     assert done.returncode == 75, done.stderr
-    assert "of the targets count (data.loss_on=assistant); the first example, " in done.stdout
+    assert (
+        "of the targets contribute to the loss (data.loss_on=assistant); the first example, " in done.stdout
+    )
     assert (
         "  <|im_start|>user\\nWhy 0?<|im_end|>\\n<|im_start|>assistant\\n{+So 0.<|im_end|>\\n+}"
         in done.stdout

@@ -201,11 +201,11 @@ def test_an_array_of_objects_is_read_as_lines_are(indent: int | None, tmp_path: 
 @pytest.mark.parametrize(
     ("rest", "reason", "offset"),
     [
-        ("", "element 1 of the array: expected , or ] behind it, got the end of the file", 14),
+        ("", "element 1 of the array: expected , or ] after it, got the end of the file", 14),
         (', {"text": "b"', "element 2 of the array: it is not JSON", 16),
-        (', {"text": "b"} {', "element 2 of the array: expected , or ] behind it, got '{'", 30),
+        (', {"text": "b"} {', "element 2 of the array: expected , or ] after it, got '{'", 30),
         (", 3]", "element 2 of the array: expected an object, got int", 16),
-        ("] x", "element 1 of the array: expected nothing behind the array", 16),
+        ("] x", "element 1 of the array: expected nothing after the array", 16),
         (', {"text": 5}]', "element 2 of the array: member 'text': expected text", 16),
         (", " + "[" * 100_000, "element 2 of the array: ", 16),
     ],
@@ -248,9 +248,9 @@ def test_indexed_data_sets(tmp_path: Path) -> None:
         (17, 6, "type of whole numbers"),
         (18, 9, "do not fit"),
         (37, 255, "length"),
-        (51, 1, "cut"),
+        (51, 1, "truncated"),
         (90, 9, "documents do not rise"),
-        (50, 99, "cut"),
+        (50, 99, "truncated"),
     ],
 )
 def test_a_damaged_index_is_refused(place: int, value: int, reason: str, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_documents_are_split_as_gpt_neox_does(count: int, ends: tuple[int, int],
 def test_a_set_that_holds_no_ids_out_is_refused(sequences: list[list[int]], tmp_path: Path) -> None:
     write_indexed(tmp_path / "d" / "x", sequences)
     data = prepare(config_of("megatron", tmp_path / "d"))
-    with pytest.raises(UserError, match=r"for valid, got 0 ids .* give data\.eval_path"):
+    with pytest.raises(UserError, match=r"for valid, got 0 ids .* set data\.eval_path"):
         data.rows("valid", RowShape(LENGTH, BATCH, 0))
 
 

@@ -231,7 +231,7 @@ def test_an_edit_in_the_middle_of_a_file_does_not_go_unnoticed(kind: str, long_t
 
     _edit_in_the_middle(file)
     with pytest.raises(
-        FormatError, match=r"a\.jsonl.* has been edited since the cache .* take another data.cache_dir"
+        FormatError, match=r"a\.jsonl.* has been edited since the cache .* set another data.cache_dir"
     ):
         prepare(config, progress=quiet)
     assert prepare(config, fingerprint=made.fingerprint, progress=quiet).seal == made.seal

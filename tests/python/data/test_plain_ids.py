@@ -135,7 +135,7 @@ def test_bad_files_are_refused(
 
 def test_the_pipeline_text_names_this_one(tmp_path: Path) -> None:
     path = written(tmp_path / "d" / "train.bin", PLAIN)
-    with pytest.raises(UserError, match=r"got tokens files of ids; take data\.pipeline=ids$"):
+    with pytest.raises(UserError, match=r"got tokens files of ids; set data\.pipeline=ids$"):
         prepare(config_of("text", path))
 
 

@@ -99,7 +99,7 @@ def test_a_folder_of_another_program_or_of_none_is_refused(tmp_path: Path) -> No
     folder = gpt2_folder(tmp_path / "qwen")
     write(folder, tokenizer_class="Qwen2Tokenizer")
     with pytest.raises(
-        UserError, match=r"expected vocab.json and merges.txt of GPT2Tokenizer, got those of Qwen2"
+        UserError, match=r"expected vocab.json and merges.txt of GPT2Tokenizer, got files of Qwen2"
     ):
         find_tokenizer(str(folder), 0)
     (tmp_path / "empty").mkdir()

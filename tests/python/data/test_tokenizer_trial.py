@@ -36,7 +36,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_merge_without_its_prefix_is_refused_before_the_library() -> None:
-    with pytest.raises(FormatError, match=r"merges\[0\]: 'é' does not begin with .*subword_prefix '#'"):
+    with pytest.raises(FormatError, match=r"merges\[0\]: 'é' does not start with .*subword_prefix '#'"):
         JsonTokenizer(ABORTS, "t.json")
 
 

@@ -20,7 +20,7 @@ def as_it_is(folder: Path, obstacle: Exception) -> TokenCache:
     _ = cache.tokenizer  # checks its vocabulary
     print(
         f"note: the token cache {folder} is of an earlier version, without a checksum over its totals; it is used as "
-        f"it is, since it cannot be built anew: {obstacle}",
+        f"it is, since it cannot be rebuilt: {obstacle}",
         file=notes_stream(),
     )
     return cache
@@ -61,7 +61,7 @@ def build_locked(root: Path, name: str, build: Callable[[], None], progress: Pro
                 if old:
                     print(
                         f"note: the token cache {root / name} is of an earlier version, without a checksum over its "
-                        "totals; it is built anew from the same text",
+                        "totals; it is rebuilt from the same text",
                         file=notes_stream(),
                     )
                 build()

@@ -94,7 +94,7 @@ class TokenCache:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer, loaded at first use. Raise FormatError if the ids were not made with it."""
+        """The tokenizer, loaded at first use. Raise FormatError if the ids are from another one."""
         name = stored_file(self.tokenizer_name)
         data = b"" if name is None else _read(self.path / name)
         made = stored_tokenizer(self.tokenizer_name, data, str(self.path / (name or "")))
@@ -146,7 +146,7 @@ def is_unsealed(folder: Path) -> bool:
 
 def way_out(folder: Path) -> str:
     """Return the remedy for a damaged cache."""
-    return f"delete the folder {folder} and run again: it is built anew from the text"
+    return f"delete the folder {folder} and run again: it is rebuilt from the text"
 
 
 def _open(folder: Path, sealed: bool) -> TokenCache:
@@ -204,7 +204,7 @@ def _place(path: str, h5: _h5.File, split: Split) -> SplitPlace:
     total = h5.number(f"{split}_tokens")
     if dtype not in ("uint16", "uint32") or count != total or (count > 0 and offset < 0):
         raise FormatError(
-            path, max(offset, 0), f"{split}/ids: {count} of {dtype} where {total} ids should lie"
+            path, max(offset, 0), f"{split}/ids: {count} ids of {dtype}, but the totals have {total}"
         )
     width = int(np.dtype(dtype).itemsize)
     crcs = tuple(block_crcs(h5, path, f"{split}/ids"))

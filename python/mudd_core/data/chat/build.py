@@ -61,9 +61,7 @@ class Faults:
         return ", ".join(f"{count:,} with {kind}" for kind, count in self.counts.items())
 
     def require_none(self, total: int) -> None:
-        """Raise UserError with the first example of each kind and a remedy, if any was rejected. total: all
-        examples.
-        """
+        """Raise UserError with the first example of each kind and a remedy if any was rejected. total: all examples."""
         if not self.counts:
             return
         refused = sum(self.counts.values())
@@ -83,12 +81,12 @@ class Faults:
                 ways += ", or data.loss_on=last,"
             hints.append(f"{ways} needs no text that stays")
         if REFUSES in self.counts:
-            hints.append("data.template=chatml or FILE takes another template")
+            hints.append("data.template=chatml or FILE selects another template")
         return "".join(f"; {hint}" for hint in hints)
 
 
 def shown_texts(texts: list[str]) -> list[str]:
-    """Return lines that show one text from its start, or two texts from shortly before their first difference."""
+    """Return lines that show one string from its start, or two from shortly before their first difference."""
     if len(texts) < 2:
         return [f"  text    {_cut(one, 0)}" for one in texts]
     same = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
@@ -122,9 +120,7 @@ class Build:
         self.bad = BadRecords(self.settings.bad_records == "drop")
 
     def entries(self) -> Iterator[Entry]:
-        """Yield the examples in the order of the files. Raise UserError at the end if rejected ones must not be
-        dropped.
-        """
+        """Yield the examples in the order of the files. Raise UserError at the end for undropped rejected ones."""
         renderer = Renderer(self.template, self.settings.loss_on, self.longest)
         try:
             ready = self._rendered(renderer)
@@ -137,9 +133,7 @@ class Build:
             self.faults.require_none(self.total)
 
     def _rendered(self, renderer: Renderer) -> Iterator[_Rendered]:
-        """Yield each rendered conversation with its index, its place for messages, its digest, and whether it is for
-        validation.
-        """
+        """Yield each rendered conversation, its index, its place for messages, its digest, and whether it validates."""
         column = messages_column(self.settings.column)
         files = [
             (file, held) for held, some in enumerate((self.found.train, self.found.valid)) for file in some
@@ -170,9 +164,7 @@ class Build:
         self.progress("rendering conversations", len(files), len(files))
 
     def _require_some(self, error: RefusedError) -> None:
-        """Raise UserError if each of the first conversations becomes too large: reading all of them would take
-        minutes.
-        """
+        """Raise UserError if each of the first conversations becomes too large, since reading all needs minutes."""
         large = self.counts[_LONG] + self.faults.counts.get(TOO_MUCH_MEMORY, 0) + 1
         if error.kind in (TOO_LONG, TOO_MUCH_MEMORY) and large == self.total == _TRIED:
             raise UserError(
@@ -199,9 +191,7 @@ class Build:
 
 
 def _groups(ready: Iterator[_Rendered]) -> Iterator[list[_Rendered]]:
-    """Yield the conversations for one tokenizer call: fewer if they are long, since the offsets of all are in
-    memory.
-    """
+    """Yield the conversations of one tokenizer call: few if they are long, since all their offsets are in memory."""
     group: list[_Rendered] = []
     characters = 0
     for one in ready:

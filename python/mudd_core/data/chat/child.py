@@ -94,9 +94,7 @@ def without_marks(marked: str) -> Rendered:
 
 
 def compiled(source: str) -> Template:
-    """Return the template compiled in Jinja's immutable sandbox, with the functions that Hugging Face templates
-    expect.
-    """
+    """Return the template compiled in Jinja's immutable sandbox, with the functions of Hugging Face templates."""
     from jinja2 import nodes
     from jinja2.exceptions import TemplateError
     from jinja2.ext import Extension

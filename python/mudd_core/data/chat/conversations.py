@@ -76,7 +76,7 @@ class Conversation:
         try:
             return hashlib.sha256(text.encode()).digest()
         except UnicodeEncodeError:
-            raise RefusedError("half a surrogate", "a text holds half a surrogate") from None
+            raise RefusedError("half a surrogate", "a string has half a surrogate pair") from None
 
 
 def messages_column(column: str) -> str:
@@ -148,7 +148,7 @@ def _system_of(record: JsonObject, turns: list[JsonObject]) -> list[JsonObject]:
         return []
     system = record[named[0]]
     if not isinstance(system, str):
-        raise RefusedError("no conversation", f"{named[0]}: expected a text, got {kind_of(system)}")
+        raise RefusedError("no conversation", f"{named[0]}: expected a string, got {kind_of(system)}")
     if len(named) > 1 or (turns and turns[0].get("role") == "system"):
         other = f"a member {named[1]}" if len(named) > 1 else "a system turn"
         raise RefusedError("two system turns", f"it has {other} and a member {named[0]}; remove one of them")
@@ -177,7 +177,7 @@ def _way_out(record: JsonObject) -> str:
                 return f"data.column={name} reads the messages of {name}"
             if all("from" in turn for turn in value if isinstance(turn, dict)):
                 return f"its {name} have from and value, {_SHAREGPT}"
-    return "rename them, or name the member that holds the messages by data.column"
+    return "rename them, or set data.column to the key of the messages"
 
 
 def _turns(value: Json, name: str, role: str = "") -> list[JsonObject]:
@@ -185,7 +185,7 @@ def _turns(value: Json, name: str, role: str = "") -> list[JsonObject]:
     if isinstance(value, str) and role:
         return [{"role": role, "content": value}]
     if not isinstance(value, list) or not all(isinstance(turn, dict) for turn in value):
-        wanted = "a list of messages" if not role else "a text or a list of messages"
+        wanted = "a list of messages" if not role else "a string or a list of messages"
         raise RefusedError("no conversation", f"{name}: expected {wanted}, got {kind_of(value)}")
     return [
         _with_thoughts({k: v for k, v in turn.items() if v is not None})
@@ -204,7 +204,7 @@ def _alpaca(record: JsonObject) -> list[JsonObject]:
     """Return the turns: the instruction, an empty line and the input if there is one, and the output."""
     asked, more, output = (record.get(name) or "" for name in _ALPACA)
     if not isinstance(asked, str) or not isinstance(more, str) or not isinstance(output, str):
-        raise RefusedError("no conversation", f"expected texts in {', '.join(_ALPACA)}")
+        raise RefusedError("no conversation", f"expected strings in {', '.join(_ALPACA)}")
     question = f"{asked}\n\n{more}" if more else asked
     return [{"role": "user", "content": question}, {"role": "assistant", "content": output}]
 
@@ -232,13 +232,13 @@ def _role_hint(turn: JsonObject) -> str:
 
 
 def _said(content: Json, place: str) -> str:
-    """Return the text of a turn's content, a string or a list of parts; raise RefusedError for a part that is no
-    text.
-    """
+    """Return the text of a turn's content, a string or a list of parts; raise RefusedError for any other part."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise RefusedError("no conversation", f"{place}: expected a text as content, got {kind_of(content)}")
+        raise RefusedError(
+            "no conversation", f"{place}: expected a string as content, got {kind_of(content)}"
+        )
     texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
     said = [text for text in texts if isinstance(text, str)]
     if len(said) != len(content):

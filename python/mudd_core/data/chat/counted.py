@@ -13,9 +13,9 @@ from typing import TypeAlias
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 Message: TypeAlias = "dict[str, Plain]"
 
-TOO_LONG = "too long a text"
+TOO_LONG = "a text that is too long"
 TOO_MUCH_MEMORY = "too much memory"
-REFUSES = "a text that the template refuses"
+REFUSES = "text that the template rejects"
 CHANGES = "a turn that changes the text before it"
 CHANGES_EARLIER = "an earlier answer that later turns change"  # the last answer has a mask
 UNWRITTEN = "a tool call that the template does not write"
@@ -24,7 +24,7 @@ _SAID = ("thinking", "reasoning_content")
 
 
 class RefusedError(Exception):
-    """A conversation that cannot be trained on. texts: two texts that contradict each other."""
+    """A conversation that cannot be trained on. texts: two renderings that contradict each other."""
 
     def __init__(self, kind: str, reason: str, texts: Sequence[str] = ()) -> None:
         super().__init__(reason)
@@ -73,7 +73,9 @@ def counted(
     whole = render(messages, False)
     if loss_on == "all":
         if untrained:
-            raise RefusedError("a weight of 0", "data.loss_on=all counts every token; take assistant or last")
+            raise RefusedError(
+                "a weight of 0", "data.loss_on=all trains on every token; set assistant or last"
+            )
         return Counted(whole.text, [(0, len(whole.text))])
     wanted = [number for number, at in enumerate(answers) if at not in untrained]
     if loss_on == "last":
@@ -115,8 +117,7 @@ def _by_turns(
 def _span_of(render: Render, messages: list[Message], at: int, whole: str, eos: str) -> tuple[int, int]:
     """Return the characters [first, end) of turn `at` in the whole text; raise RefusedError if they are ambiguous.
 
-    A generation prompt may open thoughts that the answer does not have. The answer then starts where the two texts
-    differ.
+    A generation prompt may open thoughts that the answer does not have. The answer then starts at the first difference.
     """
     try:
         before = render(messages[:at], True).text
@@ -126,7 +127,7 @@ def _span_of(render: Render, messages: list[Message], at: int, whole: str, eos: 
         reason = f"its first turn is the assistant's, and the template cannot say what is before it ({error.reason})"
         raise RefusedError("a first turn of the assistant", reason) from None
     after = whole if at + 1 == len(messages) else render(messages[: at + 1], False).text
-    reason = f"the text changes when turn {at + 1} or a later one is added, so no mask is certain"
+    reason = f"the text changes when turn {at + 1} or a later one is added, so its loss mask is ambiguous"
     if not whole.startswith(after) and eos:
         after = after.removesuffix(eos)  # Phi-3's template writes EOS after the last turn only
     if not whole.startswith(after):
@@ -155,7 +156,7 @@ def _span_of(render: Render, messages: list[Message], at: int, whole: str, eos: 
 
 
 def _shared(first: str, second: str) -> int:
-    """Return the length of the common prefix of two texts."""
+    """Return the length of the common prefix of two strings."""
     pairs = zip(first, second, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 
@@ -195,12 +196,12 @@ def require_calls(render: Render, messages: list[Message]) -> None:
         return
     written = sum(f"{_PROBE}{number}{_PROBE}" in text for number in range(count))
     if written < count:
-        reason = f"the template writes {written} of {count} tool calls; take another data.template"
+        reason = f"the template writes {written} of {count} tool calls; set another data.template"
         raise RefusedError(UNWRITTEN, reason, [text.replace(_PROBE, "")])
 
 
 def head_of(render: Render, messages: list[Message], text: str) -> int:
-    """Return the length of the system turn at the start of a text; -1 if it is not a separate prefix."""
+    """Return the length of the system turn at the start of the text; -1 if it is not a separate prefix."""
     if messages[0]["role"] != "system":
         return 0
     try:

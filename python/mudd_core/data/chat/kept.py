@@ -42,9 +42,9 @@ class Entry:
 class Kept:
     """The stored examples of a folder.
 
-    Arrays [n]: lengths in ids, heads (ids of the system turn, or -1), indices in their files from 1, whether an example
-    is held out, and the number of targets with a loss. facts: from the manifest. seal: SHA-256 of the manifest, which
-    contains the hashes of the files.
+    Arrays [n]: lengths in ids; heads, the ids of the system turn, or -1; indices in their files from 1; whether an
+    example is held out; the number of targets with a loss. facts: from the manifest. seal: SHA-256 of the manifest,
+    which contains the hashes of the files.
     """
 
     folder: Path
@@ -160,4 +160,4 @@ def _hash_of(file: Path) -> str:
 
 
 def _damage(file: Path, what: str) -> FormatError:
-    return FormatError(str(file), 0, f"{what}; delete {file.parent}, it is made again from the data")
+    return FormatError(str(file), 0, f"{what}; delete {file.parent}, and it is rebuilt from the data")

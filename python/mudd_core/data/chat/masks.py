@@ -19,9 +19,7 @@ Decode = Callable[[Iterable[int]], str]
 
 @dataclass(frozen=True)
 class Example:
-    """A tokenized conversation: ids [n], whether each has a loss [n], and the number of ids in its system turn, or
-    -1.
-    """
+    """A tokenized conversation: ids [n], whether each has a loss [n], and the ids in its system turn, or -1."""
 
     ids: Int64
     counts: npt.NDArray[np.bool_]
@@ -43,16 +41,16 @@ def example_of(chat: RenderedChat, ids: Int64, places: Int64, bos_id: int | None
             sides = [chat.text[max(0, at - _AROUND) : at], chat.text[at : at + _AROUND]]
             raise RefusedError(
                 "a border inside a token",
-                "a turn begins or ends inside a token, so no mask is certain",
+                "a turn starts or ends inside a token, so its loss mask is ambiguous",
                 sides,
             )
         counts |= inside
     if bos_id is not None and ids.size > 1 and ids[0] == ids[1] == bos_id:
         raise RefusedError(
-            "BOS twice", "its text begins with BOS twice: take it out of the template or the data"
+            "BOS twice", "its text starts with BOS twice: remove one from the template or the data"
         )
     if (twice := np.flatnonzero((ids[1:] == eos_id) & (ids[:-1] == eos_id))).size:
-        reason = "EOS follows EOS: take one out of the template or the data"
+        reason = "EOS follows EOS: remove one from the template or the data"
         raise RefusedError("EOS twice", reason, [chat.text[: int(end[twice[0]])]])
     if not counts[1:].any():
         raise _none_counts(chat)
@@ -67,7 +65,7 @@ def require_spans(chat: RenderedChat) -> None:
 
 
 def _none_counts(chat: RenderedChat) -> RefusedError:
-    return RefusedError("no token that counts", "none of its tokens counts", [chat.text])
+    return RefusedError("no token that has a loss", "none of its tokens has a loss", [chat.text])
 
 
 def marked(ids: Sequence[int], counts: Sequence[bool], decode: Decode) -> str:

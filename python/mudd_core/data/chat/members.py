@@ -22,9 +22,7 @@ _KIND = "a weight that is none"
 
 
 def untrained_turns(turns: list[JsonObject]) -> tuple[int, ...]:
-    """Return the indices of the answers that the data exclude from the loss; raise RefusedError for an unreadable
-    mark.
-    """
+    """Return the indices of the answers excluded from the loss; raise RefusedError for an unreadable mark."""
     return tuple(place for place, turn in enumerate(turns) if _is_untrained(turn, place + 1))
 
 
@@ -72,9 +70,7 @@ def _wanted(name: str) -> str:
 
 
 def tools_of(record: JsonObject) -> list[Json] | None:
-    """Return the tools of a record: `tools`, or the older `functions`. JSON text is parsed; one object becomes a
-    list.
-    """
+    """Return the tools of a record: `tools`, or the older `functions`. JSON text is parsed, an object is listed."""
     if record.get("tools") and record.get("functions"):
         raise RefusedError("tools twice", "it has tools and functions; remove one of them")
     for name in ("tools", "functions"):
@@ -119,15 +115,13 @@ def _json(text: str, name: str) -> Json:
         value: Json = json.loads(text)
     except (ValueError, RecursionError):
         raise RefusedError(
-            "no conversation", f"{name}: expected a list, got a text that is not JSON"
+            "no conversation", f"{name}: expected a list, got a string that is not JSON"
         ) from None
     return value
 
 
 def with_calls(turn: JsonObject) -> JsonObject:
-    """Return a turn with its calls in `tool_calls`: parsed JSON text, or the single call of the older
-    `function_call`.
-    """
+    """Return a turn with its calls in `tool_calls`: parsed JSON text, or the call of the older `function_call`."""
     calls, older = turn.get("tool_calls"), turn.get("function_call")
     if isinstance(calls, str) and calls.strip():
         turn = {**turn, "tool_calls": _json(calls, "tool_calls")}

@@ -40,7 +40,7 @@ class ChatTemplate:
     tool_use: str = ""
 
     def identity(self) -> JsonObject:
-        """Return everything that decides the rendered texts."""
+        """Return everything that decides the rendered text."""
         of_tools = {"tool_use": _sha256(self.tool_use)} if self.tool_use else {}
         return {"template": _sha256(self.source), "variables": {**self.variables}, **of_tools}
 
@@ -106,7 +106,7 @@ def _of_config(value: Json, file: Path) -> dict[str, str]:
     if "default" not in named:
         raise UserError(
             f"[data.template] expected a template named default in {file}, got {', '.join(named) or 'none'}; write "
-            "the one to train with to a file, and give data.template=FILE"
+            "the one to train with to a file, and set data.template=FILE"
         )
     texts = {}
     for name in ("default", TOOL_USE):
@@ -116,7 +116,7 @@ def _of_config(value: Json, file: Path) -> dict[str, str]:
         if isinstance(text, str):
             texts[name] = text
         elif name in named:
-            raise FormatError(str(file), 0, f"chat_template: expected a text, got {json.dumps(text)[:80]}")
+            raise FormatError(str(file), 0, f"chat_template: expected a string, got {json.dumps(text)[:80]}")
     return texts
 
 

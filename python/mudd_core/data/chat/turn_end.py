@@ -30,12 +30,12 @@ class TurnEnd:
         if self.token is None:
             found.append(
                 f"{template} ends an answer without a special token: the model learns no end of a turn, so `sample` "
-                "writes up to sample.max_tokens; take another data.template"
+                "writes up to sample.max_tokens; set another data.template"
             )
         if self.marks:
             found.append(
                 f"{template} writes {', '.join(self.marks)}, no token of this tokenizer: the marks are trained as "
-                "plain text; take a template of these weights, or a tokenizer with these tokens"
+                "plain text; use a template of these weights, or a tokenizer with these tokens"
             )
         return found
 

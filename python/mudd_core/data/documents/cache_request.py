@@ -202,16 +202,12 @@ class Origin(Protocol):
         """Return the documents; raise UserError if there are none."""
 
     def accept(self, cache: TokenCache) -> str:
-        """Return a note for the user about the documents, or an empty string; raise FormatError for another source's
-        cache.
-        """
+        """Return a note for the user, or an empty string; raise FormatError if the cache is from another source."""
 
 
 @dataclass(frozen=True)
 class CacheRequest:
-    """A request for a token cache. root: the folder of all caches. hint: another remedy if a resumed run's data are
-    gone.
-    """
+    """A request for a token cache. root: the folder of all caches. hint: another remedy if a run's data are gone."""
 
     root: Path
     origin: Origin
@@ -232,9 +228,7 @@ class CacheRequest:
         return {known: names[known]}
 
     def found(self) -> TokenCache | None:
-        """Return the cache if it exists and its name needs no reading of all documents; raise FormatError for edited
-        files.
-        """
+        """Return the cache if it exists and can be named without reading; raise FormatError for edited files."""
         digest = self.origin.digest()
         folders = [self.root / name for name in self.names(digest)] if digest is not None else []
         folder = next(filter(is_current, reversed(folders)), None)

@@ -54,7 +54,7 @@ class ChildTokenizer:
         self._child: Child | None = None
 
     def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
-        """Return the ids of a text, as Tokenizer.encode."""
+        """Return the ids of a string, as Tokenizer.encode does."""
         return self.whole.encode(text, bos=bos, special_tokens=special_tokens)
 
     def for_prompts(self, stop_ids: Iterable[int] = ()) -> Tokenizer:

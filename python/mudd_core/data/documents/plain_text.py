@@ -69,9 +69,7 @@ def corpus_source(corpus: Corpus) -> DocumentSource:
 
 
 class PlainText:
-    """The text that data.path names, as the Origin of a cache. root: the folder of caches, which is excluded from
-    the text.
-    """
+    """The text of data.path, as the Origin of a cache. root: the folder of caches, which is excluded from the text."""
 
     def __init__(self, path: str, root: Path) -> None:
         self.listing = list_files(path, root)

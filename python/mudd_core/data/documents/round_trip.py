@@ -42,7 +42,7 @@ class RoundTrip:
 
 
 def _is_same(decoded: str, text: str) -> bool:
-    """Return whether two texts are equal, except for one leading blank, which some tokenizers add or remove."""
+    """Return whether two strings are equal, except for one leading blank, which some tokenizers add or remove."""
     return decoded.removeprefix(" ") == text.removeprefix(" ")
 
 

@@ -72,7 +72,7 @@ class TextFiles:
 
     @property
     def reads_groups(self) -> bool:
-        """Whether random access to a document reads its whole row group."""
+        """Return whether random access to a document reads its whole row group."""
         return self.format.by_number is not None and self.format.by_number.in_groups
 
     def texts(self) -> Iterator[tuple[int, bytes]]:
@@ -198,8 +198,8 @@ def document_source(
     if found.format.holds == "ids":
         cure = "ids" if found.format.name == "tokens" else "megatron or features"
         raise UserError(
-            f"[data.path] expected texts for data.pipeline={settings.pipeline}, got {found.format.name} files of ids; "
-            f"take data.pipeline={cure}"
+            f"[data.path] expected files of text for data.pipeline={settings.pipeline}, got {found.format.name} files "
+            f"of ids; set data.pipeline={cure}"
         )
 
     bad = BadRecords(settings.bad_records == "drop")

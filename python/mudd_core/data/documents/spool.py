@@ -121,9 +121,7 @@ class Spool:
         self.totals["files"][name] = [size + len(data), zlib.crc32(data, crc)]
 
     def _complete(self) -> Totals | None:
-        """Return the stored totals if the files match them (they may not after a power failure) and the parts are
-        the same.
-        """
+        """Return the stored totals if they match the parts and the files (which a power failure may have changed)."""
         try:
             found: Totals = json.loads((self._folder / "totals.json").read_bytes())
             if found["group_bytes"] != GROUP_BYTES:

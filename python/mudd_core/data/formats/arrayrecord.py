@@ -56,10 +56,12 @@ def open_file(path: Path) -> _Package:
     module = needed("array_record.python.array_record_module", f"[data] {path}", "to read ArrayRecord files")
     with BoundedFile(path) as file:  # the package explains little about files that it cannot open
         if file.size < BLOCK_BYTES or file.read(0, len(_SIGNATURE), "the head") != _SIGNATURE:
-            raise file.fault(0, "expected an ArrayRecord file, got other bytes or a file that was cut")
+            raise file.fault(0, "expected an ArrayRecord file, got other bytes or a truncated file")
         last = max(0, file.size - BLOCK_BYTES)
         if _INDEX_MARK not in file.read(last, file.size - last, "the last block"):
-            raise file.fault(last, "the last block has no index: the file was cut or its writer did not end")
+            raise file.fault(
+                last, "the last block has no index: the file was truncated, or its writer was not closed"
+            )
     try:
         reader: _Package = module.ArrayRecordReader(str(path))
     except RuntimeError as error:

@@ -35,7 +35,7 @@ def opened(path: Path) -> BinaryIO:
 
 
 class CappedFile(io.FileIO):
-    """A regular file for a library that requests as many bytes as the file claims; it returns the ones that exist."""
+    """A regular file for a library that reads the size that the file claims; it returns the bytes that exist."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -51,9 +51,7 @@ class CappedFile(io.FileIO):
 
 
 class BoundedFile:
-    """A regular file that is read by offset. Raise UserError if it cannot be opened, or OSError if a run
-    `reads_again`.
-    """
+    """A regular file, read by offset. Raise UserError if it cannot be opened, or OSError if a run `reads_again`."""
 
     def __init__(self, path: Path, *, reads_again: bool = False) -> None:
         self.path = path

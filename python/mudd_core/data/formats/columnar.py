@@ -1,6 +1,4 @@
-"""Read records from batches of Arrow columns, for Parquet and Arrow files. Read such files only from trusted
-sources.
-"""
+"""Read records from batches of Arrow columns, for Parquet and Arrow files. Use only files from trusted sources."""
 
 from __future__ import annotations
 

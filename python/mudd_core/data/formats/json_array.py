@@ -47,14 +47,14 @@ class Elements:
                 break
             number += 1
         if self._peek():
-            raise self._fault(number, "expected nothing behind the array")
+            raise self._fault(number, "expected nothing after the array")
 
     def _take(self, wanted: str, number: int) -> str:
         """Return the next character, which must be one of `wanted`."""
         found = self._peek()
         if not found or found not in wanted:
             shown = repr(found) if found else "the end of the file"
-            raise self._fault(number, f"expected {' or '.join(wanted)} behind it, got {shown}")
+            raise self._fault(number, f"expected {' or '.join(wanted)} after it, got {shown}")
         self._advance(self._at + 1)
         return found
 

@@ -88,7 +88,7 @@ def _value(value: Json, where: str, path: Path, offset: int) -> Value | None:
     """Return a string or a list of integers; None for anything that no pipeline reads."""
     if isinstance(value, str):
         if any("\ud800" <= c <= "\udfff" for c in value):
-            raise FormatError(str(path), offset, f"{where} holds half a surrogate")
+            raise FormatError(str(path), offset, f"{where} has half a surrogate pair")
         return value
     if isinstance(value, list) and all(type(v) is int and abs(v) < 1 << 63 for v in value):
         return np.array(value, np.int64)
@@ -175,9 +175,7 @@ def _chosen(members: JsonObject, columns: Columns, path: Path, place: str, offse
 
 
 def _is_start(head: bytes) -> bool:
-    """Return whether a file starts with an array of objects, a complete line with an object, or a long line as in
-    C4.
-    """
+    """Return whether a file starts with an array of objects, a complete object, or a long line as in C4."""
     if is_array_start(head):
         return True
     line, end, _ = head.removeprefix(_MARK).partition(b"\n")

@@ -79,7 +79,9 @@ def _check(index: Index, file: BoundedFile, size: int) -> None:
     wrong = np.flatnonzero(below | over)
     if wrong.size:
         place = index.places[wrong[0]]
-        reason = f"sequence {wrong[0]} at byte {place} is not within the .bin of {size} bytes; was it cut?"
+        reason = (
+            f"sequence {wrong[0]} at byte {place} is not within the .bin of {size} bytes; was it truncated?"
+        )
         raise file.fault(_HEAD + 4 * count + 8 * int(wrong[0]), reason)
     if (np.diff(index.places) < 0).any():
         raise file.fault(_HEAD + 4 * count, "places of the sequences do not rise")
@@ -108,7 +110,7 @@ def head_bytes(code: int, sizes: Int64, documents: Int64) -> bytes:
     """Return the content of NAME.idx for consecutive sequences in NAME.bin."""
     kind = np.dtype(KINDS[code])
     if sizes.size and int(sizes.max()) >= 1 << 31:
-        raise FormatError("NAME.idx", 0, "a sequence has more ids than 32 bits count")
+        raise FormatError("NAME.idx", 0, "a sequence is longer than 2^31 - 1 tokens")
     places = (np.cumsum(sizes) - sizes) * kind.itemsize
     numbers = (1).to_bytes(8, "little") + bytes([code])
     counts = sizes.size.to_bytes(8, "little") + documents.size.to_bytes(8, "little")

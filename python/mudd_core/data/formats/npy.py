@@ -44,7 +44,7 @@ def header_of(file: BoundedFile) -> NpyHeader:
     shape = tuple(int(part) for part in sizes[1].split(",") if part.strip())
     columns_first = order[1] == "True"
     if columns_first and len(shape) > 1:
-        raise file.fault(10, "expected rows that follow one another, got columns")
+        raise file.fault(10, "expected a C-contiguous array, got Fortran order")
     if len(shape) > 8 or math.prod(shape) * dtype.itemsize != file.size - offset:
         raise file.fault(offset, f"expected {shape} values of {dtype}, got {file.size - offset} bytes")
     return NpyHeader(dtype, shape, offset)

@@ -125,9 +125,7 @@ def unpacking(path: Path) -> str:
 
 
 def unpacked(path: Path, file: BinaryIO) -> BinaryIO:
-    """Return a file's decompressed bytes; a plain file is returned unchanged. Raise UserError if zstandard is
-    missing.
-    """
+    """Return a file's decompressed bytes, or a plain file unchanged. Raise UserError if zstandard is missing."""
     packing = packing_of(file.read(4))
     file.seek(0)
     stream: io.RawIOBase | gzip.GzipFile

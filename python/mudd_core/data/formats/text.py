@@ -53,7 +53,7 @@ def _cure(path: Path, head: bytes) -> str:
     if packing is not None:
         program, ending = {"gzip": ("gunzip -c", "gz"), "zstd": ("zstd -dc", "zst")}[packing]
         return (
-            f"it is compressed by {packing}; `{program} {name} > {new}` and name the new file, or if it holds lines of "
+            f"it is compressed by {packing}; `{program} {name} > {new}` and name the new file, or if it has lines of "
             f"JSON name it NAME.jsonl.{ending}"
         )
     if head.startswith(_UTF16):

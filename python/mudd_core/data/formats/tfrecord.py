@@ -68,9 +68,7 @@ def offsets(file: BoundedFile) -> Iterator[int]:
 
 
 def example_of(payload: bytes, columns: Columns, path: Path, offset: int, number: int) -> Record:
-    """Return the features of a record; if a column is missing, raise UserError for the first record, else
-    FormatError.
-    """
+    """Return the features of a record. If one is missing, raise UserError for the first record, else FormatError."""
     try:
         record = features(payload, columns)
         missing = [name for name in columns or () if name not in record]
@@ -85,9 +83,7 @@ def example_of(payload: bytes, columns: Columns, path: Path, offset: int, number
 
 
 def feature_of(payload: bytes, name: str, path: Path, offset: int, number: int) -> Value:
-    """Return one feature of a record; raise FormatError if it is missing, because the pipeline needs it, not the
-    user.
-    """
+    """Return one feature; raise FormatError if it is missing, because the pipeline needs it, not the user."""
     try:
         record = features(payload, (name,))
     except MessageError as error:
@@ -111,9 +107,7 @@ def records(path: Path, columns: Columns, bad: BadRecords = FAIL) -> Iterator[Re
 
 
 def _is_start(head: bytes) -> bool:
-    """Return whether the first length has its checksum, perhaps after decompression; `offsets` rejects compressed
-    files.
-    """
+    """Return whether the first length matches its checksum, perhaps after decompression."""
     return _is_framed(head) or _compression(head) is not None
 
 

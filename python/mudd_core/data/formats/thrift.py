@@ -96,6 +96,6 @@ class Compact:
     def _take(self, count: int) -> bytes:
         part = self._data[self._at : self._at + count]
         if len(part) != count:
-            raise ValueError("the structure is cut")
+            raise ValueError("the structure is truncated")
         self._at += count
         return part

@@ -39,8 +39,7 @@ class TokenPlace:
 
 
 def place_of(file: BoundedFile, vocab_size: int = 0) -> TokenPlace:
-    """Return the location of a file's ids; raise FormatError for damage, or for ids of another width than its name
-    says.
+    """Return the location of a file's ids; raise FormatError for damage, or for a width that contradicts the name.
 
     vocab_size: decides the width if neither the name nor the header does: 4 bytes for more than 65,536 ids, else 2.
     """

@@ -99,7 +99,7 @@ class ChatData:
         if split == "train" and made.rows < 1:
             raise UserError(
                 f"[data.path] expected examples of at most train.seq_len + 1 = {shape.seq_len + 1:,} tokens, got "
-                f"{found.dropped:,} longer ones alone; raise train.seq_len or set data.too_long=cut"
+                f"{found.dropped:,} only longer ones; raise train.seq_len or set data.too_long=cut"
             )
         return made
 
@@ -139,8 +139,9 @@ class ChatData:
         one = self.rows("train", RowShape(self.config.train.seq_len, 1, 0)).first()
         text = marked(one.ids.tolist(), one.counts.tolist(), self.tokenizer.decode)
         return [
-            f"{self.counted_share:.1%} of the targets count (data.loss_on={self.config.data.loss_on}); the first "
-            f"example, with what counts between {{+ and +}}:\n  {text}"
+            f"{self.counted_share:.1%} of the targets contribute to the loss "
+            f"(data.loss_on={self.config.data.loss_on}); the first example, with these targets "
+            f"between {{+ and +}}:\n  {text}"
         ]
 
 
@@ -244,8 +245,9 @@ def _checked(data: ChatData) -> ChatData:
         return data  # rows() explains it
     if not share or (share == 1 and settings.loss_on != "all"):
         raise UserError(
-            f"[data.loss_on] {share:.0%} of the targets count with data.loss_on={settings.loss_on}, which trains on "
-            f"{'nothing' if not share else 'the prompts too'}; take another data.template, or data.loss_on=all"
+            f"[data.loss_on] {share:.0%} of the targets contribute to the loss with data.loss_on={settings.loss_on}, "
+            f"which trains on {'nothing' if not share else 'the prompts too'}; set another "
+            "data.template, or data.loss_on=all"
         )
     return data
 
@@ -255,7 +257,7 @@ def _tokenizer_of(config: Config) -> TokenizerSource:
     found = find_tokenizer(config.data.tokenizer, config.data.vocab_size, Access.of(config))
     if found.kind not in ("json", "bytes"):
         raise UserError(
-            f"[data.tokenizer] data.pipeline=chat needs a tokenizer.json, which says where its tokens are in a text, "
+            f"[data.tokenizer] data.pipeline=chat needs a tokenizer.json, which reports the characters of each token, "
             f"got {config.data.tokenizer} ({found.kind}); name the folder of the model that is trained"
         )
     return found.reading_names()

@@ -25,9 +25,7 @@ PARTS = ("positions", "segments")
 
 @dataclass(frozen=True)
 class Chosen:
-    """The examples of a split that fit sequences of T ids. places: their indices. dropped: the number of longer
-    ones.
-    """
+    """The examples of a split that fit sequences of T ids. places: their indices. dropped: the count of longer ones."""
 
     places: Int64
     slots: Int64  # input ids of each example: all but the last
@@ -64,8 +62,7 @@ def cut_left(one: Example, longest: int, bos_id: int | None) -> Example:
 
 
 class ChatRows:
-    """Packed sequences by sample index. Each epoch has all examples; keyed permutations swap examples of equal
-    lengths.
+    """Packed sequences by sample index. Each epoch has all examples; permutations swap examples of equal lengths.
 
     A sequence is a pure function of (seed, index). A resumed run needs only the index, and each rank finds its own
     sequences.

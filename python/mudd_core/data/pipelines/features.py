@@ -180,9 +180,7 @@ def _keep(
 def _build(
     root: Path, folder: Path, found: Sources, vocab_size: int, how: Preparation, bad: BadRecords
 ) -> None:
-    """Store the sequences of both splits; raise FormatError and store nothing if the files are damaged or edited
-    meanwhile.
-    """
+    """Store the sequences of both splits; raise FormatError and store nothing if a file is damaged or edited."""
     if how.before_build is not None:
         how.before_build()
     folder.mkdir(parents=True, exist_ok=True)
@@ -215,7 +213,9 @@ def _checked(path: Path) -> int:
             h.update(file.read(at, min(1 << 20, file.size - at), "rows"))
     seal = path.with_suffix(".sha256")
     if not seal.is_file() or seal.read_text().strip() != h.hexdigest():
-        raise FormatError(str(path), 0, f"the kept rows do not match their checksum; remove {path.parent}")
+        raise FormatError(
+            str(path), 0, f"the stored sequences do not match their checksum; remove {path.parent}"
+        )
     return count
 
 
@@ -243,8 +243,8 @@ def prepare(config: Config, how: Preparation) -> FeatureData:
         _build(root, folder, found, vocab_size, how, bad)
     counts = [_checked(folder / f"{split}.npy") for split in ("train", "valid")]
     lines = (
-        "pipeline    features: rows of ids, mask and labels",
-        f"rows        {counts[0]:,} for training, {counts[1]:,} for validation",
+        "pipeline    features: sequences of ids, mask and labels",
+        f"sequences   {counts[0]:,} for training, {counts[1]:,} for validation",
         *found.lines(),
         *(f"warning     {note}" for note in _notes(folder)),
     )

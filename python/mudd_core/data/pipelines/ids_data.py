@@ -124,8 +124,8 @@ def require_validation(files: Sequence[Path], config: Config) -> None:
     """Raise UserError if there are no validation files."""
     if not files:
         raise UserError(
-            f"[data.eval_path] expected the validation files of data.pipeline={config.data.pipeline}, got none; give "
-            "data.eval_path, or data.eval_match=TEXT for those of data.path whose path holds it"
+            f"[data.eval_path] expected the validation files of data.pipeline={config.data.pipeline}, got none; set "
+            "data.eval_path, or data.eval_match=TEXT to select the files of data.path with TEXT in their path"
         )
 
 

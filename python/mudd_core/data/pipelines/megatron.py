@@ -146,7 +146,7 @@ class MegatronData(IdData):
         if not found.windows:
             raise UserError(
                 f"[data.path] expected documents of more than {shape.seq_len} ids together for {split}, got {tokens} "
-                f"ids in {sequences.path}; give data.eval_path, or a smaller train.seq_len"
+                f"ids in {sequences.path}; set data.eval_path, or a smaller train.seq_len"
             )
         return WindowRows(shape, sequences, found, epochs, training)
 

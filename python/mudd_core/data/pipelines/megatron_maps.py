@@ -33,9 +33,7 @@ _STRIDE = 256  # documents between two sums
 
 @dataclass(frozen=True)
 class Maps:
-    """The maps of a split. documents: in order. sums: ids before every 256th document. order: of sequences; None is
-    sequential.
-    """
+    """The maps of a split. documents: in order. sums: ids before every 256th document. order: None is sequential."""
 
     documents: Numbers
     sums: Int64
@@ -75,8 +73,7 @@ def epochs_for(samples: int, tokens: int, seq_len: int) -> int:
 def drawn(
     sizes: Int32, chosen: Int64, epochs: int, seq_len: int, seed: int, progress: Progress
 ) -> Iterator[Array]:
-    """Yield documents, sums and order of sequences, shuffled by one RandomState: documents of all epochs, then
-    sequences.
+    """Yield documents, sums and order of sequences: one RandomState shuffles the documents, then the sequences.
 
     Each array is built when the caller requests it, so that the one before can be freed.
     """
@@ -108,7 +105,7 @@ class MapSizes:
 
     @property
     def stored(self) -> bool:
-        """Whether a start writes them to a file."""
+        """Return whether a start writes them to a file."""
         return self.all > _HELD_BYTES
 
 
@@ -230,5 +227,5 @@ def _array(path: Path, columns: int) -> Array:
 
 def _other(path: Path, reason: str) -> FormatError:
     return FormatError(
-        str(path), 0, f"the map is of another corpus: it {reason}; remove it and it is made again"
+        str(path), 0, f"the map is of another corpus: it {reason}; remove it, and it is rebuilt"
     )

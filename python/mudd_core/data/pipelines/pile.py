@@ -44,9 +44,7 @@ class RecordFiles:
     """The records of files, by index of the file and of the record."""
 
     def __init__(self, files: tuple[Path, ...], cache: Path, vocab_size: int, bad: BadRecords) -> None:
-        """Find the records. bad: the rule of data.bad_records; if it drops bad records, all are read once and
-        counted.
-        """
+        """Find the records. bad: the rule of data.bad_records; to drop bad records, all are read once."""
         self.files, self._vocab_size = files, vocab_size
         self._offsets = [record_offsets(path, cache) for path in files]
         if bad.drops:
@@ -107,9 +105,7 @@ class PileRows(IdRows):
         zero_loss: bool,
         end: int | None = None,
     ) -> None:
-        """Set up. groups: the order of the records; None for sequential. end: the number of sequences of a grouped
-        validation.
-        """
+        """Set up. groups: the order of the records; None for sequential. end: the size of a grouped validation."""
         super().__init__(shape)
         self._files, self._groups, self._zero_loss, self._end = files, groups, zero_loss, end
         self._ends = list(accumulate(files.counts))

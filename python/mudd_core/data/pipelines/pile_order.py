@@ -70,9 +70,7 @@ class Groups:
         return sum(self._files(turn, min(self._size, left) if left > 0 else self._size))
 
     def _order(self, turn: int, count: int) -> Int64:
-        """Return the order of a reservoir of `buffer` records: each new record replaces a random one; the rest is
-        shuffled.
-        """
+        """Return the order of a reservoir of `buffer` records: each new record replaces a random one."""
         if self._kept is None or self._kept[0] != turn:
             draw = np.random.Generator(np.random.Philox(key=[self._seed, turn]))
             size = min(self._buffer, count)
@@ -82,8 +80,7 @@ class Groups:
 
 
 def through_reservoir(slots: Int64, size: int) -> tuple[Int64, Int64]:
-    """Return (records in the order in which they leave, records that stay) if record size + i replaces slot
-    slots[i].
+    """Return (records in the order of leaving, records that stay) if record size + i replaces slot slots[i].
 
     A record leaves when its slot is next replaced, so a stable sort by slot finds the order without a loop.
     """

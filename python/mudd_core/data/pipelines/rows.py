@@ -77,9 +77,7 @@ class RowsData(DocumentData):
         return self._rows(stored, shape, first, count, wraps=False)
 
     def _range(self, split: Split, shape: RowShape) -> tuple[Split, int, int]:
-        """Return (stored split, first document, count) of a split; the count is a multiple of the batch and of
-        data.buffer.
-        """
+        """Return (stored split, first document, count); the count is a multiple of the batch and of data.buffer."""
         held, unit = _held(self.config, shape), _unit(self.config, shape)
         if self.cache.valid.documents:
             stored, first = split, 0
@@ -106,9 +104,7 @@ class DocumentRows(CoreRows):
     unit: int
 
     def cursor(self, batch: int) -> Cursor | None:
-        """Return the position for a stream that continues from this cache; None if the cache does not know its
-        files.
-        """
+        """Return the position for a stream that continues from this cache; None if the cache has no list of files."""
         epoch, at = divmod(batch * self.shape.batch_size, self.rows)
         begin, taken = at // self.unit * self.unit, at % self.unit
         file, number, held = 0, 0, self.first
@@ -172,19 +168,17 @@ def _held_batch(config: Config, shape: RowShape) -> int:
 
 
 def _held(config: Config, shape: RowShape) -> int:
-    """Return the number of validation documents without validation files, which is also the number of test
-    documents.
-    """
+    """Return the number of documents that are held out for validation, and as many for the test."""
     return HELD_BATCHES * _held_batch(config, shape)
 
 
 def _held_unit(config: Config, shape: RowShape) -> int:
-    """Return the number of which the size of a held-out split is a multiple."""
+    """Return the divisor of the number of documents in a held-out split."""
     return math.lcm(_held_batch(config, shape), config.data.buffer or 1)
 
 
 def _unit(config: Config, shape: RowShape) -> int:
-    """Return the number of which the size of the training split is a multiple."""
+    """Return the divisor of the number of documents in the training split."""
     return math.lcm(shape.batch_size, config.data.buffer or 1)
 
 

@@ -73,9 +73,7 @@ def find_reader(name: str) -> Reader | None:
 
 @dataclass(frozen=True)
 class ReaderTexts:
-    """The items of a reader as one part. empty: this is the split that is held out from the other. utf8: bytes are
-    text.
-    """
+    """The items of a reader as one part. empty: this split is held out from the other. utf8: bytes are text."""
 
     split: Split
     reader: Reader
@@ -91,7 +89,7 @@ class ReaderTexts:
             kinds.add(isinstance(item, str | bytes))
             if len(kinds) > 1:
                 raise UserError(
-                    f"[data.pipeline] reader: expected texts or lists of ids, got both by item {number}"
+                    f"[data.pipeline] reader: expected strings or lists of ids, got both by item {number}"
                 )
             yield 0, _as_bytes(item, number, self.utf8)
 
@@ -136,7 +134,7 @@ def gives_text(settings: DataConfig, reader: Reader) -> bool:
     for item in reader(settings.path):
         return isinstance(item, str | bytes)
     raise UserError(
-        f"[data.pipeline] {settings.pipeline}: the reader gave nothing for data.path={settings.path!r}"
+        f"[data.pipeline] {settings.pipeline}: the reader returned nothing for data.path={settings.path!r}"
     )
 
 

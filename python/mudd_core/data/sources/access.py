@@ -43,8 +43,7 @@ def cache_root(config: Config) -> Path:
 
 @dataclass(frozen=True)
 class Access:
-    """The permission to use the network. online: fetch hub names. mounts: storage.map as a string. root: folder of
-    caches.
+    """The access to the network. online: fetch hub names. mounts: storage.map as a string. root: folder of caches.
 
     again: use existing copies without a check, as a resumed run does.
     """
@@ -60,9 +59,7 @@ class Access:
         return cls(config.hub.online, config.storage.map, cache_root(config), again)
 
     def local(self, text: str, argument: str) -> str:
-        """Return a path, or the local copy of a URL, also for several with commas; raise UserError if it cannot be
-        read.
-        """
+        """Return a path, or the local copy of a URL (or of several with commas); raise UserError if unreadable."""
         if "://" not in text:
             return text
         parts = (
@@ -153,7 +150,7 @@ def _listed(url: str, argument: str) -> tuple[dict[str, tuple[str, str]], str]:
         raise UserError(f"{argument}: expected files at '{url}', got none")
     for name in wanted:
         if ".." in name.split("/") or "\0" in name:
-            raise UserError(f"{argument}: '{url}' holds a file of the name {name!r}, which cannot be copied")
+            raise UserError(f"{argument}: '{url}' has a file of the name {name!r}, which cannot be copied")
     return wanted, base
 
 

@@ -39,9 +39,7 @@ def benchmark_training(files: Sequence[Path]) -> tuple[tuple[Path, ...], str]:
 
 
 def benchmark_validation(files: Sequence[Path]) -> tuple[tuple[Path, ...], str]:
-    """Return (the file of the 24,567 documents, a line about the others); all files if it is missing or the only
-    one.
-    """
+    """Return (the file of the 24,567 documents, a line about the others); all files if there is no choice."""
     chosen = tuple(file for file in files if VALIDATION[0] in file.name)
     if not chosen or len(chosen) == len(files):
         return tuple(files), ""

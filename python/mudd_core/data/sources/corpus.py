@@ -114,9 +114,7 @@ def _end_of_document(text: bytes, piece: int) -> int:
 
 
 def cut_text(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (start, bytes) of the documents in a file, as `cut` does; raise UserError if its bytes are not UTF-8
-    text.
-    """
+    """Yield (start, bytes) of the documents in a file, as `cut` does; raise UserError if it is not UTF-8 text."""
     with open_binary(path) as file:
         size = file.seek(0, 2)
         file.seek(0)

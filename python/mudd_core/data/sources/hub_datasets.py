@@ -70,9 +70,7 @@ def _names(name: str) -> tuple[str, ...]:
 
 
 def _prepared(name: str, variant: str) -> str:
-    """Return the name under which `datasets` has prepared a data set: unchanged, or with its owner; empty for
-    neither.
-    """
+    """Return the name under which `datasets` has prepared a data set, perhaps with its owner; empty for none."""
     folders = {known: dataset_cache() / known.replace("/", "___") for known in _names(name)}
     found = (
         known for known, at in folders.items() if any(at.glob(f"{variant or '*'}/*/*/dataset_info.json"))
@@ -106,9 +104,7 @@ def with_dataset(settings: DataConfig, access: Access) -> DataConfig:
 
 
 def with_test(settings: DataConfig, access: Access) -> DataConfig | None:
-    """Return the settings with the test split of data.dataset in data.eval_path; None if it is not one of three
-    splits.
-    """
+    """Return the settings with the test split of data.dataset in data.eval_path; None if there are not three splits."""
     found = _found(settings, access)
     if set(found) != _SPLITS:
         return None

@@ -90,9 +90,7 @@ def _takes_stdlib(file: bytes) -> bool:
 def _walk(
     folder: bytes, prefix: bytes, stdlib: bool, leave_out: bytes, links: list[bytes]
 ) -> Iterator[FileStat]:
-    """Yield the regular files below `folder` except below the prefix `leave_out`. links: receives the names of
-    links.
-    """
+    """Yield the regular files below `folder` except below the prefix `leave_out`. links: receives names of links."""
     if prefix == leave_out:
         return
     with os.scandir(folder) as entries:
@@ -145,9 +143,7 @@ def _may_follow(target: str, root: Path) -> bool:
 
 
 def _prefix_of(folder: Path | None, root: Path) -> bytes:
-    """Return the prefix of the files of `folder` among those of `root`, however both are spelled; None matches no
-    file.
-    """
+    """Return the prefix of `folder` in names relative to `root`, however both are spelled; None matches no file."""
     if folder is None:
         return b"/"
     name = os.path.relpath(os.path.realpath(folder), os.path.realpath(root))
@@ -203,8 +199,7 @@ _MAPS = ("_doc_idx.npy", "_sample_idx.npy", "_shuffle_idx.npy")
 def data_files(
     path: str, argument: str = "data.path", *, links: list[Path] | None = None, repeats: bool = False
 ) -> tuple[Path, ...]:
-    """Return the files that a path names, sorted as bytes: a file, a folder, a glob (also `**`), or several with
-    commas.
+    """Return the files of a path, sorted as bytes: a file, a folder, a glob (also `**`), or several with commas.
 
     Of an indexed data set only NAME.bin is listed, without the maps next to it. In folders, names with a leading dot
     are skipped. Raise NoFilesError for a path that does not exist. argument: the name of the field. links: receives the

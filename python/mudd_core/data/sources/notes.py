@@ -95,7 +95,7 @@ def _seen(note: SourceNote, path: Path, cache: Path) -> SourceNote:
         raise FormatError(
             str(path),
             0,
-            f"it has been edited since the cache {cache} was built from it; take another data.cache_dir, or delete "
+            f"it has been edited since the cache {cache} was built from it; set another data.cache_dir, or delete "
             "that cache if no run needs it",
         )
     return now

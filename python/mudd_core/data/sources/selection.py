@@ -161,7 +161,7 @@ def _mixed(path: str, records: Sequence[Path], prose: Sequence[Path], argument: 
 
 
 def _saved(files: Sequence[Path], roots: Sequence[Path]) -> list[Path]:
-    """Return the files without those of a save_to_disk folder that its state.json does not name.
+    """Return the files, except data of a save_to_disk folder that its state.json does not list.
 
     Only files below a folder in data.path are checked, since a pattern selects its files on its own.
     """
@@ -176,7 +176,7 @@ def _saved(files: Sequence[Path], roots: Sequence[Path]) -> list[Path]:
 
 
 def _of_state(folder: Path, files: list[Path]) -> list[Path]:
-    """Return the files of one folder; of a save_to_disk folder those that state.json names.
+    """Return the files of one folder; in a save_to_disk folder only the data files that state.json lists.
 
     Raise UserError without a readable state.json, or if a file that it names is missing.
     """

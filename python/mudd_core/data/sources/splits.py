@@ -22,7 +22,7 @@ from mudd_core.data.sources import c4
 from mudd_core.data.sources.listing import data_files
 from mudd_core.data.sources.selection import Selection, folders_in, selected, shown
 
-TAKES_ALL = "data.split=all takes all of them"
+TAKES_ALL = "data.split=all selects all of them"
 
 KEYWORDS = {
     "train": ("train", "training"),
@@ -67,8 +67,7 @@ class Sources:
 
 
 def sources_of(settings: DataConfig, *, resumed: bool = False) -> Sources:
-    """Return the files of `data.path`, `data.eval_path` and `data.eval_match`; raise UserError if one of them names
-    none.
+    """Return the files of `data.path`, `data.eval_path` and `data.eval_match`; raise UserError if one has none.
 
     If the record files of a folder have names of splits, data.split trains, and its validation split validates unless
     another is named. resumed: a run of an earlier version may name a file twice.
@@ -92,7 +91,7 @@ def sources_of(settings: DataConfig, *, resumed: bool = False) -> Sources:
         if not train:
             raise UserError(
                 f"[data.eval_match] {settings.eval_match!r} leaves no files for training: it is in the path of each, "
-                f"{valid[0]} for one; give a text that names validation files alone"
+                f"{valid[0]} for one; set a string that only the paths of validation files have"
             )
         if not valid and not settings.eval_path and spec.needs_validation:
             raise UserError(f"[data.eval_match] {settings.eval_match!r} leaves no files for validation")

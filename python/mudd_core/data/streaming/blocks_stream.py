@@ -24,9 +24,7 @@ Fill = Callable[[list[list[Int32]]], dict[str, Int32]]
 
 @dataclass(frozen=True)
 class Origin:
-    """The position at which a block starts. used: ids of its document before it. chunk: earlier documents of its
-    chunk.
-    """
+    """The start of a block. used: ids of its document before it. chunk: earlier documents of its chunk."""
 
     number: int = 0
     file: int = 0

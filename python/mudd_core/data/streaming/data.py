@@ -68,7 +68,7 @@ class StreamData(ABC):
         """Return the sequences of the validation documents."""
 
     def held_first(self, shape: RowShape) -> int:
-        """Return the number of first documents that validate without validation files; 0 if their hash decides."""
+        """Return how many first documents validate if there are no validation files; 0 if their hash decides."""
         return 0
 
     def rows(self, split: Split, shape: RowShape) -> Rows:
@@ -123,8 +123,8 @@ class StreamData(ABC):
             "cache       none: data.cache=stream tokenizes ahead of the training",
             f"pipeline    {self.config.data.pipeline}",
             f"tokenizer   {self.tokenizer_source.identity}, {self.vocab_size} ids",
-            f"train       {len(self.texts.files):,} files, {bytes_text(self.source.bytes())} with those of validation",
-            f"valid       {f'{valid:,} files' if valid else 'held out of the training files'}",
+            f"train       {len(self.texts.files):,} files, {bytes_text(self.source.bytes())} with validation files",
+            f"valid       {f'{valid:,} files' if valid else 'held out from the training files'}",
         ]
 
 
@@ -171,18 +171,18 @@ def is_streamed(config: Config, source: DocumentSource) -> bool:
 def _file_faults(config: Config, source: DocumentSource, asked: str) -> list[str]:
     texts = source.train
     if not isinstance(texts, TextFiles):
-        return ["stream: expected files of documents, got a reader; take data.cache=full"]
+        return ["stream: expected files of documents, got a reader; set data.cache=full"]
     if not spec_of(config.data.pipeline).by_number:
         return []
     if texts.bad.drops:
         return [
             f"stream: data.pipeline={config.data.pipeline} reads documents by their number, which "
-            "data.bad_records=drop changes; take data.cache=full"
+            "data.bad_records=drop changes; set data.cache=full"
         ]
     if fault := _order_fault(texts):
         return [
-            f"stream: {fault}, and data.pipeline={config.data.pipeline} reads them in an order of its own; unpack it, "
-            "convert it (launch.py data convert), or take data.cache=full"
+            f"stream: {fault}, and data.pipeline={config.data.pipeline} reads them in another order; unpack it, "
+            "convert it (launch.py data convert), or set data.cache=full"
         ]
     if asked == "auto" and config.data.shuffle != "off" and texts.reads_groups:
         return ["stream: a shuffled order would read a whole row group for each document"]

@@ -18,9 +18,7 @@ Fill = Callable[[list[list[Int32]]], dict[str, Int32]]
 
 
 class DocumentStream:
-    """The training batches. held: documents at the start of an epoch that do not train. unit: a multiple of the
-    batch.
-    """
+    """The training batches. held: first documents of an epoch, which do not train. unit: a multiple of the batch."""
 
     def __init__(
         self,
@@ -57,7 +55,7 @@ class DocumentStream:
             if self._pending or (self._file, self._number) == (0, 0):
                 raise UserError(
                     f"[data.path] expected at least {self._unit:,} documents (a batch, and data.buffer)"
-                    + (f" behind {self._held:,} that are held out" if self._held else "")
+                    + (f" after {self._held:,} that are held out" if self._held else "")
                     + ", got fewer; use more data, a smaller train.batch_size or data.buffer"
                 )
             self._begin(self._epoch + 1)

@@ -59,9 +59,7 @@ class _Ahead:
 
 
 class PackStream:
-    """The training batches. workers: streams that share the order. Turn t is for stream t mod workers, if it has not
-    ended.
-    """
+    """The training batches. workers: streams that share the order. Turn t is stream t mod workers if it has data."""
 
     def __init__(
         self,
@@ -121,9 +119,7 @@ class PackStream:
         return self._fill(rows)
 
     def cursor(self) -> Cursor:
-        """Return the turn of the next batch, and the positions of the first document in this and the following
-        turns.
-        """
+        """Return the turn of the next batch, and the position of the first document in each of the following turns."""
         places = [stream.place for stream in self._streams]
         turns = range(self._turn, self._turn + self._workers)
         found = made(

@@ -1,5 +1,4 @@
-"""The positions of the records in a stream's files: found once for each file, stored in the cache folder with a
-checksum.
+"""The positions of the records in a stream's files: found once, and stored in the cache folder with a checksum.
 
 No text is tokenized for it: lines are found by their ends, and tables and ArrayRecords have counts. Text is read
 completely only if documents are held out by their hash.

@@ -82,7 +82,7 @@ def validation_cache(
 ) -> TokenCache:
     """Return the documents of the validation files, else the held-out documents of the training files.
 
-    first: the number of first documents that are held out, 0 if their hash decides.
+    first: how many first documents are held out; 0 if their hash decides.
     """
     assert isinstance(source.train, TextFiles) and isinstance(source.valid, TextFiles)
     none = replace(source.valid, files=())

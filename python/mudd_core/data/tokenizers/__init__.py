@@ -1,1 +1,1 @@
-"""Tokenizers, which turn text into ids and back: where they come from, and how they are checked and trained."""
+"""Tokenizers, which turn text into ids and back: find, check and train them."""

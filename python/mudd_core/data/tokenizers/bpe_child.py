@@ -40,9 +40,7 @@ def _end_with_parent(source: BinaryIO) -> None:
 
 
 def train(options: dict[str, int], alphabet: list[str], end: str, texts: Iterator[str]) -> str:
-    """Train a BPE and return the library's JSON. split_at: the length in bytes at which a piece is split, 0 for
-    never.
-    """
+    """Train a BPE and return the library's JSON. split_at: the size in bytes at which a piece is split, 0 for never."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     library = Tokenizer(models.BPE())

@@ -1,6 +1,6 @@
 """The BPE that mudd_core trains: its form in a tokenizer.json, the limits of pieces and tokens, and their check.
 
-A byte-level BPE splits a text into pieces before it counts pairs: a word, a number, a run of whitespace or of other
+A byte-level BPE splits text into pieces before it counts pairs: a word, a number, a run of whitespace or of other
 characters. The training time grows with the square of the longest piece, so longer pieces are split.
 """
 
@@ -28,9 +28,7 @@ def has_long_piece(text: bytes) -> bool:
 
 
 def _suspects(text: str) -> Iterator[str]:
-    """Yield the parts of a text that may contain a long piece: blocks of one kind of characters, with their
-    surroundings.
-    """
+    """Yield the parts of a document that may contain a long piece, with their surroundings."""
     done = 0
     for at in range(0, len(text) - _BLOCK + 1, _BLOCK):
         if at >= done and _is_of_one_kind(text[at : at + _BLOCK]):
@@ -43,8 +41,8 @@ def _is_of_one_kind(block: str) -> bool:
 
 
 def _longest_piece(text: str) -> int:
-    """Return the length in bytes of the longest piece into which the `tokenizers` library splits a text."""
-    from tokenizers import pre_tokenizers  # a slow import, only for texts with long runs
+    """Return the length in bytes of the longest piece into which the `tokenizers` library splits text."""
+    from tokenizers import pre_tokenizers  # a slow import, only for text with long runs
 
     pieces = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
     return max((len(piece) for piece, _ in pieces), default=0)

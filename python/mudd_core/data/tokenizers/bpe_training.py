@@ -36,8 +36,7 @@ def train_bpe(
     splits_long_pieces: bool = False,
     report: Report = lambda phase, done, total: None,
 ) -> bytes:
-    """Train on documents and return the tokenizer.json of a byte-level BPE of at most `vocab_size` tokens, with EOS
-    as id 0.
+    """Return the tokenizer.json of a byte-level BPE of at most `vocab_size` tokens; EOS is id 0.
 
     Equal documents give equal bytes, whatever the number of threads. A small corpus may have too few pairs for
     `vocab_size` tokens. n_texts: the number of documents, 0 if unknown. splits_long_pieces: at LONGEST_PIECE bytes.
@@ -75,9 +74,7 @@ def _started(options: dict[str, int]) -> Child:
 
 
 class _Conversation:
-    """The exchange with the child process: sends the documents and reads the result, never blocking for more than a
-    tick.
-    """
+    """The exchange with the child process: sends documents and reads the result, never blocking longer than a tick."""
 
     def __init__(self, child: Child, texts: Iterable[bytes], n_texts: int, report: Report) -> None:
         self._child, self._report = child, report
@@ -148,9 +145,7 @@ class _Conversation:
 
 
 def _messages(texts: Iterable[bytes], sent: Callable[[], None]) -> Iterator[bytes]:
-    """Yield blocks of several documents at the speed at which the child reads them. sent: called after each
-    document.
-    """
+    """Yield blocks of several documents as fast as the child reads them. sent: called after each document."""
     parts: list[bytes] = []
     size = 0
     for text in texts:

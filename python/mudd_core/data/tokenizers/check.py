@@ -1,8 +1,7 @@
 """Rules that a tokenizer.json must obey before the `tokenizers` library reads it (docs/data.md, 2).
 
-The file may come from anyone. Sizes, nesting, ids, merges, lengths and template tokens are checked here, so that a bad
-file raises a FormatError that names the place instead of a panic in the library. Its regular expressions run in the
-library's engine, which stops after a fixed number of steps.
+The file may come from anyone. A FormatError here names the wrong place; the library itself might panic. Regular
+expressions are not checked, because the library's engine stops them after a fixed number of steps.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ class _Checker:
             or len(token.encode("utf-8", "surrogatepass")) > MAX_TOKEN_BYTES
         ):
             raise self.bad(
-                f"{where}: a token is not a text of 1 to {MAX_TOKEN_BYTES} bytes: {str(token)[:80]!r}"
+                f"{where}: a token is not a string of 1 to {MAX_TOKEN_BYTES} bytes: {str(token)[:80]!r}"
             )
         return token
 
@@ -200,7 +199,7 @@ class _Checker:
             # The library would remove the length of the prefix, even in the middle of a character.
             if not right.startswith(prefix):
                 raise self.bad(
-                    f"model.merges[{i}]: {right[:80]!r} does not begin with model.continuing_subword_prefix "
+                    f"model.merges[{i}]: {right[:80]!r} does not start with model.continuing_subword_prefix "
                     f"{prefix[:80]!r}"
                 )
             whole = left + right.removeprefix(prefix)

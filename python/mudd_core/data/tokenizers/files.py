@@ -32,9 +32,7 @@ def name_of(tokenizer: Tokenizer, token: int) -> str:
 
 
 def tokenizer_files(tokenizer: Tokenizer, longest: int = 0) -> dict[str, bytes]:
-    """Return the content of each file by name. longest: the model's maximum sequence length, for
-    tokenizer_config.json.
-    """
+    """Return the content of each file by name. longest: the model's maximum sequence length, for its config."""
     config: JsonObject = {"clean_up_tokenization_spaces": False}
     if longest:
         config["model_max_length"] = longest

@@ -24,8 +24,7 @@ _GPT2_CLASSES = (None, "GPT2Tokenizer", "GPT2TokenizerFast", "GPTNeoXTokenizer",
 
 
 def read_limited(path: str, wanted: str) -> bytes:
-    """Return the content of a file of at most 100 MiB. wanted: the values that data.tokenizer accepts, for the
-    message.
+    """Return the content of a file of at most 100 MiB. wanted: the accepted values of data.tokenizer, for messages.
 
     Raise UserError if it cannot be read, and FormatError if it is larger.
     """
@@ -60,13 +59,11 @@ def special_of_json(data: bytes, config: JsonObject, folder: Path) -> SpecialIds
 
 
 def joined(folder: Path, config: JsonObject) -> bytes:
-    """Return the tokenizer.json of a byte-level vocab.json and merges.txt; raise FormatError if they are something
-    else.
-    """
+    """Return the tokenizer.json of a byte-level vocab.json and merges.txt; raise FormatError for other files."""
     kind = config.get("tokenizer_class")
     if kind not in _GPT2_CLASSES:
         raise UserError(
-            f"[data.tokenizer] {folder}: expected vocab.json and merges.txt of GPT2Tokenizer, got those of {kind}; "
+            f"[data.tokenizer] {folder}: expected vocab.json and merges.txt of GPT2Tokenizer, got files of {kind}; "
             "save the folder with a tokenizer.json (tokenizers or transformers write one)"
         )
     vocab = read_config(_read(folder / "vocab.json"), str(folder / "vocab.json"))

@@ -67,8 +67,8 @@ class SentencePieceTokenizer(ShownByIds):
         end = self._one(special.eos, self._model.eos_id())
         if end is None:
             raise UserError(
-                f"[data.tokenizer] {file}: no end-of-document token; name eos_token in a tokenizer_config.json beside "
-                "it, and the folder in data.tokenizer"
+                f"[data.tokenizer] {file}: no end-of-document token; name eos_token in a tokenizer_config.json next "
+                "to it, and the folder in data.tokenizer"
             )
         self.eos_id: int = end
         self._names = self._special_pieces() if special.names or prompts else {}
@@ -88,7 +88,7 @@ class SentencePieceTokenizer(ShownByIds):
 
     @property
     def template(self) -> tuple[bool, bool]:
-        """Whether the template of the original program adds BOS and EOS."""
+        """Return whether the template of the original program adds BOS and EOS."""
         return bool(self._begin), bool(self._end)
 
     def piece(self, token: int) -> str:
@@ -103,12 +103,12 @@ class SentencePieceTokenizer(ShownByIds):
         return named
 
     def _special_pieces(self) -> dict[str, int]:
-        """Return the names that are tokens wherever they occur in a text."""
+        """Return the names that are tokens wherever they occur in text."""
         ids = (self.bos_id, self.eos_id, self.pad_id, self._model.unk_id())
         return {self._model.id_to_piece(i): i for i in ids if i is not None and i >= 0}
 
     def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
-        """Return the ids of a text; see Tokenizer."""
+        """Return the ids of a string; see Tokenizer."""
         text.encode("utf-8")
         begin = self._begin if bos and self._prompts else []
         return [*begin, *self._all_ids([text], special_tokens)[0]]
@@ -120,9 +120,7 @@ class SentencePieceTokenizer(ShownByIds):
         return made
 
     def _all_ids(self, texts: list[str], names: bool = True) -> list[list[int]]:
-        """Return the ids of strings. Text between names of special tokens is encoded separately, as LlamaTokenizer
-        does.
-        """
+        """Return the ids of strings. Text between special tokens is encoded separately, as LlamaTokenizer does."""
         if not names or not any(name in text for name in self._names for text in texts):
             whole: list[list[int]] = self._guard(lambda: self._model.encode(texts))
             return whole

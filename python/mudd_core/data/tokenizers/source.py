@@ -28,8 +28,7 @@ _STORED = {"json": "tokenizer.json", "bpe": "tokenizer.json", "sentencepiece": "
 
 @dataclass(frozen=True)
 class TokenizerSource:
-    """The origin of a tokenizer. kind: bytes, bpe (trained on the corpus, so without data yet), json or
-    sentencepiece.
+    """The origin of a tokenizer. kind: bytes, bpe (trained on the corpus, so no data yet), json or sentencepiece.
 
     Or ids, for documents that already are ids below vocab_size. splits_long_pieces: for a bpe of documents that have
     pieces of more than LONGEST_PIECE bytes.
@@ -55,15 +54,11 @@ class TokenizerSource:
         return f"{self.kind}:{hashlib.sha256(self.data).hexdigest()}{self.special.text()}"
 
     def forms(self) -> tuple[TokenizerSource, ...]:
-        """Return the tokenizers that this may become. A bpe has two forms: for any text, and for text with long
-        pieces.
-        """
+        """Return the tokenizers that this may become. A bpe has two forms: for any text, and for long pieces."""
         return (self, replace(self, splits_long_pieces=True)) if self.kind == "bpe" else (self,)
 
     def reading_names(self) -> TokenizerSource:
-        """Return the source for pipelines of the original programs: a name such as `</s>` in a text is then that
-        token.
-        """
+        """Return the source for pipelines of the original programs, in which names such as `</s>` are tokens."""
         if self.kind not in ("json", "sentencepiece"):
             return self  # other programs do not have these tokenizers
         return replace(self, special=replace(self.special, names=1))

@@ -35,7 +35,7 @@ class SpecialIds:
     """The ids that tokenizer_config.json names, None for others.
 
     begins, ends: whether to add BOS and EOS in the template, for models without an own template (tokenizer.model).
-    names: whether the name of a special token in a text is that token, as in the original programs.
+    names: whether names of special tokens in text are these tokens, as in the original programs.
     """
 
     bos: int | None = None
@@ -122,6 +122,6 @@ def end_of_document(ids: dict[str, int], file: str) -> int:
     if end is None:
         raise UserError(
             f"[data.tokenizer] {file}: no end-of-document token; expected one of {', '.join(END_NAMES)}, or a "
-            "tokenizer_config.json beside it with eos_token, and the folder in data.tokenizer"
+            "tokenizer_config.json next to it with eos_token, and the folder in data.tokenizer"
         )
     return end

@@ -42,9 +42,7 @@ class Bytes:
 
 
 class Growing:
-    """A stream for decoders that depend on neighbours: it decodes all ids and drops the text that it returned
-    before.
-    """
+    """A stream for decoders that depend on neighbours: it decodes all ids and drops the text returned before."""
 
     def __init__(self, tokenizer: Decodes, after: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer

@@ -52,7 +52,7 @@ class Tokenizer(Protocol):
     stop_ids: frozenset[int]
 
     def encode(self, text: str, *, bos: bool = True, special_tokens: bool = True) -> list[int]:
-        """Return the ids of a text, without EOS.
+        """Return the ids of a string, without EOS.
 
         A tokenizer that came with weights (for_prompts) returns the same ids as in transformers. bos: include the BOS
         token if the template adds one. special_tokens: names of special tokens in the text become these tokens.
@@ -62,9 +62,7 @@ class Tokenizer(Protocol):
         """Return the tokenizer for weights that it came with; its `encode` reads prompts as transformers does."""
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:
-        """Return the ids of UTF-8 documents without EOS. template: with the ids that the tokenizer's own template
-        adds.
-        """
+        """Return the ids of UTF-8 documents without EOS. template: add the ids of the tokenizer's own template."""
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids. Invalid UTF-8 becomes U+FFFD, EOS becomes `<|endoftext|>`."""
@@ -214,7 +212,7 @@ class JsonTokenizer(_ByteVocabulary):
         return made
 
     def reading_names(self) -> JsonTokenizer:
-        """Return the same vocabulary; the name of a special token in a text is that token, as in conversations."""
+        """Return the same tokenizer, but names of special tokens in text are these tokens, as in conversations."""
         return JsonTokenizer(self._data, self._file, replace(self._special, names=1))
 
     def encode_documents(self, texts: Sequence[bytes], *, template: bool = False) -> list[Ids]:

@@ -39,7 +39,7 @@ _OWN_FORM = {
 
 
 def has_own_form(content: TokenizerJson) -> bool:
-    """Return whether a checked tokenizer.json differs from those of `train_bpe` only in vocabulary and merges."""
+    """Return whether a checked tokenizer.json has the form that `train_bpe` writes, with any vocabulary and merges."""
     rest = {key: value for key, value in content.items() if key not in ("model", "added_tokens")}
     model = {key: value for key, value in content["model"].items() if key not in ("vocab", "merges")}
     added = content.get("added_tokens") or []
