@@ -21,7 +21,7 @@ from mudd_core.config.families import (
     kv_heads,
 )
 from mudd_core.config.fields import with_fields
-from mudd_core.interop.hf_rope import Rope
+from mudd_core.interop.hf_attention import MistralWindow, NoWindow, QwenWindows, Rope
 from mudd_core.interop.hf_rows import (
     BalanceLoss,
     Fixed,
@@ -34,7 +34,6 @@ from mudd_core.interop.hf_rows import (
     Whole,
     Word,
 )
-from mudd_core.interop.hf_windows import MistralWindow, NoWindow, QwenWindows
 from mudd_core.interop.settings import Reader, Settings
 
 FAMILIES = ("transformer_pp", "gpt2", "mixtral")

@@ -1,4 +1,7 @@
-"""RoPE settings in a config.json of transformers: plain, linear or llama3, as version 4 or 5 writes them."""
+"""RoPE settings and sliding windows in a config.json of transformers.
+
+RoPE is plain, linear or llama3, as version 4 or 5 writes it. Windows are for all layers, some layers, or none.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass
 
 from mudd_core.base.types import JsonObject
 from mudd_core.config.families import GPT2Config, TransformerPPConfig
+from mudd_core.config.families.transformer_pp import layers_of, spans_of
 from mudd_core.interop.hf_rows import HfModel, Row, size_of
 from mudd_core.interop.settings import Reader, Settings
 
@@ -21,6 +25,7 @@ _NAMES = {  # names in mudd_core -> names in transformers, for each kind of scal
     },
 }
 _ALWAYS = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
+SLIDING, FULL = "sliding_attention", "full_attention"  # names of layer types
 
 
 @dataclass(frozen=True)
@@ -118,3 +123,79 @@ def _table(settings: Settings) -> tuple[str, Settings]:
             raise Reader("hf", settings).refusal(name, "an object", given)
         return name, given
     return "rope_parameters", {}
+
+
+@dataclass(frozen=True)
+class MistralWindow(Row):
+    """The sliding window of all layers, if there is one."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("sliding_window", "layer_types")
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        has_window = read.config.get("sliding_window", 0) is not None
+        types = read.config.get("layer_types")
+        if types is not None and types != [SLIDING if has_window else FULL] * size_of(found, "n_layer"):
+            raise read.refusal("layer_types", "null: all layers of a Mistral are alike", types)
+        return {"sliding_window": read.whole("sliding_window", 4096) if has_window else 0}
+
+    def write(self, model: HfModel) -> JsonObject:
+        assert isinstance(model, TransformerPPConfig)
+        return {"sliding_window": model.sliding_window}
+
+
+@dataclass(frozen=True)
+class QwenWindows(Row):
+    """Qwen's sliding windows: in the layers that layer_types names, or from layer max_window_layers on."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("use_sliding_window", "sliding_window", "max_window_layers", "layer_types")
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        n_layer = size_of(found, "n_layer")
+        has_window = read.flag("use_sliding_window") and read.config.get("sliding_window", 0) is not None
+        types, names = read.config.get("layer_types"), (SLIDING, FULL)
+        if types is None:
+            first = read.whole("max_window_layers", 28, low=0)
+            windowed = list(range(first, n_layer)) if has_window else []
+        else:
+            if not isinstance(types, list) or len(types) != n_layer or not all(t in names for t in types):
+                raise read.refusal("layer_types", f"{n_layer} of {' and '.join(names)}", types)
+            windowed = [layer for layer, kind in enumerate(types) if kind == SLIDING]
+            if windowed and not has_window:
+                raise read.refusal("use_sliding_window", "true, as layer_types has sliding_attention", False)
+        if not windowed:
+            return {}
+        spans = spans_of(windowed, n_layer)
+        return {"sliding_window": read.whole("sliding_window", 4096), "sliding_layers": spans}
+
+    def write(self, model: HfModel) -> JsonObject:
+        assert isinstance(model, TransformerPPConfig)
+        windowed = layers_of(model.sliding_layers, model.n_layer) if model.sliding_window else ()
+        return {
+            "use_sliding_window": bool(windowed),
+            "sliding_window": model.sliding_window or None,
+            "max_window_layers": min(windowed, default=model.n_layer),
+            "layer_types": [SLIDING if layer in windowed else FULL for layer in range(model.n_layer)],
+        }
+
+
+@dataclass(frozen=True)
+class NoWindow(Row):
+    """A window as in Mixtral, which is never shorter than the model's longest sequence."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return ("sliding_window",)
+
+    def read(self, read: Reader, found: JsonObject) -> JsonObject:
+        longest = size_of(found, "max_seq_len")
+        window = read.whole("sliding_window", longest)
+        if window < longest:
+            raise ValueError(f"[hf] sliding_window: expected null, got {window!r}")
+        return {}
+
+    def write(self, model: HfModel) -> JsonObject:
+        return {"sliding_window": None}
