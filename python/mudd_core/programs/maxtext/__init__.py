@@ -50,7 +50,7 @@ class MaxText(Program):
     def style(self, config: Config) -> type[Style]:
         """Return the log lines of the program that has the model's family."""
         from mudd_core.programs.maxtext.muddformer_style import MuddformerStyle
-        from mudd_core.programs.maxtext.tokenformer_style import TokenFormerStyle
+        from mudd_core.programs.maxtext.style import TokenFormerStyle
 
         return TokenFormerStyle if config.model.family == "tokenformer" else MuddformerStyle
 
