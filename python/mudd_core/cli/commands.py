@@ -74,7 +74,7 @@ def explain(request: Request) -> str:
     """The value of the field that --explain names, and where it comes from."""
     config, name = request.required_config(), request.options["--explain"]
     if request.resolved is not None:
-        from mudd_core.programs.explain import explained_key
+        from mudd_core.programs.resolved import explained_key
 
         return explained_key(request.resolved, name)
     origins = origins_of_words(config, request.options["--config"], request.words, KNOWN_WORDS)

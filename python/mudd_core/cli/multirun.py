@@ -9,7 +9,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import typed_program
 from mudd_core.cli.names import OPTIONS
 from mudd_core.config.arguments import argument
-from mudd_core.programs.moe.hydra import multirun
+from mudd_core.programs.moe import hydra
 from mudd_core.programs.moe.keys import FOLDER
 
 _COMMAND = "clm"
@@ -27,7 +27,7 @@ def run(words: Sequence[str], one: Callable[[Sequence[str]], int]) -> int:
         raise UserError(
             f"[hydra] --multirun: expected {FOLDER}=DIR in place of --workdir; run i works in {FOLDER}/i"
         )
-    jobs = multirun.jobs([word for word in rest if word not in kept], [_COMMAND, *kept])
+    jobs = hydra.jobs([word for word in rest if word not in kept], [_COMMAND, *kept])
     for number, job in enumerate(jobs, 1):
         print(f"run {number} of {len(jobs)}: {shlex.join([*typed_program(), *job])}", flush=True)
         if code := one(job):

@@ -151,7 +151,7 @@ def _opened(config: Config, request: Request, store: RunStore, progress: Progres
     resolved, own_start = request.resolved, has_own_start(config)
     note, origins = recipe_note(config), ""
     if resolved is not None:
-        from mudd_core.programs.explain import origin_text
+        from mudd_core.programs.resolved import origin_text
 
         origins = origin_text(resolved)
     if not own_start:

@@ -25,8 +25,8 @@ from mudd_core.data.sources.splits import sources_of
 from mudd_core.engine import memory
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.programs.detect import resolve
-from mudd_core.programs.moe.hydra.batch_notes import BENCHMARK
-from mudd_core.programs.moe.hydra.multirun import jobs
+from mudd_core.programs.moe.hydra import jobs
+from mudd_core.programs.moe.hydra.model import BENCHMARK
 from mudd_core.programs.moe.mllog_settings import settings_of
 from mudd_core.programs.program import CommandLine
 from mudd_core.programs.resolved import Resolved

@@ -61,7 +61,7 @@ def folder(tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> P
     shutil.copytree(ROOT / "configs/clm", "clm")
     root = Path("clm/config.yaml")
     root.write_text(root.read_text().replace("output_dir: /tmp", f"output_dir: {tmp_path / 'out'}"))
-    module = importlib.import_module("mudd_core.programs.moe.hydra.resolve")
+    module = importlib.import_module("mudd_core.programs.moe.hydra")
     monkeypatch.setattr(module, "shipped_folders", lambda: [Path("clm")])
     return tmp_path
 

@@ -16,7 +16,7 @@ import documents
 from document_sizes import OF_MU_TRANSFORMER, with_keys
 from mudd_core.cli import main
 from mudd_core.data.tokenizers.bpe_training import train_bpe
-from mudd_core.programs.mu_transformer.continuations import prompts_of
+from mudd_core.programs.mu_transformer import prompts_of
 from mudd_core.programs.program import rows_of
 from printed_hints import require_sample_command_works
 

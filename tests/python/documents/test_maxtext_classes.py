@@ -10,7 +10,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config.fields import walk
 from mudd_core.programs import detect
-from mudd_core.programs.maxtext.classes import CLASSES
+from mudd_core.programs.maxtext.keys_classes import CLASSES
 from mudd_core.programs.program import CommandLine
 from mudd_core.programs.resolved import Resolved
 from mudd_core.run.store.config_source import changed_file, recorded

@@ -17,10 +17,9 @@ from mudd_core.config.fields import walk
 from mudd_core.config.schema import protocol_of
 from mudd_core.data.tokenizers.bpe_training import train_bpe
 from mudd_core.programs.detect import program_of, resolve
-from mudd_core.programs.explain import origin_text
 from mudd_core.programs.jax_lm.keys import PREPROCESS, PREPROCESS_GRAMMAR
 from mudd_core.programs.program import CommandLine, program_named, program_of_grammar, rows_of
-from mudd_core.programs.resolved import Resolved
+from mudd_core.programs.resolved import Resolved, origin_text
 from mudd_core.programs.row import WORKDIR
 from printed_hints import sample_command
 

@@ -23,7 +23,7 @@ from mudd_core.base.errors import FormatError, SaveError, UserError
 from mudd_core.cli import main as cli
 from mudd_core.data.tokenizers.bpe_training import train_bpe
 from mudd_core.programs.jax_lm.preprocess import command, parquet
-from mudd_core.programs.jax_lm.preprocess.documents import find
+from mudd_core.programs.jax_lm.preprocess.command import find
 from mudd_core.programs.jax_lm.preprocess.rows import Shape, rows_of
 from mudd_core.programs.jax_lm.preprocess.vocabulary import read_vocabulary
 from tiny_run import ROOT

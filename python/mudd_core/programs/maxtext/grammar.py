@@ -15,8 +15,9 @@ from mudd_core.config.origins import Origin
 from mudd_core.config.suggest import nearest
 from mudd_core.programs.environment import environment_notes
 from mudd_core.programs.maxtext.batch import batch_notes, of_all_devices, with_evaluation
-from mudd_core.programs.maxtext.classes import CLASSES, class_of
+from mudd_core.programs.maxtext.classes import class_of
 from mudd_core.programs.maxtext.keys import CLASS, EVALUATES, FOLDER, RUN
+from mudd_core.programs.maxtext.keys_classes import CLASSES
 from mudd_core.programs.maxtext.keys_model import BLOCK, decides, is_default_of, scaled
 from mudd_core.programs.maxtext.keys_training import KEEP
 from mudd_core.programs.maxtext.model import model_of
