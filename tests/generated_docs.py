@@ -18,8 +18,7 @@ import op_tables
 import page_commands
 import reference_pages
 import same_bits
-from mudd_core.tools.scale import families
-from mudd_core.tools.scale.page import tables
+from mudd_core.tools.scale.page import axis_tables, tables
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _AXES = "<!-- launch.py scale --axes -->", "<!-- end of the axes -->"
@@ -39,7 +38,7 @@ def pages() -> dict[Path, str]:
     found[same_bits.PAGE] = same_bits.drawn(same_bits.PAGE.read_text(encoding="utf-8"))
     scale = DOCS / "scale.md"
     text = scale.read_text(encoding="utf-8")
-    for begin, end, made in ((_BEGIN, _END, tables()), (*_AXES, families.table())):
+    for begin, end, made in ((_BEGIN, _END, tables()), (*_AXES, axis_tables())):
         before, rest = text.split(begin)
         text = f"{before}{begin}\n{made}\n{end}{rest.split(end)[1]}"
     found[scale] = text

@@ -18,8 +18,7 @@ from mudd_core.base.errors import UserError
 from mudd_core.cli import main
 from mudd_core.config import FAMILIES
 from mudd_core.tools.bakeoff import Candidate, equal_flops, equal_parameters
-from mudd_core.tools.bakeoff.comparison import cost, parameters, total_cost
-from mudd_core.tools.bakeoff.presets import EQUAL, PRESETS, base, comparison
+from mudd_core.tools.bakeoff.comparison import EQUAL, PRESETS, base, comparison, cost, parameters, total_cost
 from mudd_core.tools.bakeoff.result import mean_and_interval, quantile, verdict
 
 VOCAB = 300

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import chromium
+from mudd_core.tools.compare.command import comparison_page
 from mudd_core.tools.compare.compared import read_run
-from mudd_core.tools.compare.page import comparison_page
 from page_runs import update, validation, write_run
 
 browser = chromium.browser

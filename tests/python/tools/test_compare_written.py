@@ -18,8 +18,7 @@ from mudd_core.run.report.page.records import Records
 from mudd_core.run.store import metrics
 from mudd_core.run.store.metric_arrays import Metrics
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.tools.compare.compared import ComparedRun, read_run
-from mudd_core.tools.compare.first_difference import first_difference
+from mudd_core.tools.compare.compared import ComparedRun, first_difference, read_run
 from mudd_core.tools.compare.settings import machine_rows
 from page_runs import update, validation, write_run
 

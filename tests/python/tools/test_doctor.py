@@ -22,9 +22,8 @@ from mudd_core.base.surroundings import ENVIRONMENT, PROCESS_COUNTS
 from mudd_core.dist import open_mpi
 from mudd_core.engine import memory as engine_memory
 from mudd_core.run.ranks.rank_cores import usable_cores
-from mudd_core.tools.doctor import cores, disk, memory, mpi, packages, processor, shared
+from mudd_core.tools.doctor import Finding, Level, disk, libraries, memory, packages, processor
 from mudd_core.tools.doctor.command import CHECKS, checked
-from mudd_core.tools.doctor.finding import Finding, Level
 from places import ROOT
 
 GIB = 1 << 30
@@ -46,9 +45,9 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def found(module: str, place: Path = Path("runs")) -> list[Finding]:
+def found(check: str, place: Path = Path("runs")) -> list[Finding]:
     """The findings of a check that are not ok."""
-    return [one for one in checked(module, place) if one.level != Level.OK]
+    return [one for one in checked(check, place) if one.level != Level.OK]
 
 
 def test_a_machine_without_faults_exits_with_0(tmp_path: Path) -> None:
@@ -177,9 +176,9 @@ def test_a_missing_package_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return metadata.version(name)
 
     monkeypatch.setattr(packages, "version", version)
-    (fault,) = found("packages")
+    (fault,) = found("packages.packages")
     assert fault.level == Level.FAULT and fault.found == "tokenizers: expected 0.20 or newer, got none"
-    assert any("for some inputs only: pyarrow" in one.found for one in checked("packages", Path()))
+    assert any("for some inputs only: pyarrow" in one.found for one in checked("packages.packages", Path()))
 
 
 def test_the_required_packages_are_those_of_the_project() -> None:
@@ -191,15 +190,18 @@ def test_a_cpu_without_the_fast_kernels_is_found(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(_core, "detected_isa", lambda: "portable")
     monkeypatch.setattr(_core, "isa", lambda: "portable")
     monkeypatch.setattr(processor.platform, "machine", lambda: "x86_64")
-    (warning,) = found("processor")
+    (warning,) = found("processor.level")
     assert "lacks AVX2" in warning.found and warning.mend
 
 
 def test_a_quota_of_the_control_group_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "cpu.max").write_text("50000 100000\n")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
-    monkeypatch.setattr(cores, "usable_cores", lambda: usable_cores(tmp_path, "0::/\n"))
-    assert any("quota of the control group allows 1 of 4" in one.found and one.mend for one in found("cores"))
+    monkeypatch.setattr(processor, "usable_cores", lambda: usable_cores(tmp_path, "0::/\n"))
+    assert any(
+        "quota of the control group allows 1 of 4" in one.found and one.mend
+        for one in found("processor.cores")
+    )
 
 
 @pytest.mark.parametrize(("left", "level"), [(500 << 20, Level.WARNING), (100 << 20, Level.FAULT)])
@@ -209,23 +211,23 @@ def test_a_memory_limit_is_found(
     (tmp_path / "memory.max").write_text(f"{GIB}\n")
     (tmp_path / "memory.current").write_text(f"{GIB - left}\n")
     monkeypatch.setattr(memory, "available_bytes", lambda: engine_memory.available_bytes(tmp_path, "0::/\n"))
-    (one,) = found("memory")
+    (one,) = found("memory.limits")
     assert one.level == level and "memory limit of the control group" in one.found and "docker" in one.mend
 
 
 def test_huge_pages_that_are_off_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "enabled").write_text("always madvise [never]\n")
     monkeypatch.setattr(memory, "HUGE_PAGES", tmp_path / "enabled")
-    (warning,) = found("memory")
+    (warning,) = found("memory.limits")
     assert "huge pages are off" in warning.found and warning.mend.startswith("echo madvise | sudo tee")
 
 
 @pytest.mark.parametrize("folder", ["missing", "small"])
 def test_little_shared_memory_is_found(folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
-    monkeypatch.setattr(shared, "FOLDER", tmp_path / folder)
+    monkeypatch.setattr(memory, "FOLDER", tmp_path / folder)
     monkeypatch.setattr(_core, "free_space", lambda _: 64 << 20)
-    (warning,) = found("shared")
+    (warning,) = found("memory.shared")
     assert warning.level == Level.WARNING and "--shm-size" in warning.mend
 
 
@@ -234,7 +236,7 @@ def test_a_full_disk_is_found(
     free: int, level: Level, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(_core, "free_space", lambda _: free)
-    (one,) = found("disk", tmp_path / "run")
+    (one,) = found("disk.disk", tmp_path / "run")
     assert one.level == level and str(tmp_path) in one.found and "--workdir" in one.mend
 
 
@@ -257,7 +259,7 @@ def test_a_folder_that_cannot_be_written_is_found(tmp_path: Path) -> None:
 
 def test_a_slow_disk_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(disk, "bytes_per_second", lambda _: 1e6)
-    (warning,) = found("disk", tmp_path)
+    (warning,) = found("disk.disk", tmp_path)
     assert (
         warning.level == Level.WARNING and "a second" in warning.found and "train.save_every" in warning.mend
     )
@@ -268,14 +270,14 @@ def test_a_file_system_without_locks_is_found(monkeypatch: pytest.MonkeyPatch, t
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refused)
-    (warning,) = found("disk", tmp_path)
+    (warning,) = found("disk.disk", tmp_path)
     assert warning.level == Level.WARNING and "no locks" in warning.found and "flock" in warning.mend
     assert not list(tmp_path.iterdir())
 
 
 def test_a_build_without_mpi_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_mpi.importlib.util, "find_spec", lambda _: None)
-    (warning,) = [one for one in mpi.findings(Path()) if one.level != Level.OK]
+    (warning,) = [one for one in libraries.mpi(Path()) if one.level != Level.OK]
     assert (
         warning.level == Level.WARNING and "without Open MPI" in warning.found and "openmpi" in warning.mend
     )

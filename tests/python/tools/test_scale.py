@@ -21,8 +21,8 @@ from mudd_core.engine.engine import Engine
 from mudd_core.engine.model_shape import resolved_model
 from mudd_core.run.build.plan_report import usual_program_bytes
 from mudd_core.run.build.planned_model import cut_of
-from mudd_core.tools.scale import cost, families, models
-from mudd_core.tools.scale.axes import axes
+from mudd_core.tools.scale import cost, models, page
+from mudd_core.tools.scale.cost import axes
 from mudd_core.tools.scale.page import tables
 from places import ROOT
 from rank_runs import batch_of, on_ranks
@@ -231,16 +231,16 @@ def test_each_family_says_which_axes_it_has(tmp_path: Path, capsys: pytest.Captu
     assert "| Mixtral, MUDDFormer with experts | built | built | built | built | " in text
 
 
-REFUSED = [(family, config, axis) for family, config in families.FAMILIES for axis in families.AXES]
+REFUSED = [(family, config, axis) for family, config in page.FAMILIES for axis in page.AXES]
 
 
 @pytest.mark.parametrize(
-    ("family", "config", "axis"), [one for one in REFUSED if families.cell(*one[1:]) != "built"]
+    ("family", "config", "axis"), [one for one in REFUSED if page.cell(*one[1:]) != "built"]
 )
 def test_a_refused_axis_ends_with_2_and_names_a_mesh_that_works(
     family: str, config: str, axis: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [f"--config={config}", f"--workdir={tmp_path / 'run'}", *families.AXES[axis]]
+    words = [f"--config={config}", f"--workdir={tmp_path / 'run'}", *page.AXES[axis]]
     assert main(words) == 2
     said = capsys.readouterr().err
     assert "[mesh] " in said and not list(tmp_path.iterdir())

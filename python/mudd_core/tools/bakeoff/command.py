@@ -28,8 +28,7 @@ from mudd_core.config.values import whole
 from mudd_core.run.ranks.rank_checks import hold_machine
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.json_files import write_json
-from mudd_core.tools.bakeoff.comparison import Comparison
-from mudd_core.tools.bakeoff.presets import EQUAL, PRESETS, comparison
+from mudd_core.tools.bakeoff.comparison import EQUAL, PRESETS, Comparison, comparison
 from mudd_core.tools.bakeoff.result import Result, compare, read_curves
 from mudd_core.tools.bakeoff.runs import run_all
 

@@ -1,14 +1,19 @@
-"""Who runs against whom: configs brought to equal parameters or equal FLOPs."""
+"""Comparisons of families, by name or of any families: configs brought to equal parameters or equal FLOPs."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mudd_core.base.errors import UserError
-from mudd_core.config import Config
-from mudd_core.config.fields import replace_path
+from mudd_core.config import FAMILIES, Config, apply_overrides, check_config, read_config, split_words
+from mudd_core.config.families import in_family, named_family
+from mudd_core.config.families.mixtral import MixtralConfig
+from mudd_core.config.families.mup import MupConfig
+from mudd_core.config.families.tokenformer import TokenFormerConfig
+from mudd_core.config.fields import Scalar, replace_path, with_fields
+from mudd_core.config.own_files import split_name
 from mudd_core.engine.flops import flops_per_token
 from mudd_core.engine.model_shape import resolved_model
 
@@ -121,3 +126,112 @@ def with_steps(config: Config, steps: int, checks: int = 8) -> Config:
     )
     train = dataclasses.replace(train, eval_every=train.log_every * max(1, every // train.log_every))
     return dataclasses.replace(config, train=train)
+
+
+# Of --equal: what is equal, and what makes it so.
+EQUAL = {"parameters": ("parameters", equal_parameters), "flops": ("FLOPs", equal_flops)}
+
+
+def base(family: str, tokens: int, words: Sequence[str], **model: Scalar) -> Config:
+    """The family's tiny config with these words, long enough for `tokens`, model fields replaced.
+
+    A family of the user's, FILE.py:NAME or registered in this process, has the sizes and the recipe of Transformer++.
+    """
+    found = named_family(family)
+    is_own = found.given is not None
+    config = read_config("transformer_pp/tiny.py" if is_own else f"{family}/tiny.py")
+    if is_own:
+        config = dataclasses.replace(config, model=in_family(config.model, found))
+    if isinstance(config.model, MupConfig):  # heads as many as the others', rates as at its own width
+        model = {"d_head": 32, "qk_scale": 1 / 32, **model}
+    config = dataclasses.replace(config, model=with_fields(config.model, model))
+    config = apply_overrides(config, split_words(words, config, []))
+    if isinstance(config.model, MupConfig) and config.model.d_base > config.model.d_model:
+        config = replace_path(config, "model.d_base", config.model.d_model)
+    check_config(config)
+    per_step = config.train.batch_size * config.train.seq_len
+    return with_steps(config, max(1, -(-tokens // per_step)))
+
+
+def comparison(
+    preset: str, families: Sequence[str], equal: str, tokens: int, words: Sequence[str], vocab: int
+) -> Comparison:
+    """The comparison of one of PRESETS, where it is over families at equal EQUAL."""
+    if preset in _OF_ITS_OWN:
+        return _OF_ITS_OWN[preset](tokens, words, vocab)
+    return _families(families, equal, tokens, words, vocab)
+
+
+def _readme(tokens: int, words: Sequence[str], _: int) -> Comparison:
+    return Comparison(
+        "MUDDFormer (both norms) against Transformer++",
+        "loss",
+        (
+            Candidate("transformer_pp", base("transformer_pp", tokens, words)),
+            Candidate("muddformer", base("muddformer", tokens, words, prenorm=True, postnorm=True)),
+        ),
+        "The figure of MUDDFormer's README: equal layers, widths and steps; MUDDFormer has its generators on top.",
+    )
+
+
+def _mixture(tokens: int, words: Sequence[str], _: int) -> Comparison:
+    sparse = base("mixtral", tokens, words)
+    model = sparse.model
+    assert isinstance(model, MixtralConfig)
+    same = {name: getattr(model, name) for name in ("d_model", "n_layer", "n_head", "n_kv_head", "d_head")}
+    dense = base("transformer_pp", tokens, words, **same, d_ff=model.top_k * model.d_ff)
+    return Comparison(
+        "Mixtral against the dense model of equal active FLOPs",
+        "val_bits_per_byte",
+        (Candidate("transformer_pp", dense), Candidate("mixtral", sparse)),
+        f"{model.n_expert} experts, {model.top_k} a token; the dense feed-forward has the width of {model.top_k}.",
+    )
+
+
+def _growth(tokens: int, words: Sequence[str], vocab: int) -> Comparison:
+    """1x, 2x and 4x the slots, a third of the tokens each, beside 4x from the beginning at equal FLOPs."""
+    first = base("tokenformer", tokens // 3, words)
+    if not isinstance(first.model, TokenFormerConfig):
+        raise TypeError(f"[bakeoff] base: expected a TokenFormer, got a {first.model.family}")
+    slots = first.model.slot_num
+    second, third = (replace_path(first, "model.slot_num", factor * slots) for factor in (2, 4))
+    grown = Candidate("grown twice", third, grown_from=(first, second))
+    scratch = Candidate(
+        "from scratch", replace_path(base("tokenformer", tokens, words), "model.slot_num", 4 * slots)
+    )
+    steps = max(1, round(scratch.config.train.steps * total_cost(grown, vocab) / total_cost(scratch, vocab)))
+    scratch = dataclasses.replace(scratch, config=with_steps(scratch.config, steps))
+    return Comparison(
+        "TokenFormer grown twice against one trained from scratch, at equal FLOPs",
+        "val_bits_per_byte",
+        (scratch, grown),
+        f"{slots}, {2 * slots} and {4 * slots} slots; new slots as the config's start.grow_init says.",
+    )
+
+
+def _families(
+    families: Sequence[str], equal: str, tokens: int, words: Sequence[str], vocab: int
+) -> Comparison:
+    for family in families:
+        if family not in FAMILIES and split_name(family) is None:
+            raise UserError(
+                f"[bakeoff] --families: expected some of {', '.join(FAMILIES)} or FILE.py:NAME, got '{family}'"
+            )
+    candidates = [Candidate(family.rpartition(":")[2], base(family, tokens, words)) for family in families]
+    name, even = EQUAL[equal]
+    evened = even(candidates, vocab)
+    return Comparison(
+        f"{len(evened)} families at equal {name}",
+        "val_bits_per_byte",
+        evened,
+        "Each family trains by the recipe (rate, schedule, decay) of its own tiny config.",
+    )
+
+
+# The presets whose models are fixed; `families` takes those of --families.
+_OF_ITS_OWN: dict[str, Callable[[int, Sequence[str], int], Comparison]] = {
+    "muddformer-readme": _readme,
+    "tokenformer-growth": _growth,
+    "moe": _mixture,
+}
+PRESETS = ("families", *_OF_ITS_OWN)

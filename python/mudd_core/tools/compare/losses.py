@@ -9,8 +9,8 @@ import numpy as np
 from mudd_core.base.types import Float64, Int64
 from mudd_core.base.units import flops_text
 from mudd_core.run.store.metric_arrays import Metrics
+from mudd_core.tools.compare import Part
 from mudd_core.tools.compare.compared import ComparedRun, column_of, steps_of
-from mudd_core.tools.compare.part import Part
 
 _MEAN_OF = 20  # common steps
 _NONE = "-"

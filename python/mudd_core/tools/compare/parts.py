@@ -10,10 +10,15 @@ import numpy as np
 from mudd_core.base.surroundings import typed_program
 from mudd_core.base.units import bytes_text, duration
 from mudd_core.run.store.metric_arrays import Metrics
-from mudd_core.tools.compare.compared import ComparedRun, column_of
-from mudd_core.tools.compare.first_difference import COMPARED, FirstDifference, first_difference
+from mudd_core.tools.compare import Part
+from mudd_core.tools.compare.compared import (
+    COMPARED,
+    ComparedRun,
+    FirstDifference,
+    column_of,
+    first_difference,
+)
 from mudd_core.tools.compare.losses import losses_part
-from mudd_core.tools.compare.part import Part
 from mudd_core.tools.compare.settings import config_part, data_part, machine_part
 
 _NONE = "-"

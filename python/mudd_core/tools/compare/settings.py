@@ -16,8 +16,8 @@ from mudd_core.run.records.machine import MACHINE
 from mudd_core.run.store.config_source import MEMBER as SOURCE
 from mudd_core.run.store.own_code import MEMBER as OWN_FILES
 from mudd_core.run.store.resumed_config import MEMBER as BOUND
+from mudd_core.tools.compare import Part, with_head
 from mudd_core.tools.compare.compared import ComparedRun
-from mudd_core.tools.compare.part import Part, with_head
 
 _ABSENT = "-"  # of a field that the family of a run does not have
 _FREE = " *"

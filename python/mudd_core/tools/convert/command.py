@@ -26,13 +26,18 @@ from mudd_core.data.progress import ConsoleProgress
 from mudd_core.data.sources.access import Access
 from mudd_core.data.sources.selection import selected
 from mudd_core.data.tokenizers.source import find_tokenizer
-from mudd_core.tools.convert.items import TARGETS, Reading, other_columns, payloads, texts, token_ids
-from mudd_core.tools.convert.writers import (
+from mudd_core.tools.convert.items import (
+    TARGETS,
     ArrayRecordWriter,
     IndexedWriter,
     LinesWriter,
+    Reading,
     TfrecordWriter,
     Writer,
+    other_columns,
+    payloads,
+    texts,
+    token_ids,
 )
 
 _DEFAULT = {"tfrecord": "arrayrecord", "megatron": "tfrecord", "tokens": "tfrecord", "text": "megatron"}

@@ -15,19 +15,19 @@ from mudd_core.base.errors import UserError, is_full_memory
 from mudd_core.base.paths import local
 from mudd_core.base.show.terminal import WIDTH
 from mudd_core.config.tool_arguments import ToolArguments
-from mudd_core.tools.doctor.finding import Finding, Level
+from mudd_core.tools.doctor import Finding, Level
 
-# Subject: module with findings(place). It is imported by its check, so that one which cannot be loaded is a finding.
+# Subject: module and function of its check, which imports the module: one that cannot be loaded is a finding.
 CHECKS = {
-    "cpu": "processor",
-    "cores": "cores",
-    "openmp": "openmp",
-    "memory": "memory",
-    "/dev/shm": "shared",
-    "disk": "disk",
-    "hdf5": "hdf5",
-    "mpi": "mpi",
-    "packages": "packages",  # last: it imports NumPy
+    "cpu": "processor.level",
+    "cores": "processor.cores",
+    "openmp": "processor.openmp",
+    "memory": "memory.limits",
+    "/dev/shm": "memory.shared",
+    "disk": "disk.disk",
+    "hdf5": "libraries.hdf5",
+    "mpi": "libraries.mpi",
+    "packages": "packages.packages",  # last: it imports NumPy
 }
 _MARGIN = 20  # columns of subject and level
 
@@ -40,8 +40,8 @@ def main(words: Sequence[str]) -> int:
     )
     place = Path(local(parser.options(words).workdir, "[doctor] --workdir"))
     counts = dict.fromkeys(Level, 0)
-    for subject, module in CHECKS.items():
-        for finding in checked(module, place):
+    for subject, check in CHECKS.items():
+        for finding in checked(check, place):
             counts[finding.level] += 1
             print("\n".join(lines_of(subject, finding)), flush=True)
     faults, warnings = counts[Level.FAULT], counts[Level.WARNING]
@@ -50,10 +50,11 @@ def main(words: Sequence[str]) -> int:
     return UserError.exit_code if faults else 0
 
 
-def checked(module: str, place: Path) -> Iterator[Finding]:
-    """Yield the findings of one check; a fault where it cannot be made. module: a value of CHECKS."""
+def checked(check: str, place: Path) -> Iterator[Finding]:
+    """Yield the findings of one check; a fault where it cannot be made. check: a value of CHECKS."""
+    module, _, function = check.partition(".")
     try:
-        yield from importlib.import_module(f"mudd_core.tools.doctor.{module}").findings(place)
+        yield from getattr(importlib.import_module(f"mudd_core.tools.doctor.{module}"), function)(place)
     except Exception as error:
         short = is_full_memory(error)
         reason = "not enough memory" if short else f"{type(error).__name__}: {error}"

@@ -17,14 +17,14 @@ from mudd_core.base.units import bytes_text
 from mudd_core.engine.memory import MIB
 from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.tools.doctor.finding import Finding, Level, from_message
+from mudd_core.tools.doctor import Finding, Level, from_message
 
 _LEAST, _COMFORTABLE = 64 * MIB, 1024 * MIB  # tiny.py keeps 52 MiB
 _BLOCK, _BLOCKS, _SECONDS = 4 * MIB, 8, 0.5  # of the measurement: at most so many blocks, in about so long
 _SLOW = 20 * MIB  # bytes a second
 
 
-def findings(place: Path) -> Iterator[Finding]:
+def disk(place: Path) -> Iterator[Finding]:
     """Yield what a run in this work directory meets. place: the folder, which need not exist."""
     folder = existing(place)
     free = _core.free_space(str(folder))

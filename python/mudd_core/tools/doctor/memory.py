@@ -1,22 +1,27 @@
-"""Memory: the limit of the address space, what may still be taken, and huge pages."""
+"""Memory: the limit of the address space, the free memory, huge pages, and the shared memory of ranks."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from mudd_core import _core
 from mudd_core.base.errors import UserError
 from mudd_core.base.surroundings import require_address_space
 from mudd_core.base.units import bytes_text
 from mudd_core.engine.memory import MIB, available_bytes
-from mudd_core.tools.doctor.finding import Finding, Level, from_message
+from mudd_core.run.build.shared_memory import WINDOW
+from mudd_core.tools.doctor import Finding, Level, from_message
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _LEAST, _COMFORTABLE = 160 * MIB, 1024 * MIB  # tiny.py takes 132 MiB at its peak
+FOLDER = Path("/dev/shm")
+_MEND = "docker run --shm-size=2g, or sudo mount -o remount,size=2g /dev/shm"
 
 
-def findings(place: Path) -> Iterator[Finding]:
+def limits(place: Path) -> Iterator[Finding]:
     """Yield the memory that a training may take, and its limits."""
     try:
         require_address_space()
@@ -48,3 +53,16 @@ def _huge_pages() -> Iterator[Finding]:
         )
     else:
         yield Finding(Level.OK, f"transparent huge pages: {found[1] if found else 'unknown'}")
+
+
+def shared(place: Path) -> Iterator[Finding]:
+    """Yield the room that --ranks has; without it ranks exchange messages, and one process needs none."""
+    if not os.access(FOLDER, os.W_OK):
+        yield Finding(Level.WARNING, f"{FOLDER} is missing or cannot be written: --ranks is slower", _MEND)
+        return
+    free = _core.free_space(str(FOLDER))
+    if free < 2 * WINDOW:
+        need = bytes_text(2 * WINDOW)
+        yield Finding(Level.WARNING, f"{bytes_text(free)} free, --ranks shares weights from {need}", _MEND)
+    else:
+        yield Finding(Level.OK, f"{bytes_text(free)} free")

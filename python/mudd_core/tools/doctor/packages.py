@@ -11,10 +11,10 @@ from pathlib import Path
 from mudd_core.base.errors import UserError, in_one_line
 from mudd_core.base.packages import EXTRAS, MODULES, REQUIRED, install_command
 from mudd_core.base.surroundings import require_address_space
-from mudd_core.tools.doctor.finding import Finding, Level
+from mudd_core.tools.doctor import Finding, Level
 
 
-def findings(place: Path) -> Iterator[Finding]:
+def packages(place: Path) -> Iterator[Finding]:
     """Yield faults of the required packages, then one line about the optional ones."""
     found = {package: _installed(package) for package in (*REQUIRED, *EXTRAS)}
     for package, least in REQUIRED.items():

@@ -1,19 +1,25 @@
-"""The CPU and its instruction set level."""
+"""The CPU: its instruction set level, the cores of this process, and the OpenMP runtimes whose threads use them."""
 
 from __future__ import annotations
 
+import os
 import platform
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from mudd_core import _core
 from mudd_core.base.errors import UserError
-from mudd_core.base.surroundings import require_levels
-from mudd_core.run.build.start_warnings import of_level
-from mudd_core.tools.doctor.finding import Finding, Level, from_message
+from mudd_core.base.surroundings import is_rank, launcher_number, require_levels, require_one_process
+from mudd_core.run.build.start_warnings import of_level, of_threads
+from mudd_core.run.ranks.rank_cores import usable_cores, widen_binding
+from mudd_core.tools.doctor import Finding, Level, from_message
+
+MAPS = Path("/proc/self/maps")
+_RUNTIME = re.compile(r"/lib(gomp|iomp5|omp)[-.\w]*\.so[.\d]*$")
 
 
-def findings(place: Path) -> Iterator[Finding]:
+def level(place: Path) -> Iterator[Finding]:
     """Yield the level that is used, and why it is not the highest one of the CPU."""
     try:
         require_levels()
@@ -30,3 +36,68 @@ def findings(place: Path) -> Iterator[Finding]:
         )
     for warning in of_level(detected, platform.machine()):
         yield Finding(Level.WARNING, from_message(Level.WARNING, warning).found, "train on a CPU with AVX2")
+
+
+def cores(place: Path) -> Iterator[Finding]:
+    """Yield the cores that a training may use, and what keeps others from it."""
+    yield from _launcher()
+    machine, bound, usable = os.cpu_count() or 1, len(os.sched_getaffinity(0)), usable_cores()
+    threads = _core.num_threads()
+    yield Finding(Level.OK, f"{usable} of {machine} cores usable, {threads} threads")
+    if bound < machine:
+        yield Finding(
+            Level.WARNING,
+            f"the process is bound to {bound} of {machine} cores",
+            f"taskset -c 0-{machine - 1} <the command>, or ask the launcher for more cores",
+        )
+    if usable < bound:
+        yield Finding(
+            Level.WARNING,
+            f"the quota of the control group allows {usable} of {bound} cores",
+            f"raise it: docker run --cpus={bound}, or resources.limits.cpu: {bound} in Kubernetes",
+        )
+    text = os.environ.get("OMP_NUM_THREADS")
+    if text is not None and min(map(launcher_number, text.replace(" ", "").split(","))) < 1:
+        yield Finding(
+            Level.WARNING,
+            f"OMP_NUM_THREADS: expected whole numbers from 1, got '{text}', which is ignored",
+            f"export OMP_NUM_THREADS={usable}",
+        )
+    for warning in of_threads(threads):
+        yield from_message(Level.WARNING, warning)
+    if threads < usable:
+        yield Finding(
+            Level.WARNING,
+            f"{threads} thread{'s' * (threads > 1)} leave{'s' * (threads == 1)} cores idle, {usable} are usable",
+            f"set train.threads={usable}, or export OMP_NUM_THREADS={usable}",
+        )
+
+
+def _launcher() -> Iterator[Finding]:
+    """Yield what a start refuses of a launcher's variables, and take the cores that mpirun leaves a training."""
+    try:
+        if not is_rank():
+            require_one_process()
+        widen_binding(0)
+    except UserError as error:
+        yield from_message(Level.FAULT, error)
+
+
+def openmp(place: Path) -> Iterator[Finding]:
+    """Yield the copies that this process has loaded."""
+    try:
+        lines = MAPS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        yield Finding(Level.WARNING, f"{MAPS} cannot be read ({error.strerror})", "mount /proc")
+        return
+    paths = {line.split(maxsplit=5)[-1] for line in lines}
+    copies = sorted(path for path in paths if _RUNTIME.search(path))
+    named = ", ".join(copies) or "none"
+    if len(copies) > 1:
+        yield Finding(
+            Level.WARNING,
+            f"{len(copies)} copies of OpenMP in one process, whose threads compete: {named}",
+            "unset LD_PRELOAD; in Python, import mudd_core before packages that bring a copy",
+        )
+    else:
+        yield Finding(Level.OK, f"{named}, {_core.num_threads()} threads")

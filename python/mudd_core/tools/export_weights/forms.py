@@ -23,11 +23,16 @@ from mudd_core.run.build.planned_model import spread_of
 from mudd_core.run.build.run_tokenizer import run_template
 from mudd_core.run.ranks.ranks import Ranks
 from mudd_core.run.store.run_folder import RunFolder
-from mudd_core.tools.export_weights.adapter import adapted_model, base_tensors, write_adapter
+from mudd_core.tools.export_weights.adapter import (
+    adapted_model,
+    base_tensors,
+    base_types,
+    rounded_weights,
+    write_adapter,
+)
 from mudd_core.tools.export_weights.asked import Asked
 from mudd_core.tools.export_weights.folder import Beside, carried_files, loaded_logits, write_theirs
 from mudd_core.tools.export_weights.held_model import Alive, Held, held_model, take_weights
-from mudd_core.tools.export_weights.merged import base_types, rounded_weights
 from mudd_core.tools.export_weights.model_card import NAME as CARD
 from mudd_core.tools.export_weights.model_card import model_card
 from mudd_core.tools.export_weights.probe import NEAR, difference, probe_logits, surely_routed

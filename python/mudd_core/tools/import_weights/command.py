@@ -37,7 +37,7 @@ from mudd_core.run.store.folder_lock import FolderLock
 from mudd_core.run.store.run_folder import UNFINISHED, RunFolder
 from mudd_core.run.store.saved_run import fetch_run
 from mudd_core.run.store.unfinished_import import TRAINED_ON, is_unfinished_import
-from mudd_core.tools.import_weights.tokenizer import with_tokenizer
+from mudd_core.tools.import_weights.start import with_tokenizer
 
 if TYPE_CHECKING:
     from mudd_core.engine.model import Model
@@ -59,7 +59,7 @@ def main(words: Sequence[str], *, is_base: bool = False) -> int:
     _require_free(run)
     from mudd_core import interop
     from mudd_core.engine.model import Model
-    from mudd_core.tools.import_weights.state import first_parts, fits, narrow_kind
+    from mudd_core.tools.import_weights.start import first_parts, fits, narrow_kind
 
     with warnings.catch_warnings(), interop.what_fits():
         warnings.simplefilter(

@@ -73,7 +73,6 @@ def check(words: Sequence[str]) -> int:
     """`mup check`: 0 if both parts hold, 1 if not."""
     from mudd_core import _core
     from mudd_core.tools.mup_checks import check as parts
-    from mudd_core.tools.mup_checks.check_report import report
 
     parser = _parser("check", parts.__doc__ or "", "mup/check.py", "32,64,128,256")
     parser.add_argument(
@@ -116,7 +115,7 @@ def check(words: Sequence[str]) -> int:
     _core.set_num_threads(args.threads)
     found = parts.coordinates(members, args.seeds, args.unscaled)
     learned = parts.wider(members, args.seeds, args.steps, args.unscaled) if args.steps else None
-    return report(members, found, learned, out)
+    return parts.report(members, found, learned, out)
 
 
 def transfer(words: Sequence[str]) -> int:

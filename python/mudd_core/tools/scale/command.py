@@ -28,9 +28,9 @@ def main(words: Sequence[str]) -> int:
     """Run the command; the exit code."""
     asked, overrides = (parser := _parser()).read(words)
     if asked.axes:
-        from mudd_core.tools.scale.families import table
+        from mudd_core.tools.scale.page import axis_tables
 
-        print(table())
+        print(axis_tables())
         return 0
     if asked.tables:
         from mudd_core.tools.scale.page import tables

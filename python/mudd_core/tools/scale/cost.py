@@ -1,4 +1,6 @@
-"""The time of a step on several nodes, by formula: docs/scale.md, 2.
+"""The time of a step on several nodes, and the bytes that each axis of a mesh moves between them, by formula.
+
+The formulas are those of docs/scale.md, 2 and 3.
 
 The exchange as it is built: the sum of gradients hides behind the last backward pass, the gather of new weights behind
 the next step's first forward pass. The table of the vocabulary is finished last and read first: nothing hides it.
@@ -13,6 +15,9 @@ GRADIENT_BYTES = 4  # of a weight, between nodes
 WEIGHT_BYTES = 4  # as the gather moves them, in bf16 runs too
 BACKWARD = 2 / 3  # of the time of a step
 HIDDEN_UP_TO = 0.6  # communication over computation that a backward pass covers
+EXPERTS, STAGES, CONTEXT, TENSOR = 8, 4, 8, 4  # nodes of a group of each axis
+MICRO_BATCHES = 8  # of a pipeline
+_STREAM = 4  # bytes of a number of the residual stream
 _TOTALS_BYTES = 8 / 4096  # of a weight: a double for each block of the norm
 
 
@@ -155,3 +160,67 @@ def ratio(training: Training, tokens: float, speed: float, network: Network) -> 
 def least_tokens(training: Training, speed: float, network: Network) -> float:
     """Tokens of a node and step that make the ratio HIDDEN_UP_TO."""
     return ratio(training, 1, speed, network) / HIDDEN_UP_TO
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the axes cut.
+
+    experts: weights in experts, of `chosen` a token in each layer; key_width: of all key heads.
+    """
+
+    weights: int
+    flops: float
+    width: int
+    layers: int
+    key_width: int
+    experts: int = 0
+    chosen: int = 0
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A row: seconds of communication over those of computation, and what of it is always exposed."""
+
+    name: str
+    built: bool
+    ratio: float
+    hidden: bool = True
+
+
+def axes(shape: Shape, tokens: float, speed: float, network: Network) -> list[Axis]:
+    """The axes that apply to a model, for nodes of `tokens` a step, one rank each; many nodes."""
+    compute = shape.flops * tokens / speed
+    across = 1 / (network.bandwidth * compute)  # share of the computation for a byte
+
+    def cut(count: int) -> float:
+        return (count - 1) / count
+
+    whole = 8 * shape.weights
+    rows = [
+        Axis("data, zero 1", True, whole * across),
+        Axis("data, zero 3", True, 12 * shape.weights * across),
+    ]
+    if shape.experts:
+        dense = shape.weights - shape.experts
+        moved = 4 * tokens * shape.chosen * shape.width * _STREAM * shape.layers * cut(EXPERTS)
+        rows.append(
+            Axis(
+                f"expert {EXPERTS}",
+                True,
+                (moved + 8 * (dense + shape.experts / EXPERTS)) * across,
+                hidden=False,
+            )
+        )
+    borders = 2 * STAGES * tokens * shape.width * _STREAM
+    rows.append(Axis(f"pipeline {STAGES}", False, (borders + whole / STAGES) * across))
+    keys = 2 * tokens * CONTEXT * shape.key_width * 12 * shape.layers * cut(CONTEXT)
+    rows.append(Axis(f"context {CONTEXT}", False, (keys + whole) * across))
+    columns = 8 * TENSOR * tokens * shape.width * _STREAM * cut(TENSOR) * shape.layers
+    rows.append(Axis(f"tensor {TENSOR}", False, (columns + whole / TENSOR) * across, hidden=False))
+    return rows
+
+
+def bubble() -> float:
+    """Idle share of a pipeline."""
+    return (STAGES - 1) / (MICRO_BATCHES + STAGES - 1)

@@ -11,8 +11,7 @@ from mudd_core.engine.flops import expert_weights, flops_per_token
 from mudd_core.engine.frozen import choose_trained
 from mudd_core.engine.model import Model
 from mudd_core.run.build.memory_plan import EXPERT_AXES
-from mudd_core.tools.scale.axes import Shape
-from mudd_core.tools.scale.cost import Training
+from mudd_core.tools.scale.cost import Shape, Training
 
 
 def _weights(config: Config, model: ModelConfig) -> int:

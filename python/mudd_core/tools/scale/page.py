@@ -1,14 +1,36 @@
-"""The tables of docs/scale.md, as `launch.py scale --tables` prints them."""
+"""The tables of docs/scale.md, as `launch.py scale --tables` and `launch.py scale --axes` print them."""
 
 from __future__ import annotations
 
-from mudd_core.config import load_config
+from mudd_core.base.errors import UserError
+from mudd_core.config import load_config, mesh_of
+from mudd_core.config.mesh import LIMITS
 from mudd_core.engine.model_shape import expected_vocabulary, resolved_model
-from mudd_core.tools.scale.axes import Shape, axes, bubble
-from mudd_core.tools.scale.cost import Training, least_tokens
+from mudd_core.tools.scale.cost import Shape, Training, axes, bubble, least_tokens
 from mudd_core.tools.scale.models import shape_of, training_of
 from mudd_core.tools.scale.networks import ASSUMED
 
+# A config of each family, with experts and without.
+FAMILIES = (
+    ("Transformer++", "tiny.py"),
+    ("muP", "mup/tiny.py"),
+    ("GPT-2", "gpt2/tiny.py"),
+    ("TokenFormer", "tokenformer/tiny.py"),
+    ("MUDDFormer", "muddformer/tiny.py"),
+    ("Mixtral", "mixtral/tiny.py"),
+    ("MUDDFormer with experts", "muddformer/405m_moe.py"),
+)
+# The head of a column, and the fields of a mesh of two ranks that is on this axis.
+AXES: dict[str, tuple[str, ...]] = {
+    "data, fsdp: zero 1": (),
+    "zero 3": ("mesh.zero=3",),
+    "expert": ("mesh.expert=2",),
+    "expert, zero 3": ("mesh.expert=2", "mesh.zero=3"),
+    "pipeline": ("mesh.pipeline=2",),
+    "context": ("mesh.context=2",),
+    "tensor": ("mesh.tensor=2",),
+}
+_SMALL = ("train.batch_size=8", "train.logical_shards=8", "train.micro_batch_size=0")
 # FLOP/s of a training step; estimates of such machines but for the first, which is what the authors measured on.
 NODES = (
     ("2 cores, AVX2", 0.15e12, ("1g", "10g")),
@@ -31,6 +53,31 @@ MODELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 # Model, node and network of a column, and thousands of tokens of a node and step.
 COLUMNS = (("55M", 1, "10g", 16), ("1.4B", 1, "25g", 8), ("1.4B", 2, "10g", 16), ("8x7B", 1, "10g", 8))
+
+
+def cell(config: str, axis: str) -> str:
+    """`built`, or the reason why a family refuses an axis and what to take for it."""
+    try:
+        mesh_of(load_config(config, [*_SMALL, *AXES[axis]]), 2)
+    except UserError as error:
+        reason = str(error).splitlines()[0].partition(": ")[2] or str(error)
+        return f"refused: {reason[reason.find('no experts') :] if 'no experts' in reason else reason}"
+    return "built"
+
+
+def axis_tables() -> str:
+    """Return two tables in Markdown: the axes of each family, and the meshes that are refused.
+
+    Families with equal axes share a row. The checks of the meshes decide.
+    """
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for family, config in FAMILIES:
+        rows.setdefault(tuple(cell(config, axis) for axis in AXES), []).append(family)
+    lines = [f"| family | {' | '.join(AXES)} |", "|" + " --- |" * (len(AXES) + 1)]
+    lines += [f"| {', '.join(families)} | {' | '.join(cells)} |" for cells, families in rows.items()]
+    lines += ["", "| mesh | refuses | answer |", "| --- | --- | --- |"]
+    lines += [f"| {limit.mesh} | {limit.asked} | refused: {limit.why} |" for limit in LIMITS]
+    return "\n".join(lines)
 
 
 def _rows(cells: list[list[str]]) -> str:

@@ -12,7 +12,7 @@ from mudd_core.config import Config, ModelConfig, mesh_of
 from mudd_core.run.build.memory_plan import MemoryPlan
 from mudd_core.run.build.place import Place
 from mudd_core.tools.scale import cost
-from mudd_core.tools.scale.axes import axes
+from mudd_core.tools.scale.cost import axes
 from mudd_core.tools.scale.meshes import lines, ranked
 from mudd_core.tools.scale.models import shape_of
 

@@ -1,21 +1,39 @@
-"""Open MPI: the library of the module _mpi, its mpirun, and the mpirun that comes first in PATH."""
+"""The libraries of the extension modules: HDF5 of _h5, and Open MPI of _mpi with its mpirun."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from mudd_core.base.errors import UserError
-from mudd_core.base.packages import build_with_mpi
+from mudd_core.base.packages import build_with_mpi, linked_library
 from mudd_core.dist.open_mpi import find_mpirun, version_of
-from mudd_core.tools.doctor.finding import Finding, Level, from_message
+from mudd_core.tools.doctor import Finding, Level, from_message
 
-_MODULE = "mudd_core._mpi"
+_HDF5 = "mudd_core._h5"
+_MPI = "mudd_core._mpi"
 
 
-def findings(place: Path) -> Iterator[Finding]:
+def hdf5(place: Path) -> Iterator[Finding]:
+    """Yield the library that is loaded, or why it cannot be."""
+    try:
+        importlib.import_module(_HDF5)
+    except ImportError as error:
+        yield Finding(
+            Level.FAULT,
+            f"{_HDF5} cannot be loaded ({error})",
+            "unset LD_LIBRARY_PATH LD_PRELOAD, or install HDF5 (Debian: apt install libhdf5-dev) and build again",
+        )
+        return
+    module = importlib.util.find_spec(_HDF5)
+    library = None if module is None or module.origin is None else linked_library(module.origin, "libhdf5")
+    yield Finding(Level.OK, str(library) if library else f"linked into {_HDF5}")
+
+
+def mpi(place: Path) -> Iterator[Finding]:
     """Yield what `--ranks` and a typed `mpirun` would start; nothing here keeps one process from training."""
     try:
         own = Path(find_mpirun())
@@ -23,11 +41,11 @@ def findings(place: Path) -> Iterator[Finding]:
         yield from_message(Level.WARNING, error)
         return
     try:
-        importlib.import_module(_MODULE)
+        importlib.import_module(_MPI)
     except ImportError as error:
         yield Finding(
             Level.WARNING,
-            f"{_MODULE} cannot be loaded ({error})",
+            f"{_MPI} cannot be loaded ({error})",
             f"unset LD_LIBRARY_PATH LD_PRELOAD, or {build_with_mpi()}",
         )
     yield Finding(Level.OK, f"{own}, {version_of(own).partition(chr(10))[0]}")
