@@ -1,4 +1,4 @@
-"""Time limits of tests that a pause of the machine or of their process group does not use up."""
+"""Time limits for tests that ignore pauses of the machine or of the process group."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 
-PAUSE = 1.0  # seconds between two looks; any more is a pause
+PAUSE = 1.0  # seconds between two calls of look(); more than that is a pause
 
 
 @dataclass
 class AwakeClock:
-    """Seconds since the start, of which each interval between two looks counts at most PAUSE."""
+    """Seconds since the start; an interval between two calls of look() adds at most PAUSE."""
 
     seconds: float = field(default=0.0, init=False)
     _last: float = field(default_factory=time.monotonic, init=False)
@@ -25,7 +25,7 @@ class AwakeClock:
 
 
 def wait_awake(process: subprocess.Popen[str], timeout: float) -> int:
-    """Wait for a process and return its exit code; TimeoutExpired after that many seconds without pauses."""
+    """Wait for a process and return its exit code. Raise TimeoutExpired after `timeout` seconds without pauses."""
     clock = AwakeClock()
     while process.poll() is None:
         if clock.look() > timeout:

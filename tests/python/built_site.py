@@ -1,4 +1,4 @@
-"""The built site for tests, made by another process; they are skipped without the packages of the extra `site`."""
+"""The built documentation site, for tests; another process builds it. Tests are skipped without the extra `site`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def build(folder: Path) -> Path:
     """Build the site in a folder and return its path."""
     for package in ("sphinx", "myst_parser", "furo"):
         pytest.importorskip(package, reason=f"no package {package}; ./run site installs it")
-    # In another process: Sphinx and MyST warn of names that they will rename, which are errors here.
+    # In another process, because Sphinx and MyST emit deprecation warnings, which are errors here.
     words = [sys.executable, str(BUILD), str(folder)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ from mudd_core.data.tokenizers.bpe_training import train_bpe
 
 Turn = dict[str, str]
 
-# Forms that families of models use. MARK and END become generation marks, or nothing.
+# Chat templates of several model families. MARK and END become generation marks, or nothing.
 _TEMPLATES = {
     "chatml": (
         "{% for t in messages %}{{ '<|im_start|>' + t['role'] + '\\n' }}{% if t['role'] == 'assistant' %}MARK"
@@ -63,7 +63,7 @@ _WORDS = (
 
 
 def template(form: str, *, marks: bool) -> str:
-    """The template of a form. marks: with {% generation %} around what counts."""
+    """Return the template of a form. marks: put {% generation %} around the text that the loss includes."""
     tags = (
         ("{%- generation %}", "{%- endgeneration %}")
         if form == "qwen"
@@ -75,7 +75,7 @@ def template(form: str, *, marks: bool) -> str:
 
 @functools.cache
 def tokenizer_json() -> bytes:
-    """A byte-level BPE of 400 tokens with the special tokens of all forms."""
+    """Return a byte-level BPE of 400 tokens with the special tokens of all forms."""
     text = " ".join(w for w in _WORDS if w not in _SPECIAL) + " user assistant system\n"
     data = json.loads(train_bpe([text.encode() * 8], 1, 400))
     first = max(data["model"]["vocab"].values()) + 1
@@ -85,7 +85,7 @@ def tokenizer_json() -> bytes:
 
 
 def write_folder(folder: Path, form: str, *, marks: bool = False) -> Path:
-    """A tokenizer's folder with a chat template."""
+    """Write a tokenizer's folder with a chat template."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_bytes(tokenizer_json())
     names = {
@@ -100,14 +100,14 @@ def write_folder(folder: Path, form: str, *, marks: bool = False) -> Path:
 
 
 def turns(*contents: str) -> list[Turn]:
-    """Turns of user and assistant."""
+    """Return alternating turns of user and assistant."""
     return [
         {"role": ("user", "assistant")[at % 2], "content": content} for at, content in enumerate(contents)
     ]
 
 
 def chat_config(folder: Path, data: Path, *words: str) -> Config:
-    """A config on a file of conversations, with the tokenizer of folder/tokenizer."""
+    """Return a config for a file of conversations, with the tokenizer of folder/tokenizer."""
     return load_config(
         "tiny.py",
         [
@@ -132,7 +132,7 @@ def chat_config(folder: Path, data: Path, *words: str) -> Config:
 
 
 def random_chat(draw: random.Random) -> list[Turn]:
-    """Turns with an answer: unicode, blanks at borders, empty system turns, a role twice."""
+    """Return turns with an answer: unicode, blanks at the edges, empty system turns, a role twice in a row."""
 
     def text(least: int) -> str:
         words = [draw.choice(_WORDS) for _ in range(draw.randint(least, 6))]
@@ -151,7 +151,7 @@ def random_chat(draw: random.Random) -> list[Turn]:
 
 
 def write_jsonl(file: Path, records: list[dict[str, object]]) -> Path:
-    """One object a line."""
+    """Write one object per line."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
     return file

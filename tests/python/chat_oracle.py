@@ -1,4 +1,4 @@
-"""Texts and masks of chat data beside those of transformers."""
+"""Chat data rendered and masked by this package and by transformers, compared."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from mudd_core.data.tokenizers.tokenizer import JsonTokenizer
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-# Refusals of a mask that is not certain; theirs counts whole tokens there, or the text of another mask.
+# Our errors for an ambiguous mask; in those cases transformers masks whole tokens, or another part of the text.
 OURS_ALONE = ("a border inside a token",)
 
 
 @dataclass
 class Compared:
-    """Conversations that both accept with equal ids and mask, that both refuse, and that ours alone refuses."""
+    """Conversations that both accept with equal ids and mask, that both refuse, and that only we refuse."""
 
     equal: int = 0
     refused: int = 0
@@ -36,7 +36,7 @@ class Compared:
 
 
 def theirs(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer of a folder in transformers."""
+    """Return the tokenizer of a folder in transformers."""
     from transformers import PreTrainedTokenizerFast
 
     return cast("PreTrainedTokenizerFast", PreTrainedTokenizerFast.from_pretrained(folder))
@@ -55,10 +55,10 @@ def compare(
     marks: bool,
     kept: list[tuple[list[Turn], list[int]]] | None = None,
 ) -> Compared:
-    """Render, tokenize and mask conversations here and in transformers; AssertionError where one differs.
+    """Render, tokenize and mask conversations here and in transformers. Raise AssertionError if any differs.
 
-    marks: whether our template has generation marks; theirs always has, since their mask needs them. kept: gets what
-    both accept, with the ids that count and -100 for the others.
+    marks: True if our template has generation marks; the template for transformers always has, because its mask needs
+    them. kept: receives what both accept: the ids in the loss and -100 for the others.
     """
     write_folder(folder, form, marks=marks)
     source = find_tokenizer(str(folder), 0).reading_names()
@@ -101,7 +101,7 @@ def compare(
 def _expected(
     oracle: PreTrainedTokenizerFast, source: str, messages: list[Turn]
 ) -> tuple[list[int], list[int]] | str:
-    """Ids and mask; or what the template says against the conversation."""
+    """Return ids and mask; or the template's error for the conversation."""
     from jinja2.exceptions import TemplateError
 
     try:

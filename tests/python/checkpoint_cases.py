@@ -1,4 +1,4 @@
-"""Small checkpoints, and faults under their file calls, for the tests of checkpoints."""
+"""Small checkpoints, and injected faults of their file calls, for the tests of checkpoints."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
 
 _USED: list[
     _core.testing.FaultFiles
-] = []  # kept: files that were opened through one may be closed after its test
+] = []  # kept alive, because a file that was opened through it may be closed after its test
 
 
 @contextmanager
 def faults(**settings: Any) -> Iterator[_core.testing.FaultFiles]:
-    """All file calls go through a FaultFiles with the given settings, e.g. fail_at=(3, errno.EIO)."""
+    """Send all file calls through a FaultFiles with these settings, e.g. fail_at=(3, errno.EIO)."""
     files = _core.testing.FaultFiles()
     for name, value in settings.items():
         getattr(files, name)(*value)

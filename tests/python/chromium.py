@@ -1,6 +1,6 @@
-"""Chromium for tests of pages: Debian's chromium and pip's playwright; ./run test installs both where it can.
+"""Chromium for tests of pages: Debian's chromium and pip's playwright; ./run test installs both if it can.
 
-Without them, and where the browser does not start, the tests are skipped with the reason; MUDD_TEST_BROWSER=required
+If they are missing or the browser does not start, the tests are skipped with the reason. MUDD_TEST_BROWSER=required
 makes that a failure.
 """
 
@@ -21,7 +21,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def missing(reason: str) -> None:
-    """Skip, with the reason; fail where the browser is required."""
+    """Skip the test with this reason, or fail it if the browser is required."""
     text = f"{reason}; ./run test installs chromium (Debian) and playwright (pip) where it can"
     if os.environ.get("MUDD_TEST_BROWSER") == "required":
         pytest.fail(text)
@@ -30,7 +30,7 @@ def missing(reason: str) -> None:
 
 @contextmanager
 def launched() -> Iterator[Browser]:
-    """The browser, closed at the end."""
+    """Yield the browser and close it at the end."""
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
         missing(f"no browser: none of {', '.join(PROGRAMS)} is installed")
@@ -51,6 +51,6 @@ def launched() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The browser of the tests of a file."""
+    """Yield one browser for the tests of a file."""
     with launched() as found:
         yield found

@@ -1,4 +1,4 @@
-"""Comparisons of runs as they are typed, and what NumPy finds in the logs of the same runs."""
+"""The `compare` command on runs, and the same results computed by NumPy from the logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 def compare(folder: Path, *names: str) -> str:
-    """What the command prints about runs/<name>, or about other paths."""
+    """Return the output of the command for runs/<name>, or for other paths."""
     done = called(folder, "compare", *(name if "/" in name else f"runs/{name}" for name in names))
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert all(line.isascii() for line in done.stdout.splitlines())
@@ -31,13 +31,13 @@ def rows(folder: Path, name: str) -> list[Row]:
 
 
 def column(folder: Path, name: str, key: str) -> Float64:
-    """A column of the updates of runs/<name>; NaN for null."""
+    """Return a column of the updates of runs/<name>; NaN for null."""
     values = [row[key] for row in rows(folder, name) if "loss" in row]
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
 def first_by_numpy(folder: Path, one: str, two: str) -> int | None:
-    """The first step at which the bits of loss or gradient norm differ, of runs that log the same steps."""
+    """Return the first step at which loss or gradient norm differ in any bit; the runs log the same steps."""
     unequal = np.zeros(len(column(folder, one, "step")), bool)
     for key in ("loss", "grad_norm"):
         left, right = (column(folder, name, key).view(np.uint64) for name in (one, two))
@@ -47,7 +47,7 @@ def first_by_numpy(folder: Path, one: str, two: str) -> int | None:
 
 
 def first_printed(printed: str) -> int | None:
-    """The step of the line `first difference of A and B`; None for no difference up to the last common step."""
+    """Return the step in the line `first difference of A and B`; None if all common steps are equal."""
     (line,) = (line for line in printed.splitlines() if line.startswith("first difference of A and B"))
     found = re.fullmatch(r".*: step ([\d,]+)", line)
     assert found is not None or "none up to the last common step" in line, line
@@ -55,7 +55,7 @@ def first_printed(printed: str) -> int | None:
 
 
 def changed(folder: Path, change: Callable[[list[Row]], None], name: str = "changed") -> None:
-    """Copy runs/base with other rows to runs/<name>."""
+    """Copy runs/base with changed log entries to runs/<name>."""
     shutil.rmtree(folder / "runs" / name, ignore_errors=True)
     shutil.copytree(folder / "runs" / "base", folder / "runs" / name)
     found = rows(folder, "base")

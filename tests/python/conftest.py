@@ -1,4 +1,4 @@
-"""Fixtures that several test files share: folders, texts, one token cache."""
+"""Fixtures that several test files share: folders, generated documents, one token cache."""
 
 from __future__ import annotations
 
@@ -21,31 +21,33 @@ from rank_faults import run_of
 from text_settings import Settings, quiet
 from tiny_run import TinyRun, write_text
 
-# What a terminal's program has: a shell's background job ignores Ctrl-C, and so would all that the tests start.
+# Restore the default handler, as in a terminal: the background job of a shell ignores Ctrl-C, and children inherit
+# that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# A job of a cluster may run the tests; what it says of its tasks is not meant for the runs of the tests.
+# A cluster job may run the tests; the variables of its launcher must not reach the runs of the tests.
 for name in PROCESS_COUNTS:
     os.environ.pop(name, None)
-# Runs with code of the user's are noted there; the tests leave no notes in the home folder of who runs them.
+# Runs with the user's code are recorded there; tests must not write into the home folder of the user.
 _state = tempfile.TemporaryDirectory(prefix="mudd_test_state_")
 os.environ["XDG_STATE_HOME"] = _state.name
 MEMORY = Path("/dev/shm")
-# Times say nothing on a busy machine; the same examples every time, so that a failure is the change's.
+# No deadline, because a busy machine distorts times. The same examples each time, so that a failure is due to the
+# change.
 settings.register_profile(
     "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("house")
-NEED = 32 << 20  # containers often have 64 MiB there
-# Their files take up to minutes: started last, one would leave the other cores idle.
+NEED = 32 << 20  # a container's /dev/shm often has only 64 MiB
+# Files that take up to minutes: started last, one of them would leave the other cores idle.
 FIRST = ("documents", "cli")
 
 
-# A copy without the folder of a program is tested without the files that import from it.
+# In a copy without the folder of a program, skip the test files that import from it.
 GONE = {"jax_lm", "maxtext", "moe", "mu_transformer"} - set(NAMES)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out a file of tests that imports a program whose folder is gone; None leaves the choice to pytest."""
+    """Ignore a test file that imports a program whose folder is missing. Return None to leave the choice to pytest."""
     if not GONE or collection_path.suffix != ".py":
         return None
     text = collection_path.read_text()
@@ -53,21 +55,21 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of runs first, for `--no-loadscope-reorder`: by their number of tests they would be the last."""
+    """Move files with runs to the front, for `--no-loadscope-reorder`; by their number of tests they would be last."""
     place = {name: number for number, name in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(item.path.parent.name, len(FIRST)))
 
 
 @pytest.fixture(autouse=True)
 def _families() -> Iterator[None]:
-    """The families as they were: what one test registers, the tests after it in the same process do not see."""
+    """Restore the registered families after each test, so that the next tests in this process do not see new ones."""
     with mock.patch.dict(FAMILIES):
         yield
 
 
 @pytest.fixture
 def memory_path(tmp_path: Path) -> Iterator[Path]:
-    """Like tmp_path, in memory where there is such a folder: thousands of syncs to a disk take minutes."""
+    """Return a folder like tmp_path, in memory if possible: thousands of syncs to a disk take minutes."""
     usable = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > NEED
     with tempfile.TemporaryDirectory(prefix="mudd_test_", dir=MEMORY if usable else tmp_path) as folder:
         yield Path(folder)
@@ -75,7 +77,7 @@ def memory_path(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def tiny_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The text of every tiny run of this session; its token cache stands beside it."""
+    """Return the documents of every tiny run of this session; their token cache is stored next to them."""
     folder = tmp_path_factory.mktemp("tiny") / "text"
     folder.mkdir()
     return write_text(folder)
@@ -83,7 +85,7 @@ def tiny_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def whole(tiny_text: Path, tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
-    """The unbroken run of one process that runs of ranks are compared with."""
+    """Return the uninterrupted run of one process that runs of ranks are compared with."""
     return run_of(tmp_path_factory.mktemp("whole") / "run", tiny_text).finished()
 
 
@@ -99,13 +101,13 @@ def cache(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TokenCache:
 
 @pytest.fixture
 def copy(cache: TokenCache, tmp_path: Path) -> Path:
-    """A cache folder to damage."""
+    """Return a cache folder that the test may damage."""
     return Path(shutil.copytree(cache.path, tmp_path / cache.fingerprint))
 
 
 @pytest.fixture
 def hangs_up() -> Iterator[None]:
-    """SIGHUP as a terminal's programs have it, for what the test starts: under nohup they would ignore it."""
+    """Restore SIGHUP for child processes, as in a terminal; under nohup they would ignore it."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)

@@ -1,7 +1,7 @@
-"""What a power cut may leave: recorded file calls, cut at a prefix, the unsynced lost, torn, reordered.
+"""States that a power cut may leave: a prefix of recorded file calls, with unsynced ones lost, torn or reordered.
 
-A recorded call is (call, path, to, data, offset), as FaultFiles.log gives them. A write is durable once its
-file was synced after it; a creation, removal or rename once the folder of the entry was synced after it.
+A recorded call is (call, path, to, data, offset), as in FaultFiles.log. A write is durable after a later sync of the
+file. A creation, removal or rename is durable after a later sync of the folder.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 Call = tuple[str, str, str, bytes, int]
-Fate = tuple[bool, int | None]  # kept at all; how many bytes of a kept write
+Fate = tuple[bool, int | None]  # whether it is kept; how many bytes of a write are kept
 Disk = dict[str, bytes | None]  # path -> bytes; None: a folder
 KEPT: Fate = (True, None)
 LOST: Fate = (False, None)
@@ -22,7 +22,7 @@ def _parent(path: str) -> str:
 
 
 def pending(log: list[Call], count: int) -> list[bool]:
-    """Which of the first `count` calls no later sync among them has made durable."""
+    """Return for each of the first `count` calls True if no later sync among them has made it durable."""
     out = []
     for index, (call, path, _, _, _) in enumerate(log[:count]):
         wanted = ("fsync", path) if call == "write" else ("fsync_dir", _parent(path))
@@ -32,7 +32,7 @@ def pending(log: list[Call], count: int) -> list[bool]:
 
 
 def variants(log: list[Call], count: int, rng: random.Random, samples: int) -> Iterator[list[Fate]]:
-    """Fates of the first `count` calls: all kept, all lost, each alone lost, kept or torn, random mixes."""
+    """Yield fates of the first `count` calls: all kept, all lost, each alone lost, kept or torn, and random mixes."""
     unsynced = [index for index, is_open in enumerate(pending(log, count)) if is_open]
     everything = [KEPT] * count
     yield everything
@@ -54,7 +54,7 @@ def variants(log: list[Call], count: int, rng: random.Random, samples: int) -> I
 
 
 def replay(log: list[Call], fates: list[Fate], before: Disk) -> Disk:
-    """The disk after calls with these fates. Bytes belong to the file, whatever becomes of its entry."""
+    """Return the disk after calls with these fates. Bytes belong to the file, even after a rename of it."""
     contents: dict[str, bytearray] = {}
     for (call, path, _, data, offset), (kept, part) in zip(log, fates, strict=False):
         if call == "write" and kept:
@@ -87,12 +87,12 @@ def _within(name: str, folder: str) -> bool:
 
 
 def _moved(name: str, path: str, to: str) -> str:
-    """The name behind a rename of path."""
+    """Return the name of a file after a rename of path."""
     return to + name[len(path) :] if _within(name, path) else name
 
 
 def materialise(disk: Disk, base: str, root: Path) -> None:
-    """Writes the state of everything under `base` to `root`."""
+    """Write the state of everything under `base` to `root`."""
     for path, data in sorted(disk.items()):
         if path.startswith(base + "/"):
             target = root / path[len(base) + 1 :]
@@ -104,5 +104,5 @@ def materialise(disk: Disk, base: str, root: Path) -> None:
 
 
 def read_disk(base: Path) -> Disk:
-    """Everything under `base` as it is now, all of it durable."""
+    """Return everything under `base` as it is now, all of it durable."""
     return {str(path): None if path.is_dir() else path.read_bytes() for path in sorted(base.rglob("*"))}

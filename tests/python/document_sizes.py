@@ -1,4 +1,4 @@
-"""Commands of the documents at sizes that train within a second, and data for them."""
+"""Commands from the documents at sizes that train within a second, with data for them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OF_MUDDFORMER = f"""
     {_TINY} dataset_path=records base_mlp_dim=128 per_device_batch_size=2 eval_per_device_batch_size=2
     eval_loop_num_batches=1 learning_rate_schedule_steps=-1
 """
-STREAMS = "dynamic_mlp_dim=False dynamic_dense_hidden_expand=[4]"  # of the classes with MUDD's connections
+STREAMS = "dynamic_mlp_dim=False dynamic_dense_hidden_expand=[4]"  # for classes with MUDD's connections
 OF_MU_TRANSFORMER = """
     d_model=16 d_base=16 d_head=8 qk_scale=0.125 n_layer=1 sequence_len=32 tokens_per_global_batch=128
     n_pretrain_step=4 n_warmup_step=1 n_print_step=2 n_save_step=2 n_eval_step=1 sampling_max_len=40
@@ -47,27 +47,27 @@ GPT2 = {"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "n_positio
 
 
 def with_keys(words: tuple[str, ...], text: str) -> list[str]:
-    """The arguments with some keys set to others; a key may stand once only."""
+    """Return the arguments with some keys replaced; every key may occur only once."""
     keys = dict(word.split("=", 1) for word in text.split())
     kept = [word for word in words if word.partition("=")[0] not in keys]
     return [*kept, *(f"{name}={value}" for name, value in keys.items())]
 
 
 def texts(count: int, seed: int = 5) -> list[str]:
-    """Documents of a few letters, the same for ever."""
+    """Return reproducible documents of a few letters."""
     rng = random.Random(seed)
     return ["".join(rng.choices("abc ", k=rng.randint(5, 40))) for _ in range(count)]
 
 
 def write_lines(file: Path, documents: list[str]) -> Path:
-    """A jsonl file of documents."""
+    """Write a jsonl file of documents."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), encoding="utf-8")
     return file
 
 
 def write_records(folder: Path) -> None:
-    """Files of the Pile's form, of rows of ids."""
+    """Write files in the Pile's format, with records of ids."""
     rng = np.random.default_rng(3)
     folder.mkdir()
     for name, count in (("pile.tfrecord.b0", 9), ("pile.tfrecord.b1", 9), ("pile.tfrecord.valid", 4)):
@@ -76,7 +76,7 @@ def write_records(folder: Path) -> None:
 
 
 def write_rows(folder: Path, length: int) -> None:
-    """rows.train* and rows.test*, Parquet rows of ids as jax-lm-training has them, and model/ with a GPT-2."""
+    """Write rows.train* and rows.test*, Parquet files of ids as in jax-lm-training, and model/ with a GPT-2."""
     rng = random.Random(3)
     for split, count in (("train", 12), ("test", 4)):
         ids = [[rng.randrange(1, 40) for _ in range(length)] for _ in range(count)]

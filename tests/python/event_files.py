@@ -1,4 +1,4 @@
-"""TensorBoard's event files, read by another library's description of them."""
+"""TensorBoard's event files, parsed with the message definitions of another library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _masked(data: bytes) -> int:
 
 
 def events_of(folder: Path) -> list[Any]:
-    """The messages of all event files of a folder, with their checksums verified."""
+    """Return the messages of all event files of a folder, with verified checksums."""
     found = []
     for file in sorted(folder.glob("events.out.tfevents.*")):
         data, at = file.read_bytes(), 0
@@ -32,7 +32,7 @@ def events_of(folder: Path) -> list[Any]:
 
 
 def tags_of(folder: Path) -> dict[str, dict[int, float]]:
-    """The values of each tag by step."""
+    """Return the values of each tag by step."""
     tags: dict[str, dict[int, float]] = {}
     for event in events_of(folder):
         for value in event.summary.value:

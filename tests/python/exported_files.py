@@ -1,4 +1,4 @@
-"""The files of an export, to compare two."""
+"""The files of an export, for a comparison of two exports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def exported_files(folder: Path) -> dict[str, bytes]:
-    """Content by name; of the model card without its commands, which name the folders."""
+    """Return contents by name. In the model card the commands are removed, because they contain folder names."""
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     if "README.md" in files:
         lines = files["README.md"].splitlines()

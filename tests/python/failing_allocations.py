@@ -1,6 +1,7 @@
-"""A process in which each small C++ allocation of a construction fails once: `python failing_allocations.py LIBRARY`.
+"""A program that fails each small C++ allocation of a constructor once: `python failing_allocations.py LIBRARY`.
 
-LIBRARY is tests/cpp/failing_new.cc, compiled, and in LD_PRELOAD. Prints `NAME: N failed` for each construction.
+LIBRARY is the compiled tests/cpp/failing_new.cc; it must be in LD_PRELOAD. The program prints `NAME: N failed` for each
+construction.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import numpy as np
 
 from mudd_core import _core
 
-_MOST = 500  # allocations of one construction
+_MOST = 500  # most allocations of one construction
 
 
 def failures(countdown: ctypes.c_int, build: Callable[[], object]) -> int:
-    """How many allocations of a construction failed, each with MemoryError, until one run needed no more."""
+    """Return how many allocations of a construction failed with MemoryError before one attempt succeeded."""
     build()
     for n in range(_MOST):
         countdown.value = n

@@ -1,4 +1,4 @@
-"""A tiny engine with the real one's face: exact arithmetic on a few weights, to test the loop alone."""
+"""A tiny engine with the interface of the real one and exact arithmetic, to test the training loop alone."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ class Report:
 
 @dataclass
 class FakeEngine:
-    """w moves by lr times a gradient that depends on the step; m is a moment. bad: batches with a NaN loss.
+    """A fake engine: w moves by lr times a gradient that depends on the step; m is a moment.
 
-    high: batches whose loss is a thousand times as high. bursting: batches whose update writes Inf.
+    bad: batches with a NaN loss. high: batches whose loss is a thousand times as high. bursting: batches whose update
+    writes Inf.
     """
 
     seconds: float = 0.0
     bad: frozenset[int] = frozenset()
     high: frozenset[int] = frozenset()
     bursting: frozenset[int] = frozenset()
-    batches: list[int] = field(default_factory=list)  # of the updates that were made
-    settled: list[int] = field(default_factory=list)  # batches after which all weights had to be here
+    batches: list[int] = field(default_factory=list)  # steps of the updates so far
+    settled: list[int] = field(default_factory=list)  # batches after which all weights had to be on this rank
     before_step: Callable[[int], None] = lambda step: None
     w: Any = field(default_factory=lambda: np.full(5, 2.0, np.float32))
     m: Any = field(default_factory=lambda: np.zeros(5, np.float32))
@@ -121,7 +122,7 @@ class FakeEngine:
 def fake_assembly(
     engine: FakeEngine, **facts: Any
 ) -> Callable[[Config, Any, str | None, Ranks, Checkpoints | None], Components]:
-    """What Trainer(assemble=...) takes."""
+    """Return a function for Trainer(assemble=...)."""
 
     def assemble(
         config: Config, model: Any, fingerprint: str | None, ranks: Ranks, checkpoints: Checkpoints | None

@@ -1,4 +1,4 @@
-"""Runs of the training loop over the small exact engine, and what they leave in their logs."""
+"""Runs of the training loop with the small exact engine, and readers of their logs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def make(path: Path | None, engine: FakeEngine | None = None, *words: str, **fac
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The log without the times."""
+    """Return the log without the times."""
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
 
 
 def steps_in(path: Path) -> list[int]:
-    """The steps of the checkpoints of a run."""
+    """Return the steps of the checkpoints of a run."""
     return checkpoint.list_steps(path / "checkpoints")
 
 

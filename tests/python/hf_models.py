@@ -1,4 +1,4 @@
-"""Random models of transformers in the sizes that the tests of the interchange with Hugging Face share."""
+"""Small random models of transformers, shared by the tests of Hugging Face interchange."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 transformers = pytest.importorskip("transformers")
 
-# Gradients are compared in evaluation mode, where transformers drops nothing.
+# Gradients are compared in evaluation mode, in which transformers has no dropout.
 NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 V, D, F, L, H = 257, 16, 24, 2, 4
 SHARED = {
@@ -92,7 +92,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def make(name: str, folder: Path, **save: Any) -> Any:
-    """A random model of transformers, in evaluation mode, saved in the folder."""
+    """Return a random model of transformers in evaluation mode, saved in the folder."""
     kind, settings = MODELS[name]
     torch.manual_seed(3)
     config = getattr(transformers, f"{kind}Config")(**settings)

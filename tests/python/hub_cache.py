@@ -1,4 +1,4 @@
-"""What the libraries of the Hugging Face hub leave below HF_HOME, made without a network."""
+"""Caches of the Hugging Face hub's libraries below HF_HOME, written without a network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import datasets
 
 
 def put_dataset(home: Path, name: str, variant: str, splits: Mapping[str, Sequence[str]], made: Path) -> Path:
-    """The folder of a data set of these texts, as load_dataset leaves it. made: a folder for what lies between."""
+    """Write the cache of a data set of these documents, as load_dataset does. made: folder for intermediate files."""
     for split, texts in splits.items():
         (made / "made" / split).mkdir(parents=True)
         datasets.Dataset.from_dict({"text": list(texts)}).to_parquet(str(made / "made" / split / "0.parquet"))
@@ -28,7 +28,7 @@ def put_dataset(home: Path, name: str, variant: str, splits: Mapping[str, Sequen
 
 
 def put_tokenizer(home: Path, name: str, data: bytes) -> None:
-    """A tokenizer.json of this name, as huggingface_hub keeps it."""
+    """Write the tokenizer.json of this name where huggingface_hub caches it."""
     folder = home / "hub" / f"models--{name.replace('/', '--')}"
     (folder / "snapshots" / "1").mkdir(parents=True)
     (folder / "snapshots" / "1" / "tokenizer.json").write_bytes(data)

@@ -1,4 +1,4 @@
-"""Small data sets of ready ids, as each pipeline reads them, and configs that train on them."""
+"""Small tokenized data sets, one for each pipeline, and configs that train on them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def write_feature_rows(path: Path, count: int, first: int = 0) -> dict[str, list
 
 
 def words_made(pipeline: str, folder: Path) -> list[str]:
-    """The words of a config on data that are written for it."""
+    """Return the arguments of a config on data that are written here."""
     if pipeline == "synthetic":
         return words_of(pipeline, folder)
     if pipeline == "pile":
@@ -95,5 +95,5 @@ def words_made(pipeline: str, folder: Path) -> list[str]:
 
 
 def made(pipeline: str, folder: Path) -> Config:
-    """A config of the pipeline on data of its own."""
+    """Return a config of the pipeline on its own data."""
     return load_config("tiny.py", words_made(pipeline, folder))

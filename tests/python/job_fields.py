@@ -1,7 +1,7 @@
-"""The fields of the operator's MPIJob (v2beta1) and of the pods inside that the recipe may use, in our own words.
+"""The fields of the operator's MPIJob (v2beta1) and its pods that the recipe may use, with our own descriptions.
 
-A type, a tuple of allowed words, a dictionary of fields (a name that ends in "!" is required), or a list with the kind
-of its elements. `None` takes anything.
+A description is a type, a tuple of allowed strings, a dictionary of fields (a name that ends in "!" is required), or a
+list with the description of its elements. `None` accepts anything.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _POD = {
 }
 _REPLICAS = {
     "replicas": int,
-    "restartPolicy": ("Never", "OnFailure"),  # the operator takes no other one
+    "restartPolicy": ("Never", "OnFailure"),  # the operator accepts no other value
     "template!": {"metadata": None, "spec!": _POD},
 }
 JOB = {
@@ -64,7 +64,7 @@ JOB = {
 
 
 def mistakes(found: Any, wanted: Any = JOB, place: str = "") -> list[str]:
-    """What of a manifest the operator or the cluster would refuse, or ignore because it has no such field."""
+    """Return the fields of a manifest that the operator or the cluster would refuse, or ignore as unknown."""
     if wanted is None:
         return []
     if isinstance(wanted, dict):
@@ -91,5 +91,5 @@ def mistakes(found: Any, wanted: Any = JOB, place: str = "") -> list[str]:
     elif isinstance(wanted, tuple):
         good = found in wanted
     else:
-        good = type(found) is wanted and (wanted is not int or found >= 0)  # true is no number
+        good = type(found) is wanted and (wanted is not int or found >= 0)  # a bool is not an int here
     return [] if good else [f"{place}: {found!r} is not allowed"]

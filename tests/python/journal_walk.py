@@ -1,10 +1,10 @@
-"""Counts the modules that run while a training logs one step, and while it logs one text of sample.every.
+"""Count the modules that run while training logs one step, and while it logs one generated sample of sample.every.
 
     python tests/python/journal_walk.py --config=tiny.py --workdir=/tmp/walk
 
-A walk begins where the loop reports the step (`took_step`) or the text (`sampled`), and ends with the return of that
-call. A module of mudd_core counts if one of its functions runs in between. The first report of each kind, which opens
-files, is left out. At commit 39b479c0 a step passed 15 modules and a text 13.
+A walk starts when the loop reports the step (`took_step`) or the sample (`sampled`), and ends when that call returns. A
+module of mudd_core is in the walk if one of its functions runs in between. The first report of each kind, which opens
+files, is left out. At commit 39b479c0 a step passed 15 modules and a sample 13.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Walks:
 
     def __init__(self) -> None:
         self.modules: dict[str, dict[str, None]] = {name: {} for name in REPORTS}
-        self._made: set[tuple[str, str]] = set()  # reports after the first one, and their module
-        self._inside: tuple[str, FrameType] | None = None  # the report that is made now, and its frame
+        self._made: set[tuple[str, str]] = set()  # reports after the first one, with their module
+        self._inside: tuple[str, FrameType] | None = None  # the current report, and its frame
 
     def follow(self, frame: FrameType, event: str, value: object) -> None:
-        """Take in an event of sys.setprofile."""
+        """Process an event of sys.setprofile."""
         here = frame.f_globals.get("__name__", "")
         if event == "return" and self._inside is not None and self._inside[1] is frame:
             self._made.add((self._inside[0], here))
@@ -45,7 +45,7 @@ class Walks:
 
 
 def _reported(frame: FrameType) -> FrameType | None:
-    """Return the call by which the loop reports something, if this frame is that call or the first one inside."""
+    """Return the call by which the loop reports something, if this frame is that call or the first one inside it."""
     if frame.f_code.co_name not in REPORTS:
         return None
     for outer in (frame, frame.f_back):
@@ -57,7 +57,7 @@ def _reported(frame: FrameType) -> FrameType | None:
 
 
 def walks_of(words: Sequence[str]) -> Walks:
-    """Train by these arguments for four logged steps with two texts, and follow the reports."""
+    """Train with these arguments for four logged steps with two samples, and follow the reports."""
     from mudd_core.cli import main
 
     walks = Walks()

@@ -1,7 +1,7 @@
-"""A program for tests: imports a folder again and again, each time in a child that dies or may write little.
+"""A test program that imports a folder repeatedly, each time in a child that is killed or has a limit on file sizes.
 
-Usage: killed_imports.py kill|limit SOURCE FOLDER [BYTES ...]. It is a process without threads, so that it can fork. It
-prints the exit status of each child; child n has the work directory FOLDER/n.
+Usage: killed_imports.py kill|limit SOURCE FOLDER [BYTES ...]. It is a separate process without threads, so that it can
+fork. It prints the exit status of each child; child n has the work directory FOLDER/n.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WRITES = os.O_WRONLY | os.O_RDWR
 
 
 def die_before_write(number: int, folder: Path) -> None:
-    """Let this process get SIGKILL before its n-th change of a folder."""
+    """Send SIGKILL to this process before its n-th change of a folder."""
     left = number
 
     def reach() -> None:
@@ -55,7 +55,7 @@ def die_before_write(number: int, folder: Path) -> None:
 
 
 def child(source: str, folder: Path, prepare: Callable[[], None]) -> int:
-    """Import in a child process; returns its exit code, negative for a signal."""
+    """Import in a child process; return its exit code, negative for a signal."""
     pid = os.fork()
     if pid == 0:
         prepare()

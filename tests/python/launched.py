@@ -1,4 +1,4 @@
-"""Commands of launch.py as a user types them, each in a fresh process, or faster in this one."""
+"""Commands of launch.py, run as a user types them in a fresh process, or faster in this one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from places import ROOT
 def launched(
     folder: Path, *words: str, typed: str = "", timeout: float = 300, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `launch.py` in a folder with one thread. typed: standard input. environment: variables added to ours."""
+    """Run `launch.py` in a folder with one thread. typed: standard input. environment: additional variables."""
     packages = os.pathsep.join(filter(None, (str(ROOT / "python"), os.environ.get("PYTHONPATH", ""))))
     return subprocess.run(
         [sys.executable, str(ROOT / "launch.py"), *words],
@@ -34,7 +34,7 @@ def launched(
 def called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a command in this process, which saves the half second that a fresh one needs for its imports.
 
-    Use `launched` where the test is about the process: its streams, signals, environment or start.
+    Use `launched` if the test is about the process: its streams, signals, environment or start.
     """
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8") as out,
@@ -46,7 +46,7 @@ def called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
             contextlib.redirect_stderr(err),
             warnings.catch_warnings(),
         ):
-            warnings.simplefilter("default")  # as in a fresh process: pytest makes them errors
+            warnings.simplefilter("default")  # print, as in a fresh process; pytest makes them errors
             code = main(words)
         for stream in (out, err):
             stream.seek(0)

@@ -1,4 +1,4 @@
-"""Random calls of every op: the inputs and options of a call, drawn around the edges of vectors, tiles and masks."""
+"""Random calls of every op, with inputs and options drawn around the edges of vectors, tiles and masks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SPECS = {spec.name: spec for spec in _core.op_specs()}
 
 
 def choices(op: str, option: str) -> Sequence[str]:
-    """Return the words that an option of an op takes."""
+    """Return the values that an option of an op accepts."""
     return next(one.choices for one in _SPECS[op].options if one.name == option)
 
 
 def tokens(draw: Draw, width: int) -> F32:
-    """Return [B, T, width]; small widths go with many rows."""
+    """Return [B, T, width]; small widths are combined with many rows."""
     return draw.array(draw.pick((1, 2, 3, 4)), draw.size(33 if width > 33 else 130), width)
 
 
@@ -56,7 +56,7 @@ def attention(draw: Draw) -> Call:
 
 
 def attention_masks(draw: Draw, samples: int, length: int) -> list[Array | None]:
-    """Return segments and key mask, each or none; a mask may hide all keys of a row."""
+    """Return segments and key mask, each an array or None; a mask may hide all keys of a row."""
     segments = np.sort(draw.integers(4, samples, length)) if draw.flag() else None
     return [segments, draw.integers(2, samples, length) if draw.flag() else None]
 
@@ -110,7 +110,7 @@ def glu(draw: Draw) -> Call:
 
 
 def grouped_gemm(draw: Draw) -> Call:
-    """Experts without a token, tokens without an expert."""
+    """Draw experts without a token, and tokens without an expert."""
     samples, length, width, hidden = draw.pick((1, 2)), draw.size(65), draw.size(65), draw.size(65)
     experts = draw.pick((4, 1, 5, 17))
     k = min(experts, draw.pick((1, 2, 3)))

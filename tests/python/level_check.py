@@ -1,4 +1,4 @@
-"""The check of one op: hypothesis draws cases, all levels compute them, and their bits are equal."""
+"""The check of one op: hypothesis draws cases, all levels compute them, and the bits must be equal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from level_workers import Workers, differences
 def check(
     workers: Workers, case: str, examples: int, progress: Callable[[int], None] = lambda count: None
 ) -> None:
-    """AssertionError with the smallest case that two levels compute differently. progress: gets the cases so far."""
+    """Raise AssertionError with the smallest case in which two levels differ. progress: gets the count of cases."""
     done = 0
 
     @settings(max_examples=examples, deadline=None)

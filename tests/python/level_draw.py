@@ -1,4 +1,4 @@
-"""The choices behind a random call of an op: drawn by hypothesis in one process, replayed from a list in others."""
+"""The random choices of a call of an op: drawn by hypothesis in one process, and replayed from a list in others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
 T = TypeVar("T")
 
-# Around every width of a vector and tile, the simplest first.
+# Sizes around every width of a vector and tile, the simplest first.
 SIZES = (1, 7, 8, 15, 16, 17, 31, 33, 2, 3, 5, 32, 47, 48, 49, 63, 64, 65, 97, 128, 130)
 FINITE = ("normal", "small", "wide", "zeros", "short", "denormal")
 ALL_VALUES = (*FINITE, "special")
@@ -20,10 +20,10 @@ SEEDS = 1 << 16
 
 
 class Draw:
-    """Choices by index and the arrays that they give."""
+    """Random choices by index, and arrays derived from them."""
 
     def __init__(self, index: Callable[[int], int]) -> None:
-        """index: a number below its argument."""
+        """index: a function that returns an integer below its argument."""
         self._index = index
         self.picks: list[int] = []
         self._rng: np.random.Generator | None = None
@@ -31,12 +31,12 @@ class Draw:
 
     @classmethod
     def replay(cls, picks: Sequence[int]) -> Draw:
-        """Return the choices of an earlier draw."""
+        """Return a draw that repeats the choices of an earlier one."""
         following: Iterator[int] = iter(picks)
         return cls(lambda count: next(following))
 
     def below(self, count: int) -> int:
-        """Return a number from 0 to count - 1."""
+        """Return an integer from 0 to count - 1."""
         self.picks.append(self._index(count))
         return self.picks[-1]
 
@@ -54,13 +54,13 @@ class Draw:
 
     @property
     def rng(self) -> np.random.Generator:
-        """The random numbers of this case, from one seed."""
+        """The random generator of this case, from one seed."""
         if self._rng is None:
             self._rng = np.random.default_rng(self.below(SEEDS))
         return self._rng
 
     def array(self, *shape: int, scale: float = 1.0) -> F32:
-        """Return numbers of a kind that is drawn: of one size, of many, zeros, few bits, denormals, NaN, inf."""
+        """Return an array of a randomly chosen kind: one scale, many scales, zeros, few bits, denormals, NaN, inf."""
         self._values = self._values or self.pick((FINITE, FINITE, ALL_VALUES))
         kind = self.pick(self._values)
         x = (self.rng.standard_normal(shape) * scale).astype(np.float32)
@@ -70,7 +70,7 @@ class Draw:
             return np.ldexp(x, self.rng.integers(-40, 20, shape)).astype(np.float32)
         if kind == "zeros":
             return np.where(self.rng.random(shape) < 0.5, np.float32(-0.0), x)
-        if kind == "short":  # of few bits: their sums are often halfway between two floats
+        if kind == "short":  # few significant bits: sums are often halfway between two floats
             return np.where(self.rng.random(shape) < 0.2, np.round(x * 4) / 4, x).astype(np.float32)
         if kind == "denormal":
             return np.where(self.rng.random(shape) < 0.2, x * np.float32(1e-39), x).astype(np.float32)
@@ -86,5 +86,5 @@ class Draw:
         return self.array(*shape, scale=scale) if self.flag() else None
 
     def integers(self, high: int, *shape: int, low: int = 0) -> I32:
-        """Return whole numbers from `low` to high - 1."""
+        """Return integers from `low` to high - 1."""
         return self.rng.integers(low, high, shape).astype(np.int32)

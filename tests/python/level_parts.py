@@ -1,4 +1,4 @@
-"""Random cases of what is no op but has kernels of its own: first weights, sampling, decoding, training."""
+"""Random cases of parts that are not ops but have kernels: first weights, sampling, decoding, training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Results = dict[str, Array | None]
 
 
 def first_weights(draw: Draw) -> Results:
-    """Weights by every initial distribution, then stored in 16 bits."""
+    """Initialize weights by every distribution, then store them in 16 bits."""
     store = _core.ParamStore()
     shape = (draw.size(), draw.size())
     kinds = ("normal", "truncated_normal", "uniform")
@@ -55,7 +55,7 @@ def sample(draw: Draw) -> Results:
 
 
 def decoding(draw: Draw) -> Results:
-    """Attention over a cache, in pieces."""
+    """Compute attention with a cache, in pieces."""
     groups, repeats, width = draw.pick((1, 2)), draw.pick((1, 2, 4)), draw.pick((8, 16, 17, 32, 64))
     pieces = [draw.size(33) for _ in range(draw.pick((1, 2, 3)))]
     room = sum(pieces) + draw.pick((0, 5))
@@ -74,7 +74,7 @@ def decoding(draw: Draw) -> Results:
 
 
 def training(draw: Draw) -> Results:
-    """Weights and moments of a small model after updates by any optimizer. Muon, which is no op, has this case only."""
+    """Return weights and moments of a small model after updates by any optimizer."""
     settings = {spec.name: spec.settings for spec in _core.optimizer_specs()}
     optim = {"name": draw.pick(sorted(settings, key=lambda name: name != "muon"))}
     optim |= {one.field: draw.pick(one.choices) for one in settings[optim["name"]] if one.choices}

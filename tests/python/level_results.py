@@ -1,4 +1,4 @@
-"""What a random case computes: outputs and gradients of an op, or of what else has kernels of its own."""
+"""The results of a random case: outputs and gradients of an op, or of another part with kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CASES = (*OPS, *level_parts.PARTS)
 
 
 def rows_of(case: str, inputs: Sequence[Array | None]) -> Array:
-    """Return the input whose first axis is that of the samples."""
+    """Return the input whose first axis is the batch."""
     order = inputs[::-1] if case == "depth_mix" else (inputs[0], inputs[2]) if case == "embedding" else inputs
     return next(array for array in order if array is not None)
 
@@ -41,7 +41,7 @@ def results(case: str, draw: Draw) -> dict[str, Array | None]:
 
 
 def hashed(array: Array | None) -> str:
-    """Return a hash of the bits; all NaN count as one, since their sign and payload are the CPU's."""
+    """Return a hash of the bits; all NaN hash alike, because their sign and payload depend on the CPU."""
     if array is None:
         return "none"
     if array.dtype.kind == "f":

@@ -1,8 +1,8 @@
-"""A process for each instruction set level that computes the same cases and answers with hashes of their results.
+"""Worker processes, one for each level, that compute the same cases and answer with hashes of the results.
 
     python tests/python/level_workers.py [cases] [seed] [case...]    print the results that differ between levels
 
-The level is chosen once a process, so levels are compared over processes.
+The level is chosen once per process, so a comparison of levels needs several processes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Worker:
         path: str = "",
         tree: str = "",
     ) -> None:
-        """python: the command of the interpreter. path: folders before those of the checkout. tree: build/<tree>."""
+        """python: the command of the interpreter. path: folders in front of the checkout's. tree: build/<tree>."""
         testing = str(TESTS / "testing_build") if tree else ""
         paths = (path, testing, str(ROOT / "python"), str(HELPERS), os.environ.get("PYTHONPATH", ""))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MUDD_")}
@@ -63,7 +63,7 @@ class Worker:
         print(json.dumps([case, list(picks)]), file=self._process.stdin, flush=True)
 
     def answer(self) -> dict[str, str]:
-        """Return the hashes of the case that was sent."""
+        """Return the hashes of the case sent last."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, f"the process of level {self.name} ended with code {self._process.wait()}"
@@ -79,7 +79,7 @@ class Worker:
 
 
 class Workers:
-    """Processes at several levels, asked together."""
+    """Processes at several levels that compute the same cases."""
 
     def __init__(self, names: Sequence[str] = (), others: Sequence[Worker] = ()) -> None:
         self._workers = [*(Worker(level) for level in names or levels()), *others]
@@ -101,7 +101,7 @@ class Workers:
 
 
 def differences(found: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return the names of results whose bits differ, with groups of the levels that agree."""
+    """Return the names of results whose bits differ, with groups of equal levels."""
     first = next(iter(found.values()))
     lines = []
     for name in first:
@@ -114,7 +114,7 @@ def differences(found: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def compared(workers: Workers, case: str, count: int, rng: random.Random) -> tuple[int, Counter[str]]:
-    """Return how many of `count` drawn cases differ between the workers, and the results that do, counted."""
+    """Return how many of `count` drawn cases differ between the workers, and how often each result differs."""
     from level_draw import Draw
     from level_results import results
 
@@ -129,7 +129,7 @@ def compared(workers: Workers, case: str, count: int, rng: random.Random) -> tup
 
 
 def serve() -> None:
-    """Answer the cases that come as lines of JSON."""
+    """Answer cases that arrive as lines of JSON."""
     from level_results import hashes
 
     print(_core.isa(), flush=True)
@@ -139,7 +139,7 @@ def serve() -> None:
 
 
 def main(count: int, seed: int, cases: Sequence[str]) -> int:
-    """Print the results that differ between levels; the number of cases with differences."""
+    """Print the results that differ between levels; return the number of cases with differences."""
     from level_results import CASES
 
     wrong = 0

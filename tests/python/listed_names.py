@@ -1,4 +1,4 @@
-"""Which files of the package list names side by side that one table has: in literals, matches and branches."""
+"""A search for files of the package that list names of one table again: in literals, matches and branches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(mudd_core.__file__).parent
 
 
 def _parts(node: ast.AST) -> list[list[ast.expr | None]]:
-    """The expressions that a literal, a match, a chain of comparisons or of branches holds side by side."""
+    """Return the alternatives of a literal, a match, or a chain of comparisons or branches."""
     match node:
         case ast.Dict():
             return [[*node.keys], [*node.values]]
@@ -28,14 +28,14 @@ def _parts(node: ast.AST) -> list[list[ast.expr | None]]:
 
 
 def _branches(node: ast.If | ast.IfExp) -> list[ast.expr]:
-    """The tests of if and its elifs."""
+    """Return the tests of if and its elifs."""
     after = node.orelse if isinstance(node, ast.IfExp) else node.orelse[0] if len(node.orelse) == 1 else None
     return [node.test, *(_branches(after) if isinstance(after, ast.If | ast.IfExp) else [])]
 
 
 @cache
 def _literals(code: str) -> frozenset[frozenset[str]]:
-    """Return the strings of each list of two or more that the code has."""
+    """Return the strings of each list of two or more in the code."""
     found = set()
     for node in ast.walk(ast.parse(code)):
         for part in _parts(node):
@@ -46,7 +46,7 @@ def _literals(code: str) -> frozenset[frozenset[str]]:
 
 
 def lists(code: str, names: set[str], nouns: Collection[str] = ()) -> bool:
-    """Whether code lists two of the names, or three with those that are nouns too."""
+    """Return True if code lists two of the names, or three if they are also common nouns."""
     return any(
         len((strings & names) - set(nouns)) > 1 or len(strings & names) > 2 for strings in _literals(code)
     )
@@ -59,5 +59,5 @@ def _package() -> dict[str, str]:
 
 
 def files_that_list(names: set[str], nouns: Collection[str] = ()) -> set[str]:
-    """Return the files of the package whose code lists two of the names, as `lists` tells."""
+    """Return the files of the package whose code lists two of the names, by `lists`."""
     return {file for file, code in _package().items() if lists(code, names, nouns)}

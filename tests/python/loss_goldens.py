@@ -1,9 +1,9 @@
 """Twenty updates of every family in fp32 and bf16: losses, gradient norms, the final hash, at every level.
 
-An emulation has the fp32 kernels of this CPU and is slow in bf16: the test takes its first updates in bf16 alone.
+An emulated level has the fp32 kernels of this CPU and is slow in bf16, so its test runs only the first bf16 updates.
 
-`python tests/python/loss_goldens.py` prints the lines of this process's level; with `--write` it makes the files in
-tests/goldens/losses again: fp32/<family>.txt, which every level has, and bf16/<unit>.txt. A change of any bit needs
+`python tests/python/loss_goldens.py` prints the lines of this process's level. With `--write` it rewrites the files in
+tests/goldens/losses: fp32/<family>.txt, which is equal for every level, and bf16/<unit>.txt. A change of any bit needs
 new files and a line in CHANGELOG.md.
 """
 
@@ -31,16 +31,16 @@ FAMILIES = (
     "mudd_experts",
 )  # of small_models.CASES
 STEPS = 20
-# Environment of each level that every CPU with AVX2 has. Emulations give the bits of the unit.
+# The environment of each level that every CPU with AVX2 can run. Emulations have the same bits as the hardware unit.
 EVERYWHERE = {
     "portable": {"MUDD_MAX_ISA": "portable"},
     "avx2": {"MUDD_MAX_ISA": "avx2"},
     "emu_avx512_bf16": {"MUDD_EMULATE": "emu_avx512_bf16"},
     "emu_amx_bf16": {"MUDD_EMULATE": "emu_amx_bf16"},
 }
-# Updates that the test of an emulation takes: each loss and norm has the bits of all updates before it.
+# The updates in the test of an emulation: each loss and norm depends on the bits of all updates before it.
 EMULATED_STEPS = 4
-# Levels of some CPUs.
+# Levels that only some CPUs have.
 OF_CPU = ("avx512", "avx512_bf16", "amx_bf16")
 
 
@@ -54,21 +54,21 @@ def levels() -> Mapping[str, Mapping[str, str]]:
 
 
 def unit_of(level: str) -> str:
-    """Return the unit whose bits bf16 has at a level."""
+    """Return the unit whose bf16 bits a level has."""
     name = level.removeprefix("emu_")
     return name if name.endswith("_bf16") else "none"
 
 
 def files(level: str) -> dict[Path, list[str]]:
-    """Return the files that have the lines of a level, each with the names of its configs."""
+    """Return the files with the lines of a level, each with the names of its configs."""
     found = {FOLDER / "fp32" / f"{family}.txt": [f"{family}-fp32"] for family in FAMILIES}
     return found | {FOLDER / "bf16" / f"{unit_of(level)}.txt": [f"{family}-bf16" for family in FAMILIES]}
 
 
 def lines(cache: str, first: int = 0) -> Iterator[str]:
-    """Give the lines of the active level; `cache` is a folder for the token cache.
+    """Yield the lines of the active level; `cache` is a folder for the token cache.
 
-    first: this many updates in bf16 alone, without the final hash (0: all lines).
+    first: only this many updates, in bf16 and without the final hash (0: all lines).
     """
     import mudd_core as mc
     from mudd_core.config import Config, DataConfig, EvalConfig, OptimConfig, TrainConfig
@@ -103,9 +103,9 @@ def lines(cache: str, first: int = 0) -> Iterator[str]:
 
 
 def lines_at(level: str, cache: str, tree: str = "", first: int = 0) -> dict[Path, list[str]]:
-    """Return the lines of a level by file, from a process of its own: the level is chosen once a process.
+    """Return the lines of a level by file, from a separate process, because the level is chosen once per process.
 
-    tree: take the modules of build/<tree>, another compiler's. first: as of `lines`.
+    tree: use the modules of build/<tree>, from another compiler. first: as in `lines`.
     """
     paths = [str(TESTS / "testing_build"), str(ROOT / "python"), str(HELPERS), str(TESTS)]
     paths += [os.environ[name] for name in ("PYTHONPATH",) if name in os.environ]
@@ -129,12 +129,12 @@ def lines_at(level: str, cache: str, tree: str = "", first: int = 0) -> dict[Pat
 
 
 def read(file: Path) -> list[str]:
-    """Return the committed lines of a file, without the head that says how they were made."""
+    """Return the committed lines of a file, without its head."""
     return [line for line in file.read_text().splitlines() if not line.startswith("#")]
 
 
 def write(cache: str) -> None:
-    """Write the files anew. RuntimeError if two levels differ where they share a file."""
+    """Rewrite the files. Raise RuntimeError if two levels that share a file differ."""
     compiler = subprocess.run(["c++", "--version"], capture_output=True, text=True, check=True).stdout
     head = (
         f"# maker: python tests/python/loss_goldens.py --write\n# date: {time.strftime('%Y-%m-%d')}\n"

@@ -1,4 +1,4 @@
-"""What the tests of MaxText's grammar share."""
+"""Helpers of the tests of MaxText's grammar."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TINY = {
 
 
 def run(words: list[str], folder: Path, variables: dict[str, str], code: int = 0) -> list[str]:
-    """The lines that a fresh process prints for a command, with M_ variables beside it."""
+    """Return the lines that a fresh process prints for a command, with these M_ variables."""
     surroundings = os.environ | {f"M_{name}": value for name, value in variables.items()}
     command = [sys.executable, str(ROOT / "launch.py"), *words]
     ended = subprocess.run(

@@ -11,7 +11,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 
 class Bucket(MemoryFileSystem):
-    """The storage of gs:// URLs, in memory."""
+    """An in-memory file system for gs:// URLs."""
 
     protocol = "gs"
     cachable = False
@@ -24,7 +24,7 @@ class Bucket(MemoryFileSystem):
 
 
 def open_bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    """An empty bucket that gs:// URLs lead to until the test ends."""
+    """Return an empty bucket for gs:// URLs, until the test ends."""
     monkeypatch.setitem(sys.modules, "gcsfs", types.ModuleType("gcsfs"))
     monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "gs", Bucket)  # type: ignore[attr-defined]
     monkeypatch.setattr(Bucket, "store", {})

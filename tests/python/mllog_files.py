@@ -1,4 +1,4 @@
-"""The log of the benchmark in the folder of a run, as its events."""
+"""The benchmark's log in the folder of a run, as events."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from mudd_core.run.store.run_folder import BENCHMARK_LOG
 
 
 def mllog_events(folder: Path) -> list[dict[str, Any]]:
-    """Read the events in their order."""
+    """Return the events in order."""
     text = (folder / BENCHMARK_LOG).read_text(encoding="utf-8")
     return [json.loads(line.removeprefix(TOKEN)) for line in text.splitlines()]

@@ -36,7 +36,7 @@ def experts_case(
     residual: bool = False,
     only: int = -1,
 ) -> Case:
-    """Five experts, some tokens with one or none; only: all slots go to this one, the others stay empty."""
+    """Return a case of five experts, some tokens with one or none. only: all slots go to this expert."""
     B, T, D, E, F = 2, 13, 19, 5, 11
     chosen = np.argsort(rng.random((B, T, E)), -1)[..., :k].astype(np.int32)
     chosen[0, 3], chosen[1, 2, 0], chosen[1, 7] = -1, -1, -1
@@ -90,7 +90,7 @@ def balance_case(form: str, scope: str = "shard", weighted: bool = False, layers
 
 
 def moe_cases() -> list[Case]:
-    """Routers, experts and auxiliary losses in all their forms."""
+    """Return cases of routers, experts and auxiliary losses in all their forms."""
     limited = {"capacity_factor": 0.7}
     return [
         route_case(),

@@ -1,4 +1,4 @@
-"""Runs programs under mpirun, for tests; without mpirun they are skipped."""
+"""Programs under mpirun, for tests; without mpirun the tests are skipped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENVIRONMENT = {
 
 
 def mpirun_process(ranks: int, program: str, *words: str, **variables: str) -> subprocess.Popen[str]:
-    """Start Python code on that many ranks."""
+    """Start Python code on this number of ranks."""
     python_path = os.pathsep.join(path for path in sys.path if path)
     environment = {**os.environ, "PYTHONPATH": python_path, **ENVIRONMENT, **variables}
     command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), sys.executable]
@@ -43,19 +43,19 @@ def mpirun_process(ranks: int, program: str, *words: str, **variables: str) -> s
 
 
 def mpirun(ranks: int, program: str, *words: str, **variables: str) -> tuple[int, str, str]:
-    """Run Python code on that many ranks: exit code, output, errors."""
+    """Run Python code on this number of ranks; return exit code, output and errors."""
     process = mpirun_process(ranks, program, *words, **variables)
     out, errors = process.communicate(timeout=60)
     return process.returncode, out, errors
 
 
 def window_files() -> list[str]:
-    """Files that windows leave behind while their job lives."""
+    """Return the files of shared-memory windows that exist during a job."""
     return [path.name for path in Path("/dev/shm").glob("osc_sm*")]
 
 
 def ranks_of(run: TinyRun) -> dict[int, int]:
-    """Process number by rank, of the run that lives."""
+    """Return the process id of each rank of a running job."""
     found = {}
     for entry in Path("/proc").iterdir():
         try:

@@ -11,7 +11,7 @@ from reference import numpy_ops as ref
 
 
 def by_heads(dy: Any, x: Any, gain: Any, heads: int) -> Any:
-    """Backward of rms_norm over each head by itself."""
+    """Return the backward of rms_norm over each head alone."""
     pieces = (*x.shape[:-1], heads, x.shape[-1] // heads)
     dx, dgain = ref.rms_norm_backward(dy.reshape(pieces), x.reshape(pieces), gain)
     return dx.reshape(x.shape), dgain

@@ -1,4 +1,4 @@
-"""What a case of the op tests is, and the numbers they are made of."""
+"""The type of a case of the op tests, and the random values that cases use."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def integers(high: int, *shape: int) -> NDArray[np.int32]:
 
 
 class Case(NamedTuple):
-    """One call of an op with what the float64 formulas say of it."""
+    """One call of an op with the expected results from float64 formulas."""
 
     op: str
     inputs: list[Any]
     options: dict[str, Any]
     forward: Callable[..., Any]  # of the inputs
-    backward: Callable[..., Any]  # of dy and the inputs: a gradient or None per input
+    backward: Callable[..., Any]  # of dy and the inputs: a gradient or None for each input
 
 
 def act(name: str, x: Any) -> Any:
-    """Activation in float64."""
+    """Return the activation in float64."""
     x = np.asarray(x, np.float64)
     return {
         "none": lambda: x,
@@ -47,7 +47,7 @@ def act(name: str, x: Any) -> Any:
 
 
 def act_slope(name: str, x: Any) -> Any:
-    """Derivative of the activation by complex-free central differences in float64, exact to 1e-9."""
+    """Return the derivative of the activation by central differences in float64, exact to 1e-9."""
     x = np.asarray(x, np.float64)
     h = 1e-5
     return (act(name, x + h) - act(name, x - h)) / (2 * h)

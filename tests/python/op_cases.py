@@ -1,4 +1,4 @@
-"""One call of every op, in all its forms, with what the float64 formulas say of it."""
+"""One call of every op, in all its forms, with the expected results from float64 formulas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIVATIONS = ["silu", "gelu_tanh", "gelu_erf", "relu", "squared_relu"]
 
 
 def dropout_case(x: Any, residual: Any) -> Case:
-    """A rate of 0.3 at the place `here`: only a call whose gradients are wanted drops anything."""
+    """Return a case with rate 0.3 at the place `here`: only a call whose gradients are wanted applies dropout."""
     mask = numpy_dropout.factors(0.3, "here", *np.ogrid[: x.shape[0], : x.shape[1], : x.shape[2]])
     return Case(
         "dropout",
@@ -55,7 +55,7 @@ def linear_case(activation: str, transposed: bool, bias: bool, residual: bool) -
 
 
 def lora_case(rank: int, bias: bool, residual: bool, rate: float = 0.0) -> Case:
-    """A matrix and its adapter; with a rate only a call whose gradients are wanted drops numbers of x."""
+    """Return a matrix with its adapter; with a rate, only a call whose gradients are wanted drops elements of x."""
     scale, mask = 1.5, 1.0
     if rate:
         mask = numpy_dropout.factors(rate, "lora", *np.ogrid[:2, :9, :17])
@@ -140,7 +140,7 @@ def attention_case(
 
 
 def biased_loss_case() -> Case:
-    """A bias is one more column of the head, for a channel that is always one."""
+    """Return a loss whose bias is one more column of the head, for a channel that is always one."""
     h, head, bias = normal(2, 9, 16), normal(37, 16), normal(37)
     targets = integers(37, 2, 9)
     targets[1, 2] = -1
@@ -178,7 +178,7 @@ def loss_case(weighted: bool) -> Case:
 
 
 def mix_case(static: bool) -> Case:
-    """One stream of depth_mix (the others: test_depth_mix.py)."""
+    """Return one stream of depth_mix (the others: test_depth_mix.py)."""
     D, K, states = 19, 11, 3
     inputs = [normal(1, states)]
     inputs += [None] * 4 if static else [normal(D, K) * 0.3, normal(K, states) * 0.3, normal(D), normal(D)]

@@ -1,4 +1,4 @@
-"""Values that an option of an op or optimizer must refuse, made from its declaration."""
+"""Values that an option of an op or optimizer must refuse, derived from its declaration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TYPES = {bool: "a bool", str: "a str", int: "an int", float: "a number"}
 
 
 def of_another_type(option: _core.Option) -> list[tuple[Value, str]]:
-    """Values of other types, each with the rule of the message."""
+    """Return values of other types, each with the rule in the message."""
     wrong: tuple[tuple[Value, str], ...] = ((True, "True"), ("x", "'x'"), (0.5, "0.5"))
     kind = type(option.default)
     return [
@@ -20,7 +20,7 @@ def of_another_type(option: _core.Option) -> list[tuple[Value, str]]:
 
 
 def out_of_bounds(option: _core.Option) -> list[Value]:
-    """Values of the right type that are not allowed; the nearest ones where there are bounds."""
+    """Return values of the right type that are not allowed; next to the bounds, if there are bounds."""
     if option.choices:
         return ["no such word"]
     low, high = option.low, option.high

@@ -1,9 +1,9 @@
-"""Prints the modules that run from the command line to the config that it sets, and their number.
+"""Print the modules that run from the command line to the config, and their number.
 
     python tests/python/override_walk.py --config=tiny.py train.steps=5
 
-The walk ends when the command starts, with the config read, set and checked; nothing trains. base/ does not count: its
-functions mean the same everywhere.
+The walk ends when the command starts, with the config read, set and checked; nothing trains. base/ is left out, because
+its functions mean the same everywhere.
 """
 
 from __future__ import annotations

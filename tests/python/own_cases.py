@@ -1,4 +1,4 @@
-"""Files of the user's for tests: the examples, and Transformer++ written in such a file."""
+"""The user's own model files for tests: the examples, and Transformer++ written as such a file."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ mc.register_family(Plus, model)
 
 
 def plus_file(folder: Path) -> Path:
-    """Write Transformer++ as a file of the user's."""
+    """Write Transformer++ as a user's file."""
     file = folder / "plus.py"
     file.write_text(PLUS)
     return file

@@ -1,4 +1,4 @@
-"""Folders of runs that no run has made: their logs are written here, as long and as odd as a test wants."""
+"""Run folders with written logs, of any length and content, without training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mudd_core.run.store.run_folder import RunFolder
 
 
 def update(step: int, loss: float | None = None, **more: Json) -> JsonObject:
-    """A row of an update."""
+    """Return the log entry of an update."""
     value = 2.0 + 5.0 * math.exp(-step / 200) if loss is None else loss
     return {
         "step": step,
@@ -31,7 +31,7 @@ def update(step: int, loss: float | None = None, **more: Json) -> JsonObject:
 
 
 def validation(step: int, loss: float) -> JsonObject:
-    """A row of a validation."""
+    """Return the log entry of a validation."""
     return {
         "step": step,
         "val_loss": loss,
@@ -50,7 +50,7 @@ def write_run(
     *words: str,
     config: Config | None = None,
 ) -> RunFolder:
-    """A work directory with these logs."""
+    """Write a work directory with these logs."""
     path.mkdir(parents=True)
     folder = RunFolder(path)
     write_config(folder, config or load_config("tiny.py", list(words)))
@@ -61,5 +61,5 @@ def write_run(
 
 
 def records_of(folder: RunFolder, config: Config | None = None) -> Records:
-    """The records of a folder that write_run has made."""
+    """Return the records of a folder that write_run has written."""
     return read_records(folder, config or read_saved_config(folder))

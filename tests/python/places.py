@@ -2,6 +2,6 @@
 
 from pathlib import Path
 
-HELPERS = Path(__file__).resolve().parent  # tests/python: modules that tests import
+HELPERS = Path(__file__).resolve().parent  # tests/python, with modules that tests import
 TESTS = HELPERS.parent
 ROOT = TESTS.parent

@@ -1,4 +1,4 @@
-"""The activations of jax.nn that are an op of their own, with what torch says of them in float64."""
+"""The activations of jax.nn that are separate ops, with torch's results in float64."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ORACLES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def pointwise_cases() -> list[Case]:
-    """A case for each, on values of both sides of every kink."""
+    """Return a case for each activation, with values on both sides of every kink."""
     x = 3 * normal(3, 4, 33)
     return [_case(name, x) for name in POINTWISE]
 

@@ -1,4 +1,4 @@
-"""The sample command that a finished run prints, typed again."""
+"""The sample command that a finished run prints, run again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mudd_core.cli import main
 
 
 def sample_command(output: str) -> list[str] | None:
-    """The arguments of the printed sample command; None where a run printed none."""
+    """Return the arguments of the printed sample command; None if the run printed none."""
     lines = [line for line in output.splitlines() if line.startswith("sample ")]
     assert len(lines) <= 1, lines
     if not lines:
@@ -18,7 +18,7 @@ def sample_command(output: str) -> list[str] | None:
 
 
 def require_sample_command_works(output: str) -> None:
-    """Type the printed command, which must be there, and require that it ends with 0."""
+    """Require that the run printed a sample command, and that it exits with code 0."""
     words = sample_command(output)
     assert words is not None, output
     assert main([*words, "--max-tokens=2"]) == 0, words

@@ -1,4 +1,4 @@
-"""Runs of launch.py by ranks in which one rank gets another environment: for tests that kill it at an exact instant."""
+"""Runs of launch.py by ranks of which one has a different environment, for tests that kill it at an exact point."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tiny_run import CONFIG, TinyRun
 
 STEPS = ("train.steps=40", "train.save_every=10", "train.eval_every=20")
 MPIRUN = ("mpirun", "--oversubscribe", "--bind-to", "none")
-# Of a step of a model without experts.
+# The phases of a step of a model without experts.
 PHASES = tuple(phase for phase in _core.phases() if phase not in ("idle", "exchange", "save", "evaluate"))
-# Points of a save and the ranks that pass them: every rank writes its files, rank 0 the rest.
+# The points of a save and the ranks that pass them: every rank writes its files, rank 0 the rest.
 SAVE_POINTS = (
     ("after_mkdir", (0,)),
     ("after_block:2", (0, 1)),
@@ -33,14 +33,14 @@ SAVE_POINTS = (
 def run_of(
     folder: Path, text: Path, *words: str, prefix: tuple[str, ...] = (), config: Path = CONFIG
 ) -> TinyRun:
-    """The 50-thousand-parameter run in a folder."""
+    """Return the 50-thousand-parameter run in a folder."""
     return TinyRun(folder, text, (*STEPS, *words), ENVIRONMENT, prefix=prefix, config=config)
 
 
 def job_of(
     folder: Path, text: Path, world: int, *words: str, config: Path = CONFIG, **variables: dict[int, str]
 ) -> TinyRun:
-    """By `world` ranks under mpirun; variables: by name, the values that single ranks get."""
+    """Return a run by `world` ranks under mpirun; variables: by name, the values for single ranks."""
     alone = run_of(folder, text, *words, config=config).command()
     line: list[str] = []
     for rank in range(world):
@@ -49,7 +49,7 @@ def job_of(
         for name, values in variables.items():
             line += ["-x", f"{name}={values[rank]}"] if rank in values else []
         line += alone if rank else []
-    # TinyRun puts its own command behind the prefix: the first rank's; the others stand behind its words.
+    # TinyRun appends its command to the prefix; that is the command of the first rank, the others follow its arguments.
     own = line.index(":") if world > 1 else len(line)
     job = run_of(folder, text, *words, *line[own:], prefix=(*MPIRUN, *line[:own]), config=config)
     job.log_suffix = ".ranks.log"
@@ -58,7 +58,7 @@ def job_of(
 
 @dataclass
 class Kills:
-    """A run that is killed again and again, each time going on from its last checkpoint, then run to its end."""
+    """A run that is killed repeatedly, resumes from its last checkpoint each time, and is then finished."""
 
     folder: Path
     text: Path
@@ -71,7 +71,7 @@ class Kills:
         return job_of(self.folder, self.text, self.world, *self.words, config=self.config, **variables)
 
     def kill(self, rank: int, point: str) -> str:
-        """Start it, with one rank that dies at this point; what was printed. AssertionError if the job does not end."""
+        """Start a run in which one rank dies at this point; return the output. Raise AssertionError if it hangs."""
         job = self._job(MUDD_KILL_AT={rank: point})
         process = job.start()
         name = point.split(":")[0]
@@ -86,14 +86,14 @@ class Kills:
         return job.output
 
     def finish(self, whole: TinyRun) -> bool:
-        """Run to the end without a fault: whether it has the bits of the whole run."""
+        """Run to the end without a fault; return True if the bits equal the whole run's."""
         job = self._job()
         assert job.finish(300) == 0, job.tail
         return job.same_as(whole)
 
 
 def instants(world: int) -> Iterable[tuple[int, str]]:
-    """(rank, point) of every phase of a step and every point of a save."""
+    """Yield (rank, point) for every phase of a step and every point of a save."""
     for number, phase in enumerate(PHASES):
         yield number % world, f"phase_{phase}:{3 + number}"
     for point, ranks in SAVE_POINTS:

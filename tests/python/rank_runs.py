@@ -1,4 +1,4 @@
-"""Training steps by ranks that are threads of this process, and what they end with."""
+"""Training steps by ranks that are threads of this process, and their results."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def on_ranks(
     late: float = 0.0,
     **network: Any,
 ) -> list[Result]:
-    """What `work` gives on every rank, each a thread; the first error is raised.
+    """Return the result of `work` on every rank, each a thread; raise the first error.
 
-    limit: seconds until ranks that hang are an error. late: seconds that each message takes at least, its memory NaN
-    until then. network: arguments of dist.threads.
+    limit: seconds until hanging ranks are an error. late: least delay of each message in seconds; its memory is NaN
+    until it arrives. network: arguments of dist.threads.
     """
     results: list[Any] = [None] * world
     errors: list[BaseException] = []
@@ -71,24 +71,24 @@ def on_ranks(
     if errors:
         raise errors[0]
     if hangs:
-        comms[0].fail(70, "a rank hangs")  # else they would wait on beside the tests behind
+        comms[0].fail(70, "a rank hangs")  # otherwise the threads would wait during the next tests
         raise AssertionError(f"ranks {hangs} hang")
     return results
 
 
 def without_time(said: str) -> str:
-    """The output without the seconds at its end."""
+    """Return the output without the seconds at its end."""
     return said.rpartition(", ")[0] if said.endswith(" s\n") else said
 
 
 def by_threads(words: list[str], world: int, node_size: int) -> list[int]:
-    """The exit codes of a command that reads a run, by ranks that are threads of this process."""
+    """Return the exit codes of a command that reads a run, by ranks that are threads of this process."""
     return on_ranks(lambda comm: read_as_rank(parse(words), Ranks(comm)), world, node_size)
 
 
 @dataclass
 class Trained:
-    """Reports of all steps, weights and joined moments after them, metrics of the last one."""
+    """Reports of all steps, the final weights and joined moments, and the metrics of the last step."""
 
     losses: list[str] = field(default_factory=list)
     norms: list[str] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Trained:
 
 
 def batch_of(config: Config, step: int) -> dict[str, Any]:
-    """Fixed random tokens, some targets ignored."""
+    """Return reproducible random tokens; some targets are ignored."""
     rng = np.random.default_rng([config.train.seed, step])
     shape = (config.train.batch_size, config.train.seq_len)
     inputs, targets = (rng.integers(0, config.model.vocab_size, shape, dtype=np.int32) for _ in range(2))
@@ -106,7 +106,7 @@ def batch_of(config: Config, step: int) -> dict[str, Any]:
 
 
 def experts_of(comm: dist.Comm, config: Config) -> _core.ExpertGroup | None:
-    """The ranks that hold the experts between them, where a config deals them out."""
+    """Return the ranks among which the experts are sharded; None if the config does not shard them."""
     mesh = config.mesh
     return comm.expert_group(mesh.expert, mesh.expert_room) if mesh.expert > 1 and comm.world > 1 else None
 
@@ -114,7 +114,7 @@ def experts_of(comm: dist.Comm, config: Config) -> _core.ExpertGroup | None:
 def train_as(
     comm: dist.Comm, config: Config, steps: int = 3, stored: dict[str, str] | None = None
 ) -> tuple[Trained, list[tuple[str, int, bytes]]]:
-    """Train from the config's seed as one rank: what it ends with, and its parts of the moments and cut weights."""
+    """Train from the config's seed as one rank; return the results and its parts of the moments and sharded weights."""
     model = mc.Model(
         config.model,
         seed=config.train.seed,
@@ -147,7 +147,7 @@ def train(
     stored: dict[str, str] | None = None,
     **network: Any,
 ) -> Trained:
-    """Train from the config's seed; the reports of all ranks are equal, or this raises."""
+    """Train from the config's seed. Raise an error unless the reports of all ranks are equal."""
     results = on_ranks(lambda comm: train_as(comm, config, steps, stored), world, node_size, **network)
     first = results[0][0]
     for done, _ in results[1:]:
@@ -159,7 +159,7 @@ def train(
 
 
 def joined_weights(comm: dist.Comm, parts: Iterable[tuple[str, int, bytes]]) -> dict[str, bytes]:
-    """Whole weights from the parts that the ranks have, of processes too."""
+    """Return whole weights from the parts of the ranks, also if ranks are processes."""
     mine = [(name, begin, data.hex()) for name, begin, data in parts if "_moment/" not in name]
     everybody = comm.all_gather(json.dumps(mine).encode())
     state: dict[str, bytes] = {}
@@ -169,7 +169,7 @@ def joined_weights(comm: dist.Comm, parts: Iterable[tuple[str, int, bytes]]) -> 
 
 
 def weights(engine: Engine) -> list[tuple[str, int, bytes]]:
-    """The same of the weights, in float32."""
+    """Return the weights of this rank like moments(), in float32."""
     return [
         (part.name, part.begin, dtypes.as_float32(part.array).tobytes())
         for part in engine.state_parts()
@@ -178,7 +178,7 @@ def weights(engine: Engine) -> list[tuple[str, int, bytes]]:
 
 
 def moments(engine: Engine) -> list[tuple[str, int, bytes]]:
-    """(name, first element, bytes) of every part of a moment that this rank has."""
+    """Return (name, first element, bytes) of every part of a moment on this rank."""
     return [
         (part.name, part.begin, part.array.tobytes())
         for part in engine.state_parts()
@@ -187,14 +187,14 @@ def moments(engine: Engine) -> list[tuple[str, int, bytes]]:
 
 
 def config_in_shards(model: Any, *, optim: OptimConfig | None = None, **fields: Any) -> Config:
-    """A config of 8 sequences in 8 shards, which any number of ranks may train. fields: of config.train."""
+    """Return a config of 8 sequences in 8 shards, for any number of ranks. fields: of config.train."""
     sizes = {"batch_size": 8, "seq_len": 16, "seed": 5, "logical_shards": 8, "threads": 1}
     train = TrainConfig(**{**sizes, **fields})
     return Config(name=model.family, model=model, train=train, optim=optim or OptimConfig(lr=3e-3))
 
 
 def config_of(text: Path, **fields: Any) -> Config:
-    """A run of 8 steps on a text, with these fields of the config."""
+    """Return a run of 8 steps on a folder of documents, with these fields of the config."""
     config = get_config()
     short = {"train.steps": 8, "train.save_every": 4, "train.eval_every": 4, "train.log_every": 2}
     data = {"data.path": str(text), "data.cache_dir": str(text.parent / "cache")}

@@ -1,4 +1,4 @@
-"""States that ranks hold in parts, as a run does: weights whole on a node, moments cut over fsdp, counts everywhere."""
+"""States sharded as in a run: weights whole on a host, moments sharded over fsdp, counts on every rank."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Tensors = dict[str, Array]
 
 @dataclass(frozen=True)
 class World:
-    """data x fsdp ranks, node_size of them on a node."""
+    """data x fsdp ranks, node_size of them on a host."""
 
     data: int
     fsdp: int
     node_size: int
-    whole_weights: bool = True  # else they are cut like the moments
+    whole_weights: bool = True  # otherwise they are sharded like the moments
 
     @property
     def ranks(self) -> int:
         return self.data * self.fsdp
 
     def parts(self, tensors: Tensors, comm: Comm) -> list[StatePart]:
-        """What this rank holds of these tensors: nothing at all of some, where they have fewer rows than owners."""
+        """Return this rank's parts of these tensors; none of a tensor with fewer rows than owners."""
         slot = comm.rank % self.fsdp
         parts = [
             StatePart(name, array.shape, 0, array, "/" not in name)
@@ -58,7 +58,7 @@ WORLDS = {
 
 
 def cut(name: str, array: Array, slot: int, slots: int) -> StatePart:
-    """The rows that one of `slots` owners has; borders are as uneven as the sizes are."""
+    """Return the rows of one of `slots` owners; the borders are as uneven as the sizes require."""
     row = array.shape[-1] if array.ndim > 1 else 1
     rows = array.size // max(1, row)
     begin, end = rows * slot // slots, rows * (slot + 1) // slots
@@ -69,7 +69,7 @@ def cut(name: str, array: Array, slot: int, slots: int) -> StatePart:
 
 
 def random_tensors(seed: int = 1, scale: int = 1) -> Tensors:
-    """Every kind of shape; scale: rows of the matrices, times."""
+    """Return tensors of every kind of shape. scale: factor on the rows of the matrices."""
     rng = np.random.default_rng(seed)
     shapes = {
         "blocks.0.scale": (),
@@ -89,7 +89,7 @@ def random_tensors(seed: int = 1, scale: int = 1) -> Tensors:
 
 
 def save(directory: Path, step: int, world: World, tensors: Tensors | None = None, **changes: Any) -> Path:
-    """Saved by all ranks of a world, as threads."""
+    """Save with all ranks of a world, as threads."""
     tensors = random_tensors(step) if tensors is None else tensors
 
     def work(comm: Comm) -> Path:
@@ -100,7 +100,7 @@ def save(directory: Path, step: int, world: World, tensors: Tensors | None = Non
 
 
 def load(directory: Path, world: World, like: Tensors, **changes: Any) -> list[Tensors]:
-    """What the ranks of a world have after each has loaded its parts into zeros: the joined tensors of each node."""
+    """Load its parts into zeros on each rank of a world; return the joined tensors of each host."""
     nodes: list[Tensors] = [
         {name: np.zeros_like(array) for name, array in like.items()}
         for _ in range(world.ranks // world.node_size)
@@ -116,7 +116,7 @@ def load(directory: Path, world: World, like: Tensors, **changes: Any) -> list[T
 
 
 def held_by(node: int, world: World, tensors: Tensors) -> Tensors:
-    """What the ranks of one node hold together, zeros elsewhere."""
+    """Return the values that the ranks of one host have together, zeros elsewhere."""
     held = {name: np.zeros_like(array) for name, array in tensors.items()}
     for rank in range(node * world.node_size, (node + 1) * world.node_size):
         for name, array in tensors.items():
@@ -129,7 +129,7 @@ def held_by(node: int, world: World, tensors: Tensors) -> Tensors:
 
 
 def train_between(comm: Comm, config: Config, folder: Path, begin: int, end: int) -> str:
-    """Train steps [begin, end) as one rank, from the checkpoint of `begin` to that of `end`; the hash of all state."""
+    """Train steps [begin, end) as one rank, from the checkpoint of `begin` to `end`'s; return the hash of all state."""
     model = mc.Model(
         config.model,
         seed=config.train.seed,

@@ -1,7 +1,7 @@
-"""A reader at a terminal: a scratch copy of the checkout in which the commands of a page are typed in their order.
+"""A simulated reader: a scratch copy of the checkout in which the commands of a page are typed in order.
 
-The copy has what git tracks of the parts that commands name, and an environment `.venv` of its own with the packages of
-this one. `./run` finds it up to date and compiles nothing: in place of cmake it starts a program that does nothing.
+The copy contains the git-tracked files of the folders that commands name, and a separate `.venv` with the packages of
+this one. `./run` finds it up to date and compiles nothing: cmake is replaced by a program that does nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MPI = {
 
 @dataclass(frozen=True)
 class Done:
-    """A command that was typed: exit code (None: never reached, or it hangs), streams, seconds."""
+    """The result of a command: exit code (None if not reached or hanging), streams, seconds."""
 
     command: str
     code: int | None
@@ -54,10 +54,10 @@ class Done:
 
 
 class Reader:
-    """The scratch copy; `type_all` types the commands of a page."""
+    """The scratch copy; `type_all` runs the commands of a page."""
 
     def __init__(self, folder: Path) -> None:
-        """folder: is made."""
+        """folder: created here."""
         self.folder = folder
         self.done: list[Done] = []
         for part in (*PARTS, *BUILD):
@@ -67,10 +67,10 @@ class Reader:
         write_files(folder)
 
     def type_all(self, commands: Iterable[Typed], *, activated: bool, seconds: float = 900) -> list[Done]:
-        """Type the commands that are executed, in one shell; those that fail are among the results.
+        """Run the commands marked for execution in one shell; return the results, also of failures.
 
-        A command of the program that succeeded on an earlier page is not typed again: what it left is there.
-        activated: the shell is one where `. .venv/bin/activate` was typed before.
+        A command of the program that succeeded on an earlier page is not run again; its results are still there.
+        activated: the shell has run `. .venv/bin/activate`.
         """
         lines: list[str] = []
         for typed in commands:
@@ -81,7 +81,7 @@ class Reader:
         return self.type(new, activated=activated, seconds=seconds)
 
     def type(self, lines: Sequence[str], *, activated: bool = True, seconds: float = 900) -> list[Done]:
-        """Type lines as they are, in one shell."""
+        """Run lines unchanged, in one shell."""
         logs = self.folder / "logs"
         shutil.rmtree(logs, ignore_errors=True)
         logs.mkdir()
@@ -111,7 +111,7 @@ class Reader:
         return found
 
     def _line(self, typed: Typed, before: str) -> str:
-        """The line that is typed: with the words of its rule, and the folders /tmp and /data in this copy."""
+        """Return the line to run: with the arguments of its rule, and with /tmp and /data inside this copy."""
         return re.sub(r"(?<=[=\s])/(?=(tmp|data)/)", f"{self.folder}/", typed_line(typed, before))
 
     def _variables(self, logs: Path) -> dict[str, str]:
@@ -131,7 +131,7 @@ class Reader:
 
 
 def failed(done: Iterable[Done]) -> str:
-    """The commands that did not end with 0, for a message; empty if there are none."""
+    """Return the commands that did not exit with 0, for a message; empty if there are none."""
     return "\n\n".join(str(each) for each in done if each.code != 0)
 
 
@@ -144,7 +144,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _plain(line: str) -> str:
-    """The command without its choice between the names of the interpreter."""
+    """Return the command without its choice between the names of the interpreter."""
     return line.replace("python3 ", "python ")
 
 
@@ -153,7 +153,7 @@ def _text(file: Path) -> str:
 
 
 def _environment(folder: Path) -> None:
-    """.venv with this environment's packages, the stamps of `./run`, and a cmake that does nothing."""
+    """Create .venv with this environment's packages, the stamps of `./run`, and a cmake that does nothing."""
     here, there = Path(sys.prefix), folder / ".venv"
     (there / "bin").mkdir(parents=True)
     python = os.path.realpath(sys.executable)
@@ -174,7 +174,7 @@ def _environment(folder: Path) -> None:
 
 
 def _stamps(folder: Path, python: str) -> None:
-    """What `./run setup` leaves when everything is installed."""
+    """Write the stamp files that `./run setup` writes when everything is installed."""
     project = tomllib.loads((folder / "pyproject.toml").read_text())
     groups = {"base": project["project"]["dependencies"], "build": project["build-system"]["requires"]}
     files = ("pyproject.toml", "CMakeLists.txt", "cpp/cmake/python.cmake", "bench/CMakeLists.txt")

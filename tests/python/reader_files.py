@@ -1,4 +1,4 @@
-"""What pages say that a reader has: texts, data sets, tokenizers, weights; each small, under the name that is typed."""
+"""The files that pages expect of a reader: small documents, data sets, tokenizers, weights with the typed names."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from id_cases import write_indexed
 from mudd_core.data.tokenizers.bpe_training import train_bpe
 from tiny_run import write_text
 
-VARIABLES = {"RUN_NAME": "named", "DATASET_PATH": "DATA"}  # that a page leaves to the reader
+VARIABLES = {"RUN_NAME": "named", "DATASET_PATH": "DATA"}  # a path that a page leaves to the reader
 
 
 def write_files(folder: Path) -> None:
-    """All of them."""
+    """Write all of them."""
     for name in ("my_text", "corpus", "PATH"):
         (folder / name).mkdir()
         write_text(folder / name)
@@ -56,7 +56,7 @@ def _write_documents(folder: Path) -> None:
 
 
 def write_c4(folder: Path) -> None:
-    """c4 and c4_val. A folder c4 is the data set of that name, too, so only the page that has them makes them."""
+    """Write c4 and c4_val. Other pages must not have them: a folder c4 shadows the data set of that name."""
     for number in (768, 769):
         write_lines(folder / "c4" / f"c4-train.{number:05d}-of-01024.json", texts(60))
     write_lines(folder / "c4_val" / "c4-validation_24567exp.json", texts(12, 6))

@@ -1,4 +1,4 @@
-"""Ways to end a run at a step, and the check that the resumed run has the bits and rows of an unbroken one."""
+"""Ways to end a run at a step, and the check that the resumed run has the bits and log entries of an unbroken one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from mudd_core import _core
 from mudd_core.config import Config, from_dict, to_dict
 from mudd_core.run.loop.trainer import Trainer
 
-# The config of a run with more arguments.
+# Functions that return the config of a run, with more arguments.
 Recipe = Callable[..., Config]
 
 
 @dataclass(frozen=True)
 class End:
-    """A way to end a run: `step` updates are made before it. words: arguments of this start alone."""
+    """A way to end a run after `step` updates. words: arguments that only this start has."""
 
     way: str
     step: int
@@ -38,10 +38,10 @@ class End:
 
 @dataclass
 class Run:
-    """A run in a folder that ends and starts again; `step` is the one that the next start must resume at."""
+    """A run in a folder that ends and restarts; the next start must resume at `step`."""
 
     recipe: Recipe
-    open: str  # of OPENERS
+    open: str  # a key of OPENERS
     folder: Path
     killer: Killer | None = None  # for ends by SIGKILL
     step: int = 0
@@ -49,13 +49,13 @@ class Run:
     final_hash: str = ""
 
     def start(self, *words: str) -> Trainer:
-        """Open the run, which has to be at its newest saved step."""
+        """Open the run and check that it is at its newest saved step."""
         trainer = OPENERS[self.open](self.recipe(*words), self.folder)
         assert trainer.step_done == self.step, trainer.step_done
         return trainer
 
     def end(self, end: End) -> None:
-        """Start and end the run as `end` says."""
+        """Start the run and end it in this way."""
         if self.step:
             self.resumed.append(self.step)
         WAYS[end.way](self, end)
@@ -66,7 +66,7 @@ class Run:
             self.step = end.step
 
     def finish(self) -> Run:
-        """Start the run and let it end on its own."""
+        """Start the run and let it finish."""
         if self.step:
             self.resumed.append(self.step)
         with self.start() as trainer:
@@ -105,13 +105,13 @@ OPENERS: dict[str, Callable[[Config, Path], Trainer]] = {"real": _real, "fake": 
 
 
 class Killer:
-    """A process that has imported everything and computed nothing; its forks are the runs that are killed."""
+    """A process that has imported everything and computed nothing; it forks the runs that are killed."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
     def kill(self, run: Run, end: End, point: str) -> None:
-        """Let a fork train until the kill point, or until `end.step` updates are made."""
+        """Let a fork train until the kill point, or until `end.step` updates are done."""
         if self._process is None:
             command = [sys.executable, __file__]
             self._process = subprocess.Popen(
@@ -130,13 +130,13 @@ class Killer:
 
 @pytest.fixture(scope="module")
 def killer() -> Iterator[Killer]:
-    """The process of a test file that runs are killed in."""
+    """Yield the process of a test file whose forks are killed."""
     with closing(Killer()) as found:
         yield found
 
 
 def _serve() -> None:
-    """Fork a run for each line of the standard input, and print its exit code."""
+    """Fork a run for each line of standard input, and print its exit code."""
     streaming_cases.make_small(setattr)
     out = os.dup(1)
     os.dup2(2, 1)
@@ -178,7 +178,7 @@ def _fit(run: Run, end: End) -> None:
 
 
 def _save(run: Run, end: End) -> None:
-    """End as a script that leaves the loop and saves."""
+    """End like a script that leaves the loop and saves."""
     with run.start(*end.words) as trainer:
         for record in trainer:
             if record.step == end.step:
@@ -224,13 +224,13 @@ def _kill(run: Run, end: End) -> None:
 
 
 def _kill_in_save(run: Run, end: End) -> None:
-    """End by SIGKILL in the save after `step` + 1 updates, when its weights and moments are written."""
+    """End by SIGKILL in the save after `step` + 1 updates, after its weights and moments are written."""
     assert run.killer is not None and run.recipe().train.save_every == 1
     run.killer.kill(run, end, f"before_manifest:{end.step + 1 - run.step}")
 
 
 def _before(trainer: Trainer, step: int, act: Callable[[], object]) -> None:
-    """Act before the update that makes `step` + 1 updates."""
+    """Call `act` before update number `step` + 1."""
     engine: Any = trainer.engine
     take = engine.train_step
 
@@ -253,7 +253,7 @@ WAYS: dict[str, Callable[[Run, End], None]] = {
     "SIGKILL": _kill,
     "SIGKILL in a save": _kill_in_save,
 }
-# Ends that save nothing: the next start resumes at the newest multiple of train.save_every.
+# Ends without a save: the next start resumes at the newest multiple of train.save_every.
 LOSING = ("crash", "SIGKILL", "SIGKILL in a save")
 
 if __name__ == "__main__":

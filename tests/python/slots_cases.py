@@ -18,7 +18,7 @@ def slots_case(
     groups: int = 1,
     **options: Any,
 ) -> Case:
-    """Token-parameter attention; a row of x is zero."""
+    """Return a case of token-parameter attention; one row of x is zero."""
     slots = numpy_slots.Slots(
         norm, gelu, **{"scale" if k == "scale_factor" else k: v for k, v in options.items()}
     )
@@ -56,7 +56,7 @@ def slots_case(
 
 
 def slots_cases() -> list[Case]:
-    """Every normalisation and gelu, biases, zoom, scale factor, several projections."""
+    """Return cases of every normalisation and gelu, biases, zoom, scale factor, several projections."""
     plain = [slots_case(norm, gelu) for norm in SLOT_NORMS for gelu in ("tanh", "erf")]
     return [
         *plain,

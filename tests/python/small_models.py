@@ -1,4 +1,4 @@
-"""Small models of each family with their PyTorch counterparts, shared by the model tests."""
+"""Small models of each family with their PyTorch references, for the model tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reference.torch_tokenformer import DenseBaseline, Tokenformer
 
 Array = NDArray[Any]
 
-# name -> (our config, the reference's). Widths that are no multiple of a vector, groups, tied and untied heads.
+# name -> (our config, the reference's). Widths that are not a multiple of a vector, groups, tied and untied heads.
 CASES: dict[str, tuple[Any, tm.Config]] = {
     "llama_gqa": (
         TransformerPPConfig(
@@ -254,7 +254,7 @@ CASES |= {
         MupConfig(**_MUP_SIZES, d_model=36, d_head=12, qk_scale=1 / 12),
         Mup(61, 2, 36, 3, 144, 1 / 12, 40),
     ),
-    "mup_swiglu_mqa": (  # one gain a norm, biases, one key head, scores without softmax
+    "mup_swiglu_mqa": (  # one gain per norm, biases, one key head, scores without softmax
         MupConfig(
             **_MUP_SIZES,
             d_model=32,
@@ -268,7 +268,7 @@ CASES |= {
             qk_norm=True,
             norm_gains=True,
             norm_gains_type="scalar",
-            norm_eps=0.05,  # of a small one scores near zero make the sums' slope steep: rounding grows
+            norm_eps=0.05,  # scores of a small model are near zero, where the slope is steep and amplifies rounding
             proj_biases=True,
         ),
         Mup(
@@ -320,9 +320,9 @@ CASES |= {
 
 
 def make(name: str, seed: int = 0, *, whole_batch: bool = False) -> tuple[Model, tm.Config, dict[str, Array]]:
-    """Our model with the reference's random weights, the reference's config, and the weights.
+    """Return our model with the reference's random weights, the reference's config, and the weights.
 
-    whole_batch: auxiliary losses average over the batch as the reference's do, whatever the shards.
+    whole_batch: average auxiliary losses over the batch, like the reference, for any number of shards.
     """
     ours, theirs = CASES[name]
     if whole_batch and getattr(ours, "n_expert", 0):
@@ -339,7 +339,7 @@ def make(name: str, seed: int = 0, *, whole_batch: bool = False) -> tuple[Model,
 def make_batch(
     vocab: int, samples: int, length: int, seed: int = 1, ignored: bool = True
 ) -> dict[str, Array]:
-    """Random inputs and targets; a few targets are ignored."""
+    """Return random inputs and targets; a few targets are ignored."""
     rng = np.random.default_rng(seed)
     targets = rng.integers(0, vocab, (samples, length)).astype(np.int32)
     if ignored and length > 2:
@@ -348,21 +348,21 @@ def make_batch(
 
 
 def make_batches(vocab: int | str, count: int, *, samples: int, length: int) -> list[dict[str, Array]]:
-    """Batches by seeds 0, 1, ...; vocab: the size, or the name of a case."""
+    """Return batches from seeds 0, 1, ...; vocab: the size, or the name of a case."""
     size = CASES[vocab][0].vocab_size if isinstance(vocab, str) else vocab
     return [make_batch(size, samples, length, seed=seed) for seed in range(count)]
 
 
 def state(engine: Engine) -> dict[str, Array]:
-    """A copy of the weights and moments."""
+    """Return a copy of the weights and moments."""
     return {key: np.array(value) for key, value in engine.state_tensors().items()}
 
 
 def equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    """Whether b has the arrays of a."""
+    """Return True if b has the arrays of a."""
     return all(np.array_equal(a[name], b[name]) for name in a)
 
 
 def worst(got: Any, want: Any) -> float:
-    """Largest difference over the largest entry of want."""
+    """Return the largest difference divided by the largest entry of want."""
     return float(np.abs(np.asarray(got, np.float64) - want).max() / max(1e-30, np.abs(want).max()))

@@ -1,4 +1,4 @@
-"""What the tests of streams share: small corpora, configs, rows of a cache and of a stream."""
+"""Helpers of the tests of streams: small corpora, configs, sequences of a cache and of a stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHAPE = RowShape(LENGTH, BATCH, 7)
 
 
 def write_texts(folder: Path, counts: tuple[int, ...], seed: int = 5) -> Path:
-    """jsonl files of short and long documents, with empty lines between them."""
+    """Write jsonl files of short and long documents, with empty lines between them."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)
     for number, count in enumerate(counts):
@@ -37,7 +37,7 @@ def write_texts(folder: Path, counts: tuple[int, ...], seed: int = 5) -> Path:
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three files that train and one that validates."""
+    """Return three files for training and one for validation."""
     folder = write_texts(tmp_path_factory.mktemp("streamed") / "texts", (90, 3, 140))
     write_texts(folder / "eval", (30,), 9)
     return folder
@@ -45,12 +45,12 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sizes at which small corpora have several chunks, pieces and units."""
+    """Set sizes at which small corpora have several chunks, pieces and units."""
     make_small(monkeypatch.setattr)
 
 
 def make_small(change: Callable[[object, str, int], None]) -> None:
-    """Set these sizes by setattr, or for a test alone."""
+    """Set these sizes by setattr, or only during a test by monkeypatch."""
     change(blocks, "CHUNK_DOCUMENTS", 31)
     change(document_rows, "HELD_BATCHES", 5)
     change(in_order, "PIECE_BYTES", 2000)
@@ -100,7 +100,7 @@ def require_same(full: Rows, streamed: Rows, first: int, count: int) -> None:
 
 @pytest.fixture
 def closed() -> Iterator[list[Any]]:
-    """Rows whose processes end with the test."""
+    """Yield streams whose processes end with the test."""
     made: list[Any] = []
     yield made
     for rows in made:

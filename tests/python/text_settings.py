@@ -1,4 +1,4 @@
-"""What the tests of corpora, caches and batches share."""
+"""Helpers of the tests of corpora, caches and batches."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Settings:
 
 
 def quiet(phase: str, done: int, total: int) -> None:
-    """No progress on the terminal."""
+    """Show no progress on the terminal."""
 
 
 def age(path: Path) -> None:
-    """Sets modification times back; the ctime stays new, which is what `settle` waits for."""
+    """Set modification times back; the ctime, which `settle` waits for, stays new."""
     for p in [path, *path.rglob("*")]:
         os.utime(p, (1e9, 1e9))
 
@@ -39,7 +39,7 @@ _watched: list[str] | None = None
 
 @functools.cache
 def _watch() -> None:
-    """Install the hook once, at the first watch: it cannot be removed."""
+    """Install the audit hook at the first watch and only once, because it cannot be removed."""
 
     def note(event: str, arguments: tuple[Any, ...]) -> None:
         if _watched is not None and event == "open" and isinstance(arguments[0], str | bytes):
@@ -50,7 +50,7 @@ def _watch() -> None:
 
 @contextmanager
 def watched_opens() -> Iterator[list[str]]:
-    """The paths that Python opens inside the block, in order."""
+    """Yield the paths that Python opens inside the block, in order."""
     global _watched
     _watch()
     _watched = paths = []

@@ -1,4 +1,4 @@
-"""tiny_run_config.py with four experts in place of each feed-forward part: blocks of 4,096 numbers each."""
+"""The config of tiny_run_config.py with four experts per feed-forward part: blocks of 4,096 elements each."""
 
 from mudd_core.config import (
     Config,
@@ -12,7 +12,7 @@ from mudd_core.config import (
 
 
 def get_config() -> Config:
-    """Bytes as tokens, two blocks of width 32."""
+    """Return a model of bytes as tokens and two blocks of width 32."""
     train = TrainConfig(
         steps=160, batch_size=8, seq_len=64, save_every=8, eval_every=40, log_every=1, keep_last=2, threads=1
     )

@@ -1,4 +1,4 @@
-"""Arguments of a MUDDFormer's run within a second, on a text of its own."""
+"""Arguments of a MUDDFormer run that trains within a second on generated documents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def tiny_words(folder: Path) -> list[str]:
-    """Arguments after muddformer/tiny.py; the text and the cache are in `folder`."""
+    """Return the arguments after muddformer/tiny.py; documents and cache are in `folder`."""
     text = folder / "text"
     text.mkdir()
     for i in range(60):

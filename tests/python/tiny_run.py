@@ -1,6 +1,6 @@
-"""A run of launch.py small enough for subprocess tests: 50 thousand parameters, generated text, byte tokens.
+"""A run of launch.py small enough for subprocess tests: 50 thousand parameters, generated documents, byte tokens.
 
-All tests of a session share one text and one token cache (the `tiny_text` fixture of conftest.py).
+All tests of a session use the same documents and token cache (the `tiny_text` fixture of conftest.py).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from places import HELPERS, ROOT
 
 CONFIG = HELPERS / "tiny_run_config.py"
 MIXTURE = HELPERS / "tiny_mixture_config.py"
-# Fields of metrics.jsonl that tell of time; all others must be equal bit for bit.
+# Fields of metrics.jsonl that depend on time; all others must be equal bit for bit.
 TIMES = ("seconds", "tokens_per_second", "peak_share")
 
 
 def write_text(folder: Path) -> Path:
-    """A folder of small files of a language with some structure, the same for ever."""
+    """Write a folder of small files in a reproducible artificial language."""
     rng = random.Random(11)
     words = ["".join(rng.choice("aeioumnrstkl") for _ in range(rng.randint(2, 7))) for _ in range(60)]
     for number in range(60):
@@ -41,14 +41,14 @@ def write_text(folder: Path) -> Path:
 
 @dataclass
 class TinyRun:
-    """One work directory, run as often as wanted; every call is a process of its own."""
+    """One work directory, run as often as needed; every call is a separate process."""
 
     workdir: Path
     text: Path
     words: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     log_suffix: str = ".log"
-    prefix: tuple[str, ...] = ()  # before the command
+    prefix: tuple[str, ...] = ()  # arguments in front of the command
     config: Path = CONFIG
 
     def command(self) -> list[str]:
@@ -64,7 +64,7 @@ class TinyRun:
         ]
 
     def start(self, **environment: str) -> subprocess.Popen[str]:
-        """Starts the command; its output goes to a file beside the work directory (a pipe may fill)."""
+        """Start the command; its output goes to a file next to the work directory, because a pipe may fill."""
         paths = [str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
         env = {
             **os.environ,
@@ -77,7 +77,7 @@ class TinyRun:
             return subprocess.Popen(self.command(), stdout=log, stderr=subprocess.STDOUT, env=env, text=True)
 
     def finish(self, timeout: float = 60, **environment: str) -> int:
-        """Runs to the end; the exit code, negative for a signal."""
+        """Run to the end; return the exit code, negative for a signal."""
         process = self.start(**environment)
         try:
             return wait_awake(process, timeout)
@@ -85,22 +85,22 @@ class TinyRun:
             process.kill()
 
     def finished(self, **environment: str) -> TinyRun:
-        """Run to the end, which has to be that of a whole run."""
+        """Run to the end and require that the run is complete."""
         assert self.finish(**environment) == 0, self.tail
         return self
 
     def finish_here(self) -> int:
         """Run to the end in this process, without the half second of a fresh one, and return the exit code.
 
-        Use `finish` where the test is about the process: its streams, signals, environment or start.
+        Use `finish` if the test is about the process: its streams, signals, environment or start.
         """
         assert not self.prefix and not self.environment
         with self.log_path.open("w") as log, redirect_stdout(log), redirect_stderr(log), catch_warnings():
-            simplefilter("default")  # as in a fresh process: pytest makes them errors
+            simplefilter("default")  # warnings are printed, as in a fresh process; pytest makes them errors
             return main(self.command()[2:])
 
     def trained(self) -> TinyRun:
-        """Run to the end in this process, which has to be the end of a whole run."""
+        """Run to the end in this process, and require that the run is complete."""
         assert self.finish_here() == 0, self.tail
         return self
 
@@ -110,7 +110,7 @@ class TinyRun:
         return self
 
     def same_as(self, other: TinyRun) -> bool:
-        """Whether two finished runs have the same weights and logged values."""
+        """Return True if two finished runs have the same weights and logged values."""
         return self.summary()["final_hash"] == other.summary()["final_hash"] and self.rows() == other.rows()
 
     @property
@@ -119,7 +119,7 @@ class TinyRun:
 
     @property
     def output(self) -> str:
-        """What the newest process printed, both streams."""
+        """The output of the newest process, both streams."""
         return self.log_path.read_text()
 
     @property
@@ -132,7 +132,7 @@ class TinyRun:
         return self.workdir / "checkpoints"
 
     def rows(self) -> list[dict[str, Any]]:
-        """metrics.jsonl without the fields that tell of time."""
+        """Return metrics.jsonl without the fields that depend on time."""
         lines = (self.workdir / "metrics.jsonl").read_text().splitlines()
         return [{k: v for k, v in json.loads(line).items() if k not in TIMES} for line in lines]
 
@@ -145,16 +145,16 @@ class TinyRun:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def step_printed(self) -> int:
-        """The step of the newest progress line of the newest process; 0 before the first."""
+        """Return the step of the newest progress line of the newest process; 0 before the first."""
         found = re.findall(r"^step +(\d+)/", self.output, re.MULTILINE)
         return int(found[-1]) if found else 0
 
     def wait_for_step(self, process: subprocess.Popen[str], step: int, timeout: float = 60) -> None:
-        """Returns once this step is printed; AssertionError if the process ends or hangs before."""
+        """Return after this step is printed. Raise AssertionError if the process ends or hangs before."""
         self._wait(process, lambda: self.step_printed() >= step, f"step {step}", timeout)
 
     def wait_for_text(self, process: subprocess.Popen[str], text: str, timeout: float = 60) -> None:
-        """Returns once the process has printed this; AssertionError if it ends or hangs before."""
+        """Return after the process has printed this. Raise AssertionError if it ends or hangs before."""
         self._wait(process, lambda: text in self.output, repr(text), timeout)
 
     def _wait(

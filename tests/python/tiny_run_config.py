@@ -12,7 +12,7 @@ from mudd_core.config import (
 
 
 def get_config() -> Config:
-    """Bytes as tokens, two blocks of width 32."""
+    """Return a model of bytes as tokens and two blocks of width 32."""
     return Config(
         name="tiny_run",
         model=TransformerPPConfig(d_model=32, n_layer=2, n_head=2, d_ff=128),

@@ -1,4 +1,4 @@
-"""What the tests of the command tune start from: a small llama with a chat template, and conversations."""
+"""Inputs of the tests of the command tune: a small llama with a chat template, and conversations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hf_models import SHARED, transformers
 
 
 def write_given(folder: Path, conversations: int, unused_ids: int = 0) -> Path:
-    """Write base, in several safetensors files, and chat.jsonl. unused_ids: of the model beyond the tokenizer's."""
+    """Write base, in several safetensors files, and chat.jsonl. unused_ids: ids of the model beyond the tokenizer's."""
     write_folder(folder / "base", "chatml")
     size = 1 + max(token["id"] for token in json.loads(tokenizer_json())["added_tokens"])
     torch.manual_seed(0)

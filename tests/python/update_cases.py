@@ -9,7 +9,7 @@ from reference import numpy_updates
 
 
 def update_cases() -> list[Case]:
-    """The optimizers that are ops."""
+    """Return a case for each optimizer that is an op."""
     w, g, m = normal(3, 4, 33), normal(3, 4, 33), normal(3, 4, 33)
     lion = {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "decay": 0.02}
     sgd = {"lr": 0.01, "momentum": 0.8, "decay": 0.02}

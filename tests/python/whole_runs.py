@@ -12,12 +12,12 @@ from mudd_core.run.records.events import Summary
 from rank_runs import config_of, on_ranks
 from tiny_run import TIMES
 
-SLOW = {"longest_message": 1 << 12, "late": 0.002}  # a network (dist.threads)
+SLOW = {"longest_message": 1 << 12, "late": 0.002}  # a slow network (dist.threads)
 MIXTURE = {
     "model": MixtralConfig(d_model=64, n_layer=2, n_head=2, n_kv_head=1, d_ff=64, n_expert=4),
     "sample.every": 4,
-    "eval.max_batches": 3,  # no multiple of the ranks
-    "train.batch_size": 11,  # neither
+    "eval.max_batches": 3,  # not a multiple of the ranks
+    "train.batch_size": 11,  # neither is this
 }
 
 
@@ -47,6 +47,6 @@ def lines(file: Path) -> list[str]:
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of the metrics of a run, without what a clock decides."""
+    """Return the log entries of the metrics of a run, without the fields that depend on a clock."""
     found = map(json.loads, lines(folder / "metrics.jsonl"))
     return [{name: value for name, value in row.items() if name not in TIMES} for row in found]

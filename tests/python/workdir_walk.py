@@ -1,10 +1,10 @@
-"""Follows the path that a user types as --workdir through cli/ and run/, and prints the modules whose hands it passes.
+"""Follow the path of --workdir through cli/ and run/, and print the modules that pass it on.
 
     python tests/python/workdir_walk.py --config=tiny.py --workdir=/tmp/walk train.steps=4
 
 A hand-over is a path at or below the work directory, as a string or a Path, that one module passes to another: as an
-argument, as a return value, or as the attribute `path` of a RunFolder. The walk ends in base/ and checkpoint/, whose
-business is to read and write files. The text of a message (`__str__`) is no hand-over.
+argument, as a return value, or as the attribute `path` of a RunFolder. The walk ends in base/ and checkpoint/, which
+read and write files. The string of a message (`__str__`) is no hand-over.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ PACKAGES = ("mudd_core.cli.", "mudd_core.run.")
 
 
 class Walk:
-    """The hand-overs (giver, taker) of a path, in the order in which they come, each with its first place."""
+    """The hand-overs (giver, taker) of a path in order, each with its first place."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path.resolve())
         self.hands: dict[tuple[str, str], str] = {}
 
     def follow(self, frame: FrameType, event: str, value: object) -> None:
-        """Take in an event of sys.setprofile."""
+        """Process an event of sys.setprofile."""
         here = frame.f_globals.get("__name__", "")
         if not here.startswith(PACKAGES) or frame.f_code.co_name in ("__str__", "<module>"):
             return
@@ -39,7 +39,7 @@ class Walk:
             self.hand(here, _module(frame.f_back), frame.f_code.co_qualname)
 
     def hand(self, giver: str, taker: str, place: str) -> None:
-        """Note a hand-over between two modules of the packages."""
+        """Record a hand-over between two modules of the packages."""
         if giver != taker and giver.startswith(PACKAGES) and taker.startswith(PACKAGES):
             self.hands.setdefault((giver, taker), place)
 
@@ -48,11 +48,11 @@ class Walk:
         return text == self._path or text.startswith(self._path + "/")
 
     def modules(self) -> list[str]:
-        """The modules in the order in which they get the path."""
+        """Return the modules in the order in which they get the path."""
         return list(dict.fromkeys(module for hand in self.hands for module in hand))
 
     def returns(self) -> list[tuple[str, str]]:
-        """The hand-overs to a module that had the path before."""
+        """Return the hand-overs to a module that had the path before."""
         found, seen = [], set[str]()
         for giver, taker in self.hands:
             if taker in seen:
@@ -62,7 +62,7 @@ class Walk:
 
 
 def _module(frame: FrameType | None) -> str:
-    """The module of the package that a frame was called from, past those of other packages."""
+    """Return the module of the package that called a frame, skipping frames of other packages."""
     while frame is not None:
         name: str = frame.f_globals.get("__name__", "")
         if name.startswith("mudd_core."):
@@ -72,7 +72,7 @@ def _module(frame: FrameType | None) -> str:
 
 
 def _see_attribute(walk: Walk) -> None:
-    """Let the walk see who reads RunFolder.path."""
+    """Let the walk record the readers of RunFolder.path."""
     from mudd_core.run.store.run_folder import RunFolder
 
     plain = RunFolder.__getattribute__
@@ -86,7 +86,7 @@ def _see_attribute(walk: Walk) -> None:
 
 
 def walk_of(words: Sequence[str]) -> Walk:
-    """Train by these arguments up to step 2, then resume to the end, and follow the path of --workdir."""
+    """Train with these arguments up to step 2, then resume to the end, and follow the path of --workdir."""
     from mudd_core.cli import main
 
     named = next(word for word in words if word.startswith("--workdir="))

@@ -1,4 +1,4 @@
-"""YAML that grows beyond every bound when it is read, and the bound that the messages name."""
+"""YAML that expands beyond every limit when it is read, and the limit that the messages name."""
 
 from mudd_core.base.bounded_yaml import MOST_NODES
 
