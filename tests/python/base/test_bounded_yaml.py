@@ -1,4 +1,4 @@
-"""YAML that is no config: refused with file, line and bound, at once, in both grammars that read it."""
+"""YAML that is not a valid config is refused at once, with file, line and bound, by both readers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_bad_hydra_file_is_2_in_one_line(
 
 
 def chained(first: Node, form: str, count: int) -> dict[str, Node]:
-    """Keys a0, a1, ... of which each is the form with the name of the one before in place of @."""
+    """Return keys a0, a1, ...; each is the form in which @ is replaced by the name of the previous key."""
     return {"a0": first, **{f"a{i}": form.replace("@", f"a{i - 1}") for i in range(1, count)}}
 
 

@@ -1,4 +1,4 @@
-"""Charts: round ticks, places of values, well-formed SVG whatever the numbers."""
+"""Charts: round ticks, positions of values, and well-formed SVG for all values."""
 
 from __future__ import annotations
 

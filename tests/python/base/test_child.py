@@ -1,4 +1,4 @@
-"""A child process: what it writes, how it ended, its limits of time, and that it does not outlive its parent."""
+"""A child process: its output, how it ended, its time limits, and that it does not outlive its parent."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_stop_ends_the_wait_for_output(child: Child) -> None:
     assert child.is_running()
     child.end()
     assert child.code() == -signal.SIGKILL and child.input.closed and child.output.closed
-    child.end()  # does nothing
+    child.end()  # has no effect
 
 
 def test_the_end_of_a_process_is_output(child: Child) -> None:

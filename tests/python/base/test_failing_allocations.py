@@ -1,4 +1,4 @@
-"""Small allocations that fail while C++ objects are constructed: MemoryError, never the end of the process."""
+"""Small allocations that fail in constructors of C++ objects: MemoryError, never the end of the process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from places import HELPERS, TESTS
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """tests/cpp/failing_new.cc as a library for LD_PRELOAD."""
+    """Return tests/cpp/failing_new.cc compiled as a library for LD_PRELOAD."""
     target = tmp_path_factory.mktemp("failing") / "failing_new.so"
     source = TESTS / "cpp" / "failing_new.cc"
     subprocess.run(["c++", "-shared", "-fPIC", "-O1", str(source), "-o", str(target)], check=True)

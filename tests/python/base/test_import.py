@@ -1,4 +1,4 @@
-"""What `import mudd_core` reads, offers and leaves as it was."""
+"""`import mudd_core`: the files it reads, the names it offers, and the environment it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_importing_reads_two_files_of_ours_and_no_other_package() -> None:
     assert done.stdout.splitlines() == [
         "mudd_core mudd_core.cli",
         "mudd_core mudd_core._core mudd_core.cli",
-        "False",  # the config needs no NumPy
+        "False",  # a config works without NumPy
     ]
 
 

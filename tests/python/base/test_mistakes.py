@@ -1,4 +1,4 @@
-"""The commonest mistakes: one line each that says what is wrong and what to type, as kept in a file."""
+"""The most common mistakes: one line each with the error and the fix, compared with a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_every_mistake_has_its_line(tmp_path: Path) -> None:
     assert (done.stderr, done.returncode) == ("", 0)
     assert (
         done.stdout.splitlines() == KEPT.splitlines()
-    )  # else: python tests/mistakes.py --write, and read them
+    )  # if this fails: python tests/mistakes.py --write, and read the new lines
     assert list(tmp_path.iterdir()) == []
 
 

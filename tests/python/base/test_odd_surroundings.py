@@ -1,4 +1,4 @@
-"""Variables and systems that are not as a run expects: one line with the name, never a traceback."""
+"""Unexpected variables and systems: one line with the name, never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages of the extras: what a missing one says, and that every name belongs to an extra."""
+"""Packages of the extras: the message for a missing one, and that every name belongs to an extra."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from mudd_core.base.packages import EXTRAS, install_command, needed
 from places import ROOT
 
 PROJECT = ROOT / "pyproject.toml"
-# Advice to install this package, or an extra of it, from a registry: it is on none.
+# An instruction to install mudd_core, or an extra of it, from a registry; it is on none.
 FROM_A_REGISTRY = re.compile(r"mudd[-_]core\[|pip install (-\S+ )*['\"]?mudd")
 
 
 def checkout(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let the package take `folder` for its checkout, with the running Python as its .venv."""
+    """Make the package use `folder` as its checkout, with the running Python as its .venv."""
     (folder / "run").touch()
     monkeypatch.setattr(packages, "_CHECKOUT", folder)
     monkeypatch.setattr(sys, "prefix", str(folder / ".venv"))

@@ -1,4 +1,4 @@
-"""URLs where a local path is expected: every option exits with 2 before anything is written."""
+"""URLs in place of a local path: every option exits with code 2 before anything is written."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_run_is_not_written_to_a_web_page(capsys: pytest.CaptureFixture[str]) 
 def test_from_python() -> None:
     config = mc.load_config("tiny.py")
     with pytest.raises(UserError, match=r"\[workdir\] path: expected a local path, got the URL"):
-        mc.Trainer(config, Path(URL))  # it has lost a slash
+        mc.Trainer(config, Path(URL))  # one slash is lost
     for call in (
         lambda: mc.load_config(URL),
         lambda: prepare(DataConfig(path=URL)),

@@ -1,4 +1,4 @@
-"""The names of `import mudd_core`: those of one table, in dir(), help() and for type checkers."""
+"""The names of `import mudd_core` are the same in its table, in dir(), in help() and for type checkers."""
 
 from __future__ import annotations
 

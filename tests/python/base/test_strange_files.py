@@ -1,4 +1,4 @@
-"""Links, FIFOs, sockets and devices in place of files: refused by name at once; nothing elsewhere is touched."""
+"""Links, FIFOs, sockets and devices in place of files: an error names them at once; nothing elsewhere is changed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def loop(path: Path) -> None:
 
 
 def listen(path: Path) -> None:
-    """A socket; its path may be longer than the system takes, its name is not."""
+    """Create a socket. Its path may be longer than the system allows; its name may not."""
     before = Path.cwd()
     os.chdir(path.parent)
     try:
@@ -54,12 +54,12 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "a FIFO": lambda path: os.mkfifo(path),
     "a socket": listen,
 }
-# Opening one for reading must not wait for a writer: the kernel's own wait would outlast any test.
+# Opening a FIFO for reading must not wait for a writer, because the kernel would wait without limit.
 
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The work directory of a run with something left to do."""
+    """Return the work directory of a stopped run that can continue."""
     path = tmp_path_factory.mktemp("stopped") / "run"
     with make(path, None, "train.stop_at=10") as trainer:
         trainer.fit()
@@ -92,7 +92,7 @@ def test_a_run_refuses_what_is_not_its_file(run: Path, name: str, kind: str) -> 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_run_refuses_a_file_with_another_name_elsewhere(run: Path, name: str) -> None:
-    """A write to a hard link would reach the file of the other name."""
+    """A write to a hard link would change the file of the other name."""
     (run / name).unlink(missing_ok=True)
     (run / name).hardlink_to(run.parent / "elsewhere" / "file")
     with pytest.raises(
@@ -144,7 +144,7 @@ def test_the_work_directory_itself_may_be_a_link(run: Path) -> None:
 
 
 def test_a_link_that_appears_while_a_run_starts_is_not_followed(run: Path) -> None:
-    """What the check at the start cannot see: each opening refuses by itself."""
+    """The check at the start cannot see this link, so each opening must refuse it."""
     target = run.parent / "elsewhere" / "file"
     for name in (".lock", "metrics.jsonl", "events.jsonl"):
         swap(run / name, "a link")
@@ -209,7 +209,7 @@ def test_a_step_that_is_a_link_is_named(run: Path, capsys: pytest.CaptureFixture
     assert str(found.passed_over[0]).endswith("step-10: it is a link, expected a folder")
     shutil.rmtree(run / "checkpoints" / "step-5")
     with pytest.raises(FormatError, match=r"no checkpoint verifies.*it is a link"):
-        make(run)  # and not a run from the start
+        make(run)  # not a run from the start
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -253,4 +253,4 @@ def test_an_error_of_the_disk_in_releasing_the_lock_is_a_failed_save(
         held.close()
     monkeypatch.undo()
     assert caught.value.exit_code == 74 and len(closed) == 1
-    FolderLock(RunFolder(tmp_path / "run")).close()  # it was released all the same
+    FolderLock(RunFolder(tmp_path / "run")).close()  # it was released in spite of the error

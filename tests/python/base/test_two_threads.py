@@ -1,4 +1,4 @@
-"""One object, one thread at a time: the second thread gets a RuntimeError, and the first its own numbers."""
+"""One object, one thread at a time: the second thread gets a RuntimeError, and the first gets correct results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BATCH = {"inputs": IDS, "targets": IDS}
 
 
 class Gate:
-    """wait() says that it was reached, and stays until the gate opens."""
+    """A gate whose wait() reports that it was reached and then blocks until the gate opens."""
 
     def __init__(self) -> None:
         self._reached, self._open = threading.Event(), threading.Event()
@@ -38,7 +38,7 @@ class Gate:
 
     @contextmanager
     def standing_in(self, work: Callable[[], Any]) -> Iterator[None]:
-        """While another thread stands in work()'s wait(); its errors are raised at the end."""
+        """Run the block while another thread is inside work()'s wait(); raise the errors of that thread at the end."""
         errors: list[BaseException] = []
 
         def run() -> None:
@@ -62,7 +62,7 @@ def test_while_a_graph_runs_nothing_of_its_store_can_be_used() -> None:
     gate, waits = Gate(), False
 
     def slow(x: Any) -> Any:
-        if waits:  # it is called once to learn its shape
+        if waits:  # it is called once to infer its shape
             gate.wait()
         return 2 * x
 

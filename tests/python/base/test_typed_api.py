@@ -1,4 +1,4 @@
-"""The types of the API, as a strict type checker of a user sees them."""
+"""The types of the API as a strict type checker of a user sees them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from places import ROOT
 
 FILE = ROOT / "tests" / "data" / "api" / "typed.py"
-# Wrong uses, each an error of the checker.
+# Wrong uses; each is an error of the checker.
 WRONG = {
     "mc.Trainr": 'Module has no attribute "Trainr"',
     "mc.Model(1)": 'incompatible type "int"',
@@ -26,7 +26,7 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The lines of one run of the checker over the user's file and the wrong uses."""
+    """Return the lines of one run of the checker on the user's file and the wrong uses."""
     pytest.importorskip("mypy")
     folder = tmp_path_factory.mktemp("typed")
     (folder / "typed.py").write_text(FILE.read_text())

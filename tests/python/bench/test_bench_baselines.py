@@ -1,4 +1,4 @@
-"""The PyTorch baseline computes what the reference computes, so that its speed is that of the same work."""
+"""The PyTorch baseline computes the same results as the reference, so the bench compares speeds of the same work."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TINY = replace(SHAPES["9M"], V=64, L=2, D=16, H=2, F=24, T=12, B=2)
 
 
 def reference(family: str) -> tm.Config:
-    """The reference's config of the tiny shape."""
+    """Return the reference's config of the tiny shape."""
     if family == "gpt2":
         return tm.Gpt2Config(TINY.V, TINY.L, TINY.D, TINY.H, 4 * TINY.D, TINY.T)
     if family == "mixtral":
@@ -65,7 +65,7 @@ def test_baseline_matches_reference(family: str) -> None:
     window = workload.batch_tokens(TINY, 3)
     loss = baseline(torch.from_numpy(window[:, :-1]), torch.from_numpy(window[:, 1:]))
     want = tt.loss_and_grads(weights, window[:, :-1], window[:, 1:], cfg, dtype=torch.float64)
-    assert abs(loss.item() - want.loss) < 1e-6  # the baseline's rope tables are float32
+    assert abs(loss.item() - want.loss) < 1e-6  # the rotary tables of the baseline are float32
     count = sum(p.numel() for p in baseline.parameters())
     assert count == sum(int(np.prod(s)) for s in shapes.values())
 
@@ -90,7 +90,7 @@ def test_tokens_are_ids_with_a_skew() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_ours_takes_the_same_steps_as_the_baseline(family: str) -> None:
-    """Three whole steps from equal weights: losses equal, so both benches time the same computation."""
+    """Three whole steps from equal weights have equal losses, so both benches time the same computation."""
     engine = bench_step.make_engine(TINY, family, 0, None)
     ours = []
     for step in range(3):
@@ -142,11 +142,11 @@ def test_a_baseline_that_takes_another_step_is_named(change: dict[str, object], 
 
 
 def test_lengths_tell_another_decay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the comparison of weights rests on: twelve steps with and without decay."""
+    """The comparison of norms can tell twelve steps with decay from twelve without."""
     lengths = []
     for decay in (workload.DECAY, 0.0):
         monkeypatch.setattr(bench_step, "DECAY", decay)
-        # Gains are ones and do not decay: with this vocabulary they are half of the length, as on 9M.
+        # Gains are ones and do not decay; with this vocabulary they are half of the norm, as in 9M.
         shape = replace(TINY, V=4096)
         engine = bench_step.make_engine(shape, "transformer_pp", 0, None)
         for step in range(12):
@@ -171,6 +171,6 @@ def test_generation_reads_its_weights_once() -> None:
     model = bench_generate.make_model(TINY, "transformer_pp", 20)
     assert model.config.max_seq_len == 20
     assert len(list(model.generate(np.arange(4), max_tokens=16))) == 16
-    # 47.1 M weights of products (the embedding is read by one row), and keys and values of 100 tokens
+    # 47.1 M weights of matmuls (of the embedding one row is read), and keys and values of 100 tokens
     want = 4 * (12 * (4 * 512**2 + 3 * 512 * 1408) + 16384 * 512) + 100 * 2 * 12 * 512 * 4
     assert bench_generate.bytes_per_token(s, "transformer_pp", 100, 4) == want

@@ -1,4 +1,4 @@
-"""bench_data.py measures what it says, on little data."""
+"""bench_data.py prints correct measurements, checked on little data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_program_keeps_a_row_for_each_name(tmp_path: Path) -> None:
         timeout=120,
         check=False,
     )
-    assert done.returncode in (0, 1)  # 1: a bar is missed, on whatever machine this is
+    assert done.returncode in (0, 1)  # 1: a limit is missed, whatever the machine
     kept = json.loads(file.read_text())
     assert [row["name"] for row in kept["rows"]] == ["pile", "megatron"]
     assert all(row["ratio"] > 0 and row["name"] in done.stdout for row in kept["rows"])

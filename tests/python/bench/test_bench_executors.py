@@ -1,4 +1,4 @@
-"""bench_executors.py: both executors on one batch, a row with their times, an end where their bits differ."""
+"""bench_executors.py: both executors on one batch, a table row with their times, and an error if their bits differ."""
 
 from __future__ import annotations
 

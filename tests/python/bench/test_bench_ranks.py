@@ -1,4 +1,4 @@
-"""The programs of bench_ranks.py take the same steps, one rank or two, ours or PyTorch's."""
+"""The programs of bench_ranks.py run the same steps with one rank or two, with mudd_core or PyTorch."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n"]
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Initial weights of all programs."""
+    """Return the initial weights of all programs."""
     file = tmp_path_factory.mktemp("bench") / "weights.npz"
     np.savez(file, **random_weights(parameter_shapes(SHAPES["9M"], "transformer_pp")))  # type: ignore[arg-type]
     return file
 
 
 def program(words: list[str], script: str, weights: Path, *options: str) -> dict[str, Any]:
-    """The report of one program that takes its steps in turn."""
+    """Return the report of one program that runs its steps in turn."""
     argv = [*words, sys.executable, str(BENCH / script), *TINY, "--weights", str(weights), "--json", *options]
     [row] = take_turns([Program([*argv, "--in-turn"], {**os.environ, **ENVIRONMENT})], 3)
     assert row is not None
@@ -51,7 +51,7 @@ def program(words: list[str], script: str, weights: Path, *options: str) -> dict
 
 @pytest.fixture(scope="module")
 def alone(weights: Path) -> dict[str, Any]:
-    """The report of one process."""
+    """Return the report of one process."""
     return program([], "bench_step.py", weights)
 
 
@@ -102,7 +102,7 @@ def test_a_step_tells_what_it_only_exchanged() -> None:
 
 def test_memory_is_read_as_the_kernel_counts_it() -> None:
     before = rank_memory.memory_of("self")
-    # New pages from the kernel: malloc may reuse resident memory that an earlier test freed.
+    # New pages from the kernel, because malloc may reuse resident memory that an earlier test freed.
     pages = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     taken = np.frombuffer(pages, np.float64)
     taken[:] = 1

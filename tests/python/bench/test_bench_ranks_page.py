@@ -1,4 +1,4 @@
-"""bench_ranks.py keeps its rows, and its page says which bars they meet."""
+"""bench_ranks.py keeps its results, and its page says which limits they meet."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_formula_and_plan_are_near_each_other() -> None:
         used = [{"program": zero, "now": {**zero, "pss": 100.0}}] * world
         found = rank_programs.memory_row({"ranks": world, "memory_of_ranks": used, "memory": {}}, "9M", [])
         assert found["node"] == 100 * world
-        # A formula of few terms is within a tenth of the plan.
+        # A formula with few terms is within a tenth of the plan.
         assert found["formula_node"] == pytest.approx(found["plan_node"], rel=0.1)
 
 

@@ -1,4 +1,4 @@
-"""The pages of bench/tables.py: they show what was measured; a baseline that took other steps gives no ratio."""
+"""The pages of bench/tables.py: they show the measurements; a baseline that took other steps has no ratio."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_bf16_counts_against_its_own_units_or_not_at_all() -> None:
 def test_the_headline_has_the_lowest_and_the_highest_ratio() -> None:
     rows = [step("ours", 3000), step("eager", 2000), step("ours", 2000, family="mup")]
     rows += [step("eager", 1000, family="mup"), step("ours", 100, shape="55M"), step("jax", 50, shape="55M")]
-    assert "Some CPU" not in tables_summary.headline([kept(*rows)])  # compiled baselines are missing
+    assert "Some CPU" not in tables_summary.headline([kept(*rows)])  # no compiled baselines
     text = tables_summary.headline([kept(*rows, step("compile", 1500))])
     assert "| Some CPU (R) | fp32, AVX2 | 9M, 55M | 2 | 1.50 to 2.00 | 2.00 | 50% |" in text
 

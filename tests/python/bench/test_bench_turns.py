@@ -1,4 +1,4 @@
-"""Programs of the bench step one at a time, in order, and one that fails spoils its round and no more."""
+"""Programs of the bench step one at a time, in order; a failing program invalidates only its round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Kneser-Ney reference against a dictionary version written word by word from the paper."""
+"""The Kneser-Ney reference against a dictionary version written literally from the paper."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VOCAB, EOS = 120, 0
 
 
 def documents(seed: int, count: int) -> list[list[int]]:
-    """A skewed Markov text, one chain for every seed: counts from one to dozens, so all discounts act."""
+    """Return a skewed Markov text, one chain for every seed: counts from one to dozens, so all discounts apply."""
     skew = 0.8 / np.arange(1, VOCAB) ** 1.5
     table = np.random.default_rng(0).dirichlet(skew * 3.0, VOCAB)
     rng = np.random.default_rng(seed)
@@ -45,7 +45,7 @@ def flat(docs: list[list[int]]) -> NDArray[np.uint16]:
 
 
 class Plain:
-    """Recursive dictionary model of one order."""
+    """A recursive dictionary model of one order."""
 
     def __init__(self, docs: list[list[int]], order: int) -> None:
         self.counts: dict[int, Counter[tuple[int, ...]]] = {k: Counter() for k in range(1, order + 1)}
@@ -120,7 +120,7 @@ def test_script_prints_hashes_and_bits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_script_reads_a_token_cache(tmp_path: Path, damaged: bool) -> None:
-    """The layout of data/cache/token_cache.py; ids that are not those of its content hash are refused."""
+    """The script reads the layout of data/cache/token_cache.py and refuses ids with another content hash."""
     train, valid = flat(documents(1, 60)), flat(documents(2, 6))
     with h5py.File(tmp_path / "tokens.h5", "w") as f:
         f["train/ids"], f["valid/ids"] = train, valid

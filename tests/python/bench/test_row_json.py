@@ -1,4 +1,4 @@
-"""Kept results have a line for each measured row, and json.loads reads what was written."""
+"""Stored results have one line for each measured row, and json.loads reads the written file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ sys.path[:0] = [str(ROOT / "bench")]
 import row_json  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
-# Levels above a row by the start of the file's name.
+# Number of levels above a row, by the prefix of the file's name.
 LEVELS = {"data_": 2, "ranks_": 3, "same_bits": 3, "tables_": 2}
 
 

@@ -197,7 +197,7 @@ def test_saving_twice_keeps_a_good_step_and_replaces_a_bad_one(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["step-4"]
     other = {name: array.copy() for name, array in tiny_tensors(4).items()}
     name = next(name for name, array in other.items() if array.size)
-    other[name].reshape(-1)[0] += 1  # weights that somebody set at a step that was saved
+    other[name].reshape(-1)[0] += 1  # somebody set weights after the save of this step
     checkpoint.save(tmp_path, 4, whole_parts(other), STATE, **RUN)
     assert same(checkpoint.load_step(tmp_path, 4).tensors, other)
 
@@ -210,7 +210,7 @@ def test_a_step_that_vanishes_while_it_is_read_sends_the_reader_to_the_newer_one
 
     def late(folder: Path | str, **of: Any) -> Any:
         found = verify(folder, **of)
-        if Path(folder).name == "step-4":  # a run with keep_last=1 saves, and lets go of it
+        if Path(folder).name == "step-4":  # a run with keep_last=1 saves, and releases this step
             save(tmp_path, 6)
             shutil.rmtree(folder)
         return found
@@ -242,8 +242,8 @@ def test_keep_last_reads_the_newest_back_first(tmp_path: Path) -> None:
 def test_keep_last_counts_this_runs_steps_up_to_the_saved_one(tmp_path: Path) -> None:
     for step in (2, 4, 6, 9):
         save(tmp_path, step)
-    (tmp_path / "step-4" / "manifest.json").write_text("broken")  # nobody knows whose
-    (tmp_path / "step-9" / "manifest.json").write_text("broken")  # what a resume passed over
+    (tmp_path / "step-4" / "manifest.json").write_text("broken")  # its owner is unknown
+    (tmp_path / "step-9" / "manifest.json").write_text("broken")  # a resume has skipped this one
     save(tmp_path, 5, run_id="run-b")
     save(tmp_path, 100, run_id="run-b")
     assert keep_last(tmp_path, 2, 6) == []
@@ -285,7 +285,7 @@ def test_a_failure_at_every_call_of_a_save_harms_nothing(memory_path: Path) -> N
         names = sorted(path.name for path in memory_path.iterdir())
         assert names in (["step-1"], ["step-1", "step-2"]), nth
         assert same(checkpoint.load_step(memory_path, 1).tensors, tiny_tensors(1))
-        if "step-2" in names:  # committed: whole, even where the last sync reported an error
+        if "step-2" in names:  # committed: complete, even if the last sync reported an error
             assert same(checkpoint.load_step(memory_path, 2).tensors, tiny_tensors(2))
             shutil.rmtree(memory_path / "step-2")
         if not failed and nth > files.count:

@@ -1,4 +1,4 @@
-"""Checkpoints as files: lying manifests, newer formats, goldens, weights of other tools, memory, block checksums."""
+"""Checkpoints as files: false manifests, newer formats, goldens, weights of other tools, memory, block checksums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GOLDENS = TESTS / "goldens" / "checkpoint_v1"
 
 
 def edited(folder: Path, change: Any) -> None:
-    """Rewrites a manifest with valid checksums after `change(body)`: a liar, not an accident."""
+    """Change a manifest by `change(body)` and write it with valid checksums: a forgery, not an accident."""
     body = json.loads((folder / "manifest.json").read_bytes())
     del body["manifest_crc32c"]
     change(body)
@@ -60,14 +60,14 @@ def edited(folder: Path, change: Any) -> None:
 def test_a_manifest_that_lies_is_refused(tmp_path: Path, change: Any) -> None:
     folder = save(tmp_path, 1)
     edited(folder, lambda body: None)
-    checkpoint.verify_step(folder)  # the editing itself is not what is refused
+    checkpoint.verify_step(folder)  # the change itself is not the error
     edited(folder, change)
     with pytest.raises(FormatError):
         checkpoint.load_newest(tmp_path)
 
 
 def slices_of(body: Any) -> Any:
-    """Of a matrix [33, 7] in two slices of 16 and 17 rows."""
+    """Return the slices of a matrix [33, 7], of 16 and 17 rows."""
     return body["tensors"]["first_moment/embed"]["slices"]
 
 
@@ -127,7 +127,7 @@ def test_goldens_of_format_1_load(tmp_path: Path) -> None:
 
 
 def test_goldens_of_format_1_1_load_and_are_written_alike(tmp_path: Path) -> None:
-    """Two ranks, `in parts`: a table, a stack cut inside of an expert, a vector, and one that is whole."""
+    """Two ranks saved `in parts`: a table, a stack that is split inside an expert, a vector, and a whole tensor."""
     golden = GOLDENS.with_name("checkpoint_v1_1")
     found = checkpoint.load_step(golden, 1)
     assert same(found.tensors, golden_slices()) and found.state == STATE
@@ -209,7 +209,7 @@ print(status("VmHWM") - before)
 
 
 def test_a_hostile_header_takes_little_memory(tmp_path: Path) -> None:
-    """Hundreds of thousands of empty tensors, the worst a header can ask for: 4 x file + 16 MiB."""
+    """Read hundreds of thousands of empty tensors, the header that needs the most memory: 4 x file + 16 MiB."""
     entries = (f'"{i:x}":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' for i in range(400_000))
     header = ("{" + ",".join(entries) + "}").encode()
     path = tmp_path / "many.safetensors"
@@ -233,4 +233,4 @@ def test_large_tensors_have_a_checksum_for_every_block(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="'big', block 3") as caught:
         checkpoint.load_step(tmp_path, 1, into=whole_parts(into))
     assert caught.value.offset == part.begin + (3 << 20)
-    assert not into["big"].any()  # nothing is written before everything has verified
+    assert not into["big"].any()  # nothing is written before everything is verified

@@ -1,4 +1,4 @@
-"""Checkpoints of many ranks: any world loads any, nobody gathers, a failure of one is everybody's and harms nothing."""
+"""Checkpoints of many ranks: any world loads any, no rank gathers everything, a failure of one rank fails all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_any_world_loads_any_checkpoint(memory_path: Path, writer: str, reader: 
 
 
 def test_ranks_that_hold_everything_alike_write_the_tensors_of_one_process(tmp_path: Path) -> None:
-    """Whole tensors alone are format 1.0, under their own names."""
+    """If all tensors are whole, the format is 1.0, with its file names."""
     tensors = {name: array for name, array in random_tensors().items() if "/" not in name}
     folder = save(tmp_path, 1, WORLDS["4"], tensors)
     body = json.loads((folder / "manifest.json").read_bytes())
@@ -70,7 +70,7 @@ def test_the_reader_of_1_0_refuses_slices_by_its_own_message(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("world", [2, 4, 8])
 def test_no_rank_writes_more_than_its_share(world: int) -> None:
-    """44M of 36k ids and 512 wide: much of it is one table, which cannot stay whole where 8 ranks share the work."""
+    """Save 44M of 36k ids and width 512: much of it is one table, which 8 ranks must split."""
     number = np.float32(0)
     shapes = {"embed": (36000, 512)} | {
         f"blocks.{i}.{name}": shape
@@ -101,7 +101,7 @@ def test_no_rank_writes_more_than_its_share(world: int) -> None:
     assert max(loads) <= 1.3 * sum(loads) / world
     cuts = {part.name for part in plan.parts if "/" not in part.name and part.end - part.begin < 512 * 36000}
     whole = [part for part in plan.parts if part.name == "embed"]
-    assert (len(whole) == 1) == (world < 8) and "blocks.0.o" in cuts  # the small ones stay whole
+    assert (len(whole) == 1) == (world < 8) and "blocks.0.o" in cuts  # small tensors stay whole
     assert sum(part.name == "blocks.0.o" for part in plan.parts) == 1
 
 
@@ -118,7 +118,7 @@ def test_the_hash_is_that_of_one_process(world: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("shape", [WORLDS["4 in parts"], World(1, 4, 4)])
 def test_no_rank_holds_the_model_because_of_a_save_a_load_or_a_hash(memory_path: Path, shape: World) -> None:
-    """Two tensors of 24 MiB, cut over four ranks or shared by them: beside these a few pieces of 1 MiB."""
+    """Save two tensors of 24 MiB, sharded or on each of four ranks; a rank needs only a few more pieces of 1 MiB."""
     tensors = {name: np.full((6 << 10, 1 << 10), 3, np.float32) for name in ("up", "down")}
     target = {name: np.zeros_like(array) for name, array in tensors.items()}
 
@@ -166,7 +166,7 @@ def test_parts_that_do_not_make_a_state_are_refused_on_all_ranks(
 
 
 def test_a_failure_at_every_call_is_everybodys_and_harms_nothing(memory_path: Path) -> None:
-    """Two ranks share the count of calls, so that the failing one is now this, now that."""
+    """Both ranks draw from one count of calls, so the failing call is on either of them."""
     old, new = random_tensors(1), random_tensors(2)
     save(memory_path, 1, WORLDS["2"], old)
     for nth in range(1, 400):
@@ -196,7 +196,7 @@ def test_every_flip_in_every_file_of_two_ranks_is_found_by_both(memory_path: Pat
     folder = save(memory_path, 4, WORLDS["2"])
     rng = random.Random(1)
     files = sorted(folder.iterdir())
-    assert len(files) == 8  # the manifest, counters, and of each rank weights and both moments
+    assert len(files) == 8  # the manifest, counters, and for each rank weights and both moments
     for path in files:
         good = path.read_bytes()
         for position in rng.sample(range(len(good)), 25):
@@ -218,7 +218,7 @@ def refused(folder: Path, comm: Comm) -> str:
 def test_all_ranks_take_the_newest_step_that_verifies(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         save(tmp_path, step, WORLDS["2"])
-    shard = sorted((tmp_path / "step-3").glob("first_moment-*"))[1]  # of the second rank
+    shard = sorted((tmp_path / "step-3").glob("first_moment-*"))[1]  # on the second rank
     shard.write_bytes(shard.read_bytes()[:-1] + b"?")
     (tmp_path / "step-4").mkdir()
 
@@ -241,7 +241,7 @@ def test_a_step_that_is_saved_again_is_replaced_only_by_other_bytes(tmp_path: Pa
     save(tmp_path, 4, WORLDS["2"])
     assert (folder / "manifest.json").stat().st_ino == before
     other = random_tensors(4)
-    other["first_moment/embed"][-1, -1] += 1  # of the second rank
+    other["first_moment/embed"][-1, -1] += 1  # on the second rank
     save(tmp_path, 4, WORLDS["2"], other)
     assert same(checkpoint.load_step(tmp_path, 4).tensors, other)
     with pytest.raises(SaveError, match="run-b"):
@@ -252,7 +252,7 @@ def test_a_step_that_is_saved_again_is_replaced_only_by_other_bytes(tmp_path: Pa
 def test_ranks_with_less_to_do_give_signs_of_life_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A save or a load may take longer than dist.hang_timeout, and most of it one rank's files."""
+    """A save or a load may take longer than dist.hang_timeout, most of it in one rank's files."""
     seen: dict[tuple[int, str], int] = Counter()
     monkeypatch.setattr(
         Comm, "set_phase", lambda comm, phase, step: seen.update([(comm.rank, f"{phase} {step}")])
@@ -265,10 +265,10 @@ def test_ranks_with_less_to_do_give_signs_of_life_meanwhile(
         checkpoint.load_newest(tmp_path, into=parts, comm=comm)
 
     on_ranks(work, 2)
-    assert seen[0, "save 3"] == seen[1, "save 3"] == 6  # files, all of rank 0
+    assert seen[0, "save 3"] == seen[1, "save 3"] == 6  # files, all on rank 0
     assert (
         seen[0, "data 3"] == seen[1, "data 3"] == 3 + 1
-    )  # half of them verified by each rank, one round of reading
+    )  # each rank verifies half of them: one round of reading
 
 
 def test_into_must_fit_on_every_rank(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Power cuts: whatever the disk has kept of a save, the loader finds a whole step, the old one or the new one."""
+"""Power cuts: for every subset of a save that the disk kept, the loader finds a whole step, the old or the new one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def keep_last(directory: Path, keep: int, saved_step: int) -> None:
 def crashed(
     log: list[crash_states.Call], disk: Path, before: crash_states.Disk
 ) -> Iterator[tuple[int, Path]]:
-    """(number of calls, folder) of every state that a power cut may leave."""
+    """Yield (number of calls, folder) for every state that a power cut may leave."""
     rng, root = random.Random(3), disk.with_name("crashed")
     for count in range(len(log) + 1):
         for fates in crash_states.variants(log, count, rng, samples=4):
@@ -45,7 +45,7 @@ def crashed(
 
 @pytest.mark.parametrize("old", [None, "good", "bad"])
 def test_crash_replay_of_every_prefix(memory_path: Path, old: str | None) -> None:
-    """A save of step 2 that also deletes step 0; before it no, a good or a broken step 2."""
+    """Replay a save of step 2 that also deletes step 0; before it there is no step 2, a good or a broken one."""
     disk = memory_path / "disk"
     save(disk, 0)
     save(disk, 1)
@@ -64,7 +64,7 @@ def test_crash_replay_of_every_prefix(memory_path: Path, old: str | None) -> Non
         assert found is not None and found.step in (1, 2), count
         assert same(found.tensors, tiny_tensors(found.step)) and found.state == STATE
         assert not list(root.glob("*.tmp-*"))
-        save(root, 2)  # and the run goes on from there
+        save(root, 2)  # and the run resumes from there
         assert checkpoint.load_step(root, 2).step == 2
         seen.add(found.step)
         if count == len(files.log):
@@ -73,7 +73,7 @@ def test_crash_replay_of_every_prefix(memory_path: Path, old: str | None) -> Non
 
 
 def test_crash_replay_over_the_files_of_two_ranks(memory_path: Path) -> None:
-    """The ranks write at the same time, so the calls come in any order between the two of a file."""
+    """The ranks write at the same time, so calls on the two ranks' files come in any order."""
     disk = memory_path / "disk"
     old, new = ({name: random_tensors(step)[name] for name in TWO_FILES} for step in (1, 2))
     rank_states.save(disk, 1, WORLDS["2"], old)
@@ -91,11 +91,11 @@ def test_crash_replay_over_the_files_of_two_ranks(memory_path: Path) -> None:
     assert seen == {1, 2} and found.step == 2
 
 
-TWO_FILES = ("embed", "final_norm.gain", "first_moment/embed")  # of each of two ranks
+TWO_FILES = ("embed", "final_norm.gain", "first_moment/embed")  # on each of two ranks
 
 
 def other_values() -> dict[str, np.ndarray[Any, Any]]:
-    """Weights that somebody set at a step that is already saved."""
+    """Return weights that somebody set after the save of this step."""
     return {name: array + 1 for name, array in tiny_tensors(2).items()}
 
 
@@ -112,7 +112,7 @@ def test_the_only_step_is_never_lost_when_it_is_saved_with_other_values(
     assert [path.name for path in disk.iterdir()] == ["step-2"]
     seen = set()
     for count, root in crashed(files.log, disk, before):
-        for tidy in (False, True):  # a reader sees the folder as it is, the run's next start tidies it up
+        for tidy in (False, True):  # a reader changes nothing; the next start of the run cleans up
             if tidy:
                 checkpoint.recover(root)
             found = checkpoint.load_newest(root)
@@ -159,7 +159,7 @@ def test_a_replacement_that_does_not_read_back_leaves_the_old_step(
 
 
 def spoil(folder: Path) -> None:
-    """The check of a sealed folder, behind a disk that has changed a byte of it."""
+    """Corrupt a byte of a sealed folder, as a disk might do."""
     from mudd_core.checkpoint.verify import verify_sealed
 
     shard = next(folder.glob("model-*.safetensors"))
@@ -179,7 +179,7 @@ def test_a_kill_while_the_only_step_is_replaced(memory_path: Path, point: str) -
     env = {**os.environ, "MUDD_KILL_AT": point, "PYTHONPATH": paths}
     done = subprocess.run([sys.executable, "-c", SAVES_TWICE, str(memory_path)], env=env, check=False)
     assert done.returncode == -signal.SIGKILL
-    assert checkpoint.recover(memory_path)  # half of a step stays behind a kill at each of these points
+    assert checkpoint.recover(memory_path)  # a kill at each of these points leaves half a step
     found = checkpoint.load_newest(memory_path)
     assert found is not None and [path.name for path in memory_path.iterdir()] == ["step-2"]
     assert same(found.tensors, tiny_tensors(2) if point == "before_rename:2" else other_values())

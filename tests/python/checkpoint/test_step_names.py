@@ -1,4 +1,4 @@
-"""The names of steps and the index of a folder of weights: each is read and written in one module."""
+"""The names of steps and the index of a folder of weights are each read and written in one module."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_files_beside_the_model_are_not_its_weights(others: list[str], tmp_path:
     for name in others:
         _file_of(tmp_path / name, 2)
     assert list(checkpoint.load_weights(tmp_path)["w"]) == [1, 1]
-    # The same choice between files that have no usual name.
+    # The same choice among files without a usual name.
     if "model-" not in others[0]:
         (tmp_path / "model.safetensors").rename(tmp_path / "weights.safetensors")
         assert list(checkpoint.load_weights(tmp_path)["w"]) == [1, 1]

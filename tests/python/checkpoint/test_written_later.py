@@ -1,4 +1,4 @@
-"""Tensors that are made when they are written: the bytes of ready ones, one in memory at a time."""
+"""Tensors that are computed while they are written: the same bytes as ready ones, with one in memory at a time."""
 
 from __future__ import annotations
 

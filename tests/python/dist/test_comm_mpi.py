@@ -1,4 +1,4 @@
-"""Ranks under mpirun: the same promises as ranks that are threads (tests/cpp/comm_test.cc), and how jobs end."""
+"""Ranks under mpirun: the same guarantees as for ranks that are threads (tests/cpp/comm_test.cc), and how jobs end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mudd_core import _core, dist
 
 
 def ends(process: int) -> bool:
-    """Whether a process is gone within 10 s, or only its parent has not asked for its code."""
+    """Return True if a process ends within 10 s; a zombie has ended too."""
     for _ in range(100):
         status = Path(f"/proc/{process}/stat")
         if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
@@ -81,7 +81,7 @@ except _core.PeerError:
         assert code == 76
         assert errors.count("the gradient is gone") == 1
         assert "in step 17 (backward) failed" in errors and "rank 1 (" in errors
-        assert time.monotonic() - began < 30  # far above what it takes; a hang would take a minute
+        assert time.monotonic() - began < 30  # far more than needed; a hang would take a minute
         assert window_files() == []
 
 
@@ -151,7 +151,7 @@ except _core.PeerError:
     process = mpirun_process(2, program)
     assert process.stdout is not None
     stopped = int(process.stdout.readline())
-    time.sleep(0.2)  # into the barrier, where it waits
+    time.sleep(0.2)  # into the barrier, in which it waits
     os.kill(stopped, signal.SIGSTOP)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 70

@@ -1,4 +1,4 @@
-"""mudd_core.dist over ranks as threads, and what it refuses; processes are in test_comm_mpi.py."""
+"""mudd_core.dist with ranks as threads, and the errors of wrong arguments; test_comm_mpi.py has processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mudd_core.dist.launched import LAUNCHERS
 
 
 def on_ranks(ranks: list[dist.Comm], work: Callable[[dist.Comm], object]) -> list[object]:
-    """What `work` gives or raises on every rank; an error fails the job."""
+    """Return the result or the error of `work` on every rank; an error fails the job."""
     results: list[object] = [None] * len(ranks)
 
     def run(comm: dist.Comm) -> None:

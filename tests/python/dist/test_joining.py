@@ -1,4 +1,4 @@
-"""How ranks join and leave: ranks that differ or never come end the job, calls after a rank has left raise."""
+"""How ranks join and leave: ranks that differ or never arrive end the job; calls after a rank has left raise."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_rank_that_runs_another_program_is_named(kind: str) -> None:
     began = time.monotonic()
     code, _, errors = mpirun(2, program, kind)
     assert code == 2, errors
-    assert "joined within 2 s" in errors or "begun to join within 2.5 s" in errors, errors
+    assert "joined within 2 s" in errors or "started to join within 2.5 s" in errors, errors
     assert "rank 1 runs 'other " in errors and time.monotonic() - began < 40
 
 

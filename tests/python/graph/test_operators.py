@@ -1,4 +1,4 @@
-"""NumPy's operators on the tape: values as NumPy's, gradients as PyTorch's in float64, both executors alike."""
+"""NumPy's operators on the tape: values against NumPy, gradients against PyTorch in float64, in both executors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BINARY = {
     "divide": operator.truediv,
     "power": operator.pow,
 }
-# Sizes are away from 0, so that quotients and powers stay tame.
+# Values are away from 0, so that quotients and powers stay moderate.
 NUMBERS = st.floats(0.5, 2.0, width=32)
 
 
@@ -38,7 +38,7 @@ def arrays(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
 
 
 def check(function: Function, *inputs: Any, torch_function: Function | None = None) -> None:
-    """Compare value and gradients with PyTorch in float64, with a gradient of the result that is not all ones."""
+    """Compare value and gradients with PyTorch in float64; the gradient of the result is not all ones."""
     leaves = [mc.Tensor(a.copy(), requires_grad=True) for a in inputs]
     exact = [torch.tensor(a, dtype=torch.float64, requires_grad=True) for a in inputs]
     y, want = function(*leaves), (torch_function or function)(*exact)
@@ -171,7 +171,7 @@ def test_a_network_in_operators_has_the_gradients_of_the_fused_ops() -> None:
     ops.activation(ops.linear(ops.rms_norm(x), fused), activation="tanh").sum().backward()
     h = x / (mc.Tensor(x) ** 2).mean(-1, keepdims=True) ** 0.5
     np.tanh(h @ plain).sum().backward()
-    # PyTorch computes in float32 too, with its sums in another order or in one op more.
+    # PyTorch computes in float32 too, with its sums in another order or with one more op.
     np.testing.assert_allclose(plain.grad, fused.grad, rtol=1e-4, atol=1e-4)
 
 
@@ -193,7 +193,7 @@ def test_losses_are_float64_and_have_gradients() -> None:
 
 
 def formula(x: Any, w: Any) -> Any:
-    """Every kind of operator, of which sums and products of equal shapes are ops of the core."""
+    """Compute with every kind of operator; sums and multiplications of equal shapes are ops of the core."""
     h = ops.rms_norm(x, w[0] * 0.5)
     h = h @ w + h * 2 - x / (w.sum() ** 2 + 1)
     parts = np.tanh(h[:, 1:] * h[:, :-1]).reshape(-1, 8)
@@ -215,7 +215,7 @@ def test_both_executors_give_the_same_bits(kind: str) -> None:
     store.allocate()
     store.set(0, "w", w)
     result = formula(recorder.input("x", (2, 5, 8), "float32"), weight)
-    # A graph begins backward at a loss without a gradient of its own.
+    # A graph starts backward at a loss whose gradient is one.
     loss = ops.custom(lambda a: a, lambda d, a: np.ones_like(a), result.sum().reshape(1))
     executor = _core.Executor(recorder.graph, store, losses=[loss.number], keep=[result.number])
     executor.set("x", x)
@@ -297,7 +297,7 @@ def test_float64_is_converted_with_one_warning() -> None:
 
 
 def mixed(x: Any, w: Any) -> Any:
-    """Weights that are broadcast over samples, and operators whose first axis is none of samples."""
+    """Compute with weights that are broadcast over samples, and with operators whose first axis is not the batch."""
     h = x * w[0] + w  # [B, T, D], as [D] and [T, D]
     h = h @ (w * 0.5) + (h @ w[1]).reshape(4, 8, 1) * np.linspace(0, 1, 32, dtype=np.float32).reshape(4, 8, 1)
     back = h[::-1].transpose(1, 0, 2) * 0.5

@@ -1,6 +1,6 @@
-"""Training and generation in fp32 have the same bits: a policy's log-probabilities need no second pass.
+"""Training and generation in fp32 have the same bits, so a policy's log-probabilities need no second pass.
 
-docs/same-bits.md, "Training and generation", says what follows for reinforcement learning.
+docs/same-bits.md, "Training and generation", explains the use for reinforcement learning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def nats_in_training(model: Model, inputs: np.ndarray, row: int, position: int, 
     """Return -log p of one target, computed by the graph that trains on all of `inputs` [B, T]."""
     targets = np.full(inputs.shape, IGNORED, np.int32)
     targets[row, position] = target
-    # The auxiliary losses of a mixture are added to the loss of training; evaluate() has the same nats without them.
+    # training adds the auxiliary losses of a mixture to the loss; evaluate() returns the same nats without them
     if getattr(model.config, "n_expert", 0):
         return model.evaluate({"inputs": inputs, "targets": targets})[0]
     loss, _ = model.loss_and_gradients({"inputs": inputs, "targets": targets})
@@ -27,7 +27,7 @@ def nats_in_training(model: Model, inputs: np.ndarray, row: int, position: int, 
 
 
 def nats_of_logits(logits_TV: np.ndarray, position: int, target: int) -> float:
-    """Return -log p of one target from logits, by the op that training uses: the identity as head keeps each bit."""
+    """Return -log p of one target from logits, by the op of training with an identity head, which keeps each bit."""
     vocabulary = logits_TV.shape[1]
     targets = np.full((1, len(logits_TV)), IGNORED, np.int32)
     targets[0, position] = target
@@ -40,7 +40,7 @@ def test_a_token_has_the_same_log_probability_in_training_and_generation(name: s
     model, _, _ = make(name)
     assert (
         getattr(model.config, "capacity_factor", 0.0) <= 0
-    )  # with a capacity, tokens compete for places in an expert
+    )  # with a capacity, tokens compete for slots of an expert
     prompt = [3, 1, 4, 1, 5, 9, 2]
     written = list(model.generate(prompt, max_tokens=12, temperature=1.0, top_k=20, seed=7))
     ids = np.array(prompt + written, np.int32)

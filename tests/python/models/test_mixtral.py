@@ -1,4 +1,4 @@
-"""Mixtral beside the tests every family has: capacity, auxiliary losses, loads, alarms, and runs with them."""
+"""Tests that only Mixtral needs: capacity, auxiliary losses, loads, alarms, and runs with them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OURS = MixtralConfig(
     vocab_size=61, max_seq_len=40, d_model=24, n_layer=2, n_head=4, n_kv_head=2, d_ff=20, n_expert=4
 )
 THEIRS = Mixtral(61, 2, 24, 4, 2, 20, experts=4)
-# our options, the reference's
+# our options, the reference's options
 VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "capacity": ({"capacity_factor": 0.6}, {}),
     "probs": ({"capacity_factor": 0.6, "drop_policy": "probs"}, {}),
@@ -71,11 +71,11 @@ def test_every_policy_equals_autograd(name: str) -> None:
     again, same = model.loss_and_gradients_immediate({**batch, **extra})
     assert again == loss and all(np.array_equal(same[key], gradients[key]) for key in same)
     nats, count, _ = model.evaluate(batch)
-    assert nats / count < model.loss(batch)  # evaluation leaves the auxiliary losses out
+    assert nats / count < model.loss(batch)  # evaluation excludes the auxiliary losses
 
 
 def test_the_example_of_the_benchmark() -> None:
-    """S = 4, E = 4, k = 2, factor 1: with these choices token 2 loses expert 1, and so does token 3."""
+    """Check S = 4, E = 4, k = 2, factor 1: with these choices token 2 is dropped by expert 1, and so is token 3."""
     choices = np.array([[1, 0], [1, 2], [1, 3], [0, 1]])
     x = np.zeros((1, 4, 4), np.float32)
     for t, (first, second) in enumerate(choices):
@@ -89,7 +89,7 @@ def test_the_example_of_the_benchmark() -> None:
 def test_a_token_without_experts_passes_its_normalised_state_on() -> None:
     x, w = np.ones((1, 3, 2), np.float32), np.zeros((2, 2), np.float32)
     gates, experts, _ = ops.moe_route(x, w, top_k=1, capacity_factor=0.67)
-    assert experts[0, :, 0].tolist() == [0, -1, -1]  # ties go to the lower expert
+    assert experts[0, :, 0].tolist() == [0, -1, -1]  # for equal logits the lower expert wins
     stack = np.zeros((2, 2, 3), np.float32)
     down = np.zeros((2, 3, 2), np.float32)
     y = ops.grouped_gemm(x * 5, gates, experts, stack, stack, down, x)
@@ -107,7 +107,7 @@ def test_scope_batch_averages_over_all_shards_and_wants_one_run() -> None:
     assert whole.loss(batch, shards=4) == pytest.approx(model.loss(batch), rel=1e-12)
     alone = [model.loss({key: array[i : i + 1] for key, array in batch.items()}) for i in range(4)]
     assert model.loss(batch, shards=4) == pytest.approx(np.mean(alone), rel=LOSS)
-    assert whole.loss(batch, shards=4) != pytest.approx(np.mean(alone), rel=10 * LOSS)  # another quantity
+    assert whole.loss(batch, shards=4) != pytest.approx(np.mean(alone), rel=10 * LOSS)  # a different mean
     train = TrainConfig(steps=2, batch_size=4, seq_len=9, micro_batch_size=1)
     with pytest.raises(UserError, match="aux_scope"):
         Engine(Config(model=whole.config, train=train), whole)
@@ -115,11 +115,11 @@ def test_scope_batch_averages_over_all_shards_and_wants_one_run() -> None:
         metrics = np.abs(np.random.default_rng(0).normal(size=(4, 19))).astype(np.float32) + 1
         sums, _, _ = ops.moe_balance(np.ones((4, 3), np.int32), metrics, balance=1.0)
     exact = [6 * numpy_moe.balance([half], 4, 2, "pooled")[0] for half in (metrics[:2], metrics[2:])]
-    np.testing.assert_allclose(sums, exact, rtol=LOSS)  # times the counted targets of the shard
+    np.testing.assert_allclose(sums, exact, rtol=LOSS)  # multiplied by the counted targets of the shard
 
 
 def test_decoding_drops_nothing_and_says_so() -> None:
-    """Without a capacity greedy tokens are the argmax of the full pass; with one they are those without it."""
+    """With or without a capacity, decoding returns the greedy tokens of a full pass without capacity."""
     free, prompt = mc.Model(dataclasses.replace(OURS, init_std=0.3), seed=1), np.arange(12)
     tokens = list(free.generate(prompt, max_tokens=8))
     assert tokens == [int(row.argmax()) for row in free.logits([*prompt, *tokens])[11:-1]]
@@ -129,7 +129,7 @@ def test_decoding_drops_nothing_and_says_so() -> None:
         assert list(limited.generate(prompt, max_tokens=8)) == tokens
     never = mc.Model(
         dataclasses.replace(free.config, capacity_factor=-1.0), seed=1
-    )  # as 0 in the benchmark's fork
+    )  # -1 means unlimited, as 0 does in the benchmark's fork
     assert np.array_equal(never.logits(prompt), free.logits(prompt))
     assert list(never.generate(prompt, max_tokens=8)) == tokens
     check_config(Config(model=never.config, train=TrainConfig(seq_len=16)))
@@ -169,7 +169,7 @@ def test_jitter_drops_and_figures_do_not_depend_on_micro_batches_or_threads() ->
             assert losses()[0] == want
         finally:
             mc.set_num_threads(0)
-    assert losses(seed=2)[0] != want  # the jitter's seed
+    assert losses(seed=2)[0] != want  # the seed of the jitter
 
 
 @pytest.mark.parametrize("name", ["mixtral/tiny", "mixtral/mixtral822"])
@@ -187,7 +187,7 @@ def test_rows_with_ignored_targets_train_alike_in_any_micro_batch(name: str) -> 
 
 
 def sums_of(kept: Any, dropped: Any = 0) -> Any:
-    """Metrics of two layers, three experts, without probabilities."""
+    """Return metrics of two layers and three experts, without probabilities."""
     f = np.zeros((2, 15))
     f[:, :3] = f[:, 6:9] = kept
     f[:, 9:12] = dropped

@@ -31,7 +31,7 @@ def test_logits_loss_and_gradients_equal_autograd(name: str, shape: tuple[int, i
     assert model.loss(batch) == pytest.approx(want.loss, rel=LOSS)
     assert set(gradients) == set(want.grads)
     for key, gradient in want.grads.items():
-        # Where exact arithmetic gives zero (a key bias moves all scores of a row alike) rounding is all there is.
+        # Where the exact gradient is zero (a key bias moves all scores of a row alike), only rounding remains.
         scale = max(np.abs(gradient).max(), 5e-3 * max(np.abs(g).max() for g in want.grads.values()))
         assert np.abs(gradients[key] - gradient).max() <= GRADIENT * scale, key
 
@@ -64,7 +64,7 @@ def test_greedy_decoding_is_the_argmax_of_full_passes(name: str) -> None:
     full = np.concatenate([prompt[0], np.array(out, np.int32)])
     logits = model.logits(full)
     assert [int(row.argmax()) for row in logits[10:-1]] == out
-    # Not only the argmax: the cached path gives the very bits of the full pass.
+    # Not only the argmax is equal: decoding with a cache has the bits of the full pass.
     generator = model._generator
     assert generator is not None
     assert np.array_equal(generator.feed(full, 0, generator.take_caches()), logits)
@@ -106,13 +106,13 @@ def test_generation_stops_at_the_window() -> None:
     "name", ["llama_gqa", "mudd", "tokenformer_neox", "mixtral", "mup", "mup_swiglu_mqa", "mup_elu"]
 )
 def test_a_ring_of_keys_goes_on_behind_the_longest_sequence(name: str) -> None:
-    """With one block a key depends on its token alone, so a pass over the last tokens gives the same logits."""
+    """With one block a key depends only on its token, so a pass over the last tokens returns the same logits."""
     larger = make(name)[0]
     config = dataclasses.replace(
         larger.config, n_layer=1, **({"ffn_realloc": False} if name == "mudd" else {})
     )
     model = Model(config, seed=3)
-    for view in model.parameters:  # initial ones tell tokens hardly apart
+    for view in model.parameters:  # the initial weights hardly distinguish tokens
         if model.parameters[view].shape == larger.parameters[view].shape:
             model.set_parameter(view, larger.parameters[view])
     longest, prompt, draw = model.config.max_seq_len, [1, 5, 9], {"temperature": 5.0, "seed": 4}
@@ -128,7 +128,7 @@ def test_a_ring_of_keys_goes_on_behind_the_longest_sequence(name: str) -> None:
 
 def test_a_ring_needs_rotary_positions_and_room() -> None:
     gpt2, llama = make("gpt2")[0], make("llama_gqa")[0]
-    assert len(list(gpt2.generate([1], max_tokens=39, window="ring"))) == 39  # no ring is needed
+    assert len(list(gpt2.generate([1], max_tokens=39, window="ring"))) == 39  # short enough without a ring
     with pytest.raises(ValueError, match="window=ring: needs rotary positions; those of this gpt2 end at 40"):
         gpt2.generate([1], max_tokens=41, window="ring")
     with pytest.raises(ValueError, match=r"window=ring: expected at most 1600000 tokens in all"):
@@ -138,7 +138,7 @@ def test_a_ring_needs_rotary_positions_and_room() -> None:
 
 
 class Characters:
-    """The text of ids that are code points."""
+    """A decoder of ids that are code points."""
 
     def __call__(self, token: int) -> str:
         return chr(token)
@@ -190,7 +190,7 @@ def test_bad_batches_are_refused(batch: dict[str, Any], message: str) -> None:
 
 
 def test_shapes_are_compared_before_values_are_read() -> None:
-    """A view of 2^40 numbers, of which memory holds one, would be read for hours."""
+    """Check a view of 2^40 elements over one stored element: reading its values would take hours."""
     model, _, _ = make("llama_gqa")
     endless = np.broadcast_to(np.int32(1), (2**40, 2))
     good = {"inputs": np.ones((1, 2), np.int32), "targets": np.ones((1, 2), np.int32)}
@@ -242,7 +242,7 @@ def test_parameters_are_read_only_and_checked() -> None:
 def test_a_vocabulary_larger_than_the_tokenizers_draws_only_its_ids() -> None:
     model, cfg, _ = make("gpt2")
     wild = list(model.generate([1, 2, 3], max_tokens=12, temperature=5.0, seed=3))
-    assert max(wild) >= 7  # the limit takes something away
+    assert max(wild) >= 7  # the limit excludes some tokens
     for temperature in (0.0, 5.0):
         tokens = list(model.generate([1, 2, 3], max_tokens=12, temperature=temperature, seed=3, ids_below=7))
         assert len(tokens) == 12

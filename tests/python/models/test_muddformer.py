@@ -24,7 +24,7 @@ from tiny_muddformer import tiny_words
 V, D, H, L, F = 37, 24, 3, 4, 20
 ALL = ((0, 1), (0, 1, 2), (0, 1, 2, 3), (0, 1, 2, 3, 4))
 
-# fields of ours; sources (the reference's, written out); streams; what else differs in the reference
+# our fields; sources of the reference, as a list; streams; other differences of the reference's config
 VARIANTS: dict[str, tuple[dict[str, Any], tuple[tuple[int, ...], ...], dict[str, Any]]] = {
     "plain": ({}, ALL, {}),
     "prenorm": ({"prenorm": True}, ALL, {"prenorm": True}),
@@ -72,7 +72,7 @@ def reference_of(sources: tuple[tuple[int, ...], ...], more: dict[str, Any]) -> 
     return kind(V, L, D, H, H, (F,) * L, **{"hidden": widths, "sources": sources, **more})
 
 
-# Every variant whose block can have experts, once more with four of them.
+# Every variant that supports experts, again with four experts.
 VARIANTS |= {
     f"{name}_experts": (
         {**fields, "n_expert": 4, "aux_coef": 0.05, "z_coef": 0.01, "aux_scope": "batch"},
@@ -122,8 +122,9 @@ def test_greedy_decoding_is_the_argmax_of_full_passes(name: str) -> None:
 
 @pytest.mark.parametrize("norms", [(False, False), (True, False), (False, True), (True, True)])
 def test_a_new_model_starts_as_a_plain_transformer(norms: tuple[bool, bool]) -> None:
-    """With both norms, or none, the logits are those of Transformer++ with the same weights (a.2), nearly so in
-    the residual with the small gain of postnorm; the mixed settings start elsewhere."""
+    """With both norms, or none, the logits equal those of a Transformer++ with the same weights (a.2). In the residual
+    this is only approximate, because of the small gain of postnorm. The mixed settings start differently.
+    """
     prenorm, postnorm = norms
     model = Model(ours_of({"prenorm": prenorm, "postnorm": postnorm}), seed=3)
     plain = Model(TransformerPPConfig(vocab_size=V, max_seq_len=16, d_model=D, n_layer=L, n_head=H, d_ff=F))
@@ -133,7 +134,7 @@ def test_a_new_model_starts_as_a_plain_transformer(norms: tuple[bool, bool]) -> 
     ids = make_batch(V, 2, 9)["inputs"]
     difference = np.abs(model.logits(ids) - plain.logits(ids)).max() / np.abs(plain.logits(ids)).max()
     if prenorm == postnorm:
-        # The small gain of postnorm leaves a little of the other states.
+        # The small gain of postnorm leaves a small part of the other states.
         assert difference < 1e-5
     else:
         assert difference > 1e-4
@@ -142,14 +143,14 @@ def test_a_new_model_starts_as_a_plain_transformer(norms: tuple[bool, bool]) -> 
 def test_initial_values() -> None:
     model = Model(ours_of({"prenorm": True}), seed=1)
     w1 = model.parameters["blocks.2.mix.w1"]
-    # The deviation of a sample.
+    # The standard deviation of a sample.
     assert w1.std() == pytest.approx(D**-0.5, rel=0.15)
     assert not model.parameters["blocks.2.mix.w2"].any()
     assert model.parameters["blocks.1.mix.bias"].tolist() == [[0, 0, 1]] * 4
     both = Model(ours_of({"prenorm": True, "postnorm": True}))
     assert not both.parameters["blocks.1.mix.bias"].any()
     assert (both.parameters["blocks.1.mix.post_gain"] == np.float32(1e-3)).all()
-    # The deviation of a sample.
+    # The standard deviation of a sample.
     assert model.parameters["embed"].std() == pytest.approx(0.006, rel=0.1)
 
 

@@ -1,4 +1,4 @@
-"""The muP family: configs, refusals, rates by role, the coordinate check and what must fail it, transfer of rates."""
+"""The muP family: configs, refused settings, rates by role, the coordinate check, transfer of rates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROXY = [32, 64, 128, 256]
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """The models are too small to share."""
+    """Use one thread, because the models are too small for several."""
     mc.set_num_threads(1)
     yield
     mc.set_num_threads(0)
@@ -49,7 +49,7 @@ def test_every_size_loads_and_plans_without_memory(name: str, tmp_path: Path) ->
     theirs = load_config(f"mu_transformer/configs/{name}.py")
     assert theirs == (
         load_config("mup/small.py") if name == "tiny" else config
-    )  # their tiny has width 128 too
+    )  # their tiny config also has width 128
     told = plan_text(config, RunFolder(tmp_path))
     if name == "tiny":
         small = load_config("mup/small.py").model
@@ -64,9 +64,7 @@ def test_every_size_loads_and_plans_without_memory(name: str, tmp_path: Path) ->
 def test_d_head_alone_is_asked_for_its_scale() -> None:
     with pytest.raises(UserError, match=r"1 / d_head = 0.0625.*set model.qk_scale=0.0625"):
         load_config("mup/tiny.py", ["model.d_head=16"])
-    with pytest.raises(
-        UserError, match=r"1 / d_head = 0.03125"
-    ):  # also where the file has a scale of its own
+    with pytest.raises(UserError, match=r"1 / d_head = 0.03125"):  # also if the file sets another scale
         load_config("mup/check.py", ["model.d_head=32"])
     config = load_config("mup/tiny.py", ["model.d_head=16", "model.qk_scale=0.0625"])
     assert config.model.scale == 0.0625
@@ -75,7 +73,7 @@ def test_d_head_alone_is_asked_for_its_scale() -> None:
     wide = ["model.d_base=256", "optim.rule=mup"]
     with pytest.raises(UserError, match=r"d_base: expected at most d_model \(128\) for optim.rule=mup"):
         load_config("mup/tiny.py", wide)
-    load_config("mup/tiny.py", [*wide, "optim.rule=abs_mup"])  # whose rates know no base
+    load_config("mup/tiny.py", [*wide, "optim.rule=abs_mup"])  # its rates do not depend on a base width
     for faulty in (
         MupConfig(d_model=96),
         MupConfig(d_model=64, d_head=64),
@@ -114,13 +112,13 @@ def test_rates_and_first_values_follow_the_table(rule: str) -> None:
         "head": 1 / 64,
     }
     for name, deviation in deviations.items():
-        # The deviation of a sample.
+        # The standard deviation of a sample.
         assert np.std(model.parameters[name]) == pytest.approx(deviation, rel=0.05), name
     zeros = Model(dataclasses.replace(shape, q_init="zero", r_init="zero", u_init="zero")).parameters
     for name in ("blocks.0.attn.q.w", "blocks.0.attn.o.w", "blocks.0.ffn.down.w", "head"):
         assert not zeros[name].any()
     sp = Model(dataclasses.replace(shape, u_init="sp")).parameters["head"]
-    # The deviation of a sample.
+    # The standard deviation of a sample.
     assert np.std(sp) == pytest.approx(64**-0.5, rel=0.05)
 
 
@@ -149,17 +147,17 @@ def test_the_probe_sees_what_the_model_computes(scores: str, inner: str) -> None
         attn_act_name=scores,
         ff_act_name=inner,
     )
-    model, length = Model(shape), 20  # more keys than a head is wide
+    model, length = Model(shape), 20  # more keys than the head width
     ids = np.arange(2 * length, dtype=np.int32).reshape(2, length)
     inside = Probe(model, 2, length).read(ids)
     assert set(inside) == {"logits"} | {f"{name}_{layer:02d}" for name in STATISTICS for layer in (0, 1)}
     np.testing.assert_array_equal(inside["logits"], model.logits(ids))
     w = model.parameters
-    for name, theirs in (("aq", "q"), ("ak", "k")):  # before their norm, as the original records them
+    for name, theirs in (("aq", "q"), ("ak", "k")):  # before their norm, as in the original
         product = ops.linear(inside["ax_01"], w[f"blocks.1.attn.{theirs}.w"], w[f"blocks.1.attn.{theirs}.b"])
         np.testing.assert_array_equal(inside[f"{name}_01"], product)
     q, k = (inside[f"{name}_01"].reshape(2, length, -1, 16).astype(np.float64) for name in ("aqr", "akr"))
-    assert np.mean(q**2) == pytest.approx(1, rel=1e-3)  # behind the norm
+    assert np.mean(q**2) == pytest.approx(1, rel=1e-3)  # after the norm
     expected = np.einsum("bthd,bsd->bhts", q, k[:, :, 0]) / 16
     # NumPy's sums have another order.
     np.testing.assert_allclose(inside["as_01"], expected, rtol=2e-6, atol=2e-7)
@@ -167,7 +165,7 @@ def test_the_probe_sees_what_the_model_computes(scores: str, inner: str) -> None
     assert probabilities.shape == (2, 2, length, length) and not np.triu(probabilities, 1).any()
     if scores == "softmax":
         np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=REORDERED)
-    values = np.repeat(inside["av_01"][:, None], 2, axis=1)  # one head of values for both of queries
+    values = np.repeat(inside["av_01"][:, None], 2, axis=1)  # one value head for both query heads
     mixed = np.einsum("bhqk,bhkd->bqhd", probabilities, values).reshape(2, length, 32)
     # NumPy's sums have another order.
     np.testing.assert_allclose(mixed, inside["ao_01"], atol=1e-5)
@@ -189,7 +187,7 @@ def test_the_probe_sees_what_the_model_computes(scores: str, inner: str) -> None
 
 
 def proxy(**changes: Any) -> list[Config]:
-    """Members of the check's own family; changes: fields of optim or model."""
+    """Return the configs of the check's small family; changes: fields of optim or model."""
     config = load_config("mup/check.py")
     for name, value in changes.items():
         section = "optim" if hasattr(config.optim, name) else "model"
@@ -321,7 +319,7 @@ def test_transfer_over_three_widths(tmp_path: Path, capsys: pytest.CaptureFixtur
     for width, row in rows.items():
         argmin = f"2^{-9 + 3 * int(np.argmin(losses[width]))}"
         assert row[4] == argmin and row[5] == ("yes" if argmin == rows[32][4] else "no")
-    # Rates that are far too small for every width are no matter of luck: the best is not the smallest.
+    # Among rates far too small for any width the largest must win, which does not depend on luck.
     assert all(min(row) < row[0] - 0.1 for row in losses.values())
     assert f"optim.lr={2.0 ** int(rows[32][4][2:]):g}" in first and "model.d_model=512" in first
     assert (tmp_path / "out" / "transfer.svg").read_text().count("<polyline") == 3
@@ -336,7 +334,7 @@ def test_transfer_over_three_widths(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_trained_steps_are_those_of_the_trainer(tmp_path: Path) -> None:
-    """The large command trains at exactly the rate of the table: rate, rule and width reach every update."""
+    """The large command trains at exactly the rate in the table: rate, rule and width reach every update."""
     config = load_config("mup/check.py", ["model.d_model=64", "optim.lr=0.01"])
     shape = dataclasses.replace(config.model, vocab_size=11, max_seq_len=32)
     model = Model(shape, seed=1)
@@ -356,4 +354,4 @@ def test_trained_steps_are_those_of_the_trainer(tmp_path: Path) -> None:
         moved = np.abs(model.parameters[name] - before[name])
         assert moved.max() == pytest.approx(rate, rel=0.02), (
             name
-        )  # Adam's first step is its rate, where eps is small
+        )  # Adam's first step is its rate if eps is small

@@ -1,4 +1,4 @@
-"""ff_act_name: the functions of jax.nn that act on one element; others are refused by name."""
+"""ff_act_name: the elementwise functions of jax.nn; an error names any other function."""
 
 from __future__ import annotations
 

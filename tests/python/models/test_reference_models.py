@@ -1,4 +1,4 @@
-"""The PyTorch reference models against transformers, and their batch options against their own definition."""
+"""The PyTorch reference models against transformers, and their batch options against single documents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def data(cfg: tm.Config, B: int = 2, T: int = 11) -> tuple[NDArray[Any], NDArray
 
 
 def hf_llama(cfg: tm.LlamaConfig, params: dict[str, NDArray[Any]]) -> tuple[Any, dict[str, tuple[str, bool]]]:
-    """transformers' Llama with our weights, and our name -> (its name, transposed)."""
+    """Return transformers' Llama with our weights, and our name -> (its name, transposed)."""
     names = {"embed": ("model.embed_tokens.weight", False), "final_norm.gain": ("model.norm.weight", False)}
     if not cfg.tied:
         names["head"] = ("lm_head.weight", False)
@@ -53,7 +53,7 @@ def hf_llama(cfg: tm.LlamaConfig, params: dict[str, NDArray[Any]]) -> tuple[Any,
 
 
 def hf_gpt2(cfg: tm.Gpt2Config, params: dict[str, NDArray[Any]]) -> tuple[Any, dict[str, tuple[str, bool]]]:
-    """transformers' GPT-2 with our weights; its Conv1D is [in, out] as ours, q, k and v are one matrix."""
+    """Return transformers' GPT-2 with our weights; its Conv1D is [in, out] like our matrices, with q, k, v joined."""
     config = transformers.GPT2Config(
         vocab_size=cfg.vocab_size,
         n_positions=cfg.max_positions,
@@ -105,7 +105,7 @@ def hf_result(model: Any, tokens: NDArray[Any], targets: NDArray[Any]) -> tuple[
 
 
 def split_qkv(grads: dict[str, NDArray[Any]], cfg: tm.Gpt2Config) -> dict[str, NDArray[Any]]:
-    """Our q, k, v gradients joined as GPT-2 stores them."""
+    """Return our q, k, v gradients joined as GPT-2 stores them."""
     out = dict(grads)
     for n in range(cfg.layers):
         for kind in ("w", "b"):
@@ -134,7 +134,7 @@ def test_matches_transformers(cfg: tm.Config) -> None:
 
 @pytest.mark.parametrize("cfg", [LLAMA, GPT2], ids=["llama", "gpt2"])
 def test_segments_are_separate_documents(cfg: tm.Config) -> None:
-    """Two documents packed with segments and restarted positions give the logits of each document alone."""
+    """Two documents packed with segments and restarted positions have the logits of each document alone."""
     params = tm.random_params(cfg, seed=2)
     tokens, targets = data(cfg, B=1, T=11)
     positions = np.array([[0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6]])
@@ -165,7 +165,7 @@ def test_key_mask_hides_padding() -> None:
 
 @pytest.mark.parametrize("cfg", [LLAMA, GPT2], ids=["llama", "gpt2"])
 def test_double_precision_derivative(cfg: tm.Config) -> None:
-    """The gradient in float64 equals a central difference along a random direction."""
+    """The gradient in float64 equals a central difference in a random direction."""
     params = {k: v.astype(np.float64) for k, v in tm.random_params(cfg, seed=5).items()}
     tokens, targets = data(cfg)
     rng = np.random.default_rng(0)

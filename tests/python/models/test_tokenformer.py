@@ -1,4 +1,4 @@
-"""What only TokenFormer has: dropped paths, packed documents, positions that are added, every normalisation."""
+"""Features that only TokenFormer has: dropped paths, packed documents, added positions, every normalisation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = TokenFormerConfig(vocab_size=61, max_seq_len=24, d_model=32, n_layer=2, 
 
 
 def run(steps: int = 2, seed: int = 0, **options: Any) -> dict[str, Any]:
-    """State after some steps of a model whose branches are dropped for half of the samples."""
+    """Return the state after some steps of a model that drops branches for half of the samples."""
     drop = options.pop("drop_path", 0.5)
     train = TrainConfig(steps=9, batch_size=8, seq_len=16, seed=seed, **options)
     model = dataclasses.replace(SMALL, drop_path=drop)
@@ -60,7 +60,7 @@ def test_paths_are_dropped_in_training_only_and_alike_in_both_executors() -> Non
 
 
 def test_a_packed_row_gives_what_its_documents_give_alone() -> None:
-    """Segments and positions (docs/maths/tokenformer.md, 2.4): 0 0 a 0 0 ... of two documents and padding."""
+    """Check segments and positions (docs/maths/tokenformer.md, 2.4): 0 0 a 0 0 ... of two documents and padding."""
     for positions in ("learned", "sinusoidal", "rotary", "none"):
         model = mc.Model(dataclasses.replace(SMALL, positions=positions), seed=2)
         rng = np.random.default_rng(1)
@@ -87,7 +87,7 @@ def test_loss_and_gradients_ignore_the_padding_of_a_packed_row() -> None:
     batch["segments"] = np.array([[1] * 20 + [0] * 4] * 2, np.int32)
     batch["targets"][:, 20:] = -1
     loss, gradients = model.loss_and_gradients(batch)
-    batch["inputs"][:, 20:] = 7  # padding says nothing
+    batch["inputs"][:, 20:] = 7  # padding has no effect
     other, others = model.loss_and_gradients(batch)
     assert loss == other
     for name, gradient in gradients.items():
@@ -120,23 +120,23 @@ def test_initial_values_follow_the_two_programs() -> None:
     def deviation(name: str, **options: Any) -> float:
         return float(mc.Model(dataclasses.replace(config, **options), seed=1).parameters[name].std())
 
-    # The deviation of a sample.
+    # The standard deviation of a sample.
     assert deviation("embed") == pytest.approx(1.0, rel=0.02)
     assert deviation("blocks.0.attn.q.key") == pytest.approx(256**-0.5, rel=0.02)
     assert deviation("blocks.0.attn.o.value") == pytest.approx(300**-0.5, rel=0.02)
     assert deviation("blocks.0.ffn.value") == pytest.approx(1200**-0.5, rel=0.02)
     cut = mc.Model(config, seed=1).parameters["blocks.0.ffn.key"]
     assert np.abs(cut).max() <= 2.274 * 256**-0.5
-    # The deviation of a sample.
+    # The standard deviation of a sample.
     assert deviation("embed", init="neox") == pytest.approx(0.02, rel=0.02)
     assert deviation("blocks.0.attn.k.key", init="neox") == pytest.approx(0.02, rel=0.02)
     assert deviation("blocks.0.ffn.value", init="neox") == pytest.approx(2 / 256**0.5, rel=0.02)
     untied = dataclasses.replace(config, tie_embeddings=False, vocab_size=4000)
     for block in ({}, {"block": "dense", "d_ff": 64}):
         head = mc.Model(dataclasses.replace(untied, **block), seed=1).parameters["head"]
-        # The deviation of a sample.
+        # The standard deviation of a sample.
         assert head.std() == pytest.approx(256**-0.5, rel=0.01)
-        assert 2.2 < np.abs(head).max() / head.std() < 2.3  # a normal cut at two deviations
+        assert 2.2 < np.abs(head).max() / head.std() < 2.3  # a normal truncated at two standard deviations
     neox = mc.Model(dataclasses.replace(untied, init="neox"), seed=1).parameters["head"]
     assert np.abs(neox).max() / neox.std() > 4
     gains = mc.Model(dataclasses.replace(config, gain_offset=0.0)).parameters["final_norm.gain"]

@@ -1,4 +1,4 @@
-"""depth_mix with several streams and every option, against PyTorch in double precision; what a wrong call says."""
+"""depth_mix with several streams and every option, against PyTorch in float64, and the errors of wrong calls."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_streams_and_gradients_equal_autograd(variant: Any) -> None:
     got = streams_of(ops.depth_mix(*inputs, **options))
     dy = [normal(*g.shape) for g in got]
     for y, exact in zip(got, want, strict=True):
-        # A norm of a mix that nearly cancels, against float64.
+        # A norm of a sum that nearly cancels, against float64.
         np.testing.assert_allclose(y, exact.detach().numpy(), rtol=0, atol=3e-5)
     torch.autograd.backward(want, [torch.tensor(d, dtype=torch.float64) for d in dy])
     gradients = ops.depth_mix_backward(tuple(dy), *inputs, **options)
@@ -57,10 +57,10 @@ def test_streams_and_gradients_equal_autograd(variant: Any) -> None:
         assert (gradient is None) == (leaf is None), index
         if leaf is None:
             continue
-        # A newest state that only the generator and the sums read has no gradient where neither is there.
+        # The newest state has no gradient from an op without a generator and sums.
         exact = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
         scale = max(1.0, float(np.abs(exact).max()))
-        # A norm of a mix that nearly cancels, against float64.
+        # A norm of a sum that nearly cancels, against float64.
         np.testing.assert_allclose(gradient, exact, rtol=0, atol=3e-5 * scale, err_msg=str(index))
 
 
@@ -78,7 +78,7 @@ def test_a_stream_that_nobody_reads_has_gradient_zero() -> None:
         if leaf is not None:
             exact = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
             scale = max(1.0, float(np.abs(exact).max()))
-            # A norm of a mix that nearly cancels, against float64.
+            # A norm of a sum that nearly cancels, against float64.
             np.testing.assert_allclose(gradient, exact, rtol=0, atol=3e-5 * scale, err_msg=str(index))
 
 
@@ -122,7 +122,7 @@ def test_sums_over_tokens_follow_the_shards() -> None:
         tree = np.concatenate(parts) if index >= 8 else (parts[0] + parts[1]) + (parts[2] + parts[3])
         assert np.array_equal(b, tree), index
         assert index < 8 or np.array_equal(a, b), index
-    assert not np.array_equal(plain[1], cut[1])  # so that the comparison with the tree can fail
+    assert not np.array_equal(plain[1], cut[1])  # to show that the comparison with the tree can fail
 
 
 X = np.ones((2, 3, 8), np.float32)

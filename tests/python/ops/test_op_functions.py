@@ -1,4 +1,4 @@
-"""The functions of mudd_core.ops have the arguments and the help that the core declares."""
+"""The signatures and help of mudd_core.ops match the declarations of the core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declarations of the ops check inputs and options, with one form of message for every op."""
+"""The declarations of the ops check inputs and options, with one message format for every op."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from option_cases import Value, of_another_type, out_of_bounds
 SPECS = {spec.name: spec for spec in _core.op_specs()}
 OPTIONS = [(spec.name, option) for spec in SPECS.values() for option in spec.options]
 IDS = [f"{op}-{option.name}" for op, option in OPTIONS]
-# Each input, and each of the group that may repeat, by its place.
+# Each input by its position, including one of each repeated group.
 INPUTS = [
     (spec.name, place) for spec in SPECS.values() for place in range(len(spec.inputs) + len(spec.repeated))
 ]
 
 
 def refused(op: str, options: dict[str, Value], error: type[Exception], text: str) -> None:
-    """A call with these options and no inputs fails before the inputs are looked at."""
+    """Check that a call with these options and no inputs fails before it reads the inputs."""
     with pytest.raises(error) as caught:
         _core.Call(op, options, [], [])
     assert type(caught.value) is error
@@ -27,7 +27,7 @@ def refused(op: str, options: dict[str, Value], error: type[Exception], text: st
 
 
 def declared(op: str) -> list[_core.OpInput]:
-    """All inputs, those that may repeat once."""
+    """Return all inputs; repeated ones occur once."""
     return [*SPECS[op].inputs, *SPECS[op].repeated]
 
 
@@ -36,7 +36,7 @@ def array_of(one: _core.OpInput) -> Array:
 
 
 def wrong_call(text: str, function: str, *arguments: Array | None, **named: object) -> None:
-    """The function of this name raises TypeError with this text."""
+    """Check that the function of this name raises TypeError with this message."""
     with pytest.raises(TypeError) as caught:
         getattr(ops, function)(*arguments, **named)
     assert str(caught.value) == text

@@ -1,4 +1,4 @@
-"""Every op and its backward on NumPy arrays: against the float64 formulas, and however the arrays lie."""
+"""Every op and its backward on NumPy arrays, against the float64 formulas and for every memory layout."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from places import TESTS
 from reference.bounds import ROWS, op_bound
 
 CASES = cases()
-# Their gradient is a weight of the summed loss, 1 by default.
+# Their output gradient is the weight of the summed loss, 1 by default.
 LOSSES = tuple(spec.name for spec in _core.op_specs() if spec.outputs[0].loss)
 IDS = [f"{i}-{c.op}" for i, c in enumerate(CASES)]
 
 
 def close(got: Any, want: Any, op: str, name: str = "", addends: float = 1.0) -> None:
-    """Equal within the op's bound, of the largest number, of one, or of a sum of so many addends of either sign.
+    """Check that the results agree within the op's bound, relative to the largest entry, 1, or sqrt(addends).
 
-    Numbers near one with random signs sum to about the root of their count, however near zero the sum ends.
+    A sum of n values near one with random signs is about sqrt(n), even if the final sum is near zero.
     """
     if want is None:
         assert got is None, name
@@ -48,7 +48,7 @@ def backward_of(case: Case, dy: Any, inputs: list[Any]) -> tuple[Any, ...]:
 
 
 def gradient_for(case: Case) -> Any:
-    """The output gradient of a case: of the loss its weight, else normal numbers, a tuple for several outputs."""
+    """Return the output gradient of a case: a weight for a loss, else normal values; a tuple for several outputs."""
     if case.op in LOSSES:
         return case.options.get("dloss")
     dy = tuple(None if y.dtype == np.int32 else normal(*y.shape) for y in forward_of(case, case.inputs))
@@ -56,7 +56,7 @@ def gradient_for(case: Case) -> Any:
 
 
 def over(arrays: Any, change: Callable[[Any], Any]) -> Any:
-    """change of an array, of each of a tuple, or None."""
+    """Apply `change` to an array or to each array of a tuple; return None for None."""
     if isinstance(arrays, tuple):
         return tuple(None if a is None else change(a) for a in arrays)
     return None if arrays is None else change(arrays)
@@ -70,7 +70,7 @@ def test_every_op_of_the_face_has_a_case() -> None:
 
 def test_every_op_has_bounds_with_a_reason_and_room_above_what_was_seen() -> None:
     table = TESTS / "tolerances.inc"
-    assert len(ROWS) == table.read_text().count("\nMUDD_TOLERANCE(")  # each in the one form
+    assert len(ROWS) == table.read_text().count("\nMUDD_TOLERANCE(")  # every entry has this format
     assert {spec.name for spec in _core.op_specs()} <= {name for _, name, *_ in ROWS}
     results = [f"{name}.{result}" for _, name, result, *_ in ROWS]
     assert results == sorted(set(results))
@@ -85,7 +85,7 @@ def test_every_op_has_bounds_with_a_reason_and_room_above_what_was_seen() -> Non
         "lion.w",
         "moe_balance.loss",
         "sgd.w",
-    }  # these are of the Python tests alone
+    }  # only the Python tests use these
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -103,7 +103,7 @@ def test_forward_and_backward_follow_the_formulas(case: Case) -> None:
 
 
 def wider_rows(a: Any) -> Any:
-    """Each row inside a row three longer."""
+    """Return a view of the array with a row stride that is three longer."""
     wide = np.full((*a.shape[:-1], a.shape[-1] + 3), 99, a.dtype)
     wide[..., 1:-2] = a
     return wide[..., 1:-2]
@@ -163,7 +163,7 @@ def test_results_are_new_arrays_of_plain_float32(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_no_rows_are_fine(case: Case) -> None:
-    """A batch of nothing gives nothing, and weights get a gradient of zero."""
+    """An empty batch returns empty results, and the gradients of weights are zero."""
     options = {k: v for k, v in case.options.items() if k != "dloss"}
     call = _core.Call(case.op, options, case.inputs, [])
     inputs = [
@@ -205,7 +205,7 @@ def test_a_cache_that_cannot_be_written_in_place_is_refused(lay: Callable[[Any],
 
 
 def composition(x: Any, gain: Any, w: Any, table: Any, ids: Any) -> Any:
-    """A small net in which a weight is used twice and a value has three consumers."""
+    """Compute a small net in which a weight is used twice and a value has three consumers."""
     h = ops.add(x, ops.embedding(ids, table))
     n = ops.rms_norm(h, gain)
     h = ops.linear(ops.glu(ops.linear(n, w), n), w, None, h)
@@ -261,8 +261,8 @@ def test_a_result_multiplied_by_itself_gets_both_gradients(threads: int) -> None
 
 
 def test_hidden_states_that_are_the_head_too_get_both_gradients_in_every_chunk() -> None:
-    count, width = 3000, 8  # 34 MiB of logits: in chunks
-    own = np.random.default_rng(3)  # not the file's generator: the error depends on the draw
+    count, width = 3000, 8  # 34 MiB of logits, computed in chunks
+    own = np.random.default_rng(3)  # a separate generator, because the error depends on the values
     a = tape.Tensor(own.standard_normal((count, width)).astype(np.float32), requires_grad=True)
     targets = np.arange(count, dtype=np.int32)[::-1].copy()
     mc.set_num_threads(2)
@@ -298,7 +298,7 @@ def test_shards_change_the_order_of_sums_and_nothing_else() -> None:
     assert np.array_equal(plain[0], cut[0])
     each = [ops.linear_backward(dy[i : i + 2], x[i : i + 2], w)[1] for i in range(0, 8, 2)]
     assert np.array_equal(cut[1], (each[0] + each[1]) + (each[2] + each[3]))  # the tree over shards
-    assert not np.array_equal(plain[1], cut[1])  # so that the line above can fail
+    assert not np.array_equal(plain[1], cut[1])  # shows that the line above can fail
     close(plain[1], x.reshape(-1, 64).astype(np.float64).T @ dy.reshape(-1, 48), "linear")
     with (
         scopes.shards(8, 4),

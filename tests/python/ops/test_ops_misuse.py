@@ -1,4 +1,4 @@
-"""What a wrong call of an op says, and that no call of any kind ends in anything but a value or a clear error."""
+"""Wrong calls of ops: their messages, and that every call returns a value or raises a clear error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ X = np.ones((2, 3, 8), np.float32)
 IDS = np.zeros((2, 3), np.int32)
 TABLE = np.ones((5, 8), np.float32)
 
-# call, arguments, options, error, what its message must hold: the op, the argument and the rule. The mistakes that
+# call, arguments, options, error, required parts of the message: the op, the argument and the rule. The mistakes that a
+# declaration excludes are in test_op_specs.py.
 # a declaration rules out are in test_op_specs.py.
 MISTAKES: list[tuple[str, list[Any], dict[str, Any], type[Exception], list[str]]] = [
     (
@@ -113,7 +114,7 @@ def test_a_custom_backward_must_give_what_is_wanted() -> None:
             y.backward(np.ones(X.shape))
 
 
-# ---------------------------------------------------------------- anything at all
+# ---------------------------------------------------------------- arbitrary arguments
 
 DTYPES = (
     [np.float32] * 6 + [np.int32] * 3 + [np.float64, np.float16, np.int64, np.uint8, np.bool_, np.complex64]
@@ -126,7 +127,7 @@ SHAPES = st.one_of(
 
 @st.composite
 def arrays(draw: st.DrawFn) -> Any:
-    """Any array of up to five axes, laid out in any way; values small enough to be ids now and then."""
+    """Arrays of up to five axes with any memory layout; values small enough to be valid ids sometimes."""
     dtype = np.dtype(draw(st.sampled_from(DTYPES)))
     shape = draw(SHAPES)
     seed = draw(st.integers(0, 5))
@@ -174,7 +175,7 @@ def test_any_call_gives_a_value_or_a_clear_error(op: str, data: st.DataObject) -
     declared = [*spec.inputs, *spec.repeated]
     backward = data.draw(st.booleans())
     inputs = data.draw(st.lists(THINGS, min_size=len(declared), max_size=len(declared)))
-    if data.draw(st.booleans()):  # nearer to a right call: the wanted dtype wherever there is an array
+    if data.draw(st.booleans()):  # a nearly valid call: the right dtype for every array
         wanted = [np.int32 if one.index else np.float32 for one in declared]
         with np.errstate(all="ignore"):
             inputs = [
@@ -186,7 +187,7 @@ def test_any_call_gives_a_value_or_a_clear_error(op: str, data: st.DataObject) -
     }
     for o in spec.options:
         if isinstance(options.get(o.name), int) and 4096 < options[o.name] <= o.high < math.inf:
-            options[o.name] = 4096  # a table of gigabytes is a value too, but a slow one
+            options[o.name] = 4096  # a table of gigabytes is valid too, but slow
     if backward:
         taken = [given for one, given in zip(declared, inputs, strict=True) if not one.state]
         inputs = [data.draw(THINGS), *taken]
@@ -199,7 +200,7 @@ def test_any_call_gives_a_value_or_a_clear_error(op: str, data: st.DataObject) -
         assert array is None or isinstance(array, np.ndarray)
 
 
-# A right call of each op, to be spoiled in one place.
+# A valid call of each op; the test spoils one argument.
 RIGHT = {case.op: case for case in reversed(cases())}
 
 
@@ -220,7 +221,7 @@ def test_one_wrong_argument_of_a_right_call(op: str, data: st.DataObject) -> Non
 
 
 def gradient_of(op: str, y: Any) -> Any:
-    """Ones for the outputs that have a gradient; None for a loss, whose gradient is 1."""
+    """Return ones for the outputs that have a gradient; None for a loss, whose gradient is 1."""
     outputs = SPECS[op].outputs
     if outputs[0].loss:
         return None

@@ -28,7 +28,7 @@ def close(name: str, a: Any, b: Any) -> None:
 def autograd(
     f: Callable[..., Any], dy: NDArray[np.float64], *arrays: NDArray[np.float64]
 ) -> tuple[Any, list[Any]]:
-    """Output and input gradients of f in float64."""
+    """Return the output and the input gradients of f in float64."""
     xs = [torch.tensor(a, requires_grad=True) for a in arrays]
     y = f(*xs)
     y.backward(torch.tensor(dy))
@@ -117,7 +117,7 @@ def test_attention(kv_heads: int, masked: bool) -> None:
         strict=True,
     ):
         close("attention grad", a, b)
-    if masked:  # row 0 of batch 1 sees only its own masked key: nothing
+    if masked:  # row 0 of batch 1 sees no key: its only key is masked
         got = numpy_attention.attention(q, k, v, segments=segments, key_mask=key_mask)
         sums = numpy_attention.attention_log_sums(q, k, None, segments, key_mask)
         assert (got[1, 0] == 0).all() and np.isneginf(sums[1, :, 0]).all()

@@ -1,4 +1,4 @@
-"""One result given to an op more than once has the sum of the gradients of its uses, in both executors."""
+"""A result that is passed to one op several times gets the sum of the gradients of its uses, in both executors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RNG = np.random.default_rng(3)
 B, T, D = 2, 5, 8
 X = RNG.standard_normal((B, T, D), dtype=np.float32)
 GAIN = RNG.uniform(0.5, 2, D).astype(np.float32)
-SLOPE = RNG.standard_normal((B, T, D), dtype=np.float32)  # of the loss by the result
+SLOPE = RNG.standard_normal((B, T, D), dtype=np.float32)  # gradient of the loss by the result
 WEIGHTS = {
     "w": RNG.standard_normal((D, D), dtype=np.float32) * 0.3,
     "keys": RNG.standard_normal((6, D), dtype=np.float32),
@@ -37,7 +37,7 @@ def mixed(v: Any, w: Weight, *, direct: bool = False, generator: bool = True, ne
     return ops.add(a, b)
 
 
-# How often the value is given, and to what.
+# Number of uses of the value, and the function that uses it.
 CASES: dict[str, tuple[int, Callable[[Any, Weight], Any]]] = {
     "add": (2, lambda v, w: ops.add(v[0], v[1])),
     "dropout and residual": (2, lambda v, w: ops.dropout(v[0], v[1], rate=0.4)),
@@ -99,14 +99,12 @@ def planned(function: Callable[[Any, Weight], Any], uses: int, shared: bool, kin
 def test_each_use_of_a_result_counts(case: str, run: Any, kind: str) -> None:
     uses, function = CASES[case]
     once, apart = (run(function, uses, shared, kind) for shared in (True, False))
-    tolerance = {"fp32": 2e-6, "bf16": 3e-2}[
-        kind
-    ]  # another order of sums; in bf16 gradients are rounded apart
+    tolerance = {"fp32": 2e-6, "bf16": 3e-2}[kind]  # another order of sums; in bf16 each gradient is rounded
     np.testing.assert_allclose(once, apart, rtol=0, atol=tolerance * float(np.abs(apart).max()))
 
 
 def check_shared(gradient: Callable[[bool], Any], times: int) -> None:
-    """gradient(shared) has the bits of one thread with four, and is that of a value of its own for each use."""
+    """Check that gradient(True) has equal bits with one and four threads, and nearly equals gradient(False)."""
     apart = gradient(False)
     try:
         mc.set_num_threads(1)
